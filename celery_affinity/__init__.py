@@ -6,7 +6,7 @@ One setting installs it, in publishers and workers: ``app.conf.broker_transport 
 from importlib import import_module as _import
 from typing import TYPE_CHECKING
 
-from . import backends as _backends  # tells Celery of them
+from . import backends as _backends  # registers them with Celery
 from .errors import (
     AffinityError,
     CohortDownError,
@@ -24,13 +24,11 @@ from .errors import (
 from .options.affinity import Affinity
 from .options.keys import Exclusive, Rate
 from .options.merge import Call, Merge
-from .publishing import canvas as _canvas  # has Celery's canvas keep the mode of its call
-from .publishing import celery_hooks as _calls  # changes Celery's classes
-from .publishing import publish_call as _stamping  # has each call of Celery's say its options
+from .publishing import canvas as _canvas  # makes Celery's canvas keep the mode of its call
+from .publishing import celery_hooks as _calls  # patches Celery's classes
+from .publishing import publish_call as _stamping  # adds the options to each call of Celery's
 from .schema.bounds import Bound
-from .worker import (
-    startup as _startup,  # adds the bootstep to workers, and `affinity` to the requests of tasks  # adds the bootstep to workers, and `affinity` to the requests of tasks
-)
+from .worker import startup as _startup  # adds the bootstep to workers, and `affinity` to task requests
 
 if TYPE_CHECKING:
     from .admin.jobs import Jobs, jobs
@@ -43,9 +41,9 @@ if TYPE_CHECKING:
     from .transport.transport import Transport
     from .worker.preemption import Preempted, preempted
 
-#: Names that are loaded when they are used first: a process that imports the app's tasks need not load redis-py, and
-#: one that only publishes nothing of workers and reports.
-_LATER = {
+#: Names loaded at their first use. A process that only imports the app's tasks does not load redis-py, and a publisher
+#: loads neither workers nor reports.
+_LAZY = {
     "Cohort": "settings.cohorts",
     "Explanation": "reports.explain",
     "Job": "reports.jobs",
@@ -101,11 +99,11 @@ del _backends, _calls, _canvas, _stamping, _startup
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(_import(f".{_LATER[name]}", __name__), name)
-    globals()[name] = found
-    return found
+    value: object = getattr(_import(f".{_LAZY[name]}", __name__), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,8 @@
-"""The clock by which processes measure silence and waiting.
-
-Detect steps of the server's clock by comparing its time with this machine's monotonic clock, which cannot be set.
+"""The process's clock for durations, and detection of steps of the server's clock.
 
 Every due time refers to the server's clock. If that clock is set, or a failover promotes a server with another clock,
-all jobs become due earlier or later. A slow correction (NTP slews by at most 0.05 %) is not reported as a step.
+all jobs become due earlier or later. `ClockWatch` detects such steps by comparing the server's time with this machine's
+monotonic clock, which cannot be set. A slow correction (NTP slews by at most 0.05 %) is not reported as a step.
 """
 
 import time
@@ -13,12 +12,12 @@ from typing import NamedTuple
 #: µs in a second.
 SECOND_US = 1_000_000
 
-#: A clock that goes on while the machine sleeps, where there is one: to the fleet, a sleeping machine is a silent one.
+#: A clock that includes suspend time, where available: for the fleet, a suspended machine is silent.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def now_s() -> float:
-    """Return the time of a clock that never goes back, s since an unknown moment."""
+    """Return the time of a monotonic clock, in seconds since an unspecified moment."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -29,7 +28,7 @@ SMALLEST_S = 5.0
 _SLEW = 0.001
 
 #: Maximum size of a plausible step, in µs. A damaged key can contain any number.
-_LARGEST_US = 100 * 366 * 86_400 * SECOND_US
+_MAX_STEP_US = 100 * 366 * 86_400 * SECOND_US
 
 #: How long `check` reports a step, in seconds.
 SHOWN_FOR_S = 86_400.0
@@ -60,7 +59,7 @@ class ClockStep:
         if not (at.isdecimal() and size.removeprefix("-").isdecimal()):
             return None
         at_us, size_us = int(at), int(size)
-        return cls(size_us, at_us) if max(at_us, abs(size_us)) <= _LARGEST_US else None
+        return cls(size_us, at_us) if max(at_us, abs(size_us)) <= _MAX_STEP_US else None
 
 
 class ServerTime(NamedTuple):
@@ -93,15 +92,15 @@ class ClockWatch:
         last, self._last = self._last, time
         since_tick_us = None if time.ticked_us is None else time.now_us - time.ticked_us
         if last is None:
-            is_behind = since_tick_us is not None and -_LARGEST_US < since_tick_us < -SMALLEST_S * SECOND_US
+            is_behind = since_tick_us is not None and -_MAX_STEP_US < since_tick_us < -SMALLEST_S * SECOND_US
             return ClockStep(since_tick_us or 0, time.now_us) if is_behind else None
         passed_us = time.now_us - last.now_us
-        least_us = passed_us - round((time.ended_s - last.began_s) * SECOND_US)
-        most_us = passed_us - round((time.began_s - last.ended_s) * SECOND_US)
+        min_us = passed_us - round((time.ended_s - last.began_s) * SECOND_US)
+        max_us = passed_us - round((time.began_s - last.ended_s) * SECOND_US)
         tolerance_us = max(SMALLEST_S, (time.ended_s - last.began_s) * _SLEW) * SECOND_US
-        size_us = (least_us + most_us) // 2
-        if abs(size_us) > _LARGEST_US or since_tick_us is None:
+        size_us = (min_us + max_us) // 2
+        if abs(size_us) > _MAX_STEP_US or since_tick_us is None:
             return None
-        is_forward = least_us > tolerance_us and since_tick_us >= least_us
-        is_back = most_us < -tolerance_us and since_tick_us < 0
+        is_forward = min_us > tolerance_us and since_tick_us >= min_us
+        is_back = max_us < -tolerance_us and since_tick_us < 0
         return ClockStep(size_us, time.now_us) if is_forward or is_back else None

@@ -1,9 +1,9 @@
-"""Every error that this package raises on purpose: `AffinityError` and its kinds."""
+"""Every error that this package raises on purpose: `AffinityError` and its subclasses."""
 
 from collections.abc import Callable
 
 #: Maximum number of characters that an error shows of a value.
-_MOST_SHOWN = 1000
+_MAX_SHOWN = 1000
 
 
 class AffinityError(Exception):
@@ -22,23 +22,23 @@ class SettingError(AffinityError, ValueError):
 
 
 class SchemaError(AffinityError):
-    """The data on the server has another schema number than this release works with. Nothing was changed.
+    """The data on the server has a schema number that this release does not support. Nothing was changed.
 
-    The page docs/how-to/schema-error.md has the steps, for an upgrade and for a rollback.
+    For the steps of an upgrade or a rollback see docs/how-to/schema-error.md.
     """
 
 
 class TransportError(AffinityError):
-    """A connection does not use this transport, or its URL or its transport options cannot be used."""
+    """A connection does not use this transport, or its URL or transport options are invalid."""
 
 
 class PublishError(AffinityError):
     """`publish_many` failed midway. Call it again with the same calls and this error as ``resume``.
 
-    The second `publish_many` publishes the remaining calls, and no call twice.
+    The second `publish_many` publishes the remaining calls, and no call twice. ``__cause__`` is the original error.
 
-    *published*: number of calls, from the first, that are certainly published. The next 500 calls may be published,
-    too. *publish_id*: the root of the calls' ids. ``__cause__``: the original error.
+    *published*: number of calls, from the first, that are certainly published. The next 500 can be published, too.
+    *publish_id*: root of the calls' ids.
     """
 
     def __init__(self, message: str, publish_id: str, published: int) -> None:
@@ -50,10 +50,12 @@ class PublishError(AffinityError):
         return str(self.args[0])
 
 
-class QueueFull(AffinityError):  # noqa: N818 - the word that users of bounded queues know
-    """The call was not published, because `affinity_max_pending` jobs of its type wait.
+class QueueFull(AffinityError):  # noqa: N818 - named like queue.Full
+    """The call was not published, because `affinity_max_pending` jobs of its type are pending.
 
-    *type*: the full type; *pending*: the number of its waiting jobs; *most*: the largest number that is allowed.
+    *type*: the full type.
+    *pending*: number of its pending jobs.
+    *most*: maximum number of pending jobs.
     """
 
     def __init__(self, type: str, pending: int, most: int) -> None:
@@ -66,19 +68,19 @@ class QueueFull(AffinityError):  # noqa: N818 - the word that users of bounded q
 
 
 class ResultLostError(AffinityError):
-    """The result of a merged call: its run has ended, and the run's own result is lost."""
+    """The result of a merged call is lost: its run has ended, but the run's result is not available."""
 
 
-class NotMerged(AffinityError):  # noqa: N818 - no error of anybody: the word of a `fold` for a call that it leaves out
+class NotMerged(AffinityError):  # noqa: N818 - a signal of a `fold`, not an error
     """Raised by a `fold` of a `Merge`: the second call and all later calls form the next run, not this one."""
 
 
 class TraceError(AffinityError, ValueError):
-    """A file is no trace that the lab can read, in the line that the text names, or a fleet cannot be recorded now."""
+    """The lab cannot read a trace file (the text names the line), or a fleet cannot be recorded now."""
 
 
 class CohortDownError(AffinityError):
-    """The server of a cohort does not answer. *cohort*: its name; *why*: the error."""
+    """The server of *cohort* does not answer. *why* is the error."""
 
     def __init__(self, cohort: str, why: str) -> None:
         super().__init__(cohort, why)
@@ -89,9 +91,10 @@ class CohortDownError(AffinityError):
 
 
 class OutcomeUnknownError(CohortDownError):
-    """The connection was lost while a change was made that cannot be asked for twice: it was made, or was not.
+    """The connection was lost during a change that must not be repeated: the change was made, or was not.
 
-    *cohort*: where; *why*: the error of the connection.
+    *cohort*: the cohort of the change.
+    *why*: the error of the connection.
     """
 
     def __str__(self) -> str:
@@ -99,17 +102,17 @@ class OutcomeUnknownError(CohortDownError):
 
 
 def printable(value: object, masked: Callable[[str], str] = str) -> str:
-    """Return a value that was refused as an error message shows it: its beginning, if it is long.
+    """Return *value* as text for an error message, truncated to `_MAX_SHOWN` characters.
 
-    *masked*: removes passwords; of the whole text, since a part of a URL may not look like one.
+    *masked* removes passwords. It gets the whole text, because a part of a URL may not look like a URL.
     """
     try:
         text = masked(repr(value))
-    except (ValueError, RecursionError):  # an integer of more digits than Python writes, or deep nesting
+    except (ValueError, RecursionError):  # an integer with too many digits for Python, or deep nesting
         return f"a value of type {type(value).__name__} that is too large to show"
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def refuse(option: str, accepted: str, got: object) -> OptionError:
-    """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
+    """Return the error for an invalid task option, with its name, the accepted values and the invalid value."""
     return OptionError(f"{option} must be {accepted}, got: {printable(got)}")

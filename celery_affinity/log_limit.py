@@ -92,8 +92,8 @@ class LineLimit(logging.Filter):
             self._written_s = [at_s for at_s in self._written_s if at_s > now_s - 1]
             place = (record.pathname, record.lineno)
             is_first = self._places_s.get(place, -math.inf) <= now_s - 1
-            room = LINES if is_first else LINES - _RESERVED
-            if sum(at_s <= now_s for at_s in self._written_s) >= room:
+            max_lines = LINES if is_first else LINES - _RESERVED
+            if sum(at_s <= now_s for at_s in self._written_s) >= max_lines:
                 self._suppress(record)
                 return False
             owes_lines = any(at_s > now_s for at_s in self._written_s)
@@ -122,12 +122,12 @@ class LineLimit(logging.Filter):
         with self._lock:
             suppressed, self._suppressed, self._cancel = self._suppressed, Counter(), None
         if suppressed:
-            (place, most), *_ = suppressed.most_common(1)
+            (place, max_count), *_ = suppressed.most_common(1)
             logger.warning(
                 "celery_affinity: %d log lines were suppressed, %d of them from %s: a process writes at most %d lines "
                 "a second about jobs, keys and messages",
                 suppressed.total(),
-                most,
+                max_count,
                 place,
                 LINES,
             )

@@ -1,11 +1,11 @@
-"""The versions that a process runs, by which a fleet's processes are compared, and where to install from."""
+"""Versions of this process's packages, for comparison within a fleet, and the installation source."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
 _PACKAGES = ("celery_affinity", "celery", "kombu", "redis")
 
-#: Where to install from: there is no release on a package index yet.
+#: Installation source: there is no release on a package index yet.
 SOURCE = "git+https://github.com/celery-affinity/celery_affinity"
 
 
@@ -22,5 +22,5 @@ def install_with(extra: str) -> str:
 def _version(package: str) -> str:
     try:
         return version(package)
-    except PackageNotFoundError:  # put on the path by other means than an installer
+    except PackageNotFoundError:  # on the path, but not installed
         return "unknown"

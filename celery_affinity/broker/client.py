@@ -1,17 +1,10 @@
-"""Logins that a provider renews while a connection is open: managed servers (IAM) end a connection whose login is old.
+"""Redis clients for hot paths: a client that keeps one connection, pipelined reads of numbers, and renewed logins.
 
-redis-py hands a new login to the connections in use, and sends it when they come back to their pool: those that are
-kept for long never do.
+For each command redis-py takes a connection from its pool, tests it, counts it and releases it. For a publish, this
+takes as long as everything else on the way to the server.
 
-A client that keeps its connection from one command to the next.
-
-For each command redis-py takes a connection from its pool, tests it, counts it and gives it back, which for a publish
-takes as long as all the rest of the way to the server.
-
-Many commands that each return a number, at the least cost for the server and for the client.
-
-The next commands go out before the last ones are answered, so that the server is never without work. Their number is
-bounded, because a server runs all commands that it has read of one client before it goes on to the next client.
+Managed servers (IAM) close a connection whose login is old. redis-py sends a renewed login when a connection returns to
+its pool, which a persistent connection never does.
 """
 
 import os
@@ -25,16 +18,16 @@ import redis
 
 
 def watch_credentials(pool: redis.ConnectionPool) -> None:
-    """Have the connections of *pool* told of new logins, if they log in by a provider that streams them."""
+    """Register *pool* with its credential provider, if that provider streams renewed logins."""
     provider = pool.connection_kwargs.get("credential_provider")
     if provider is not None:
-        redis.Redis(connection_pool=pool, credential_provider=provider)  # a client registers its pool when it is made
+        redis.Redis(connection_pool=pool, credential_provider=provider)  # the constructor registers the pool
 
 
 def reauthenticate(connection: Any) -> None:
-    """Send the new login of a connection that has one. No reply may be due.
+    """Send the renewed login of *connection*, if there is one. No reply may be due.
 
-    A login that the server refuses closes the connection: the next one asks the provider.
+    If the server refuses the login, the connection is closed; the next connection gets a login from the provider.
     """
     if getattr(connection, "_re_auth_token", None) is None or connection._sock is None:
         return
@@ -47,33 +40,32 @@ def reauthenticate(connection: Any) -> None:
 
 
 def credential_streams(provider: Any) -> bool:
-    """Return whether *provider* brings new logins by itself."""
+    """True if *provider* streams renewed logins."""
     kind = getattr(redis.credentials, "StreamingCredentialProvider", None)  # redis-py before 5.3 has none
     return kind is not None and isinstance(provider, kind)
 
 
-#: A connection of redis-py, whose types differ from version to version.
+#: A connection of redis-py, whose types differ between versions.
 AnyConnection = Any
 
-#: A reply as redis-py returns it: the caller knows the type, which follows from the command.
+#: A reply as redis-py returns it; the command determines the type.
 Reply = Any
 
 
 class SlotMovedError(redis.ConnectionError):
-    """A node of a cluster refused a command unread, and said which node has the keys by now."""
+    """A cluster node refused a command unread, and named the node that has the keys now."""
 
 
 class PersistentClient(redis.Redis):
-    """Commands on one connection of *pool*; a second thread that comes meanwhile uses the pool as any client does.
+    """Runs commands on one connection taken from *pool*; while it is busy, other threads use the pool like any client.
 
-    The pool counts the connection. `give_back` lets others have it, so that one connection is enough for a pool that
-    may open no other.
+    The pool counts the connection. `give_back` releases it, so a pool limited to one connection is sufficient.
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
         super().__init__(connection_pool=pool)
-        self._kept: Any = None
-        self._kept_by = 0
+        self._persistent: Any = None
+        self._owner_pid = 0
         self._busy = threading.Lock()
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -82,7 +74,7 @@ class PersistentClient(redis.Redis):
         try:
             return self._execute(*args, **options)
         except SlotMovedError:
-            return self._execute(*args, **options)  # which leads to the other node
+            return self._execute(*args, **options)  # reconnects to the other node
         finally:
             self._busy.release()
 
@@ -97,24 +89,24 @@ class PersistentClient(redis.Redis):
         except BaseException as exc:
             if connection is not None:
                 connection.disconnect()  # the next command must not read a reply to this one
-            _end_if_told(exc, handled)
+            _raise_hidden_exit(exc, handled)
             raise
 
     def _connection(self) -> Any:
-        if self._kept is None or self._kept_by != os.getpid():  # a connection is its process's own
-            self._kept, self._kept_by = take_connection(self.connection_pool), os.getpid()
-        elif has_readable_data(self._kept):  # no reply is due: the server closed it
-            self._kept.disconnect()  # the next command opens it
+        if self._persistent is None or self._owner_pid != os.getpid():  # a forked process must not share it
+            self._persistent, self._owner_pid = take_connection(self.connection_pool), os.getpid()
+        elif has_readable_data(self._persistent):  # no reply is due: the server closed it
+            self._persistent.disconnect()  # the next command opens it
         else:
-            reauthenticate(self._kept)
-        return self._kept
+            reauthenticate(self._persistent)
+        return self._persistent
 
     def give_back(self) -> None:
-        """Let others have the connection until the next command. Does nothing while a command is under way."""
+        """Release the connection until the next command. Does nothing while a command is in progress."""
         if self._busy.acquire(blocking=False):
             try:
-                kept, self._kept = self._kept, None
-                if kept is not None and self._kept_by == os.getpid():
+                kept, self._persistent = self._persistent, None
+                if kept is not None and self._owner_pid == os.getpid():
                     self.connection_pool.release(kept)
             finally:
                 self._busy.release()
@@ -129,28 +121,29 @@ class PersistentClient(redis.Redis):
 
 
 def take_connection(pool: redis.ConnectionPool) -> AnyConnection:
-    """Return a connection of *pool*, which counts it, in every version of redis-py."""
+    """Return a connection that *pool* counts, in every version of redis-py."""
     try:
         return pool.get_connection()
-    except TypeError:  # redis-py 5.2 wants a name of a command, later ones warn of it
+    except TypeError:  # redis-py 5.2 requires a command name, later versions deprecate it
         return pool.get_connection("_")
 
 
 def has_readable_data(connection: AnyConnection) -> bool:
-    """Return whether there is something to read: a reply, the end of the connection, or data that nobody asked for."""
+    """True if there is data to read: a reply, the end of the connection, or unsolicited data."""
     handled = sys.exc_info()[1]
     try:
         return bool(connection.can_read())
     except (redis.ConnectionError, redis.TimeoutError, OSError) as exc:
-        _end_if_told(exc, handled)
+        _raise_hidden_exit(exc, handled)
         return True
 
 
-def _end_if_told(exc: BaseException | None, handled: BaseException | None) -> None:
-    """Raise the exception of a signal's handler that *exc* hides. *handled*: what was being handled before.
+def _raise_hidden_exit(exc: BaseException | None, handled: BaseException | None) -> None:
+    """Raise the SystemExit or KeyboardInterrupt of a signal handler that *exc* hides.
 
-    A handler closes the connection, as `celery beat` does on SIGTERM, and ends the process: redis-py fails on what is
-    closed, and its error must not keep the process alive.
+    *handled* is the exception that was being handled before, if any. A handler, such as that of `celery beat` on
+    SIGTERM, closes the connection and ends the process. redis-py then fails on the closed connection, and this error
+    must not keep the process alive.
     """
     while exc is not None and exc is not handled:
         if isinstance(exc, SystemExit | KeyboardInterrupt):
@@ -158,60 +151,62 @@ def _end_if_told(exc: BaseException | None, handled: BaseException | None) -> No
         exc = exc.__context__
 
 
-#: Number of commands that are sent together. As many again may be on their way: all keep a server busy for under 1 ms.
-_AT_ONCE = 200
+#: Number of commands per chunk. Two chunks can be in flight, which keep a server busy for less than 1 ms. The bound
+#: matters because a server runs all commands it has read from one client before it serves the next client.
+_CHUNK_SIZE = 200
 
 
 class Commands(NamedTuple):
-    """Commands as they go over the wire, and their number."""
+    """Commands in wire format, and their number."""
 
     packed: bytes
     number: int
 
 
 def run_pipelined(command: str, prefix: str, names: Sequence[str]) -> Commands:
-    """Return *command* for each of the keys that begin with *prefix* and end with one of *names*.
+    """Return *command* for each of the keys *prefix* + name, for the names in *names*.
 
-    redis-py would pack one command after the other, which takes longer than the server's reply.
+    redis-py packs commands one by one, which takes longer than the server's reply.
     """
     head, length = f"*2\r\n${len(command)}\r\n{command}\r\n$", len(prefix.encode())
     if "".join(names).isascii():
         packed = "".join([f"{head}{length + len(name)}\r\n{prefix}{name}\r\n" for name in names])
-    else:  # names that this package has not written
+    else:  # names written by other programs
         packed = "".join([f"{head}{length + len(name.encode())}\r\n{prefix}{name}\r\n" for name in names])
     return Commands(packed.encode(), len(names))
 
 
 def read_numbers(client: redis.Redis, commands: Iterable[Commands]) -> Iterator[list[int]]:
-    """Yield the replies to each of *commands*. Commands are made, and replies used, while the server is at work.
+    """Yield the replies to each of *commands*.
 
-    The number for a key of another type is 0. Raises any other error among the replies, or that of the connection.
+    The next chunk is sent before the replies to the previous chunk are read, so the server is never idle. The number
+    for a key of another type is 0. Raises the first other error among the replies, or the connection's error.
     """
     if isinstance(client, PersistentClient):
         client.give_back()  # the pool may have no other connection
     pool: Any = client.connection_pool
     connection = take_connection(pool)
     try:
-        yield from _replies(connection, _together(commands))
+        yield from _read_replies(connection, _chunked(commands))
     except BaseException:
-        connection.disconnect()  # replies may still be to come
+        connection.disconnect()  # replies may still arrive
         raise
     finally:
         pool.release(connection)
 
 
-def _replies(connection: Any, chunks: Iterator[list[Commands]]) -> Iterator[list[int]]:
+def _read_replies(connection: Any, chunks: Iterator[list[Commands]]) -> Iterator[list[int]]:
     read = connection.read_response
     due = _send(connection, next(chunks, []), check_health=True)
     while due:
-        # A check of health would read the reply to a command as its own.
+        # A health check would take the reply to a command for its own.
         following = _send(connection, next(chunks, []), check_health=False)
-        for some in due:
-            yield [_number(read) for _ in range(some.number)]
+        for group in due:
+            yield [_read_number(read) for _ in range(group.number)]
         due = following
 
 
-def _number(read: Callable[[], Any]) -> int:
+def _read_number(read: Callable[[], Any]) -> int:
     try:
         number: int = read()
     except redis.ResponseError as exc:
@@ -222,19 +217,19 @@ def _number(read: Callable[[], Any]) -> int:
 
 
 def _send(connection: Any, chunk: list[Commands], *, check_health: bool) -> list[Commands]:
-    """Send the commands in *chunk*, if there are any. Return *chunk*."""
+    """Send the commands in *chunk*, if any, and return *chunk*."""
     if chunk:
-        connection.send_packed_command([b"".join([some.packed for some in chunk])], check_health=check_health)
+        connection.send_packed_command([b"".join([group.packed for group in chunk])], check_health=check_health)
     return chunk
 
 
-def _together(commands: Iterable[Commands]) -> Iterator[list[Commands]]:
-    """Yield *commands* in chunks of `_AT_ONCE`, or more: the last of a chunk is not divided."""
+def _chunked(commands: Iterable[Commands]) -> Iterator[list[Commands]]:
+    """Yield *commands* in chunks of at least `_CHUNK_SIZE`, without splitting an item of *commands*."""
     chunk, number = [], 0
-    for some in commands:
-        chunk.append(some)
-        number += some.number
-        if number >= _AT_ONCE:
+    for group in commands:
+        chunk.append(group)
+        number += group.number
+        if number >= _CHUNK_SIZE:
             yield chunk
             chunk, number = [], 0
     if chunk:

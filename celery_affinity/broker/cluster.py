@@ -1,7 +1,7 @@
-"""Connections to a cluster: each leads to the node that owns one slot, wherever that slot is when it connects.
+"""Connections to a Redis Cluster: each connects to the node that owns one slot at that moment.
 
-All keys of a fleet have one hash tag, so one node has all of them. A node that has them no longer refuses each command
-unread, and the next connection leads to where it says.
+All keys of a fleet have one hash tag, so one node has all of them. A node that has lost the keys refuses each command
+unread and names the new owner, to which the next connection leads.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,66 +27,66 @@ class ClusterNode(NamedTuple):
 
 
 class ClusterNodes:
-    """What a process knows of a cluster: the owner of *slot*, and nodes to ask for it, the *start* nodes among them.
+    """A process's view of a cluster: the owner of *slot*, and the nodes to query for the owner, including *start*.
 
-    Threads share it. What one of them forgets or learns between two steps of another costs a question at most.
+    Shared by threads without a lock: a concurrent change costs at most one extra query.
     """
 
     def __init__(self, start: Iterable[ClusterNode], slot: int) -> None:
         self.slot = slot
         self._start = tuple(start)
-        self._known: tuple[ClusterNode, ...] = ()
+        self._discovered: tuple[ClusterNode, ...] = ()
         self.owner: ClusterNode | None = None
 
     @property
     def nodes(self) -> list[ClusterNode]:
-        """All nodes that may be asked, without doubles: first those that the cluster named last."""
-        return list(dict.fromkeys((*self._known, *self._start)))
+        """All nodes to query, without duplicates: first the nodes that the cluster named last."""
+        return list(dict.fromkeys((*self._discovered, *self._start)))
 
-    def learn(self, asked: ClusterNode, ranges: Any) -> None:
-        """Learn from *ranges*, the reply of the node *asked* to CLUSTER SLOTS. Raises ConnectionError for any other."""
+    def learn(self, source: ClusterNode, ranges: Any) -> None:
+        """Update the view from *ranges*, a node's reply to CLUSTER SLOTS. Raises ConnectionError if it is invalid."""
         try:
-            found = list(_read(asked, ranges))
+            parsed = list(_parse_ranges(source, ranges))
         except (TypeError, ValueError, IndexError, AttributeError) as exc:
-            raise redis.ConnectionError(f"node {asked} gave no answer to CLUSTER SLOTS: {ranges!r:.200}") from exc
-        owners = [nodes[0] for first, last, nodes in found if first <= self.slot <= last and nodes]
+            raise redis.ConnectionError(f"node {source} gave no answer to CLUSTER SLOTS: {ranges!r:.200}") from exc
+        owners = [nodes[0] for first, last, nodes in parsed if first <= self.slot <= last and nodes]
         if not owners:
-            raise redis.ConnectionError(f"node {asked} knows no owner of slot {self.slot}, which has the fleet's keys")
+            raise redis.ConnectionError(f"node {source} knows no owner of slot {self.slot}, which has the fleet's keys")
         self.owner = owners[0]
-        self._known = tuple(dict.fromkeys(node for _, _, nodes in found for node in nodes))
+        self._discovered = tuple(dict.fromkeys(node for _, _, nodes in parsed for node in nodes))
 
     def doubt(self, node: ClusterNode) -> None:
-        """Ask anew who owns the slot, and *node* after all others: it failed, or refused a command."""
+        """Forget the owner if it is *node*, which failed or refused a command, and query *node* last."""
         if self.owner == node:
             self.owner = None
-        self._known = (*(each for each in self._known if each != node), *(each for each in self._known if each == node))
+        self._discovered = tuple(sorted(self._discovered, key=lambda other: other == node))
 
 
-def _read(asked: ClusterNode, ranges: Any) -> Iterator[tuple[int, int, list[ClusterNode]]]:
-    """Yield first slot, last slot and nodes, the owner first. A node without a host is where it was asked."""
+def _parse_ranges(source: ClusterNode, ranges: Any) -> Iterator[tuple[int, int, list[ClusterNode]]]:
+    """Yield (first slot, last slot, nodes), the owner first. A node without a host has the host of *source*."""
     for first, last, *nodes in ranges:
-        hosts = [(_text(each[0]) or asked.host, int(each[1])) for each in nodes]
+        hosts = [(_decode(node[0]) or source.host, int(node[1])) for node in nodes]
         yield int(first), int(last), [ClusterNode(host, port) for host, port in hosts if port and host != "?"]
 
 
-def _text(name: Any) -> str:
+def _decode(name: Any) -> str:
     return name.decode() if isinstance(name, bytes) else str(name or "")
 
 
 @cache
 def cluster_of(start: tuple[ClusterNode, ...], key: str) -> ClusterNodes:
-    """Return what this process knows of the cluster with these *start* nodes, as to the owner of *key*.
+    """Return this process's view of the cluster with these *start* nodes, for the slot of *key*.
 
-    A process keeps it over reconnects: by then, the start nodes may be gone.
+    The view survives reconnects, because the start nodes may have been removed by then.
     """
     return ClusterNodes(start, key_slot(key.encode()))
 
 
-class _ToOwner:
-    """Mixed into a connection of redis-py: it connects to the owner of the slot."""
+class _OwnerConnection:
+    """Mixin of redis-py's connections: connects to the owner of the slot."""
 
-    #: The class of connections to a node that is asked for the owner.
-    _plain: type
+    #: Class of the connections that query a node for the owner.
+    _plain_class: type
 
     def __init__(self, *, cluster: ClusterNodes, **options: Any) -> None:
         self.cluster = cluster
@@ -98,12 +98,12 @@ class _ToOwner:
         owner = self.cluster.owner
         if owner is not None:
             try:
-                return self._at(owner, connect)
+                return self._connect_to(owner, connect)
             except (redis.ConnectionError, redis.TimeoutError, OSError):
-                pass  # doubted now
-        return self._at(self._asked(), connect)
+                pass  # `_connect_to` has dropped the owner
+        return self._connect_to(self._find_owner(), connect)
 
-    def _at(self, node: ClusterNode, connect: Any) -> Any:
+    def _connect_to(self, node: ClusterNode, connect: Any) -> Any:
         self.host, self.port = node
         try:
             return connect()
@@ -111,22 +111,22 @@ class _ToOwner:
             self.cluster.doubt(node)
             raise
 
-    def _asked(self) -> ClusterNode:
-        """Return the owner by the first node that knows it. Raises ConnectionError if none does."""
+    def _find_owner(self) -> ClusterNode:
+        """Query the nodes until one names the owner, and return it. Raises ConnectionError if none does."""
         errors = []
         for node in self.cluster.nodes:
             try:
-                self.cluster.learn(node, self._ask(node))
+                self.cluster.learn(node, self._query_slots(node))
             except (redis.RedisError, OSError) as exc:
                 self.cluster.doubt(node)
                 errors.append(f"{node}: {exc}")
                 continue
-            if self.cluster.owner is not None:  # else another thread doubts it already
+            if self.cluster.owner is not None:  # otherwise another thread has dropped it already
                 return self.cluster.owner
         raise redis.ConnectionError("no node of the cluster says who has the fleet's keys: " + "; ".join(errors))
 
-    def _ask(self, node: ClusterNode) -> Any:
-        connection = self._plain(**{**self._options, "host": node.host, "port": node.port, "db": 0})
+    def _query_slots(self, node: ClusterNode) -> Any:
+        connection = self._plain_class(**{**self._options, "host": node.host, "port": node.port, "db": 0})
         try:
             connection.send_command("CLUSTER", "SLOTS")
             return connection.read_response()
@@ -140,21 +140,21 @@ class _ToOwner:
         except redis.ResponseError as exc:
             if not is_transient(exc):
                 raise
-            self._leave()
-            found = parse_redirect(exc)
-            if found is None:  # a failover, most likely
+            self._disconnect_from_node()
+            redirect = parse_redirect(exc)
+            if redirect is None:  # probably a failover
                 raise
-            if found.is_being_moved:
+            if redirect.is_being_moved:
                 raise redis.ConnectionError(_KEY_BY_KEY) from exc
-            self.cluster.owner = ClusterNode(found.host or self.host, found.port)
-            raise SlotMovedError(f"slot {found.slot} has moved to {self.cluster.owner}") from exc
+            self.cluster.owner = ClusterNode(redirect.host or self.host, redirect.port)
+            raise SlotMovedError(f"slot {redirect.slot} has moved to {self.cluster.owner}") from exc
 
-    def _leave(self) -> None:
+    def _disconnect_from_node(self) -> None:
         self.cluster.doubt(ClusterNode(self.host, self.port))
         self.disconnect()  # type: ignore[attr-defined]  # replies to other commands may follow
 
 
-#: Error while the slot is moved in the old way, in which each node has some of the keys.
+#: Error while the slot is migrated key by key, when each node has some of the keys.
 _KEY_BY_KEY = (
     "the slot with the fleet's keys is being moved key by key, and no node can answer: nothing is lost, and jobs go on "
     "after the move. Move slots with CLUSTER MIGRATESLOTS (Valkey 9) or CLUSTER MIGRATION (Redis 8.4), which take them "
@@ -162,9 +162,9 @@ _KEY_BY_KEY = (
 )
 
 
-class ClusterConnection(_ToOwner, redis.Connection):
-    _plain = redis.Connection
+class ClusterConnection(_OwnerConnection, redis.Connection):
+    _plain_class = redis.Connection
 
 
-class ClusterSSLConnection(_ToOwner, redis.SSLConnection):
-    _plain = redis.SSLConnection
+class ClusterSSLConnection(_OwnerConnection, redis.SSLConnection):
+    _plain_class = redis.SSLConnection

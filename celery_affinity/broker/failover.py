@@ -1,94 +1,95 @@
-"""The errors of a server in a state that passes: it starts, is switched over, takes part in a move of keys.
+"""Outages: transient server errors, and the reaction of each component until the server is available again.
 
-A planned switch-over answers any command so, even one that has been waiting for a while. None of these errors says
-anything about the command, which is to be repeated on another connection.
+A transient error (`is_transient`) is a server state that ends without an operator: the server loads its data, runs a
+script, has no free connection or fails over, or a cluster moves or does not serve the slot. A planned failover also
+interrupts blocked commands. The error does not depend on the command, which must be repeated on a new connection. As
+kombu and Celery reconnect only after redis.ConnectionError, connections (`surviving_failover`), channels and
+`scheduler.runner` raise transient errors as one. Refused writes (`refuses_writes`: MISCONF, NOREPLICAS, OOM) last until
+an operator acts: workers treat them as transient, publishers raise them.
 
-Connections whose users outlast a state of the server that passes, such as a planned switch-over.
-
-kombu and Celery connect again after a redis.ConnectionError, and end after another error. redis-py raises some of the
-states that pass as one, and others as an error of the command.
+- Publishers retry lost connections and transient errors by `task_publish_retry_policy`, with the same job id, and then
+  raise kombu's OperationalError. They do not retry refused writes, refused logins and `SlotRedirectError`.
+- Workers keep their tasks running and reconnect after 0.05 to 1 s, also after refused writes. The outbox keeps acks and
+  job ends; the heartbeat thread resends them every 0.2 s. If a worker stops in an outage, it logs a warning, and its
+  claims are reclaimed after `affinity_worker_timeout`.
+- A guard retries a heartbeat after 0.25 s, then after doubling pauses up to the heartbeat interval. If its worker has
+  died, it retries the report for 1 s; after that, `affinity_worker_timeout` applies.
+- A dispatcher logs one warning and retries its tick every second; scheduled jobs wait. The outage does not count as
+  silence of the workers.
+- Reports and admin commands use `scheduler.cohorts`, which repeats a failed read once, then reports a cohort other than
+  `default` as down. It does not repeat a change (`OutcomeUnknownError`). If `default` is down, a CLI command ends with
+  an error, and the web UI responds 503.
 """
 
 import re
 from typing import Any, NamedTuple
 
 import redis
-from redis.exceptions import (
-    AskError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    MovedError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    TryAgainError,
+from redis import exceptions as errors
+
+#: Transient errors for which redis-py has classes. Their texts lack the error code.
+_TRANSIENT_CLASSES = (
+    *(errors.AskError, errors.BusyLoadingError, errors.ClusterDownError, errors.MasterDownError),
+    *(errors.MovedError, errors.ReadOnlyError, errors.TryAgainError),
 )
 
-#: Errors of a state that passes for which redis-py has classes, without the code in their texts.
-_CLASSES = (
-    AskError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    MovedError,
-    ReadOnlyError,
-    TryAgainError,
-)
+#: Prefixes of an error text: by redis-py in a pipeline, and by a server that rejects a whole transaction.
+_PREFIX = r"(Command # .* of pipeline caused error: )?((EXECABORT )?Transaction discarded because of: )?-?"
 
-#: What others put before the text: redis-py in a pipeline, and a server that refuses a whole transaction.
-_BEFORE = r"(Command # .* of pipeline caused error: )?((EXECABORT )?Transaction discarded because of: )?-?"
-
-#: The same states in words: those that redis-py has no class for, and those of a script whose keys are being moved.
-_PASSES = re.compile(
-    rf"{_BEFORE}((ASK|BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MOVED|READONLY|REDIRECT|TRYAGAIN|UNBLOCKED) "
+#: Texts of transient errors without a class in redis-py, and of scripts whose keys are being moved.
+_TRANSIENT = re.compile(
+    rf"{_PREFIX}((ASK|BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MOVED|READONLY|REDIRECT|TRYAGAIN|UNBLOCKED) "
     r"|(ERR )?max number of clients "
     r"|(ERR )?(?![A-Z]{3,} ).*(to access a non local key|to access a slot not served"
     r"|while the cluster is down|undeclared keys were accessed during rehashing))",
     re.DOTALL,
 )
 
-#: Refusals of writes alone, until somebody gets room on the disk or in memory, or until replicas follow again.
-_REFUSES_WRITES = re.compile(rf"{_BEFORE}(MISCONF|NOREPLICAS|OOM) ", re.DOTALL)
+#: Refused writes: the disk or the memory is full, or replicas are missing.
+_REFUSES_WRITES = re.compile(rf"{_PREFIX}(MISCONF|NOREPLICAS|OOM) ", re.DOTALL)
 
 
 def is_transient(exc: BaseException) -> bool:
-    """Return whether *exc* is an error of a server in a state that will pass, whatever the command was."""
-    return isinstance(exc, _CLASSES) or (isinstance(exc, redis.ResponseError) and bool(_PASSES.match(str(exc))))
+    """True if *exc* is a transient error of the server, regardless of the command."""
+    return isinstance(exc, _TRANSIENT_CLASSES) or (
+        isinstance(exc, redis.ResponseError) and bool(_TRANSIENT.match(str(exc)))
+    )
 
 
 class SlotRedirectError(redis.ConnectionError):
-    """A node of a cluster is asked as if it were one server, and another node has the keys: it will not have them."""
+    """A cluster node was used like a single server, and another node has the keys. Retrying is useless."""
 
 
 class Redirect(NamedTuple):
-    """A slot of a cluster, and the node that has it by now; that *is_being_moved* to it, key by key."""
+    """A slot of a cluster, and the node that serves it now."""
 
     slot: int
     host: str
     port: int
+    #: True if the slot is being migrated to the node, key by key (ASK).
     is_being_moved: bool
 
 
-#: What a node answers that has not the keys; redis-py before 6 has its classes in clients of a cluster alone.
-_ELSEWHERE = re.compile(rf"{_BEFORE}(?P<code>MOVED|ASK) (?P<slot>\d+) (?P<host>\S*):(?P<port>\d+)")
+#: Error text of a node without the keys. redis-py before 6 raises its classes only in cluster clients.
+_REDIRECT = re.compile(rf"{_PREFIX}(?P<code>MOVED|ASK) (?P<slot>\d+) (?P<host>\S*):(?P<port>\d+)")
 
 
 def parse_redirect(exc: BaseException) -> Redirect | None:
-    """Return where the keys of a command are, if a node of a cluster refused the command unread for that."""
-    if isinstance(exc, AskError):  # also MOVED
-        return Redirect(exc.slot_id, exc.host, exc.port, not isinstance(exc, MovedError))
-    found = _ELSEWHERE.match(str(exc)) if isinstance(exc, redis.ResponseError) else None
-    if found is None:
+    """Return the node that has the command's keys if *exc* is a MOVED or ASK error, or None."""
+    if isinstance(exc, errors.AskError):  # also MOVED
+        return Redirect(exc.slot_id, exc.host, exc.port, not isinstance(exc, errors.MovedError))
+    match = _REDIRECT.match(str(exc)) if isinstance(exc, redis.ResponseError) else None
+    if match is None:
         return None
-    return Redirect(int(found["slot"]), found["host"], int(found["port"]), found["code"] == "ASK")
+    return Redirect(int(match["slot"]), match["host"], int(match["port"]), match["code"] == "ASK")
 
 
 def refuses_writes(exc: BaseException) -> bool:
-    """Return whether *exc* says that the server takes no writes now: its memory or disk is full, or replicas are gone.
+    """True if the server refuses writes now: its memory or disk is full, or replicas are missing.
 
-    Whoever publishes has to know; whoever reads has to wait.
+    Publishers must see this error; consumers must wait.
     """
-    return isinstance(exc, OutOfMemoryError) or (
+    return isinstance(exc, errors.OutOfMemoryError) or (
         isinstance(exc, redis.ResponseError) and bool(_REFUSES_WRITES.match(str(exc)))
     )
 
@@ -103,18 +104,19 @@ def short_traceback(exc: BaseException) -> BaseException | None:
     return None if lost or is_transient(exc) or refuses_writes(exc) else exc
 
 
-#: What MOVED and ASK mean to a connection that leads to one server: on a cluster, `cluster` has read them already.
-_CLUSTER = "the server is a node of a cluster, and another node has the keys: write redis-cluster:// in broker_url"
+#: Error for MOVED and ASK on a connection to a single server. On cluster connections, `cluster` handles them first.
+_NODE_OF_A_CLUSTER = (
+    "the server is a node of a cluster, and another node has the keys: write redis-cluster:// in broker_url"
+)
 
 
 def surviving_failover(kind: type, *, reads: bool) -> type:
-    """Return a subclass of *kind* that closes on an error of the server that passes, and raises a ConnectionError.
+    """Return a subclass of the connection class *kind* that raises transient errors as ConnectionError, and closes.
 
-    Such errors: the server loads its data, a failover. *reads*: also that the server takes no writes for now, an error
-    that publishers must see themselves.
+    With *reads*, it treats refused writes in the same way; without, publishers see them.
     """
 
-    class Lasting(kind):
+    class SurvivingConnection(kind):
         def read_response(self, *args: Any, **options: Any) -> Any:
             try:
                 return super().read_response(*args, **options)
@@ -123,8 +125,8 @@ def surviving_failover(kind: type, *, reads: bool) -> type:
                     raise
                 self.disconnect()  # replies to other commands may follow
                 if parse_redirect(exc):
-                    raise SlotRedirectError(_CLUSTER) from exc
+                    raise SlotRedirectError(_NODE_OF_A_CLUSTER) from exc
                 raise redis.ConnectionError(str(exc)) from exc
 
-    Lasting.__name__ = Lasting.__qualname__ = kind.__name__  # redis-py and kombu show it
-    return Lasting
+    SurvivingConnection.__name__ = SurvivingConnection.__qualname__ = kind.__name__  # redis-py and kombu show it
+    return SurvivingConnection

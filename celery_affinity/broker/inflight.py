@@ -1,4 +1,4 @@
-"""Commands that are sent and not answered yet: an event loop goes on meanwhile, and reads the reply when it comes."""
+"""Commands in flight: sent without waiting for the reply, so that the event loop can continue meanwhile."""
 
 import socket as sockets
 import time
@@ -13,7 +13,7 @@ from .client import AnyConnection, Reply, has_readable_data, reauthenticate, tak
 class InFlightCommands:
     """One exchange with the server at a time, on a connection from *pool*.
 
-    Every failure closes the connection, so that no late reply is taken for a reply of the next exchange.
+    Every failure closes the connection. Otherwise a late reply could be taken for a reply of the next exchange.
     """
 
     def __init__(self, pool: redis.ConnectionPool) -> None:
@@ -24,14 +24,14 @@ class InFlightCommands:
         self._has_answered = False
         #: Callback that runs when there is a new connection.
         self.on_open: Callable[[], object] = lambda: None
-        #: Callback that runs before the connection is closed: its file descriptor may be another's a moment later.
+        #: Callback that runs before the connection is closed, because its file descriptor can be reused immediately.
         self.on_close: Callable[[], object] = lambda: None
 
     @property
     def socket(self) -> sockets.socket | None:
-        """The socket, which gets readable with a reply or the end of the connection; None: there is no connection."""
-        found: sockets.socket | None = self._connection and self._connection._sock
-        return found
+        """The socket, readable on a reply or the end of the connection, or None if there is no connection."""
+        connected: sockets.socket | None = self._connection and self._connection._sock
+        return connected
 
     @property
     def is_under_way(self) -> bool:
@@ -39,27 +39,27 @@ class InFlightCommands:
 
     @property
     def is_readable(self) -> bool:
-        """Whether a reply, or the end of the connection, can be read."""
+        """True if a reply, or the end of the connection, can be read."""
         return self._connection is not None and self._has_input
 
     @property
     def is_proven(self) -> bool:
-        """Whether the server has answered on this connection, and has not closed it since, as far as this end knows."""
+        """True if the server has answered on this connection and, as far as this end knows, has not closed it since."""
         return self._has_answered and (self.is_under_way or not self.is_readable)
 
     @property
     def is_late(self) -> bool:
-        """Whether no reply has come within `socket_timeout`. A reply that nobody had time to read is not late."""
+        """True if no reply has arrived within `socket_timeout`. A reply that has arrived but is unread is not late."""
         return self._is_overdue and not self._has_input
 
     @property
     def is_unread(self) -> bool:
-        """Whether a reply has come, and nobody has read it within `socket_timeout` of the command."""
+        """True if a reply has arrived but was not read within `socket_timeout` of the command."""
         return self._is_overdue and self._has_input
 
     @property
     def _has_input(self) -> bool:
-        # redis-py closes a connection whose end it finds while it looks, and would open it again for the next look.
+        # If redis-py detects the end of a connection, it closes it. The next check would open it again.
         return self.socket is None or has_readable_data(self._connection)
 
     @property
@@ -67,23 +67,23 @@ class InFlightCommands:
         return self.is_under_way and time.monotonic() - self._sent_s >= self._connection.socket_timeout
 
     def send(self, commands: Sequence[Sequence[object]]) -> None:
-        """Send *commands*, giving up an exchange that is under way. Raises a redis error if there is no connection."""
+        """Send *commands*, abandoning an exchange in progress. Raises a redis error if there is no connection."""
         if self.is_under_way:
             self.close()
         self.go_on(commands)
 
     def go_on(self, commands: Sequence[Sequence[object]]) -> None:
-        """Send more commands of the exchange: the server is at work on the first ones meanwhile."""
+        """Send more commands of the exchange, while the server runs the first ones."""
         try:
             if self._connection is None:
                 self._connection = take_connection(self._pool)
                 self.on_open()
             elif not self.is_under_way:
                 reauthenticate(self._connection)
-            first, *further = commands  # most often there is one
+            first, *further = commands  # usually only one
             connection = self._connection
             packed = connection.pack_commands(commands) if further else connection.pack_command(*first)
-            # redis-py's own PING, after an idle time, would take the first reply that is due for its own.
+            # redis-py's PING after an idle time would take the first pending reply for its own.
             connection.send_packed_command(packed, check_health=not self.is_under_way)
         except BaseException:
             self.close()
@@ -91,9 +91,9 @@ class InFlightCommands:
         self._due, self._sent_s = self._due + len(commands), time.monotonic()
 
     def receive(self, most: int | None = None) -> list[Reply]:
-        """Wait for the replies, or for the first *most* of them. Return the replies.
+        """Wait for the replies, or for the first *most* replies, and return them.
 
-        Raises the first error among the replies, or that of the connection.
+        Raises the first error among the replies, or the connection's error.
         """
         count = self._due if most is None else min(most, self._due)
         try:
@@ -108,7 +108,7 @@ class InFlightCommands:
         return replies
 
     def give_back(self) -> None:
-        """Let others have the connection until the next exchange. An exchange that is under way is given up."""
+        """Release the connection until the next exchange. An exchange in progress is abandoned."""
         if self.is_under_way:
             self.close()
         elif self._connection is not None:
@@ -116,7 +116,7 @@ class InFlightCommands:
             self._pool.release(connection)
 
     def close(self) -> None:
-        """Close the connection, giving up an exchange that is under way."""
+        """Close the connection, abandoning an exchange in progress."""
         connection, self._connection, self._due = self._connection, None, 0
         self._has_answered = False
         if connection is not None:

@@ -1,9 +1,7 @@
-"""The findings of `celery affinity check`. `gather` collects facts; `rules` make findings of facts.
+"""The checks of `celery affinity check`: `gather` collects facts, and rules derive findings from facts.
 
-The rules do no I/O; only `gather` asks server and workers.
-Read `facts` and `finding` first, then a rule, such as `rules.jobs.type_waits`.
-
-The outcome of a check for other programs: the app, broker and workers that were asked, and the findings.
+The rules do no I/O; only `gather` queries the server and the workers. Read `facts` and `finding` first, then a rule,
+such as `jobs.type_waits`.
 """
 
 from collections.abc import Iterable
@@ -12,7 +10,7 @@ from . import app, cohorts, jobs, results, server, tenants, workers
 from .facts import Facts, FleetFacts
 from .finding import LEVELS, Finding, Level
 
-#: All rules, in the order in which findings of one level are shown.
+#: All rules, in the display order of findings with equal level.
 RULES = (
     *app.RULES,
     *results.RULES,
@@ -28,24 +26,27 @@ _ORDER = list(Level)
 
 
 def check(facts: Facts) -> list[Finding]:
-    """Return the findings of all rules, the worst first."""
-    found = [finding for rule in RULES for finding in rule(facts)]
-    return sorted(found, key=lambda finding: _ORDER.index(finding.level))
+    """Return the findings of all rules, the most severe first."""
+    findings = (finding for rule in RULES for finding in rule(facts))
+    return sorted(findings, key=lambda finding: _ORDER.index(finding.level))
 
 
 __all__ = ["LEVELS", "RULES", "Facts", "Finding", "Level", "check"]
 
 
-def findings_as_json(facts: Facts, found: Iterable[Finding]) -> dict[str, object]:
-    """Return the outcome of a check as `json.dumps` takes it."""
+def findings_as_json(facts: Facts, findings: Iterable[Finding]) -> dict[str, object]:
+    """Return the outcome of a check for `json.dumps`: app, broker, the queried workers, and the findings."""
     return {
         "app": facts.app.name,
         "broker": facts.app.broker,
         "server": facts.server is not None,
-        "workers": None if facts.fleet is None else _names(facts.fleet),
-        "findings": [{"id": each.id, "level": each.level, "what": each.what, "todo": each.todo} for each in found],
+        "workers": None if facts.fleet is None else _worker_names(facts.fleet),
+        "findings": [
+            {"id": finding.id, "level": finding.level, "what": finding.what, "todo": finding.todo}
+            for finding in findings
+        ],
     }
 
 
-def _names(fleet: FleetFacts) -> list[str]:
-    return sorted({*(each.name for each in fleet.members), *(each.name for each in fleet.answers)})
+def _worker_names(fleet: FleetFacts) -> list[str]:
+    return sorted({*(worker.name for worker in fleet.members), *(worker.name for worker in fleet.answers)})

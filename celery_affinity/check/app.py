@@ -1,8 +1,6 @@
-"""Gather the types and the priorities that an app declares: in its tasks, its settings and its ``beat_schedule``.
+"""Facts and rules about the app alone: its settings, options, tasks, and the types and priorities it declares.
 
-Gather the facts for the checks from an app: its settings and its tasks. Neither server nor workers are asked.
-
-Rules about the app alone: its settings, options and tasks.
+Neither the server nor the workers are queried.
 """
 
 import difflib
@@ -56,14 +54,14 @@ from .tenants import preemptible, without_tenant
 
 
 def tasks_by_type(declared: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    found: dict[str, dict[str, None]] = {}
-    for type_, who in declared:
-        found.setdefault(type_, {})[who] = None
-    yield from ((type_, tuple(who)) for type_, who in sorted(found.items()))
+    declarations: dict[str, dict[str, None]] = {}
+    for type_, declaration in declared:
+        declarations.setdefault(type_, {})[declaration] = None
+    yield from ((type_, tuple(texts)) for type_, texts in sorted(declarations.items()))
 
 
 def declared_types(app: Celery, own: Settings, refused: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield types with their declarations: tasks, routes, patterns, beat_schedule entries. Errors go to *refused*."""
+    """Yield types with their declarations: tasks, routes, patterns, beat_schedule entries. Add errors to *refused*."""
     for name, task in sorted(app.tasks.items()):
         if not name.startswith("celery."):
             type_ = _type_of_task(app, own, name, task, refused)
@@ -71,53 +69,53 @@ def declared_types(app: Celery, own: Settings, refused: list[str]) -> Iterator[t
                 yield type_, f"task {name}"
     for pattern, type_ in own.task_types.items():
         yield type_, f"affinity_task_types {pattern!r}"
-    for where, options in _given_options(app):
+    for where, options in _static_options(app):
         type_ = _type_of_options(options)
         if type_:
             yield type_, where
 
 
 def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: list[str]) -> str | None:
-    """Return the type of a call without options. Whatever may name the type is asked in the order of publishing."""
+    """Return the type of a call without options. The sources of a type have the same precedence as in publishing."""
     given = {name: value for name, value in task._get_exec_options().items() if value is not None}
     try:
         options = app.amqp.router.route(given, name, (), {}, task)
-    except Exception:  # a router of the user's may look at arguments, or want a queue that is not declared
+    except Exception:  # a custom router can inspect arguments, or require a queue that is not declared
         options = {}
     try:
         affinities = [as_affinity(options.get("affinity")), affinity_of(task)]
     except AffinityError as exc:
         refused.append(f"task {name}: {exc}")
         return None
-    types = [*(each.type for each in affinities), type_by_name(name, own), _name_of(options.get("queue"))]
+    types = [*(affinity.type for affinity in affinities), type_by_name(name, own), _queue_name(options.get("queue"))]
     return next((type_ for type_ in types if type_), None)
 
 
-def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the options in task_routes and in beat_schedule entries, each with its place."""
+def _static_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the options in task_routes and beat_schedule entries, with their places."""
     yield from options_in_routes(app.conf)
     yield from options_in_beat_schedule(app.conf)
 
 
 def _type_of_options(options: Mapping[str, Any]) -> str | None:
     try:
-        return as_affinity(options.get("affinity")).type or _name_of(options.get("queue"))
-    except AffinityError:  # reported by `wrong_in_app`
+        return as_affinity(options.get("affinity")).type or _queue_name(options.get("queue"))
+    except AffinityError:  # reported by `app_complaints`
         return None
 
 
-def _name_of(queue: Any) -> str | None:
+def _queue_name(queue: Any) -> str | None:
     return queue if isinstance(queue, str) else getattr(queue, "name", None)
 
 
 def stated_priorities(app: Celery) -> Iterator[str]:
-    """Yield the places that use Celery's own priority, not that of `Affinity`."""
+    """Yield the places that set Celery's priority instead of the priority of `Affinity`."""
     if app.conf.task_default_priority is not None:
         yield "task_default_priority"
     for name, task in sorted(app.tasks.items()):
         if getattr(task, "priority", None) not in (None, app.conf.task_default_priority):
             yield f"task {name}"
-    for where, options in _given_options(app):
+    for where, options in _static_options(app):
         if options.get("priority") is not None:
             yield where
 
@@ -125,17 +123,21 @@ def stated_priorities(app: Celery) -> Iterator[str]:
 def priorities_out_of_range(app: Celery) -> Iterator[str]:
     """Yield a description of each priority outside of 0 to 10 in an app with this transport."""
     default = app.conf.task_default_priority
-    places = [("task_default_priority", {"priority": default}), *options_in_annotations(app.conf), *_given_options(app)]
+    places = [
+        ("task_default_priority", {"priority": default}),
+        *options_in_annotations(app.conf),
+        *_static_options(app),
+    ]
     for name, task in sorted(app.tasks.items()):
-        own = {each: getattr(task, each, None) for each in ("priority", "affinity")}
-        places.append((f"task {name}", {each: value for each, value in own.items() if value != default}))
+        on_task = {option: getattr(task, option, None) for option in ("priority", "affinity")}
+        places.append((f"task {name}", {option: value for option, value in on_task.items() if value != default}))
     for where, options in places:
         for priority in priorities_in(options):
             if clamp_priority(priority) != priority:
                 yield f"{where}: priority {priority} counts as {clamp_priority(priority)}"
 
 
-#: Options that kombu's connection and transport read by themselves.
+#: Options that kombu's connection and transport read.
 _OPTIONS_OF_CONNECTIONS = (
     "callback",
     "connect_retries_timeout",
@@ -147,23 +149,26 @@ _OPTIONS_OF_CONNECTIONS = (
     "polling_interval",
 )
 
-#: Base classes of tasks that refuse a second call, so that there are no calls to merge.
-_OF_OTHERS = {"celery_singleton.Singleton", "celery_once.QueueOnce"}
+#: Task classes of other packages that reject a second call, so there are no calls to merge.
+_DEDUPLICATING_CLASSES = {"celery_singleton.Singleton", "celery_once.QueueOnce"}
 
 #: A line of Celery's error about settings with old and new names.
-_RENAME = re.compile(r"^(\w+) +-> (\w+)$", re.MULTILINE)
+_RENAMED_SETTING = re.compile(r"^(\w+) +-> (\w+)$", re.MULTILINE)
 
-#: Settings that have no effect here -> their defaults. Celery 5.5 has the first one alone.
-_PREFETCH = {"worker_prefetch_multiplier": 4, "worker_disable_prefetch": False}
+#: Settings without effect here -> defaults. Celery 5.5 has only the first setting.
+_PREFETCH_DEFAULTS = {"worker_prefetch_multiplier": 4, "worker_disable_prefetch": False}
 
 
 def gather_app(app: Celery) -> AppFacts:
     """Return the facts of *app*, after importing its tasks' modules."""
     try:
-        list(app.conf.keys())  # which reads them
-    except Exception as exc:  # any: a module of settings is the user's, and Celery refuses names that it cannot mix
+        list(app.conf.keys())  # reads them
+    except Exception as exc:  # any: a settings module is user code, and Celery rejects mixed old and new names
         return AppFacts(
-            name=app.main or "", broker="unknown", conf_refused=str(exc), renames=dict(_RENAME.findall(str(exc)))
+            name=app.main or "",
+            broker="unknown",
+            conf_refused=str(exc),
+            renames=dict(_RENAMED_SETTING.findall(str(exc))),
         )
     not_imported = _import_tasks(app)
     refused: list[str] = []
@@ -172,20 +177,21 @@ def gather_app(app: Celery) -> AppFacts:
     broker, url_refused = _parse(url)
     use_ssl = app.conf.broker_use_ssl
     given_ssl = use_ssl if isinstance(use_ssl, Mapping) else {}
-    wrong, wrong_entries = _wrong_options(app, own)
-    refused.extend(str(each) for each in wrong if not each.misspelt)
-    declared = dict(tasks_by_type(each for each in declared_types(app, own, refused) if own.schedules(each[0])))
+    complaints, entry_complaints = _option_complaints(app, own)
+    refused.extend(str(complaint) for complaint in complaints if not complaint.misspelt)
+    types = declared_types(app, own, refused)
+    declared = dict(tasks_by_type((type_, where) for type_, where in types if own.schedules(type_)))
     return AppFacts(
         name=app.main or "",
         broker=urls.mask_url(url),
         transport=repr(app.conf.broker_transport),
         transport_is_ours=uses_affinity_transport(app.conf.broker_transport),
-        transport_fails=_wrong_with_transport(app.conf.broker_transport),
-        keys_refused=_wrong_with_keys(app.conf.broker_transport_options or {}),
+        transport_fails=_transport_error(app.conf.broker_transport),
+        keys_refused=_key_error(app.conf.broker_transport_options or {}),
         url_refused=url_refused,
         refused=tuple(dict.fromkeys(refused)),
-        misspelt=tuple(dict.fromkeys(str(each) for each in (*wrong, *wrong_entries) if each.misspelt)),
-        not_sent=tuple(str(each) for each in wrong_entries if not each.misspelt),
+        misspelt=tuple(dict.fromkeys(str(one) for one in (*complaints, *entry_complaints) if one.misspelt)),
+        not_sent=tuple(str(complaint) for complaint in entry_complaints if not complaint.misspelt),
         not_imported=not_imported,
         options=tuple(app.conf.broker_transport_options or ()),
         known_options=(
@@ -197,13 +203,13 @@ def gather_app(app: Celery) -> AppFacts:
         priority_order_is_set=any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys()),  # noqa: SIM118  # Celery's conf iterates over other keys
         priorities=tuple(stated_priorities(app)),
         out_of_range=tuple(dict.fromkeys(priorities_out_of_range(app))) if "*" in own.queues else (),
-        void=dict(_void(app)),
+        void=dict(_void_settings(app)),
         small_batches=dict(_small_batches(app)),
         cancels_on_connection_loss=bool(app.conf.worker_cancel_long_running_tasks_on_connection_loss),
         guard=own.guard,
         tls_unverified=broker is not None
         and broker.scheme in urls.TLS
-        and _is_none({**broker.ssl, **given_ssl}.get("ssl_cert_reqs")),
+        and _is_cert_none({**broker.ssl, **given_ssl}.get("ssl_cert_reqs")),
         cluster=broker is not None and broker.scheme in urls.CLUSTER,
         ingests=own.ingest,
         results_on_a_node=_is_on_a_node(app.conf.result_backend, url),
@@ -230,7 +236,7 @@ def _import_tasks(app: Celery) -> str | None:
     try:
         app.loader.import_default_modules()
         validation.finalize_anyway(app)
-    except Exception as exc:  # any: these are modules of the user's
+    except Exception as exc:  # any: these modules are user code
         return f"{type(exc).__name__}: {exc}"
     return None
 
@@ -244,12 +250,12 @@ def _settings(app: Celery, refused: list[str]) -> Settings:
 
 
 def _not_recurring(app: Celery) -> Iterator[str]:
-    for name, found in recurring.calls_in_conf(app):
-        if isinstance(found, OptionError):
-            yield f"{PREFIX}recurring[{name!r}]: {found}"
+    for name, call in recurring.calls_in_conf(app):
+        if isinstance(call, OptionError):
+            yield f"{PREFIX}recurring[{name!r}]: {call}"
 
 
-def _wrong_options(app: Celery, own: Settings) -> tuple[list[AppComplaint], list[AppComplaint]]:
+def _option_complaints(app: Celery, own: Settings) -> tuple[list[AppComplaint], list[AppComplaint]]:
     """Return the errors in options of tasks, routes and annotations, and the errors in beat_schedule entries."""
     scheduled = "*" in own.queues
     entries = (
@@ -258,36 +264,36 @@ def _wrong_options(app: Celery, own: Settings) -> tuple[list[AppComplaint], list
     return list(app_complaints(app)), list(chain.from_iterable(entries))
 
 
-def _void(app: Celery) -> Iterator[tuple[str, object]]:
+def _void_settings(app: Celery) -> Iterator[tuple[str, object]]:
     """Yield the changed prefetch settings, except the setting that limits the buffers of custom strategies."""
     has_buffers = any(map(has_own_strategy, app.tasks.values()))
-    for name, default in _PREFETCH.items():
-        said = app.conf.get(name, default)
-        if said != default and not (has_buffers and name == "worker_prefetch_multiplier"):
-            yield name, said
+    for name, default in _PREFETCH_DEFAULTS.items():
+        value = app.conf.get(name, default)
+        if value != default and not (has_buffers and name == "worker_prefetch_multiplier"):
+            yield name, value
 
 
 def _small_batches(app: Celery) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield tasks whose batches exceed a worker's buffers, with the batch size and the maximum buffer size."""
-    most = most_buffered(app.conf.worker_prefetch_multiplier, app.conf.worker_concurrency or 1)
+    max_buffered = most_buffered(app.conf.worker_prefetch_multiplier, app.conf.worker_concurrency or 1)
     for name, task in sorted(app.tasks.items()):
-        if gathers_messages(task) > most:
-            yield name, (gathers_messages(task), most)
+        if gathers_messages(task) > max_buffered:
+            yield name, (gathers_messages(task), max_buffered)
 
 
-def _wrong_with_transport(name: object) -> str | None:
-    """Return the reason why *name* leads to no transport, or to a wrong one although it looks like ours; else None."""
+def _transport_error(name: object) -> str | None:
+    """Return the error if *name* leads to no transport, or looks like ours but leads to another, or None."""
     try:
-        found = resolve_transport(name)
-    except Exception as exc:  # any: an import may raise it
+        resolved = resolve_transport(name)
+    except Exception as exc:  # any: an import can raise anything
         return f"{type(exc).__name__}: {exc}"
     if not uses_affinity_transport(name):
         return None
-    is_one = isinstance(found, type) and issubclass(found, Transport)
-    return None if is_one else f"the name leads to {found!r}"
+    is_ours = isinstance(resolved, type) and issubclass(resolved, Transport)
+    return None if is_ours else f"the name leads to {resolved!r}"
 
 
-def _wrong_with_keys(options: Mapping[str, Any]) -> str | None:
+def _key_error(options: Mapping[str, Any]) -> str | None:
     try:
         Keys.of_options(options)
     except AffinityError as exc:
@@ -303,16 +309,13 @@ def _parse(url: str) -> tuple[urls.BrokerURL | None, str | None]:
     return parsed[0], None
 
 
-def _is_none(requirement: object) -> bool:
-    """Return whether *requirement* says ``ssl.CERT_NONE``, in any of its spellings."""
+def _is_cert_none(requirement: object) -> bool:
+    """True if *requirement* is a spelling of ``ssl.CERT_NONE``."""
     return requirement == ssl.CERT_NONE or requirement in ("none", "CERT_NONE")
 
 
-# -- names of tasks, and keys
-
-
 def _no_tasks(app: Celery, own: Settings) -> Iterator[StatedName]:
-    """Yield names and patterns of tasks in settings that no task of *app* has. An app without tasks is a producer."""
+    """Yield task names and patterns in settings that match no task of *app*, unless *app* has no tasks (a producer)."""
     tasks = [name for name in app.tasks if not name.startswith("celery.")]
     if not tasks:
         return
@@ -320,65 +323,61 @@ def _no_tasks(app: Celery, own: Settings) -> Iterator[StatedName]:
         for pattern in names:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in tasks):
                 yield StatedName(f"{setting}[{pattern!r}]", closest_names(pattern, tasks))
-    for of_options in (options_in_routes, options_in_annotations):
-        everywhere = {where for where, _ in of_options(app.conf)}
-        somewhere = {where for name in app.tasks for where, _ in of_options(app.conf, name)}
-        for where in sorted(everywhere - somewhere):
+    for options_in in (options_in_routes, options_in_annotations):
+        all_places = {where for where, _ in options_in(app.conf)}
+        matching_places = {where for name in app.tasks for where, _ in options_in(app.conf, name)}
+        for where in sorted(all_places - matching_places):
             yield StatedName(where, closest_names(where.split("'")[1] if "'" in where else where, tasks))
 
 
 def _key_patterns(app: Celery, own: Settings) -> tuple[str, ...] | None:
-    """Return the patterns of the keys that rules of tasks make; None if a function makes some."""
-    found: dict[str, None] = {}
+    """Return the patterns of the keys that tasks' rules make, or None if a function makes some."""
+    patterns: dict[str, None] = {}
     for name, rule in _rules(app, own):
         if not isinstance(rule.key, str):
             return None
-        found[rule.prefix + pattern_of(rule.option, rule.key, name)] = None
-    return tuple(found)
+        patterns[rule.prefix + pattern_of(rule.option, rule.key, name)] = None
+    return tuple(patterns)
 
 
 def _rules(app: Celery, own: Settings) -> Iterator[tuple[str, Rule]]:
-    """Yield the rules by key of tasks, and those that names of tasks have, each with that name."""
+    """Yield the key rules of tasks and of `affinity_task_rules`, with the task name or pattern."""
     for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # `gather_types` says it
+        with suppress(AffinityError):  # reported by `declared_types`
             for rule in affinity_of(task).keys:
                 yield name, rule
     yield from ((pattern, rule) for pattern, named in own.task_rules.items() for rule in named.keys)
 
 
 def _hinted(app: Celery, own: Settings) -> Iterator[str]:
-    """Yield the tasks that say a hint of locality, and the names of tasks that do."""
+    """Yield the tasks and the patterns of `affinity_task_rules` with a locality hint."""
     for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # `gather_types` says it
+        with suppress(AffinityError):  # reported by `declared_types`
             if affinity_of(task).locality:
                 yield f"task {name}"
     yield from (f"affinity_task_rules[{name!r}]" for name, named in own.task_rules.items() if named.locality)
 
 
-# -- classes of other packages
-
-
 def _merges_twice(app: Celery, own: Settings) -> Iterator[tuple[str, str]]:
-    """Yield the tasks that merge, and whose calls a class of another package keeps from it, each with that class."""
+    """Yield the tasks that merge although a class of another package rejects their calls, with that class."""
     for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # `gather_types` says it
+        with suppress(AffinityError):  # reported by `declared_types`
             if affinity_of(task).merge or rules_by_name(name, own).merge:
-                yield from ((name, found) for found in map(_named, type(task).__mro__) if found in _OF_OTHERS)
+                yield from (
+                    (name, cls) for cls in map(_class_name, type(task).__mro__) if cls in _DEDUPLICATING_CLASSES
+                )
 
 
-def _named(cls: type) -> str:
-    """Return the name of a class, and the first part of its module: packages move classes between their modules."""
+def _class_name(cls: type) -> str:
+    """Return the package and the name of a class. Modules are left out, because packages move classes between them."""
     return f"{cls.__module__.partition('.')[0]}.{cls.__qualname__}"
 
 
-# -- results
-
-
 def _backend(app: Celery, broker: urls.BrokerURL | None) -> BackendFacts | None:
-    """Return the result backend if it is on the broker's server, else None."""
+    """Return the result backend if it is on the broker's server, or None."""
     url = app.conf.result_backend
-    place = _place(str(app.conf.broker_write_url))
-    if broker is None or place is None or not isinstance(url, str) or _place(url) != place:
+    server = _server_of_url(str(app.conf.broker_write_url))
+    if broker is None or server is None or not isinstance(url, str) or _server_of_url(url) != server:
         return None
     expires = app.conf.result_expires
     seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
@@ -392,13 +391,17 @@ def _is_on_a_node(backend: object, broker: str) -> bool:
     """
     if not isinstance(backend, str) or "://" not in backend:
         return False
-    nodes = {_place(re.sub(r"^\w+[+-]cluster:", "redis:", each)) for each in broker.split(";") if "cluster://" in each}
+    nodes = {
+        _server_of_url(re.sub(r"^\w+[+-]cluster:", "redis:", each))
+        for each in broker.split(";")
+        if "cluster://" in each
+    }
     scheme = backend.partition("://")[0]  # of several nodes; kombu reads one
-    return scheme.endswith("+cluster") or (not scheme.endswith("-cluster") and _place(backend) in nodes)
+    return scheme.endswith("+cluster") or (not scheme.endswith("-cluster") and _server_of_url(backend) in nodes)
 
 
-def _place(url: str) -> tuple[str, int] | str | None:
-    """Return the server of a Redis URL, as host and port or as a path; None for another URL."""
+def _server_of_url(url: str) -> tuple[str, int] | str | None:
+    """Return the server of a Redis URL, as host and port or as a path, or None for another URL."""
     parts = url_to_parts(re.sub(r"^valkey(s?):", r"redis\1:", url.partition(";")[0]))
     if parts.scheme in ("socket", "redis+socket"):
         return str(parts.path).strip("/")
@@ -409,7 +412,7 @@ def _place(url: str) -> tuple[str, int] | str | None:
     return "localhost" if host in ("127.0.0.1", "::1") else host, int(parts.port or default)
 
 
-#: Options of the broker's transport that stock Celery reads on Redis, and that mean nothing for jobs here.
+#: Transport options that stock Celery reads on Redis, and that have no effect on jobs here.
 VOID_OPTIONS = (
     "ack_emulation",
     "priority_steps",
@@ -431,15 +434,15 @@ def settings_names(facts: Facts) -> Iterator[Finding]:
     if facts.app.renames:
         yield Finding(
             "settings-names",
-            f"app.conf mixes old and new names of settings, which Celery refuses: {join_names(facts.app.renames, 20)}. No "
-            "worker starts, and every call fails. Nothing else was checked.",
+            f"app.conf mixes old and new names of settings, which Celery refuses: {join_names(facts.app.renames, 20)}. "
+            "No worker starts, and every call fails. Nothing else was checked.",
             f"Rename {join_names((f'{old} to {new}' for old, new in facts.app.renames.items()), 20)}.",
         )
     elif facts.app.conf_refused:
         yield Finding(
             "settings-names",
-            f"Celery cannot read the settings of this app: {with_full_stop(' '.join(facts.app.conf_refused.split()))} No worker "
-            "starts, and every call fails. Nothing else was checked.",
+            f"Celery cannot read the settings of this app: {with_full_stop(' '.join(facts.app.conf_refused.split()))} "
+            "No worker starts, and every call fails. Nothing else was checked.",
             "Correct the settings, or the module that has them.",
         )
 
@@ -464,8 +467,8 @@ def transport(facts: Facts) -> Iterator[Finding]:
     if facts.app.transport_fails:
         yield Finding(
             "transport",
-            f"broker_transport is {facts.app.transport}, which is not a transport: {with_full_stop(facts.app.transport_fails)} "
-            "Every call fails, and no worker starts.",
+            f"broker_transport is {facts.app.transport}, which is not a transport: "
+            f"{with_full_stop(facts.app.transport_fails)} Every call fails, and no worker starts.",
             'Set app.conf.broker_transport = "celery_affinity:Transport", with a capital T.',
         )
     elif not facts.app.transport_is_ours:
@@ -538,9 +541,9 @@ def imports(facts: Facts) -> Iterator[Finding]:
 
 
 def unknown_option(facts: Facts) -> Iterator[Finding]:
-    known = {*facts.app.known_options, *VOID_OPTIONS}
-    for option in sorted(set(facts.app.options) - known):
-        close = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
+    known_options = {*facts.app.known_options, *VOID_OPTIONS}
+    for option in sorted(set(facts.app.options) - known_options):
+        close = difflib.get_close_matches(option, known_options, n=1, cutoff=0.8)
         if close:
             yield Finding(
                 "unknown-option",
@@ -623,10 +626,10 @@ def results_share_memory(facts: Facts) -> Iterator[Finding]:
     if backend is None or server is None or not server.maxmemory:
         return
     dropped = server.policy.startswith("volatile")
-    then = f"with {server.policy} results are then dropped" if dropped else "publishing then fails"
+    effect = f"with {server.policy} results are then dropped" if dropped else "publishing then fails"
     yield Finding(
         "results-share-memory",
-        f"Results are on the broker's server, and its maxmemory counts both: {then}.",
+        f"Results are on the broker's server, and its maxmemory counts both: {effect}.",
         "Watch its memory, shorten result_expires, or give results a server of their own.",
     )
 
@@ -642,11 +645,11 @@ def merges_twice(facts: Facts) -> Iterator[Finding]:
 
 
 def small_batches(facts: Facts) -> Iterator[Finding]:
-    for task, (gathered, most) in facts.app.small_batches.items():
+    for task, (gathered, max_buffered) in facts.app.small_batches.items():
         yield Finding(
             "batches-small",
-            f"Task {task} gathers {gathered:,} calls (flush_every), but a worker keeps at most {most:,} calls in "
-            "buffers: a batch has no more, and runs when flush_interval is over.",
+            f"Task {task} gathers {gathered:,} calls (flush_every), but a worker keeps at most {max_buffered:,} calls "
+            "in buffers: a batch has no more, and runs when flush_interval is over.",
             f"Set worker_prefetch_multiplier so that its product with the concurrency is {gathered:,} or more; or use "
             "merge, whose calls wait in Redis.",
         )

@@ -1,7 +1,4 @@
-"""Gather which keys several cohorts have in common: those that tasks declare, and those that jobs have now.
-
-Rules about cohorts: what should count over all of them, and counts in each by itself.
-"""
+"""Facts and rules about cohorts: keys that several cohorts have in common are counted separately in each cohort."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,20 +13,20 @@ from . import jobs, server, workers
 from .facts import Facts
 from .finding import Finding, join_names, with_full_stop
 
-#: Largest number of keys of a cohort that are looked at.
-_MOST_KEYS = 1_000
+#: Maximum number of keys that are read per cohort.
+_MAX_KEYS = 1_000
 
 
 def shared_keys(app: Celery, own: Settings) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield what makes keys that tasks of several cohorts declare, and these tasks, each with its cohort."""
+    """Yield the sources of keys that tasks of several cohorts declare, and their tasks -> cohorts."""
     for made_by, uses in keys_in_several_cohorts(app) if own.cohorts else ():
         yield made_by, {use.task: use.cohort for use in uses}
 
 
 def keys_in_use(reader: Reader, own: Settings) -> frozenset[str]:
-    """Return the keys of a cohort's jobs that limit something; of an app without cohorts none."""
-    found = key_usage.find_keys(reader, "*", _MOST_KEYS).keys if own.cohorts else []
-    return frozenset(key.key for key in found if key.limit is not None or key.starts or key.minimum)
+    """Return the keys of a cohort's jobs that limit something, or none if the app has no cohorts."""
+    keys = key_usage.find_keys(reader, "*", _MAX_KEYS).keys if own.cohorts else []
+    return frozenset(key.key for key in keys if key.limit is not None or key.starts or key.minimum)
 
 
 _ONE_COHORT = "Put the types of these jobs into one cohort, or give the keys different names."
@@ -47,12 +44,12 @@ def key_in_cohorts(facts: Facts) -> Iterator[Finding]:
 
 
 def key_used_in_cohorts(facts: Facts) -> Iterator[Finding]:
-    fleets = {"default": facts.fleet, **{name: its.fleet for name, its in facts.cohorts.items()}}
+    fleets = {"default": facts.fleet, **{name: cohort.fleet for name, cohort in facts.cohorts.items()}}
     users: dict[str, list[str]] = {}
     for cohort, fleet in fleets.items():
         for key in () if fleet is None else fleet.keys_in_use:
             users.setdefault(key, []).append(cohort)
-    shared = join_names(f"{key!r} ({', '.join(its)})" for key, its in sorted(users.items()) if len(its) > 1)
+    shared = join_names(f"{key!r} ({', '.join(names)})" for key, names in sorted(users.items()) if len(names) > 1)
     if shared:
         yield Finding(
             "key-used-in-cohorts",
@@ -62,21 +59,21 @@ def key_used_in_cohorts(facts: Facts) -> Iterator[Finding]:
 
 
 def findings_per_cohort(facts: Facts) -> Iterator[Finding]:
-    """Yield the findings about server, workers and jobs of each cohort beside `default`, with its name."""
-    for name, its in facts.cohorts.items():
-        if its.down is not None:
+    """Yield the findings about server, workers and jobs of each cohort other than `default`, with its name."""
+    for name, cohort in facts.cohorts.items():
+        if cohort.down is not None:
             yield Finding(
                 "cohort-down",
-                f"Cohort {name!r} does not answer correctly: {with_full_stop(its.down)}",
+                f"Cohort {name!r} does not answer correctly: {with_full_stop(cohort.down)}",
                 "Check that its server runs, that this machine can reach it, and that user and password are right. "
                 "Jobs of its types wait, and calls of them fail. Nothing else of it was checked.",
             )
             continue
-        for rule in (*_OF_COHORT, *(server.RULES if its.server != facts.server else ())):
-            yield from (replace(found, what=f"Cohort {name!r}: {found.what}") for found in rule(its))
+        for rule in (*_RULES_PER_COHORT, *(server.RULES if cohort.server != facts.server else ())):
+            yield from (replace(finding, what=f"Cohort {name!r}: {finding.what}") for finding in rule(cohort))
 
 
-_OF_COHORT = (
+_RULES_PER_COHORT = (
     workers.worker_silent,
     workers.worker_stalled,
     jobs.type_waits,

@@ -1,4 +1,4 @@
-"""The plain facts that the rules judge: of an app, of its server and of its fleet. A fact of None is unknown."""
+"""Plain facts about an app, its server and its fleet, which the rules judge. None means that a fact is unknown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,117 +6,127 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class BackendFacts:
-    """A result backend on the broker's own server. *expires_s*: age at which results go; None: never."""
+    """A result backend on the broker's server."""
 
     url: str
+    #: Age in seconds at which results are deleted, or None for never.
     expires_s: float | None
 
 
 @dataclass(frozen=True)
 class ResultFacts:
-    """The result backend that an app names. *url*: without a password.
+    """The result backend that an app names."""
 
-    *unknown*: its name, if Celery has no such backend, and *meant*: the one that is most like it. *fails*: the error,
-    if it cannot be made. *down*: the error, if its server does not answer; known of Redis and Valkey alone.
-    """
-
+    #: URL without a password.
     url: str
+    #: Name of the backend, if Celery has no such backend.
     unknown: str | None = None
+    #: The most similar name of a backend.
     meant: str | None = None
+    #: Error, if the backend cannot be created.
     fails: str | None = None
+    #: Error, if the server does not answer; only for Redis and Valkey.
     down: str | None = None
 
 
 @dataclass(frozen=True)
 class StatedName:
-    """A name or pattern of tasks in the setting *where*, of which the app has none. *meant*: a task of such a name."""
+    """A task name or pattern in a setting that matches no task of the app."""
 
+    #: The setting.
     where: str
+    #: The task with the most similar name.
     meant: str | None = None
 
 
 @dataclass(frozen=True)
 class TaskWithoutTenant:
-    """A *task* whose calls have no tenant by the *template* that the place *where* says.
-
-    *left_out*: its fields that are None in calls that do not give them. *complaint*: why no call fills the template.
-    """
+    """A task whose tenant template leaves calls without a tenant."""
 
     task: str
+    #: Place of the template.
     where: str
     template: str
+    #: Fields that are None in calls which do not pass them.
     left_out: tuple[str, ...] = ()
+    #: Reason why no call can fill the template.
     complaint: str | None = None
 
 
 @dataclass(frozen=True)
 class AppFacts:
-    """The facts of an app. URLs are without passwords.
-
-    *transport_fails*: the error, if ``broker_transport`` is no transport at all. *keys_refused*: the error, if the
-    transport's options give no Redis keys. *not_imported*: the error, if the tasks' modules cannot be imported.
-    *refused*: errors in settings and options. *misspelt*: options one letter away from ours, with their places.
-    *not_sent*: errors in the options of ``beat_schedule`` entries. *out_of_range*: priorities outside of 0 to 10.
-    *schedules_all*: False if some queues are left to kombu.
-
-    *declared*: scheduled type -> its declarations, such as ``task shop.render``. *priorities*: the places that use
-    Celery's own priority. *void*: settings of Celery's that were changed, but have no effect here, with their values.
-    *hiredis*: whether redis-py has its fast parser. *merges_twice*: tasks that merge, each with the class of another
-    package that merges, or drops, its calls as well. *not_recurring*: what is wrong with entries of
-    ``affinity_recurring``, with their names. *bounds*, *reserves*: the patterns of types in ``affinity_max_pending``
-    and ``affinity_reserve``; *limits*: those of keys in ``affinity_limits``. *key_patterns*: the keys that the rules of
-    tasks make, with ``*`` for each argument; None if a function makes some. *no_tasks*: names of tasks in settings.
-    *hinted*: tasks, and patterns of names of tasks, whose jobs have hints of locality.
-    *conf_refused*: the error, if Celery cannot read the app's settings; nothing else is known then. *renames*: the new
-    names of settings with old names, if that is the reason. *cluster*: whether the broker's URL is that of a cluster;
-    *results_on_a_node*: whether results are to go to one node of a cluster, as to a server. *ingests*:
-    ``affinity_ingest``. *preemptible*: tasks whose jobs may be stopped -> whether they have a tenant without their
-    calls saying so. *shared_keys*: patterns of keys that tasks of several cohorts make -> these tasks, each with its
-    cohort. *no_tenant*: tasks whose template of a tenant leaves calls without one.
-    """
+    """The facts of an app. URLs are without passwords."""
 
     broker: str = "redis://localhost:6379/0"
     transport: str = "'celery_affinity:Transport'"
     transport_is_ours: bool = True
+    #: Error, if ``broker_transport`` does not name a transport.
     transport_fails: str | None = None
+    #: Error, if the transport options give no Redis keys.
     keys_refused: str | None = None
     url_refused: str | None = None
+    #: Errors in settings and options.
     refused: tuple[str, ...] = ()
+    #: Options one letter away from options of ours, with their places.
     misspelt: tuple[str, ...] = ()
+    #: Errors in the options of ``beat_schedule`` entries.
     not_sent: tuple[str, ...] = ()
+    #: Priorities outside of 0 to 10.
     out_of_range: tuple[str, ...] = ()
+    #: Error, if the modules of the tasks cannot be imported.
     not_imported: str | None = None
     options: tuple[str, ...] = ()
     known_options: tuple[str, ...] = ()
+    #: False if kombu serves some queues.
     schedules_all: bool = True
     priority_order_is_set: bool = True
+    #: Places that use Celery's priority.
     priorities: tuple[str, ...] = ()
+    #: Changed settings of Celery's without effect here -> values.
     void: Mapping[str, object] = field(default_factory=dict)
     cancels_on_connection_loss: bool = False
     guard: bool = True
     tls_unverified: bool = False
+    #: True if the broker's URL is the URL of a cluster.
     cluster: bool = False
+    #: True if results go to one node of a cluster, used like a single server.
     results_on_a_node: bool = False
+    #: Value of ``affinity_ingest``.
     ingests: bool = True
     backend: BackendFacts | None = None
+    #: Scheduled type -> its declarations, such as ``task shop.render``.
     declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
+    #: True if redis-py has its fast parser.
     hiredis: bool = True
+    #: Tasks that merge -> the class of another package that also merges or drops their calls.
     merges_twice: Mapping[str, str] = field(default_factory=dict)
+    #: Tasks whose batches exceed a worker's buffers -> (calls per batch, maximum number of buffered calls).
     small_batches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Task whose batches exceed a worker's buffers -> (calls per batch, maximum number of buffered calls)."""
+    #: Errors in entries of ``affinity_recurring``, with their names.
     not_recurring: tuple[str, ...] = ()
+    #: Type patterns in ``affinity_max_pending``.
     bounds: tuple[str, ...] = ()
+    #: Type patterns in ``affinity_reserve``.
     reserves: tuple[str, ...] = ()
+    #: Key patterns in ``affinity_limits``.
     limits: tuple[str, ...] = ()
+    #: Keys that tasks' rules make, with ``*`` for each argument, or None if a function makes some.
     key_patterns: tuple[str, ...] | None = ()
+    #: Names in settings that match no task.
     no_tasks: tuple[StatedName, ...] = ()
+    #: Tasks and task name patterns whose jobs have locality hints.
     hinted: tuple[str, ...] = ()
+    #: Error, if Celery cannot read the app's settings. All other facts are unknown then.
     conf_refused: str | None = None
+    #: Old names of settings -> new names, if this is the reason of `conf_refused`.
     renames: Mapping[str, str] = field(default_factory=dict)
+    #: Preemptible tasks -> True if they have a tenant even if their calls do not set one.
     preemptible: Mapping[str, bool] = field(default_factory=dict)
+    #: Key patterns that tasks of several cohorts make -> task -> cohort.
     shared_keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: Tasks whose tenant template leaves calls without a tenant.
     no_tenant: tuple[TaskWithoutTenant, ...] = ()
 
 
@@ -136,33 +146,34 @@ REPLIES_BELOW = 0.95
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """The facts of a server. Sizes are in bytes.
+    """The facts of a server. Sizes are in bytes."""
 
-    *kind*: "redis", "valkey", or another name that the server gives itself. *of_machine*: memory of the machine.
-    *save*: the setting for snapshots, "" for none. *failing*: the file that could not be written last, a snapshot or
-    the append-only file. *replicas*: the number of those that are connected. *clock_here_s*: lead of this host's clock
-    over the server's. *stepped*: the last step of the server's clock.
-    """
-
+    #: "redis", "valkey", or another name that the server reports.
     kind: str = "valkey"
     version: tuple[int, ...] = (9, 0)
     cluster: bool = False
+    #: Number of connected replicas.
     replicas: int | None = None
     replica: bool = False
     schema: str | None = None
     policy: str = "noeviction"
     used: int = 1
     maxmemory: int = 0
+    #: Memory of the machine.
     of_machine: int = 0
     aof: bool = True
+    #: Setting for snapshots, or "" if there are none.
     save: str | None = None
+    #: The file whose last write failed: "snapshot" or "append-only file".
     failing: str | None = None
     clients: int = 1
     max_clients: int = 10_000
+    #: Seconds by which this host's clock is ahead of the server's.
     clock_here_s: float = 0.0
+    #: Last step of the server's clock.
     stepped: ClockStepSeen | None = None
+    #: Error, if the user has no right to query the server. Only schema and clock are known then.
     refused: str | None = None
-    """Error of a server whose user may not ask: everything but schema and clock is unknown then."""
 
     @property
     def has_no_room_for_replies(self) -> bool:
@@ -172,13 +183,11 @@ class ServerFacts:
 
 @dataclass(frozen=True)
 class WorkerAnswer:
-    """A worker that answered over remote control. *ours*: whether the worker has this transport.
-
-    *id*, and all fields below, are known of our workers alone.
-    """
+    """A worker that answered over remote control."""
 
     name: str
     queues: tuple[str, ...]
+    #: True if the worker has this transport. Otherwise, the fields below are unknown.
     ours: bool = True
     id: str | None = None
     app: str | None = None
@@ -190,16 +199,15 @@ class WorkerAnswer:
 
 @dataclass(frozen=True)
 class MemberFacts:
-    """A worker that is alive according to the server. *stalled*: the worker's event loop stands still.
-
-    *stops*: the tasks that the worker can stop for another tenant; None: all.
-    """
+    """A worker that is alive according to the server."""
 
     id: str
     name: str
     types: tuple[str, ...]
     last_heartbeat_s: float = 0.0
+    #: True if the worker's event loop is stalled.
     stalled: bool = False
+    #: Tasks that the worker can preempt, or None for all.
     stops: frozenset[str] | None = None
     age_s: float | None = None
 
@@ -209,111 +217,119 @@ class MemberFacts:
 
 @dataclass(frozen=True)
 class ChangedSetting:
-    """A setting that can be changed at run time.
-
-    *value*: that in force. *conf*: that in the app.conf of the worker that joined last. *own*: that in this app.conf.
-    *is_damaged*: True if a repair restored the app.conf value because the value in Redis was deleted or invalid.
-    """
+    """A setting that can be changed at run time."""
 
     name: str
+    #: Value in force.
     value: object
+    #: Value in the app.conf of the worker that joined last.
     conf: object
+    #: Value in this app.conf.
     own: object
+    #: True if a repair restored the app.conf value because the value in Redis was deleted or invalid.
     is_damaged: bool = False
 
 
 @dataclass(frozen=True)
 class FullBound:
-    """A type of which as many jobs wait as ``affinity_max_pending`` admits. *effect*: what becomes of further calls.
-
-    *pauses*: sentences about the pauses that keep its jobs from starting.
-    """
+    """A type with as many pending jobs as ``affinity_max_pending`` allows."""
 
     type: str
     pending: int
     most: int
+    #: Effect on further calls.
     effect: str
+    #: Sentences about the pauses that block the type's jobs.
     pauses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class JobLeftToCelery:
-    """A pending job that workers over HTTP leave to Celery's. *why*: what it has that they cannot run, in words."""
+    """A pending job that HTTP workers leave to Celery workers."""
 
     job_id: str
     type: str
+    #: Reason why HTTP workers cannot run it, as text.
     why: str
 
 
 @dataclass(frozen=True)
 class FleetFacts:
-    """Workers and jobs.
-
-    *pending*: type -> number of pending jobs. *stock_messages*: queue -> number of messages in stock Celery's lists.
-    *oldest*: such a queue without a worker of the fleet -> description of its oldest message. *left_to_kombu*: such
-    queues that are not scheduled (``affinity_queues``). *more_lists*: True if some queues were not read.
-    *unserved*: number of jobs published while no live worker served their type. *ticked_s*: time since the last tick of
-    a dispatcher. *reserves*: sentences about those that leave no slot to their class. *not_asked*: the error, if the
-    workers could not be asked. *full*: types whose bound is reached. *limits_in_use*: those patterns of this app's
-    ``affinity_limits`` to which a key of jobs fits that wait or run. *slots*: of all live workers. *minima*: tenants
-    that have a minimum by the quotas in force -> it. *tenants_misspelt*: tenants with a quota and no job -> one with
-    jobs and no quota of its own, whose name is alike. *elsewhere*: ids of workers in other cohorts; None if not all are
-    known. *keys_in_use*: the keys of jobs that limit something, if the app has cohorts. *left_to_celery*: pending jobs
-    that workers over HTTP cannot run.
-    """
+    """Workers and jobs."""
 
     answers: tuple[WorkerAnswer, ...] = ()
     members: tuple[MemberFacts, ...] = ()
+    #: Type -> number of pending jobs.
     pending: Mapping[str, int] = field(default_factory=dict)
+    #: Queue -> number of messages in stock Celery's lists.
     stock_messages: Mapping[str, int] = field(default_factory=dict)
+    #: Queue with stock messages but without a worker of the fleet -> description of the oldest message.
     oldest: Mapping[str, str] = field(default_factory=dict)
+    #: Queues with stock messages that kombu serves (``affinity_queues``).
     left_to_kombu: frozenset[str] = frozenset()
+    #: True if some queues were not read.
     more_lists: bool = False
     scheduled: int = 0
     dead: int = 0
+    #: Number of jobs published while no live worker served their type.
     unserved: int = 0
+    #: Seconds since the last tick of a dispatcher.
     ticked_s: float | None = None
     settings: tuple[ChangedSetting, ...] = ()
+    #: Sentences about reserves that leave no slot to their class.
     reserves: tuple[str, ...] = ()
     heartbeat_s: float = 5.0
     namespace: str = "affinity"
+    #: Error, if the workers could not be queried.
     not_asked: str | None = None
+    #: Types whose bound is reached.
     full: tuple[FullBound, ...] = ()
+    #: Patterns of this app's ``affinity_limits`` that match the key of a pending or running job.
     limits_in_use: tuple[str, ...] = ()
+    #: Number of slots of all live workers.
     slots: int = 0
+    #: Tenant -> its minimum in the quotas in force.
     minima: Mapping[str, int] = field(default_factory=dict)
+    #: Tenant with a quota but no job -> tenant with jobs, no quota and a similar name.
     tenants_misspelt: Mapping[str, str] = field(default_factory=dict)
+    #: Ids of workers in other cohorts, or None if some are unknown.
     elsewhere: frozenset[str] | None = frozenset()
+    #: Keys of jobs that limit something, if the app has cohorts.
     keys_in_use: frozenset[str] = frozenset()
+    #: Pending jobs that HTTP workers cannot run.
     left_to_celery: tuple[JobLeftToCelery, ...] = ()
 
     @property
     def served(self) -> frozenset[str]:
-        """The types that live workers of ours serve."""
+        """The types that our live workers serve."""
         return frozenset(type_ for member in self.members for type_ in member.types)
 
 
 @dataclass(frozen=True)
 class OtherCohortMap:
-    """The map of the fleet's cohorts, *in_force*, and its *revision*, where the app has another one, *own*."""
+    """A cohort map of the fleet that differs from the app's map."""
 
+    #: The app's map.
     own: str
+    #: The fleet's map.
     in_force: str
+    #: Revision of the fleet's map.
     revision: int
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All facts that could be learnt. *down*: the error, if the broker does not answer. *fleet*: None if not asked.
-
-    *other_map*: None if app and fleet have the same map of cohorts. *results*: None if the app has no result backend.
-    *cohorts*: those of the cohorts beside `default`, of a fleet that was asked.
-    """
+    """All gathered facts."""
 
     app: AppFacts
     server: ServerFacts | None = None
+    #: None if the fleet was not queried.
     fleet: FleetFacts | None = None
+    #: Error, if the broker does not answer.
     down: str | None = None
+    #: None if the app has no result backend.
     results: ResultFacts | None = None
+    #: Cohorts other than `default` -> their facts, if the fleet was queried.
     cohorts: Mapping[str, "Facts"] = field(default_factory=dict)
+    #: None if app and fleet have the same cohort map.
     other_map: OtherCohortMap | None = None

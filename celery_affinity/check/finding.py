@@ -1,4 +1,4 @@
-"""The findings of a check, and how serious each of them is."""
+"""The findings of a check, and their levels."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """An *error*: jobs are lost, stuck or refused now, or will be. A *warning*: a risk. A *note*: good to know."""
+    """Severity. Error: jobs are lost, stuck or rejected, now or later. Warning: a risk. Note: good to know."""
 
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
 
 
-#: Level of every possible finding, by id. The how-to on `check` tells the cure of each.
+#: Level of every possible finding, by id. The how-to on `check` describes the fixes.
 LEVELS = {
     # the app
     "settings-names": Level.ERROR,
@@ -111,10 +111,12 @@ LEVELS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A fact to tell: *what* is so, in a sentence or two. *todo*: the cure. Raises KeyError for an unknown id."""
+    """A problem or risk. Raises KeyError for an unknown id."""
 
     id: str
+    #: Description of the problem, one or two sentences.
     what: str
+    #: Fix, one or two sentences.
     todo: str
 
     def __post_init__(self) -> None:
@@ -127,12 +129,12 @@ class Finding:
 
 
 def with_full_stop(words: object) -> str:
-    """Return the *words* of an error as the end of a sentence; some have a full stop, others not."""
+    """Return the error text *words* with exactly one full stop at the end."""
     return f"{str(words).rstrip('.')}."
 
 
 def join_names(names: Iterable[str], most: int = 5) -> str:
-    """Return *names* as people list them; names past the first *most* are only counted."""
-    every = list(names)
-    shown = ", ".join(every[:most])
-    return f"{shown} and {len(every) - most} more" if len(every) > most else shown
+    """Return *names* as a list for people. Names after the first *most* are only counted."""
+    all_names = list(names)
+    shown = ", ".join(all_names[:most])
+    return f"{shown} and {len(all_names) - most} more" if len(all_names) > most else shown

@@ -1,6 +1,6 @@
-"""Gather the facts of the cohorts beside `default`: of their servers, and of the workers and jobs there.
+"""Gather the facts for the checks from the server, the fleet and its cohorts.
 
-Gather the facts for the checks from server and fleet. Nothing is changed, and no wait is long.
+Nothing is changed, and every wait is bounded.
 """
 
 import threading
@@ -47,24 +47,24 @@ from .workers import answers_of_workers
 def gather_in_cohorts(
     own: AppFacts,
     channel: AffinityChannel,
-    of_cohort: Callable[[str], AppFacts],
+    app_facts_of: Callable[[str], AppFacts],
     fleet_of: Callable[[AppFacts, AffinityChannel, Scheduler], FleetFacts],
 ) -> Iterator[tuple[str, Facts]]:
-    """Yield the name and the facts of each cohort. One that is down is said to be, and holds up no other."""
+    """Yield the name and the facts of each cohort. A cohort that is down has only the fact `down`."""
     routes = channel.routes
     for name in () if routes is None else routes.names:
         try:
-            its = routes.channel_of(name)  # type: ignore[union-attr]  # there are names
-            # The channel's own scheduler would write the schema to a server without one.
-            scheduler = Scheduler(redis.Redis(connection_pool=its.pool), its.keys)
-            app = of_cohort(name)
-            yield name, Facts(app, gather_server(scheduler.reader, scheduler.client), fleet_of(app, its, scheduler))
+            there = routes.channel_of(name)  # type: ignore[union-attr]  # not None, because there are names
+            # The channel's scheduler would write the schema number to a server without one.
+            scheduler = Scheduler(redis.Redis(connection_pool=there.pool), there.keys)
+            app = app_facts_of(name)
+            yield name, Facts(app, gather_server(scheduler.reader, scheduler.client), fleet_of(app, there, scheduler))
         except (OperationalError, RedisError, OSError, AffinityError) as exc:
             yield name, Facts(own, down=str(exc))
 
 
-#: Longest wait, s, for all facts; twice the time given to workers comes on top.
-_MOST_S = 25.0
+#: Maximum time for all facts, in seconds, without twice the time that workers have to answer.
+_TIMEOUT_S = 25.0
 
 _TRANSPORT = "celery_affinity:Transport"
 
@@ -77,79 +77,80 @@ def gather_facts(app: Celery, *, fleet: bool = True, answers_within_s: float = 1
     own = gather_app(app)
     if own.conf_refused:
         return Facts(own)
-    asking = BackendQuery(app)
-    facts = _of_broker(app, own, fleet=fleet, answers_within_s=answers_within_s)
-    return replace(facts, results=asking.answer())
+    backend_query = BackendQuery(app)
+    facts = _gather_from_broker(app, own, fleet=fleet, answers_within_s=answers_within_s)
+    return replace(facts, results=backend_query.answer())
 
 
-def _of_broker(app: Celery, own: AppFacts, *, fleet: bool, answers_within_s: float) -> Facts:
+def _gather_from_broker(app: Celery, own: AppFacts, *, fleet: bool, answers_within_s: float) -> Facts:
     if own.url_refused or own.keys_refused:
         return Facts(own)
-    # The facts are gathered in a thread, since two waits have no bound that we could set: for a resolver's answer about
-    # a host name, and for the end of a connection to a server that stopped.
-    found: Queue[Facts | Exception] = Queue()
-    arguments = app, own, answers_within_s if fleet else None, found
-    threading.Thread(target=_ask_all, args=arguments, daemon=True).start()
-    most_s = _MOST_S + 2 * answers_within_s
+    # The facts are gathered in a thread, because two waits cannot be bounded: for a host name's resolution, and for
+    # closing the connection to a stopped server.
+    outcomes: Queue[Facts | Exception] = Queue()
+    arguments = app, own, answers_within_s if fleet else None, outcomes
+    threading.Thread(target=_gather_into, args=arguments, daemon=True).start()
+    timeout_s = _TIMEOUT_S + 2 * answers_within_s
     try:
-        facts = found.get(timeout=most_s)
+        facts = outcomes.get(timeout=timeout_s)
     except Empty:
-        return Facts(own, down=f"no end within {most_s:g} s")
+        return Facts(own, down=f"no end within {timeout_s:g} s")
     if isinstance(facts, Exception):
         raise facts
     return facts
 
 
-def _ask_all(app: Celery, own: AppFacts, answers_within_s: float | None, found: "Queue[Facts | Exception]") -> None:
+def _gather_into(
+    app: Celery, own: AppFacts, answers_within_s: float | None, outcomes: "Queue[Facts | Exception]"
+) -> None:
     with _connection(app) as connection:
         try:
-            found.put(_on(connection, app, own, answers_within_s))
+            outcomes.put(_gather_on(connection, app, own, answers_within_s))
         except (OperationalError, RedisError, AffinityError, OSError, ValueError, *connection.connection_errors) as exc:
-            # ValueError: kombu's, for a database that is no number, or a URL without a Sentinel's master.
-            found.put(Facts(own, down=str(exc) or type(exc).__name__))
-        except Exception as exc:  # raised in the thread that waits
-            found.put(exc)
+            # kombu raises ValueError for a database that is not a number, or a URL without a Sentinel's master.
+            outcomes.put(Facts(own, down=str(exc) or type(exc).__name__))
+        except Exception as exc:  # raised again in the waiting thread
+            outcomes.put(exc)
 
 
 def _connection(app: Celery) -> Any:
-    """Return a connection with this transport, whatever the app's is, and with a bound on each wait."""
+    """Return a connection with this transport, regardless of the app's, and with a timeout for each wait."""
     options = app.conf.broker_transport_options or {}
-    most_s = app_api.PATIENCE_S
-    bounds = {name: min(options.get(name) or most_s, most_s) for name in ("socket_timeout", "socket_connect_timeout")}
+    max_s = app_api.PATIENCE_S
+    bounds = {name: min(options.get(name) or max_s, max_s) for name in ("socket_timeout", "socket_connect_timeout")}
     retries = {"max_retries": 0, "interval_start": 0}
     return app.connection_for_write(transport=_TRANSPORT, transport_options={**bounds, **retries})
 
 
-def _on(connection: Any, app: Celery, own: AppFacts, answers_within_s: float | None) -> Facts:
+def _gather_on(connection: Any, app: Celery, own: AppFacts, answers_within_s: float | None) -> Facts:
     channel = app_api.channel_on(connection, _TRANSPORT)
-    # The channel's own scheduler would write the schema to a server without one.
+    # The channel's scheduler would write the schema number to a server without one.
     scheduler = Scheduler(redis.Redis(connection_pool=channel.pool), channel.keys)
     server = gather_server(scheduler.reader, scheduler.client)
     if server.schema not in (None, str(SCHEMA)):
         return Facts(own, server)
-    other_map = _other_map(app, scheduler.reader)
+    other_map = _differing_map(app, scheduler.reader)
     if answers_within_s is None or other_map is not None:
         return Facts(own, server, other_map=other_map)
 
-    def fleet_of(its: AppFacts, where: AffinityChannel, one: Scheduler) -> FleetFacts:
-        return _fleet(app, its, None, where, one, one.reader, answers_within_s, not_asked=None)
+    def fleet_of(facts: AppFacts, there: AffinityChannel, cohort: Scheduler) -> FleetFacts:
+        return _fleet(app, facts, None, there, cohort, cohort.reader, answers_within_s, not_asked=None)
 
-    others = dict(gather_in_cohorts(own, channel, lambda name: _of_cohort(own, app, name), fleet_of))
-    own = _of_cohort(own, app, channel.keys.cohort)
+    others = dict(gather_in_cohorts(own, channel, lambda name: _limit_to_cohort(own, app, name), fleet_of))
+    own = _limit_to_cohort(own, app, channel.keys.cohort)
     is_full = server.has_no_room_for_replies
     used = f"the server uses {min(1.0, server.used / server.maxmemory):.0%} of its maxmemory" if is_full else None
-    where = None if is_full else connection
-    fleet = _fleet(app, own, where, channel, scheduler, scheduler.reader, answers_within_s, not_asked=used)
-    fleets = [each.fleet for each in others.values()]
-    ids = [None if each is None else {member.id for member in each.members} for each in fleets]
-    elsewhere = None if None in ids else frozenset().union(*(each for each in ids if each))
+    to_workers = None if is_full else connection
+    fleet = _fleet(app, own, to_workers, channel, scheduler, scheduler.reader, answers_within_s, not_asked=used)
+    ids = [None if one.fleet is None else {member.id for member in one.fleet.members} for one in others.values()]
+    elsewhere = None if None in ids else frozenset().union(*(cohort_ids for cohort_ids in ids if cohort_ids))
     return Facts(own, server, replace(fleet, elsewhere=elsewhere), cohorts=others)
 
 
-def _other_map(app: Celery, reader: Reader) -> OtherCohortMap | None:
-    """Return the map of the fleet's cohorts if the app's is another: the app's processes are refused then."""
+def _differing_map(app: Celery, reader: Reader) -> OtherCohortMap | None:
+    """Return the fleet's cohort map if it differs from the app's; the app's processes are rejected then."""
     stated = reader.ask_one("get", reader.key("schema"))
-    with suppress(AffinityError):  # said by `gather_app`
+    with suppress(AffinityError):  # reported by `gather_app`
         own = shown_cohorts(settings_of(app).cohort_map)
         revision, in_force = stated_cohorts(stated)
         if stated is not None and in_force != own:
@@ -157,17 +158,14 @@ def _other_map(app: Celery, reader: Reader) -> OtherCohortMap | None:
     return None
 
 
-def _of_cohort(own: AppFacts, app: Celery, cohort: str) -> AppFacts:
-    """Return *own* with the declared types of *cohort* alone: workers and jobs of the others stand elsewhere."""
-    with suppress(AffinityError):  # said by `gather_app`
+def _limit_to_cohort(own: AppFacts, app: Celery, cohort: str) -> AppFacts:
+    """Return *own* with only the declared types of *cohort*, because other types have their workers elsewhere."""
+    with suppress(AffinityError):  # reported by `gather_app`
         settings = settings_of(app)
         if settings.cohorts:
-            declared = {type_: who for type_, who in own.declared.items() if settings.cohort_of(type_) == cohort}
+            declared = {type_: places for type_, places in own.declared.items() if settings.cohort_of(type_) == cohort}
             return replace(own, declared=declared)
     return own
-
-
-# -- the fleet
 
 
 def _fleet(
@@ -185,44 +183,44 @@ def _fleet(
     report = Report(reader, conf.max_pending)
     before = _members(reader, report.status())
     try:
-        # All workers are on the broker of `default`, whatever their cohorts.
+        # All workers are on the broker of `default`, regardless of their cohorts.
         answers = () if connection is None else answers_of_workers(app, connection, reader, answers_within_s)
     except (ResponseError, OperationalError) as exc:
         if not isinstance(exc.__cause__ or exc, ResponseError):
             raise
         answers, not_asked = (), str(exc)
     status = report.status()
-    # Members of both reports count, since a worker may have come or gone in between.
+    # Include the members of both reports, because a worker can join or leave in between.
     members = {**before, **_members(reader, status)}
     settings = complete_settings(reader.hash("settings"))
     ticked_us = reader.fields("clock", ["ticked"]).get("ticked")
-    pending = {each.type: each.pending for each in status.types if each.pending}
+    pending = {type_.type: type_.pending for type_ in status.types if type_.pending}
     served = {type_ for member in members.values() for type_ in member.types}
     lists = stock_lists_of(app)
     messages = StockMessages(reader, lists, scheduler.keys.of_kombu, sorted({*own.declared, *pending, *served}))
     cohort = scheduler.keys.cohort
-    in_lists = {each.queue: each.messages for each in messages.waiting() if _is_of(conf, each.queue, cohort)}
+    in_lists = {q.queue: q.messages for q in messages.waiting() if _is_in_cohort(conf, q.queue, cohort)}
     return FleetFacts(
         answers=answers,
         members=tuple(members.values()),
         pending=pending,
         stock_messages=in_lists,
         oldest=dict(_oldest(messages, served)) if in_lists else {},
-        left_to_kombu=frozenset(each for each in in_lists if not lists.schedules(each)),
+        left_to_kombu=frozenset(queue for queue in in_lists if not lists.schedules(queue)),
         more_lists=not messages.are_all,
         scheduled=status.scheduled,
         dead=status.dead,
         unserved=status.counters.get("unserved", 0),
         ticked_s=None if ticked_us is None else max(0.0, (reader.now_us() - decode_number(ticked_us)) / SECOND_US),
-        settings=_settings(app, scheduler),
-        reserves=tuple(each.sentence for type_ in status.types for each in type_.reserves if each.is_too_large),
+        settings=_changed_settings(app, scheduler),
+        reserves=tuple(one.sentence for type_ in status.types for one in type_.reserves if one.is_too_large),
         heartbeat_s=int(settings["heartbeat_interval_us"]) / SECOND_US,
         namespace=channel.namespace,
         not_asked=not_asked,
         full=tuple(_full(status)),
-        limits_in_use=tuple(each for each in own.limits if key_usage.find_keys(reader, each, 1).keys),
+        limits_in_use=tuple(pattern for pattern in own.limits if key_usage.find_keys(reader, pattern, 1).keys),
         slots=sum(worker.slots for worker in status.workers),
-        minima={each.name: each.minimum for each in status.tenants if each.is_named and each.minimum},
+        minima={one.name: one.minimum for one in status.tenants if one.is_named and one.minimum},
         tenants_misspelt=dict(_tenants_misspelt(status)),
         keys_in_use=keys_in_use(reader, conf),
         left_to_celery=tuple(_left_to_celery(reader, status)),
@@ -230,77 +228,71 @@ def _fleet(
 
 
 def _left_to_celery(reader: Reader, status: Status) -> Iterator[JobLeftToCelery]:
-    left = []
+    jobs = []
     with suppress(ResponseError):  # no right to the key
-        left = handout.still_left(reader, [each.id for each in status.workers if each.withdrawn])
-    for each in sorted(left, key=lambda its: its.job_id):
-        yield JobLeftToCelery(*each)
+        jobs = handout.still_left(reader, [worker.id for worker in status.workers if worker.withdrawn])
+    for job in sorted(jobs, key=lambda job: job.job_id):
+        yield JobLeftToCelery(*job)
 
 
 def _tenants_misspelt(status: Status) -> Iterator[tuple[str, str]]:
-    """Yield tenants with a quota and no job, each with one that has jobs, no quota of its own, and a similar name."""
-    others = [each.name for each in status.tenants if not each.is_named]
-    for each in status.tenants:
-        if each.is_named and not each.held and not each.waiting and (meant := misspelt_type(each.name, others)):
-            yield each.name, meant
+    """Yield tenants with a quota but no job, and a tenant of similar name that has jobs but no quota."""
+    others = [tenant.name for tenant in status.tenants if not tenant.is_named]
+    for tenant in status.tenants:
+        if tenant.is_named and not tenant.held and not tenant.waiting and (meant := misspelt_type(tenant.name, others)):
+            yield tenant.name, meant
 
 
 def _full(status: Status) -> Iterator[FullBound]:
-    """Yield the types of which as many jobs wait as may, with what keeps them from starting."""
-    for each in status.types:
-        if each.bound and each.pending >= each.bound.most:
+    """Yield the types whose bound of pending jobs is reached, with their pauses."""
+    for type_ in status.types:
+        if type_.bound and type_.pending >= type_.bound.most:
             pauses = [
                 sentences.pause_sentence(pause)
                 for pause in status.pauses
-                if pause.kind == "all" or (pause.kind == "type" and pause.name == each.type)
+                if pause.kind == "all" or (pause.kind == "type" and pause.name == type_.type)
             ]
-            yield FullBound(each.type, each.pending, each.bound.most, each.bound.full, tuple(pauses))
+            yield FullBound(type_.type, type_.pending, type_.bound.most, type_.bound.full, tuple(pauses))
 
 
 def _members(reader: Reader, status: Status) -> dict[str, MemberFacts]:
-    ids = [each.id for each in status.workers]
+    ids = [worker.id for worker in status.workers]
     stops = reader.ask([("hget", reader.key("worker", id_), "stops") for id_ in ids])
     joined = reader.ask([("zscore", reader.key("joined"), id_) for id_ in ids])
     now_us = reader.now_us()
     return {
-        each.id: MemberFacts(
-            each.id,
-            each.name,
-            tuple(each.types),
-            each.last_heartbeat_s,
-            each.stalled,
-            _stopped(words),
+        worker.id: MemberFacts(
+            *(worker.id, worker.name, tuple(worker.types), worker.last_heartbeat_s, worker.stalled),
+            _preemptible_tasks(tasks),
             None if at_us is None else max(0.0, (now_us - decode_number(at_us)) / SECOND_US),
         )
-        for each, words, at_us in zip(status.workers, stops, joined, strict=True)
+        for worker, tasks, at_us in zip(status.workers, stops, joined, strict=True)
     }
 
 
-def _stopped(words: Any) -> frozenset[str] | None:
-    """Return the tasks that a worker can stop, by its row; None for all."""
-    said = decode_text(words or b"")
-    return None if said == FORCE else frozenset(map(decode_part, said.split()))
+def _preemptible_tasks(field: Any) -> frozenset[str] | None:
+    """Return the tasks that a worker can preempt, from field `stops` of its hash, or None for all."""
+    stops = decode_text(field or b"")
+    return None if stops == FORCE else frozenset(map(decode_part, stops.split()))
 
 
-def _is_of(conf: Settings, queue: str, cohort: str) -> bool:
+def _is_in_cohort(conf: Settings, queue: str, cohort: str) -> bool:
     with suppress(AffinityError):  # several cohorts match, so calls fail with this error
         return conf.cohort_of(queue) == cohort
     return False
 
 
 def _oldest(messages: StockMessages, served: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the queues with messages but without a worker of the fleet, and a description of the oldest message."""
-    for each in messages.unserved(served):
-        age = "" if each.oldest_s is None else f", {each.oldest_s / 60:,.0f} min old"
-        if age or each.oldest_task is not None:
-            yield each.queue, f"{each.oldest_task or 'a task without a readable name'}{age}"
+    """Yield the queues with messages but without a worker of the fleet, and describe the oldest message."""
+    for queue in messages.unserved(served):
+        age = "" if queue.oldest_s is None else f", {queue.oldest_s / 60:,.0f} min old"
+        if age or queue.oldest_task is not None:
+            yield queue.queue, f"{queue.oldest_task or 'a task without a readable name'}{age}"
 
 
-def _settings(app: Celery, scheduler: Scheduler) -> tuple[ChangedSetting, ...]:
-    found = runtime_settings.read_settings(scheduler, _conf(app))
-    return tuple(
-        ChangedSetting(each.name, each.value, each.conf, each.own, each.damaged_s is not None) for each in found
-    )
+def _changed_settings(app: Celery, scheduler: Scheduler) -> tuple[ChangedSetting, ...]:
+    settings = runtime_settings.read_settings(scheduler, _conf(app))
+    return tuple(ChangedSetting(one.name, one.value, one.conf, one.own, one.damaged_s is not None) for one in settings)
 
 
 def _conf(app: Celery) -> Settings:

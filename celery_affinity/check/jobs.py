@@ -1,7 +1,4 @@
-"""The rules of the checks: pure functions from facts to findings, by what the facts are of.
-
-Rules about the jobs: which wait in vain, and whether somebody moves the rest.
-"""
+"""Rules about the jobs: types without workers, bounds, messages of stock producers, dispatchers and settings."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,12 +10,10 @@ from .facts import AppFacts, Facts, FleetFacts
 from .finding import Finding, join_names
 from .workers import rule_of_fleet, rule_of_fleet_and_app
 
-#: Time, s, since the last tick of any dispatcher after which none is at work. A dispatcher's longest pause is far
-#: shorter.
+#: Seconds without a tick of any dispatcher after which no dispatcher is running. Pauses of dispatchers are far shorter.
 TICKS_S = 10.0
 
-
-#: What becomes of calls beyond a bound.
+#: Effect on calls beyond a bound.
 _EFFECTS = {
     REFUSE: "further calls are refused, and raise QueueFull",
     DROP_OLDEST: "each further call drops the job that has waited longest",
@@ -45,11 +40,11 @@ def type_waits(fleet: FleetFacts) -> Iterator[Finding]:
 
 @rule_of_fleet
 def left_to_celery(fleet: FleetFacts) -> Iterator[Finding]:
-    for type_ in sorted({each.type for each in fleet.left_to_celery}):
-        jobs = [each for each in fleet.left_to_celery if each.type == type_]
+    for type_ in sorted({job.type for job in fleet.left_to_celery}):
+        jobs = [job for job in fleet.left_to_celery if job.type == type_]
         yield Finding(
             "left-to-celery",
-            f"Workers over HTTP cannot run {join_names([each.job_id for each in jobs], 3)} of type {type_!r}: "
+            f"Workers over HTTP cannot run {join_names([job.job_id for job in jobs], 3)} of type {type_!r}: "
             f"{jobs[0].why}. They take no job of the type until a Celery worker has taken these.",
             "Publish calls of this task with serializer='json', without compression, or give jobs for Celery's workers "
             "a type that no worker over HTTP serves.",
@@ -59,90 +54,90 @@ def left_to_celery(fleet: FleetFacts) -> Iterator[Finding]:
 @rule_of_fleet_and_app
 def type_unserved(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
     if not fleet.members:
-        return  # `no_workers` says so
-    for type_, who in sorted(app.declared.items()):
+        return  # reported by `no_workers`
+    for type_, places in sorted(app.declared.items()):
         if type_ not in fleet.served and not fleet.pending.get(type_) and misspelt_type(type_, fleet.served) is None:
             yield Finding(
                 "type-unserved",
-                f"No live worker serves type {type_!r}, which {join_names(who, 3)} declare{'s' if len(who) == 1 else ''}: "
-                "such a job would wait.",
+                f"No live worker serves type {type_!r}, which {join_names(places, 3)} "
+                f"declare{'s' if len(places) == 1 else ''}: such a job would wait.",
                 f"Start a worker with -Q {type_}.",
             )
 
 
 @rule_of_fleet_and_app
 def type_misspelt(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
-    for type_, who in sorted(app.declared.items()):
+    for type_, places in sorted(app.declared.items()):
         meant = misspelt_type(type_, fleet.served)
         if meant is not None and type_ not in fleet.served and not fleet.pending.get(type_):
-            yield _misspelt(type_, who, meant, "which live workers serve")
+            yield _misspelt(type_, places, meant, "which live workers serve")
 
 
 def declared_misspelt(facts: Facts) -> Iterator[Finding]:
-    """Compare types with those that tasks declare, where no worker says which types are served."""
+    """Compare types with the types that tasks declare, if no worker is alive."""
     if facts.fleet is not None and facts.fleet.members:
         return
-    of_tasks = {type_ for type_, who in facts.app.declared.items() if any(map(_is_a_task, who))}
-    for type_, who in sorted(facts.app.declared.items()):
-        meant = misspelt_type(type_, of_tasks - {type_})
-        if meant is not None and not any(map(_is_a_task, who)):
-            yield _misspelt(type_, who, meant, "which tasks declare")
+    task_types = {type_ for type_, places in facts.app.declared.items() if any(map(_is_declared_by_task, places))}
+    for type_, places in sorted(facts.app.declared.items()):
+        meant = misspelt_type(type_, task_types - {type_})
+        if meant is not None and not any(map(_is_declared_by_task, places)):
+            yield _misspelt(type_, places, meant, "which tasks declare")
 
 
-def _misspelt(type_: str, who: Sequence[str], meant: str, whose: str) -> Finding:
+def _misspelt(type_: str, places: Sequence[str], meant: str, whose: str) -> Finding:
     return Finding(
         "type-misspelt",
-        f"Type {type_!r}, which {join_names(who, 3)} declare{'s' if len(who) == 1 else ''}, differs only in "
-        f"{'case or blanks' if similar_types(type_, [meant]) else 'one letter'} from {meant!r}, {whose}: to Celery these "
-        "are different queues.",
+        f"Type {type_!r}, which {join_names(places, 3)} declare{'s' if len(places) == 1 else ''}, differs only in "
+        f"{'case or blanks' if similar_types(type_, [meant]) else 'one letter'} from {meant!r}, {whose}: to Celery "
+        "these are different queues.",
         f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
     )
 
 
-def _is_a_task(who: str) -> bool:
-    return who.startswith("task ")
+def _is_declared_by_task(declaration: str) -> bool:
+    return declaration.startswith("task ")
 
 
 @rule_of_fleet_and_app
 def bound_of_no_type(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
-    known = _known_types(fleet, app)
+    types = _known_types(fleet, app)
     for pattern in app.bounds:
-        if not any(matches(pattern, type_) for type_ in known):
+        if not any(matches(pattern, type_) for type_ in types):
             yield Finding(
                 "bound-of-no-type",
                 f"affinity_max_pending[{pattern!r}] matches no type that a task declares, a live worker serves, or a "
-                f"job waits for{did_you_mean(pattern, known) or '.'}",
+                f"job waits for{did_you_mean(pattern, types) or '.'}",
                 "Use the spelling of tasks and workers, or remove the bound.",
             )
 
 
 @rule_of_fleet_and_app
 def reserve_of_no_type(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
-    known = _known_types(fleet, app)
+    types = _known_types(fleet, app)
     for pattern in app.reserves:
-        if not any(matches(pattern, type_) for type_ in known):
+        if not any(matches(pattern, type_) for type_ in types):
             yield Finding(
                 "reserve-of-no-type",
                 f"affinity_reserve[{pattern!r}] matches no type that a task declares, a live worker serves, or a job "
-                f"waits for: it keeps no slot free{did_you_mean(pattern, known) or '.'}",
+                f"waits for: it keeps no slot free{did_you_mean(pattern, types) or '.'}",
                 "Use the spelling of tasks and workers, or remove the reserve.",
             )
 
 
 @rule_of_fleet_and_app
 def limit_of_nothing(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
-    known = _known_types(fleet, app)
+    types = _known_types(fleet, app)
     for pattern in app.limits:
         name = pattern.removeprefix(OF_TYPE)
         if pattern.startswith(OF_TYPE):
-            if name not in known:
+            if name not in types:
                 yield Finding(
                     "limit-of-no-type",
                     f"affinity_limits[{pattern!r}] limits type {name!r}, which no task declares, no live worker "
-                    f"serves, and no job waits for{did_you_mean(name, known) or '.'}",
+                    f"serves, and no job waits for{did_you_mean(name, types) or '.'}",
                     "Use the spelling of tasks and workers, or remove the limit.",
                 )
-        elif not _is_of_a_key(pattern, fleet, app):
+        elif not _can_match_a_key(pattern, fleet, app):
             made = join_names(app.key_patterns or ()) or "none"
             yield Finding(
                 "limit-of-no-key",
@@ -152,16 +147,16 @@ def limit_of_nothing(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
             )
 
 
-def _is_of_a_key(pattern: str, fleet: FleetFacts, app: AppFacts) -> bool:
-    """Return whether a job may have a key that *pattern* fits. A function may make any key."""
+def _can_match_a_key(pattern: str, fleet: FleetFacts, app: AppFacts) -> bool:
+    """True if a job can have a key that *pattern* matches. A function can make any key."""
     if app.key_patterns is None or pattern in fleet.limits_in_use:
         return True
-    return any(patterns_overlap(pattern, each) for each in app.key_patterns)
+    return any(patterns_overlap(pattern, other) for other in app.key_patterns)
 
 
 @rule_of_fleet_and_app
 def hints_without_effect(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
-    values = {each.name: each.value for each in fleet.settings}
+    values = {setting.name: setting.value for setting in fleet.settings}
     by_shares = values.get("tenant_turns") == "share"
     if app.hinted and values.get("placement") == "idle" and (by_shares or values.get("locality_bonus") == 0):
         why = 'tenants take turns by shares, so there is no bonus (affinity_tenant_turns = "share")'
@@ -176,24 +171,24 @@ def hints_without_effect(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
 
 @rule_of_fleet
 def bound_full(fleet: FleetFacts) -> Iterator[Finding]:
-    for each in fleet.full:
-        effect = _EFFECTS[each.effect]
-        jobs = f"{each.pending:,} jobs of type {each.type!r} wait, of at most {each.most:,} (affinity_max_pending)"
+    for full in fleet.full:
+        effect = _EFFECTS[full.effect]
+        jobs = f"{full.pending:,} jobs of type {full.type!r} wait, of at most {full.most:,} (affinity_max_pending)"
         jobs += f": {effect}"
-        if each.pauses:
-            what = dict.fromkeys("--all" if pause.startswith("all") else each.type for pause in each.pauses)
-            resume = join_names(f"`celery -A ... affinity resume {name}`" for name in what)
+        if full.pauses:
+            targets = dict.fromkeys("--all" if pause.startswith("all") else full.type for pause in full.pauses)
+            resume = join_names(f"`celery -A ... affinity resume {name}`" for name in targets)
             yield Finding(
                 "bound-full",
-                f"{jobs}. No job of the type starts, because {'; '.join(each.pauses)}.",
+                f"{jobs}. No job of the type starts, because {'; '.join(full.pauses)}.",
                 f"Run {resume} if the reason no longer holds. For a longer pause raise the bound.",
             )
         else:
             yield Finding(
                 "bound-full",
                 f"{jobs}.",
-                f"Start more workers with -Q {each.type}, raise the bound, or `celery -A ... affinity cancel --type "
-                f"{each.type}` ends jobs that nobody needs.",
+                f"Start more workers with -Q {full.type}, raise the bound, or `celery -A ... affinity cancel --type "
+                f"{full.type}` ends jobs that nobody needs.",
             )
 
 
@@ -238,8 +233,8 @@ def _oldest(fleet: FleetFacts, queue: str) -> str:
 @rule_of_fleet
 def nobody_ticks(fleet: FleetFacts) -> Iterator[Finding]:
     late = fleet.ticked_s is None or fleet.ticked_s > TICKS_S
-    could = [each for each in fleet.members if each.age_s is None or each.age_s > TICKS_S]
-    if late and (could or (fleet.scheduled and not fleet.members)):
+    could_tick = [member for member in fleet.members if member.age_s is None or member.age_s > TICKS_S]
+    if late and (could_tick or (fleet.scheduled and not fleet.members)):
         since = "never" if fleet.ticked_s is None else f"not for {fleet.ticked_s:,.0f} s"
         yield Finding(
             "nobody-ticks",
@@ -277,37 +272,37 @@ def reserve_too_large(fleet: FleetFacts) -> Iterator[Finding]:
 
 @rule_of_fleet
 def settings_differ(fleet: FleetFacts) -> Iterator[Finding]:
-    for each in fleet.settings:
-        if each.conf != each.own:
+    for setting in fleet.settings:
+        if setting.conf != setting.own:
             yield Finding(
                 "settings-differ",
-                f"affinity_{each.name} is {each.own!r} in this app.conf, and {each.conf!r} in the app.conf of the "
-                "worker that changed it last: all workers share one value.",
+                f"affinity_{setting.name} is {setting.own!r} in this app.conf, and {setting.conf!r} in the app.conf of "
+                "the worker that changed it last: all workers share one value.",
                 "Give all apps on this broker one value, or each its own namespace in broker_transport_options.",
             )
 
 
 @rule_of_fleet
 def settings_changed(fleet: FleetFacts) -> Iterator[Finding]:
-    for each in fleet.settings:
-        if each.value != each.conf:
+    for setting in fleet.settings:
+        if setting.value != setting.conf:
             yield Finding(
                 "settings-changed",
-                f"affinity_{each.name} is {each.value!r}, changed at run time; app.conf says {each.conf!r}.",
-                f"To keep it, write it to app.conf; otherwise `celery -A ... affinity settings reset {each.name}`.",
+                f"affinity_{setting.name} is {setting.value!r}, changed at run time; app.conf says {setting.conf!r}.",
+                f"To keep it, write it to app.conf; otherwise `celery -A ... affinity settings reset {setting.name}`.",
             )
 
 
 @rule_of_fleet
 def settings_damaged(fleet: FleetFacts) -> Iterator[Finding]:
-    for each in fleet.settings:
-        if each.is_damaged:
+    for setting in fleet.settings:
+        if setting.is_damaged:
             yield Finding(
                 "settings-damaged",
-                f"Another program deleted or overwrote affinity_{each.name} in Redis. A repair put the value of "
-                f"app.conf in force, {each.conf!r}: a change at run time is lost.",
-                f"Run `celery -A ... affinity settings set {each.name} VALUE` if it was changed at run time; otherwise "
-                f"`settings reset {each.name}`. Find the program that wrote to the fleet's keys.",
+                f"Another program deleted or overwrote affinity_{setting.name} in Redis. A repair put the value of "
+                f"app.conf in force, {setting.conf!r}: a change at run time is lost.",
+                f"Run `celery -A ... affinity settings set {setting.name} VALUE` if it was changed at run time; "
+                f"otherwise `settings reset {setting.name}`. Find the program that wrote to the fleet's keys.",
             )
 
 

@@ -1,6 +1,6 @@
-"""Gather the facts of the result backend: whether Celery knows its name, can create it, and gets an answer.
+"""Facts and rules about the result backend: whether Celery knows it, can create it, and gets an answer from it.
 
-Rules about the result backend: without one that answers, `get` fails, and workers cannot store results.
+Without a result backend that answers, `get` fails, and workers cannot store results.
 """
 
 import threading
@@ -18,88 +18,88 @@ from ..transport.urls import mask_url
 from .facts import Facts, ResultFacts
 from .finding import Finding, with_full_stop
 
-#: Longest wait, s, for a result backend to be made and to answer: it may try more than once.
-_MOST_S = 2 * PATIENCE_S
+#: Maximum time for a result backend to be created and to answer, in seconds. It can try more than once.
+_TIMEOUT_S = 2 * PATIENCE_S
 
-#: Backends that mean none.
-_NONE = (None, "", "disabled", "disabled://")
+#: Values of `result_backend` without a backend.
+_NO_BACKEND = (None, "", "disabled", "disabled://")
 
 
 class BackendQuery:
-    """A question to the result backend of *app*, in a thread of its own: the backend is others' code, and may hang."""
+    """Queries the result backend of *app* in a dedicated thread, because the backend is foreign code and can hang."""
 
     def __init__(self, app: Celery) -> None:
         self._url = app.conf.result_backend
-        self._found: Queue[ResultFacts] = Queue()
-        if self._url not in _NONE:
-            threading.Thread(target=self._ask, args=(app,), daemon=True).start()
+        self._answers: Queue[ResultFacts] = Queue()
+        if self._url not in _NO_BACKEND:
+            threading.Thread(target=self._query, args=(app,), daemon=True).start()
 
     def answer(self) -> ResultFacts | None:
-        """Return what is wrong with the result backend; None if there is none."""
-        if self._url in _NONE:
+        """Return the facts of the result backend, or None if the app has no result backend."""
+        if self._url in _NO_BACKEND:
             return None
         try:
-            return self._found.get(timeout=_MOST_S)
+            return self._answers.get(timeout=_TIMEOUT_S)
         except Empty:
-            return ResultFacts(_shown(self._url), down=f"no end within {_MOST_S:g} s")
+            return ResultFacts(_masked(self._url), down=f"no end within {_TIMEOUT_S:g} s")
 
-    def _ask(self, app: Celery) -> None:
-        self._found.put(_results(app, self._url))
+    def _query(self, app: Celery) -> None:
+        self._answers.put(_check_backend(app, self._url))
 
 
-def _results(app: Celery, url: object) -> ResultFacts:
-    shown = _shown(url)
-    known = {*backends.BACKEND_ALIASES, *app.loader.override_backends, *_of_extensions()}
-    name = _scheme(url)
+def _check_backend(app: Celery, url: object) -> ResultFacts:
+    shown = _masked(url)
+    names = {*backends.BACKEND_ALIASES, *app.loader.override_backends, *_extension_backends()}
+    name = _backend_name(url)
     try:
         backends.by_url(url, app.loader)
-    except Exception as exc:  # any: a name that is none is taken for a module, and imported
-        if name is not None and name not in known and "." not in name and ":" not in name:
-            return ResultFacts(shown, unknown=name, meant=closest_names(name, sorted(known)))
-        return ResultFacts(shown, fails=_said(exc))
+    except Exception as exc:  # any: an unknown name is imported as a module
+        if name is not None and name not in names and "." not in name and ":" not in name:
+            return ResultFacts(shown, unknown=name, meant=closest_names(name, sorted(names)))
+        return ResultFacts(shown, fails=_error_text(exc))
     try:
         backend = app.backend
-    except Exception as exc:  # any: its package may be missing, or its options wrong
-        return ResultFacts(shown, fails=_said(exc))
+    except Exception as exc:  # any: its package can be missing, or its options invalid
+        return ResultFacts(shown, fails=_error_text(exc))
     if not isinstance(backend, RedisBackend):
         return ResultFacts(shown)
     try:
         _ping(backend)
-    except Exception as exc:  # any: whatever a client raises, the results cannot be stored
-        return ResultFacts(shown, down=_said(exc))
+    except Exception as exc:  # any: after any error of the client, results cannot be stored
+        return ResultFacts(shown, down=_error_text(exc))
     return ResultFacts(shown)
 
 
 def _ping(backend: RedisBackend) -> None:
-    """Ask the server of *backend* once, by a connection of its own. Raises whatever the client does."""
+    """Ping the server of *backend* once, on a separate connection. Raises the client's errors."""
     bounds = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), PATIENCE_S)
     given = backend.connparams
-    client = backend._create_client(**{**given, **{name: each for name, each in bounds.items() if name in given}})
+    client = backend._create_client(**{**given, **{name: bound for name, bound in bounds.items() if name in given}})
     try:
         client.ping()
     finally:
         client.connection_pool.disconnect()
 
 
-def _scheme(url: object) -> str | None:
-    """Return the name of the backend in *url*, or in a name without ``://``; None for anything but a text."""
+def _backend_name(url: object) -> str | None:
+    """Return the backend's name in *url*, which may lack ``://``, or None if *url* is not a string."""
     return url.partition("://")[0].partition("+")[0] if isinstance(url, str) else None
 
 
-def _of_extensions() -> dict[str, str]:
+def _extension_backends() -> dict[str, str]:
     return dict(load_extension_class_names("celery.result_backends"))
 
 
-def _shown(url: object) -> str:
+def _masked(url: object) -> str:
     if not isinstance(url, str):
         return repr(url)
     try:
         return mask_url(url)
-    except ValueError:  # a port that is no number: nothing of it can be told from a password
-        return f"{_scheme(url)}://..."
+    except ValueError:  # the port is not a number: any part may be a password
+        return f"{_backend_name(url)}://..."
 
 
-def _said(exc: Exception) -> str:
+def _error_text(exc: Exception) -> str:
     return " ".join(f"{type(exc).__name__}: {exc}".split())
 
 
@@ -131,8 +131,8 @@ def backend_down(facts: Facts) -> Iterator[Finding]:
         return  # a backend on the broker's server is down with it
     yield Finding(
         "backend-down",
-        f"The result backend {results.url} does not answer: {with_full_stop(results.down)} Workers cannot store results, and "
-        "get() raises, or waits.",
+        f"The result backend {results.url} does not answer: {with_full_stop(results.down)} "
+        "Workers cannot store results, and get() raises, or waits.",
         "Check that its server runs, that this machine can reach it, and that user and password are right.",
     )
 

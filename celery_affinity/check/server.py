@@ -1,7 +1,4 @@
-"""Gather the facts for the checks from the server alone.
-
-Rules about the server: kind and version, memory, persistence, connections and clock.
-"""
+"""Facts and rules about the server: kind and version, memory, persistence, connections and clock."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +22,7 @@ def gather_server(reader: Reader, client: Any) -> ServerFacts:
     server_s = reader.now_us() / SECOND_US
     after_s = time.time()
     schema, step = reader.ask([("get", reader.key("schema")), ("hget", reader.key("clock"), "stepped")])
-    known: dict[str, Any] = {
+    common: dict[str, Any] = {
         "schema": decode_text(schema).partition(" ")[0] if schema is not None else None,
         "clock_here_s": outside_limits(server_s, before_s, after_s) * -1,
         "stepped": _stepped(step, server_s),
@@ -33,8 +30,8 @@ def gather_server(reader: Reader, client: Any) -> ServerFacts:
     try:
         info = client.info("everything")
     except ResponseError as exc:
-        return ServerFacts(refused=str(exc), **known)
-    kind, version = _kind(info)
+        return ServerFacts(refused=str(exc), **common)
+    kind, version = _kind_and_version(info)
     return ServerFacts(
         kind=kind,
         version=version,
@@ -50,17 +47,17 @@ def gather_server(reader: Reader, client: Any) -> ServerFacts:
         failing=_failing(info),
         clients=int(info.get("connected_clients", 0)),
         max_clients=int(info.get("maxclients", 0)),
-        **known,
+        **common,
     )
 
 
 def outside_limits(moment: float, first: float, last: float) -> float:
-    """Return the distance of *moment* from the span of *first* to *last*: below 0 before the span, 0 within."""
+    """Return the distance of *moment* to the range from *first* to *last*: negative before the range, 0 within."""
     return max(0.0, moment - last) + min(0.0, moment - first)
 
 
 def _stepped(field: bytes | None, server_s: float) -> ClockStepSeen | None:
-    """Return the last recent step of the server's clock. After a later step, its time can be in the future."""
+    """Return the last recent step of the server's clock. Its time can be in the future, after a later step."""
     step = ClockStep.parse(decode_text(field))
     if step is None:
         return None
@@ -68,7 +65,7 @@ def _stepped(field: bytes | None, server_s: float) -> ClockStepSeen | None:
     return ClockStepSeen(step.size_us / SECOND_US, ago_s) if ago_s < SHOWN_FOR_S else None
 
 
-def _kind(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
+def _kind_and_version(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
     for kind in ("valkey", "dragonfly"):
         if f"{kind}_version" in info:
             return kind, _version(str(info[f"{kind}_version"]))
@@ -80,7 +77,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _save(client: Any) -> str | None:
-    """Return the server's setting for snapshots; None if this user has no right to CONFIG, or the server no CONFIG."""
+    """Return the server's setting for snapshots, or None if CONFIG is not available or not permitted."""
     with suppress(ResponseError):
         return str(client.config_get("save").get("save", ""))
     return None
@@ -95,17 +92,17 @@ def _failing(info: dict[str, Any]) -> str | None:
 #: Oldest tested version, by kind of server.
 TESTED = {"redis": (7, 0), "valkey": (8, 0)}
 
-#: Share of a limit from which on a warning is due.
+#: Fraction of a limit that causes a warning.
 NEARLY_FULL = 0.9
 
-#: Largest difference, s, between two clocks that count as right.
+#: Maximum tolerated difference between two clocks, in seconds.
 CLOCK_S = 5.0
 
 ServerRule = Callable[[Facts], Iterator[Finding]]
 
 
-def _of_server(rule: Callable[[ServerFacts], Iterator[Finding]]) -> ServerRule:
-    """Make of a rule about a server a rule about facts, which finds nothing if the server is unknown."""
+def _server_rule(rule: Callable[[ServerFacts], Iterator[Finding]]) -> ServerRule:
+    """Convert a rule about a server to a rule about facts, without findings if the server is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:
@@ -148,7 +145,7 @@ def cohorts_differ(facts: Facts) -> Iterator[Finding]:
         )
 
 
-@_of_server
+@_server_rule
 def version(server: ServerFacts) -> Iterator[Finding]:
     tested = TESTED.get(server.kind)
     shown = f"{server.kind} {'.'.join(map(str, server.version))}"
@@ -204,7 +201,7 @@ def cluster_lists(facts: Facts) -> Iterator[Finding]:
         )
 
 
-@_of_server
+@_server_rule
 def replica(server: ServerFacts) -> Iterator[Finding]:
     if server.replica:
         yield Finding(
@@ -225,7 +222,7 @@ def schema(facts: Facts) -> Iterator[Finding]:
         )
 
 
-@_of_server
+@_server_rule
 def eviction(server: ServerFacts) -> Iterator[Finding]:
     if server.policy.startswith("allkeys"):
         yield Finding(
@@ -236,7 +233,7 @@ def eviction(server: ServerFacts) -> Iterator[Finding]:
         )
 
 
-@_of_server
+@_server_rule
 def memory(server: ServerFacts) -> Iterator[Finding]:
     todo = (
         "Find out what fills it (waiting jobs: `celery affinity status`; results: result_expires; dead letters: "
@@ -258,7 +255,7 @@ def memory(server: ServerFacts) -> Iterator[Finding]:
         )
 
 
-@_of_server
+@_server_rule
 def persistence(server: ServerFacts) -> Iterator[Finding]:
     if server.aof:
         return
@@ -280,7 +277,7 @@ def persistence(server: ServerFacts) -> Iterator[Finding]:
         )
 
 
-@_of_server
+@_server_rule
 def persistence_fails(server: ServerFacts) -> Iterator[Finding]:
     if server.failing is not None:
         yield Finding(
@@ -291,7 +288,7 @@ def persistence_fails(server: ServerFacts) -> Iterator[Finding]:
         )
 
 
-@_of_server
+@_server_rule
 def connections(server: ServerFacts) -> Iterator[Finding]:
     if server.max_clients and server.clients >= server.max_clients * NEARLY_FULL:
         yield Finding(

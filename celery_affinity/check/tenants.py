@@ -1,11 +1,4 @@
-"""Gather the tasks of an app whose template of a tenant leaves calls without one.
-
-Gather which tasks of an app may be stopped, and whether somebody names a tenant for them.
-
-Rules about tenants: what is promised to them, how they are spelt, and calls that have none.
-
-Rules about tasks that may be stopped for another tenant: those that never are.
-"""
+"""Facts and rules about tenants: minimums, misspelt names, calls without a tenant, and tasks that are not preempted."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,30 +19,30 @@ from .workers import rule_of_fleet, rule_of_fleet_and_app
 
 
 def without_tenant(app: Celery, own: Settings) -> Iterator[TaskWithoutTenant]:
-    """Yield the tasks with a template of a tenant that some calls fill with nothing, or that no call fills.
+    """Yield the tasks whose tenant template is empty for some calls, or cannot be filled by any call.
 
-    A task's own template, or that of its name, which no call fills, is an error of the app: `wrong_in_app` has it. What
-    a function makes is not known.
+    If no call can fill the template of the task or of its name, `validation.app_complaints` reports the error. Tenants
+    made by functions are unknown.
     """
     for name, task in sorted(app.tasks.items()):
         if name.startswith("celery."):
             continue
-        with suppress(AffinityError):  # said by `gather_app`
-            where, tenant = _first_said(app, name, task, own)
+        with suppress(AffinityError):  # reported by `gather_app`
+            where, tenant = _effective_tenant(app, name, task, own)
             if tenant is None or not isinstance(tenant.key, str):
                 continue
             arguments = arguments_of(task)
-            if found := template_complaint(tenant.option, tenant.key, name, arguments):
+            if complaint := template_complaint(tenant.option, tenant.key, name, arguments):
                 if where.startswith("task_routes"):
-                    yield TaskWithoutTenant(name, where, tenant.key, complaint=found)
+                    yield TaskWithoutTenant(name, where, tenant.key, complaint=complaint)
             elif left_out := may_be_none(tenant.option, tenant.key, arguments):
                 yield TaskWithoutTenant(name, where, tenant.key, left_out=left_out)
 
 
-def _first_said(app: Celery, name: str, task: Task, own: Settings) -> tuple[str, TenantKey | None]:
-    """Return the place, in words, that says first whose calls of a task are, and its rule; None if calls inherit it.
+def _effective_tenant(app: Celery, name: str, task: Task, own: Settings) -> tuple[str, TenantKey | None]:
+    """Return the place that sets a task's tenant first, as text, and its rule, or None if there is no template.
 
-    ``tenant=`` of a route is the name itself, or says that there is none.
+    ``tenant=`` of a route is the tenant's name, or disables the tenant.
     """
     for where, options in options_in_routes(app.conf, name):
         if options.get(TenantKey.option) is not None:
@@ -63,15 +56,15 @@ def _first_said(app: Celery, name: str, task: Task, own: Settings) -> tuple[str,
 
 
 def preemptible(app: Celery, own: Settings) -> Iterator[tuple[str, bool]]:
-    """Yield each task whose calls may be stopped, and whether a route, the task or its name says a tenant."""
+    """Yield each preemptible task, and True if a route, the task or a rule for its name sets a tenant."""
     for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # said by `gather_app`
+        with suppress(AffinityError):  # reported by `gather_app`
             routes = [options for _, options in options_in_routes(app.conf, name)]
             affinities = [as_affinity(options.get("affinity")) for options in routes]
             affinities += [affinity_of(task), rules_by_name(name, own)]
-            said = [options.get("preemptible") for options in routes] + [each.preemptible for each in affinities]
-            if next((each for each in said if each is not None), False):
-                tenants = [options.get("tenant") for options in routes] + [each.tenant for each in affinities]
+            flags = [options.get("preemptible") for options in routes] + [one.preemptible for one in affinities]
+            if next((flag for flag in flags if flag is not None), False):
+                tenants = [options.get("tenant") for options in routes] + [one.tenant for one in affinities]
                 yield name, any(tenants)
 
 
@@ -82,8 +75,8 @@ def minima_of_tenants(fleet: FleetFacts) -> Iterator[Finding]:
         yield Finding(
             "tenants-promised-too-much",
             f"affinity_tenants promises {promised:,} slots in all (min), and the fleet has {fleet.slots:,}: while the "
-            f"tenants with a minimum ({join_names(tuple(sorted(fleet.minima)))}) have work for theirs, jobs of others wait "
-            "without a bound.",
+            f"tenants with a minimum ({join_names(tuple(sorted(fleet.minima)))}) have work for theirs, jobs of others "
+            "wait without a bound.",
             "Lower a minimum (`celery -A ... affinity tenants set NAME --min N`), or start more workers.",
         )
 
@@ -100,19 +93,19 @@ def tenant_misspelt(fleet: FleetFacts) -> Iterator[Finding]:
 
 
 def tenant_without_value(facts: Facts) -> Iterator[Finding]:
-    for each in facts.app.no_tenant:
-        if each.complaint is not None:
+    for task in facts.app.no_tenant:
+        if task.complaint is not None:
             yield Finding(
                 "tenant-not-filled",
-                f"{each.where}: {each.complaint}. Its calls fail, unless they name a tenant themselves.",
+                f"{task.where}: {task.complaint}. Its calls fail, unless they name a tenant themselves.",
                 "Give the task that argument, narrow the pattern of the route, or say `tenant=False` in a route of the "
                 "task before it.",
             )
         else:
-            left_out = join_names(f"{{{name}}}" for name in each.left_out)
+            left_out = join_names(f"{{{name}}}" for name in task.left_out)
             yield Finding(
                 "tenant-without-value",
-                f'{each.where}: tenant "{each.template}" has no value in calls of task {each.task} that leave '
+                f'{task.where}: tenant "{task.template}" has no value in calls of task {task.task} that leave '
                 f"{left_out} out: it is None then. Such a call has no tenant, so no quota counts it.",
                 f"Take the default None of {left_out} away, or name the tenant of those calls with tenant=.",
             )
@@ -135,15 +128,17 @@ def preemptible_without_tenant(facts: Facts) -> Iterator[Finding]:
 @rule_of_fleet_and_app
 def preemptible_not_stopped(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
     if not fleet.minima:
-        return  # nothing is stopped for anybody
+        return  # no task is preempted
     for task in app.preemptible:
         types = {type_ for type_, who in app.declared.items() if f"task {task}" in who}
-        unable = [each.name for each in fleet.members if types.intersection(each.types) and not each.can_stop(task)]
+        unable = [
+            member.name for member in fleet.members if types.intersection(member.types) and not member.can_stop(task)
+        ]
         if unable:
             yield Finding(
                 "preemptible-not-stopped",
-                f"Task {task} says preemptible=True, and is not stopped on {join_names(sorted(unable))}: no task can be "
-                "stopped by force there, and this one has not called preempted() there yet.",
+                f"Task {task} says preemptible=True, and is not stopped on {join_names(sorted(unable))}: no task can "
+                "be stopped by force there, and this one has not called preempted() there yet.",
                 "Let the task call preempted() and raise Preempted, or run the worker with another pool than threads "
                 "and solo.",
             )

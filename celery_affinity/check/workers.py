@@ -1,7 +1,4 @@
-"""Gather what the workers on the broker answer, whatever their transport.
-
-Rules about the workers: whether they live, and whether they are those that the app expects.
-"""
+"""Facts and rules about the workers on the broker, regardless of their transport."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,51 +18,51 @@ from .server import CLOCK_S, apart, outside_limits
 
 
 def answers_of_workers(app: Celery, connection: Any, reader: Reader, within_s: float) -> tuple[WorkerAnswer, ...]:
-    """Return the answers of all workers on the broker, whatever their transport."""
+    """Return the answers of all workers on the broker, regardless of their transport."""
     first_s = reader.now_us() / SECOND_US
-    stats = _ask(app, connection, "stats", within_s, None)
+    stats = _query(app, connection, "stats", within_s, None)
     if not stats:
         return ()
-    queues = {name: said for name, said, _ in _ask(app, connection, "active_queues", within_s, len(stats))}
+    queues = {name: reply for name, reply, _ in _query(app, connection, "active_queues", within_s, len(stats))}
 
-    def answer(name: str, said: dict[str, Any], took_s: float) -> WorkerAnswer:
-        ours = said.get("affinity")
-        its_queues = queues.get(name) or []
-        of_worker = ours if isinstance(ours, dict) else {}
-        clock_s, versions = of_worker.get("time"), of_worker.get("versions")
+    def answer(name: str, reply: dict[str, Any], took_s: float) -> WorkerAnswer:
+        ours = reply.get("affinity")
+        consumed = queues.get(name) or []
+        info = ours if isinstance(ours, dict) else {}
+        clock_s, versions = info.get("time"), info.get("versions")
         return WorkerAnswer(
             name=name,
-            queues=tuple(_names(its_queues if isinstance(its_queues, list) else ())),
+            queues=tuple(_queue_names(consumed if isinstance(consumed, list) else ())),
             ours=ours is not None,
-            id=of_worker.get("worker"),
-            app=of_worker.get("app"),
-            namespace=of_worker.get("namespace"),
-            guard=of_worker.get("guard"),
+            id=info.get("worker"),
+            app=info.get("app"),
+            namespace=info.get("namespace"),
+            guard=info.get("guard"),
             versions=versions if isinstance(versions, dict) else {},
             clock_ahead_s=outside_limits(clock_s, first_s, first_s + took_s) if isinstance(clock_s, float) else None,
         )
 
-    return tuple(answer(*each) for each in stats if isinstance(each[1], dict))
+    return tuple(answer(*reply) for reply in stats if isinstance(reply[1], dict))
 
 
-def _names(queues: Iterable[Any]) -> Iterator[str]:
-    """Yield the names in a worker's answer about the queues that it consumes."""
+def _queue_names(queues: Iterable[Any]) -> Iterator[str]:
+    """Yield the queue names in a worker's reply to `active_queues`."""
     for queue in queues:
         name = queue.get("name") if isinstance(queue, dict) else None
         if isinstance(name, str):
             yield name
 
 
-def _ask(
+def _query(
     app: Celery, connection: Any, command: str, within_s: float, limit: int | None
 ) -> list[tuple[str, Any, float]]:
-    """Return (node name, answer, seconds taken) of each worker. Celery's `inspect` would merge namesakes."""
+    """Return (node name, reply, seconds until the reply) per worker. Celery's `inspect` would merge namesakes."""
     replies: list[tuple[str, Any, float]] = []
     began_s = time.monotonic()
 
     def collect(reply: object) -> None:
-        if isinstance(reply, dict):  # another program may answer anything
-            replies.extend((name, said, time.monotonic() - began_s) for name, said in reply.items())
+        if isinstance(reply, dict):  # another program can send anything
+            replies.extend((name, content, time.monotonic() - began_s) for name, content in reply.items())
 
     mailbox = app.control.mailbox(connection)  # a copy, for this connection
     mailbox.producer_pool = _Producers(connection)
@@ -85,7 +82,7 @@ class _Producers:
 
 
 class _ProducerThatTriesOnce(Producer):
-    """A producer for kombu's mailbox, which otherwise lets its producers retry for ever."""
+    """A producer for kombu's mailbox, whose producers otherwise retry forever."""
 
     def publish(self, *args: Any, **kwargs: Any) -> Any:
         return super().publish(*args, **{**kwargs, "retry": False})
@@ -95,7 +92,7 @@ WorkersRule = Callable[[Facts], Iterator[Finding]]
 
 
 def rule_of_fleet(rule: Callable[[FleetFacts], Iterator[Finding]]) -> WorkersRule:
-    """Make of a rule about a fleet a rule about facts, which finds nothing if the fleet is unknown."""
+    """Convert a rule about a fleet to a rule about facts, without findings if the fleet is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:
@@ -106,7 +103,7 @@ def rule_of_fleet(rule: Callable[[FleetFacts], Iterator[Finding]]) -> WorkersRul
 
 
 def rule_of_fleet_and_app(rule: Callable[[FleetFacts, AppFacts], Iterator[Finding]]) -> WorkersRule:
-    """Make of a rule about a fleet and an app a rule about facts, which finds nothing if the fleet is unknown."""
+    """Convert a rule about a fleet and an app to a rule about facts, without findings if the fleet is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:
@@ -217,7 +214,7 @@ def worker_idle(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
     wanted = {*app.declared, *fleet.pending}
     queues = {answer.id: answer.queues for answer in fleet.answers if answer.id and answer.app == app.name}
     for member in fleet.members:
-        # A worker that consumes more than it serves is drained, or has queues that are not scheduled.
+        # A worker that consumes more queues than it serves is draining, or has queues that are not scheduled.
         if member.id in queues and wanted.isdisjoint(member.types) and set(queues[member.id]) <= set(member.types):
             serves = f"serves {join_names(member.types)}, which no task of this app declares and no job waits for"
             yield Finding(
@@ -240,9 +237,9 @@ def namesakes(fleet: FleetFacts) -> Iterator[Finding]:
 
 
 def no_guard(facts: Facts) -> Iterator[Finding]:
-    known = [answer for answer in (facts.fleet.answers if facts.fleet else ()) if answer.guard is not None]
-    names = [answer.name for answer in known if not answer.guard]
-    if names or (not known and not facts.app.guard):
+    answers = [answer for answer in (facts.fleet.answers if facts.fleet else ()) if answer.guard is not None]
+    names = [answer.name for answer in answers if not answer.guard]
+    if names or (not answers and not facts.app.guard):
         whose = f"Without a guard (affinity_guard = False): {join_names(names)}" if names else "affinity_guard is False"
         yield Finding(
             "no-guard",
@@ -270,11 +267,11 @@ def _other_versions(
         own = app.versions.get(package, "unknown")
         others: dict[str, list[str]] = {}
         for answer in fleet.answers:
-            found = answer.versions.get(package) if answer.ours else None
-            if found is not None and found != own:
-                others.setdefault(found, []).append(answer.name)
+            version = answer.versions.get(package) if answer.ours else None
+            if version is not None and version != own:
+                others.setdefault(version, []).append(answer.name)
         if others:
-            there = "; ".join(f"{found} on {join_names(sorted(names))}" for found, names in sorted(others.items()))
+            there = "; ".join(f"{version} on {join_names(sorted(names))}" for version, names in sorted(others.items()))
             yield Finding(id_, f"{package} is {own} here, and {there}.", todo)
 
 

@@ -1,20 +1,20 @@
-"""``celery -A proj affinity ...``: every command, by the module that has it.
+"""``celery -A proj affinity ...``: the group of all commands.
 
-A command reads options, asks a module below for a report, and shows it as text or as JSON; commands decide nothing.
-Read `look` first, where reports become commands. A new command is a row of `_MODULES`. `celery` loads this module
-whichever of its commands it runs, so each of ours is loaded when it is asked for.
+A command reads options, gets a report from a lower package, and prints it as text or JSON; commands decide nothing.
+Read `status` first, where reports become commands. A new command is a row of `_MODULES`. `celery` loads this package
+for each of its commands, so the modules of our commands are loaded lazily.
 """
 
 import click
 
 from ..schema.keys import COHORT
-from ..worker import control_commands  # noqa: F401  # so that `celery inspect` knows our commands
+from ..worker import control_commands  # noqa: F401  # registers our commands with `celery inspect`
 from . import framework
 from .framework import lazy_group
 
 framework.add_worker_options()
 
-#: Name of a command, as people type it -> the module that has it, in the order of `celery affinity --help`.
+#: Command name -> module, in the order of `celery affinity --help`.
 _MODULES = {
     "status": "status",
     "explain": "status",

@@ -1,7 +1,4 @@
-"""The output of ``celery affinity check`` for people.
-
-``celery -A proj affinity check``: say what is wrong or risky, and how to fix it.
-"""
+"""``celery -A proj affinity check``: report errors and risks with their fixes, or repair the keys in Redis."""
 
 import textwrap
 from collections.abc import Sequence
@@ -21,13 +18,12 @@ from .render import pluralize, printable_cell
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
-def findings_text(facts: Facts, found: Sequence[Finding]) -> str:
-    """Return a check as text: the app, server and workers that were asked, the findings, and their number by level."""
-    blocks = [_looked_at(facts), *(_finding(each) for each in found), _counts(found)]
-    return "\n\n".join(blocks)
+def findings_text(facts: Facts, findings: Sequence[Finding]) -> str:
+    """Return a check as text: the checked app, server and workers, the findings, and their number by level."""
+    return "\n\n".join([_subject(facts), *map(_finding_text, findings), _counts(findings)])
 
 
-def _looked_at(facts: Facts) -> str:
+def _subject(facts: Facts) -> str:
     server, fleet = facts.server, facts.fleet
     parts = [f"app {facts.app.name}", f"broker {facts.app.broker}"]
     if server is not None and server.refused is None:
@@ -40,9 +36,9 @@ def _looked_at(facts: Facts) -> str:
     return printable_cell(", ".join(parts))
 
 
-def _finding(each: Finding) -> str:
-    head = click.style(f"{each.level.upper():8}{each.id}", fg=_COLOURS[each.level], bold=True)
-    lines = [*_wrapped(each.what, ""), *_wrapped(each.todo, "-> ")]
+def _finding_text(finding: Finding) -> str:
+    head = click.style(f"{finding.level.upper():8}{finding.id}", fg=_COLOURS[finding.level], bold=True)
+    lines = [*_wrapped(finding.what, ""), *_wrapped(finding.todo, "-> ")]
     return "\n".join([head, *lines])
 
 
@@ -57,13 +53,13 @@ def _wrapped(text: str, mark: str) -> list[str]:
     )
 
 
-def _counts(found: Sequence[Finding]) -> str:
-    if not found:
+def _counts(findings: Sequence[Finding]) -> str:
+    if not findings:
         return "no findings"
-    return ", ".join(pluralize(sum(each.level is level for each in found), level) for level in Level)
+    return ", ".join(pluralize(sum(finding.level is level for finding in findings), level) for level in Level)
 
 
-#: Exit codes. An unreadable command line ends with 2 as well.
+#: Exit codes. An invalid command line also ends with 2.
 FINE, WARNED, FAILED = 0, 1, 2
 
 
@@ -101,42 +97,42 @@ def check_command(
 ) -> None:
     """Check app, server and fleet, and report errors and risks.
 
-    Exits with 2 if there are errors, with 1 if there are warnings and --strict is given, else with 0.
+    Exits with 2 if there are errors, with 1 if there are warnings and --strict is given, and otherwise with 0.
 
     With --repair, compare counts, heads and free slots in Redis with the claims and lanes that they are computed from,
-    and correct them. The fleet may run meanwhile. Exits with 1 if --dry-run finds something, else with 0.
+    and correct them. The fleet can keep running. Exits with 1 if --dry-run finds something, and otherwise with 0.
     """
     if dry_run and not repair:
         raise click.UsageError("--dry-run needs --repair")
     if repair:
         _repair(ctx, dry_run=dry_run, as_json=as_json)
     facts = gather_facts(ctx.obj.app, fleet=not no_fleet, answers_within_s=timeout)
-    found = [finding for finding in check(facts) if finding.id not in ignore]
-    code = exit_code(found, strict)
+    findings = [finding for finding in check(facts) if finding.id not in ignore]
+    code = exit_code(findings, strict)
     if as_json:
-        print_json({"exit_code": code, **outcome_as_json(facts, found)})
+        print_json({"exit_code": code, **outcome_as_json(facts, findings)})
     else:
-        click.echo(findings_text(facts, found))
+        click.echo(findings_text(facts, findings))
     ctx.exit(code)
 
 
 def _repair(ctx: click.Context, *, dry_run: bool, as_json: bool) -> NoReturn:
-    asked = answers_of(ctx, lambda scheduler: scheduler.repair(thorough=True, says_only=dry_run))
-    found = [
-        f"cohort {name}: {each}" if asked.is_split else each for name, its in asked.answers.items() for each in its
+    reply = answers_of(ctx, lambda scheduler: scheduler.repair(thorough=True, says_only=dry_run))
+    repairs = [
+        f"cohort {name}: {line}" if reply.is_split else line for name, lines in reply.answers.items() for line in lines
     ]
     if as_json:
-        print_json({"found": found, "repaired": not dry_run})
+        print_json({"found": repairs, "repaired": not dry_run})
     else:
-        for each in found:
-            click.echo(printable_cell(each))
+        for line in repairs:
+            click.echo(printable_cell(line))
         did = "nothing was changed" if dry_run else "all was repaired"
-        click.echo(f"{len(found)} found: {did}" if found else "All keys agree: there is nothing to repair.")
-    ctx.exit(WARNED if (dry_run and found) or asked.down else FINE)
+        click.echo(f"{len(repairs)} found: {did}" if repairs else "All keys agree: there is nothing to repair.")
+    ctx.exit(WARNED if (dry_run and repairs) or reply.down else FINE)
 
 
-def exit_code(found: Sequence[Finding], strict: bool) -> int:
-    levels = {finding.level for finding in found}
+def exit_code(findings: Sequence[Finding], strict: bool) -> int:
+    levels = {finding.level for finding in findings}
     if Level.ERROR in levels:
         return FAILED
     return WARNED if strict and Level.WARNING in levels else FINE

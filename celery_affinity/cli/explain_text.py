@@ -1,4 +1,4 @@
-"""The output of ``celery affinity explain`` for people."""
+"""Text output of ``celery affinity explain``."""
 
 import json
 
@@ -12,7 +12,7 @@ from ..reports.queue_order import ClaimGroup
 from ..reports.tenants import ShareTurn
 from .render import approximate_text, duration_text, mode_text, pluralize, printable_cell, time_text, wrap_paragraph
 
-#: Rules that suspend the bound on overtaking, in words.
+#: Rules that suspend the overtaking bound -> text.
 _RULES = {
     "pause": "a pause",
     "type limit": "the limit of its type",
@@ -22,77 +22,77 @@ _RULES = {
 }
 
 
-def explanation_text(found: Explanation) -> str:
+def explanation_text(job: Explanation) -> str:
     """Return an explanation as a few lines."""
-    if found.in_list is not None:
+    if job.in_list is not None:
         return wrap_paragraph(
             [
-                ("task", f"{found.id}  {found.task or ''}"),
-                ("state", f"no job: in stock Celery's list {found.in_list.list!r}"),
-                ("why", found.note or ""),
+                ("task", f"{job.id}  {job.task or ''}"),
+                ("state", f"no job: in stock Celery's list {job.in_list.list!r}"),
+                ("why", job.note or ""),
             ]
         )
-    if found.state == "unknown":
-        return f"task {printable_cell(found.id)} is unknown: {found.note}"
+    if job.state == "unknown":
+        return f"task {printable_cell(job.id)} is unknown: {job.note}"
     rows = [
-        ("task", f"{found.id}  {found.task}"),
-        ("state", _state(found)),
-        *([("cohort", found.cohort)] if found.cohort else []),
-        ("needs", f"type {found.type}, priority {found.priority}, {mode_text(found.mode == 'on_demand')}"),
-        *([("waits for", _waits_for(found))] if found.state == "scheduled" else []),
-        *([("origin", f"recurring call {found.recurring!r}")] if found.recurring else []),
-        *([("worker", found.worker)] if found.worker else []),
-        *_took(found),
-        *([("reason", found.reason)] if found.reason else []),
-        *([("why", found.why)] if found.why else []),
-        *([("note", found.note)] if found.note else []),
+        ("task", f"{job.id}  {job.task}"),
+        ("state", _state(job)),
+        *([("cohort", job.cohort)] if job.cohort else []),
+        ("needs", f"type {job.type}, priority {job.priority}, {mode_text(job.mode == 'on_demand')}"),
+        *([("waits for", _waits_for(job))] if job.state == "scheduled" else []),
+        *([("origin", f"recurring call {job.recurring!r}")] if job.recurring else []),
+        *([("worker", job.worker)] if job.worker else []),
+        *_wait_and_run(job),
+        *([("reason", job.reason)] if job.reason else []),
+        *([("why", job.why)] if job.why else []),
+        *([("note", job.note)] if job.note else []),
         *(
-            [("came back", f"{pluralize(found.deliveries, 'time')}: its worker died, or gave it back unfinished")]
-            if found.deliveries
+            [("came back", f"{pluralize(job.deliveries, 'time')}: its worker died, or gave it back unfinished")]
+            if job.deliveries
             else []
         ),
-        *([("requeued", f"{pluralize(found.requeues, 'time')}, as its task asked")] if found.requeues else []),
-        *([("stopped", _stopped(found.stopped))] if found.stopped else []),
-        *[("preempting" if found.waiting else "stops", _stop(each, found)) for each in found.stops],
-        *([("preempting", found.why_no_stop)] if found.why_no_stop else []),
-        *([("other jobs", f"{len(found.other_jobs)} with this task id have not ended")] if found.other_jobs else []),
-        *(_waiting_rows(found.waiting, found.now_s or 0) if found.waiting else []),
-        *([("near", _near(found.hint or "", found.near))] if found.near else []),
+        *([("requeued", f"{pluralize(job.requeues, 'time')}, as its task asked")] if job.requeues else []),
+        *([("stopped", _stopped(job.stopped))] if job.stopped else []),
+        *[("preempting" if job.waiting else "stops", _stop(order, job)) for order in job.stops],
+        *([("preempting", job.why_no_stop)] if job.why_no_stop else []),
+        *([("other jobs", f"{len(job.other_jobs)} with this task id have not ended")] if job.other_jobs else []),
+        *(_waiting_rows(job.waiting, job.now_s or 0) if job.waiting else []),
+        *([("near", _near(job.hint or "", job.near))] if job.near else []),
     ]
     return wrap_paragraph(rows)
 
 
-def _state(found: Explanation) -> str:
-    since_s, now_s = found.since_s or 0, found.now_s or 0
-    return f"{found.state} since {time_text(since_s)} ({duration_text(max(0, now_s - since_s))})"
+def _state(job: Explanation) -> str:
+    since_s, now_s = job.since_s or 0, job.now_s or 0
+    return f"{job.state} since {time_text(since_s)} ({duration_text(max(0, now_s - since_s))})"
 
 
-def _took(found: Explanation) -> list[tuple[str, str]]:
-    """Return how long a job waited, and ran, that waits no longer."""
-    if found.state in ("scheduled", "pending"):
+def _wait_and_run(job: Explanation) -> list[tuple[str, str]]:
+    """Return the wait and the run time of a job that is no longer waiting."""
+    if job.state in ("scheduled", "pending"):
         return []
-    ran = "" if found.started_s else ", from its claim: its start is not known"
+    ran = "" if job.started_s else ", from its claim: its start is not known"
     return [
-        *([("waited", duration_text(found.waited_s))] if found.waited_s is not None else []),
-        *([("ran", f"{duration_text(found.ran_s)}{ran}")] if found.ran_s is not None else []),
+        *([("waited", duration_text(job.waited_s))] if job.waited_s is not None else []),
+        *([("ran", f"{duration_text(job.ran_s)}{ran}")] if job.ran_s is not None else []),
     ]
 
 
-def values_text(found: JobValues) -> str:
+def values_text(values: JobValues) -> str:
     """Return arguments and result as a few lines, and a traceback after them."""
-    result = json.dumps(found.result, ensure_ascii=False) if found.status == "SUCCESS" else None
+    result = json.dumps(values.result, ensure_ascii=False) if values.status == "SUCCESS" else None
     rows = [
-        ("arguments", found.args),
-        ("keywords", found.kwargs),
-        ("status", found.status),
+        ("arguments", values.args),
+        ("keywords", values.kwargs),
+        ("status", values.status),
         ("result", result),
-        ("error", found.error),
-        ("note", found.note),
+        ("error", values.error),
+        ("note", values.note),
     ]
-    known = [(name, text) for name, text in rows if text is not None]
-    if not known:
+    lines = [(name, text) for name, text in rows if text is not None]
+    if not lines:
         return "neither the broker nor the result backend knows arguments or result"
-    return "\n".join([wrap_paragraph(known), *map(printable_cell, (found.traceback or "").splitlines())])
+    return "\n".join([wrap_paragraph(lines), *map(printable_cell, (values.traceback or "").splitlines())])
 
 
 def _stopped(stopped: PreemptedJob) -> str:
@@ -101,19 +101,19 @@ def _stopped(stopped: PreemptedJob) -> str:
     return f"on {stopped.worker} at {time_text(stopped.at_s)} (ran {ran}) {for_whom}; {stopped.times} of {stopped.most}"
 
 
-def _stop(stop: StopOrder, found: Explanation) -> str:
-    left = f"{stop.left_s:.0f} s of {stop.grace_s:.0f} s grace left"
-    if found.waiting:
-        return f"{stop.task} on {stop.worker}, {left}"
-    return f"{sentences.for_tenant_clause(stop.tenant, stop.minimum)}: {left}"
+def _stop(stop: StopOrder, job: Explanation) -> str:
+    remaining = f"{stop.left_s:.0f} s of {stop.grace_s:.0f} s grace left"
+    if job.waiting:
+        return f"{stop.task} on {stop.worker}, {remaining}"
+    return f"{sentences.for_tenant_clause(stop.tenant, stop.minimum)}: {remaining}"
 
 
-def _waits_for(found: Explanation) -> str:
-    if found.paused_until_s is not None:
-        return f"the end of its pause at {time_text(found.paused_until_s)}"
-    if found.patient_until_s is None:
-        return "the next tick of a dispatcher" if found.due_s is None else time_text(found.due_s)
-    return f"more calls until {time_text(found.patient_until_s)}"
+def _waits_for(job: Explanation) -> str:
+    if job.paused_until_s is not None:
+        return f"the end of its pause at {time_text(job.paused_until_s)}"
+    if job.patient_until_s is None:
+        return "the next tick of a dispatcher" if job.due_s is None else time_text(job.due_s)
+    return f"more calls until {time_text(job.patient_until_s)}"
 
 
 def _waiting_rows(waiting: Waiting, now_s: float) -> list[tuple[str, str]]:
@@ -125,10 +125,10 @@ def _waiting_rows(waiting: Waiting, now_s: float) -> list[tuple[str, str]]:
         ("score", f"{score.total:,.1f} = {terms} ({fit}){on_demand}"),
         ("rank", f"{waiting.rank_in_type} of its type, {waiting.rank} of all jobs that its slots could take"),
         ("ahead", ", ".join(_group(group) for group in waiting.ahead) or "none"),
-        *[("slots" if number == 0 else "", _slots(each)) for number, each in enumerate(waiting.slots)],
+        *[("slots" if number == 0 else "", _slots(slots)) for number, slots in enumerate(waiting.slots)],
         *([("tenant", _tenant(waiting.key.key))] if waiting.key and waiting.key.key.tenant is not None else []),
         *([("turn", _turn(waiting.turn))] if waiting.turn else []),
-        *[("blocked by" if number == 0 else "", each) for number, each in enumerate(_blocked_by(waiting))],
+        *[("blocked by" if number == 0 else "", why) for number, why in enumerate(_blocked_by(waiting))],
         ("overtaken", _overtaken(waiting)),
         ("wait", _wait(waiting, now_s)),
     ]
@@ -137,18 +137,19 @@ def _waiting_rows(waiting: Waiting, now_s: float) -> list[tuple[str, str]]:
 def _near(hint: str, near: LocalWorkers) -> str:
     if not near.workers:
         return f"no worker holds the hint {printable_cell(hint)!r}"
-    some = (
-        f"{each.name} ({duration_text(each.used_s)} ago), {pluralize(each.free, 'free slot') if each.free else 'busy'}"
-        for each in near.workers
+    workers = (
+        f"{worker.name} ({duration_text(worker.used_s)} ago), "
+        f"{pluralize(worker.free, 'free slot') if worker.free else 'busy'}"
+        for worker in near.workers
     )
     bonus = f"bonus {near.bonus:,.1f} there" if near.bonus else "no bonus there (affinity_locality_bonus)"
-    return f"{'; '.join(some)}; {bonus}"
+    return f"{'; '.join(workers)}; {bonus}"
 
 
 def _tenant(key: KeyName) -> str:
-    most = "no maximum" if key.limit is None else f"at most {key.limit}"
-    most = f"at least {key.minimum}, {most}" if key.minimum else most
-    return f"{key.tenant}: {pluralize(key.held, 'slot')}, {most}; waiting: {pluralize(key.waiting, 'job')}"
+    quota = "no maximum" if key.limit is None else f"at most {key.limit}"
+    quota = f"at least {key.minimum}, {quota}" if key.minimum else quota
+    return f"{key.tenant}: {pluralize(key.held, 'slot')}, {quota}; waiting: {pluralize(key.waiting, 'job')}"
 
 
 def _turn(turn: ShareTurn) -> str:
@@ -160,7 +161,7 @@ def _turn(turn: ShareTurn) -> str:
 
 
 def _blocked_by(waiting: Waiting) -> list[str]:
-    return [each.why for each in waiting.blocked_by] or ["nothing: a slot has just become free"]
+    return [blocker.why for blocker in waiting.blocked_by] or ["nothing: a slot has just become free"]
 
 
 def _overtaken(waiting: Waiting) -> str:
@@ -172,7 +173,7 @@ def _overtaken(waiting: Waiting) -> str:
         passing = pluralize(waiting.passing, "job")
         return f"no bound while tenants have less than their minimum: {passing} of theirs go first"
     if waiting.bound_s is None or waiting.passed_until_s is None:
-        rule = next((_RULES[each.rule] for each in waiting.blocked_by if each.rule in _RULES), "a rule")
+        rule = next((_RULES[blocker.rule] for blocker in waiting.blocked_by if blocker.rule in _RULES), "a rule")
         return f"no bound while {rule} keeps it back"
     bound = (
         f"only by jobs published less than {waiting.bound_s:,.2f} s after it: until {time_text(waiting.passed_until_s)}"
@@ -183,11 +184,13 @@ def _overtaken(waiting: Waiting) -> str:
 def _wait(waiting: Waiting, now_s: float) -> str:
     if waiting.not_before is not None:
         at_s = waiting.not_before.at_s
-        known = f"until {time_text(at_s)} at least ({duration_text(max(0.0, at_s - now_s))}): {waiting.not_before.why}"
+        lower_bound = (
+            f"until {time_text(at_s)} at least ({duration_text(max(0.0, at_s - now_s))}): {waiting.not_before.why}"
+        )
         return (
-            known
+            lower_bound
             if waiting.estimate_s is None
-            else f"{known}; ~{approximate_text(waiting.estimate_s)} in all, an estimate"
+            else f"{lower_bound}; ~{approximate_text(waiting.estimate_s)} in all, an estimate"
         )
     if waiting.overdue_since_s is not None and waiting.key and waiting.key.run_s is not None and not waiting.is_paused:
         late = duration_text(max(0.0, now_s - waiting.overdue_since_s))
@@ -204,18 +207,18 @@ def _wait(waiting: Waiting, now_s: float) -> str:
 
 
 def _why_unknown(waiting: Waiting) -> str:
-    """Return the reason why there is no estimate. Jobs may have ended untimed: of short ones only a few are timed."""
+    """Return the reason why there is no estimate. Only a few of the short jobs are timed."""
     if waiting.is_paused:
         return "it is paused"
     if waiting.kept_back and waiting.key and waiting.key.key.limit == 0:
         return "its key is closed"
-    if any(each.is_closed for each in waiting.blocked_by):
+    if any(blocker.is_closed for blocker in waiting.blocked_by):
         return "its type is closed"
     if waiting.overdue:
         return "each slot that fits has a job that takes far longer than usual"
     if not waiting.score.slots_that_fit:
         return "no live worker serves the type"
-    if not sum(each.slots for each in waiting.slots):
+    if not sum(group.slots for group in waiting.slots):
         return "the workers that serve the type refuse it for the moment"
     return "no run time of such jobs is known yet"
 
@@ -226,5 +229,6 @@ def _group(group: ClaimGroup) -> str:
     return f"{group.jobs} of {group.type} priority {group.priority}{demand}{kept_back}"
 
 
-def _slots(each: SlotsOfTypes) -> str:
-    return f"[{' '.join(each.types)}]: {pluralize(each.slots, 'slot')} on {pluralize(each.workers, 'worker')}, {each.free} free"
+def _slots(group: SlotsOfTypes) -> str:
+    on_workers = f"{pluralize(group.slots, 'slot')} on {pluralize(group.workers, 'worker')}"
+    return f"[{' '.join(group.types)}]: {on_workers}, {group.free} free"

@@ -1,16 +1,4 @@
-"""Parts that all commands share: an option, the way to the broker, and the printing of a report.
-
-Groups of commands that load the module of a command when that command is asked for.
-
-Groups of commands, such as ``keys``, that list what there is if no command is named.
-
-Times that a person writes: 90s, 30m, 2h, 1d. Each number of a command has an upper bound.
-
-Options that `celery worker` takes besides its own.
-
-``app.user_options`` is Celery's place for such options, but belongs to one app, which does not exist yet when `celery`
-loads our commands. So the command gets here what it would take from there.
-"""
+"""Parts that all commands share: connections, options, printing of reports, and groups of commands."""
 
 import math
 import re
@@ -41,7 +29,7 @@ from ..transport.urls import mask_url
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
-#: Pause, s, before a broker that did not answer is asked again.
+#: Pause before a broker that did not answer is tried again, in seconds.
 RETRY_S = 1.0
 
 Report = TypeVar("Report")
@@ -50,9 +38,9 @@ R = TypeVar("R", bound=CohortRow)
 
 @contextmanager
 def cohorts_of_context(ctx: click.Context, *, patient_until: threading.Event | None = None) -> Iterator[Cohorts]:
-    """Yield the cohorts that a command is about, or end the command with a line that says what is wrong.
+    """Yield the cohorts of a command, or end the command with an error message.
 
-    With *patient_until*, a broker that does not answer is asked again until that event is set.
+    With *patient_until*, a broker that does not answer is tried again until that event is set.
     """
     app = ctx.obj.app
     with _connection(app) as connection:
@@ -60,7 +48,7 @@ def cohorts_of_context(ctx: click.Context, *, patient_until: threading.Event | N
         try:
             while True:
                 try:
-                    fleet = _first_answer(connection, app.conf.broker_transport, ctx.meta.get(COHORT))
+                    fleet = _connect(connection, app.conf.broker_transport, ctx.meta.get(COHORT))
                     break
                 except no_answer as exc:
                     if patient_until is None or patient_until.is_set():
@@ -75,15 +63,15 @@ def cohorts_of_context(ctx: click.Context, *, patient_until: threading.Event | N
 
 
 def connection_of_context(ctx: click.Context) -> Connection:
-    """Return a connection to the app's broker, which is not open yet; ends the command if there is none."""
+    """Return an unopened connection to the app's broker, or end the command with an error message."""
     return _connection(ctx.obj.app)
 
 
 def check_app_conf(app: Celery) -> None:
-    """End the command with a line that says what is wrong if the app's settings cannot be read."""
+    """End the command with an error message if the app's settings cannot be read."""
     try:
-        list(app.conf.keys())  # which reads them
-    except Exception as exc:  # any: a module of settings is the user's
+        list(app.conf.keys())  # reads them
+    except Exception as exc:  # any: a settings module is user code
         raise click.ClickException(
             f"the settings of the app cannot be read ({' '.join(str(exc).split())}); "
             "`celery -A ... affinity check` says what to write"
@@ -94,126 +82,125 @@ def _connection(app: Celery) -> Connection:
     check_app_conf(app)
     try:
         return app.connection_for_write()
-    except Exception as exc:  # any: the import of a transport may fail in any way
+    except Exception as exc:  # any: importing a transport can raise anything
         raise click.ClickException(
             "there is no connection with the app's broker_transport and broker_url, "
-            f"{app.conf.broker_transport!r} and {mask_url(str(app.conf.broker_write_url))!r}: {_said(exc)}"
+            f"{app.conf.broker_transport!r} and {mask_url(str(app.conf.broker_write_url))!r}: {_error_text(exc)}"
         ) from exc
 
 
-def _said(exc: Exception) -> str:
+def _error_text(exc: Exception) -> str:
     return str(exc) if isinstance(exc, AffinityError) else f"{type(exc).__name__}: {exc}"
 
 
-def _first_answer(connection: Connection, transport: str, cohort: str | None) -> Cohorts:
+def _connect(connection: Connection, transport: str, cohort: str | None) -> Cohorts:
     try:
         return fleet_on(connection, transport, cohort)
     except AffinityError:
         raise
-    except ValueError as exc:  # kombu's, for a database that is no number
+    except ValueError as exc:  # raised by kombu for a database that is not a number
         raise TransportError(f"the broker's URL {connection.as_uri()} cannot be used: {exc}") from exc
 
 
 @contextmanager
 def scheduler_of_context(ctx: click.Context, *, patient_until: threading.Event | None = None) -> Iterator[Scheduler]:
-    """Yield the scheduler of one cohort: `default` unless another one is named. Otherwise as `fleet_of`."""
+    """Yield the scheduler of one cohort, by default `default`. Otherwise like `cohorts_of_context`."""
     with cohorts_of_context(ctx, patient_until=patient_until) as fleet:
         yield fleet.main
 
 
 def warn_cohorts_down(down: Mapping[str, str] | None) -> None:
-    """Say of each cohort that is *down* that it is."""
+    """Print a warning for each cohort in *down*."""
     for name, why in (down or {}).items():
         click.echo(str(CohortDownError(name, why)), err=True)
 
 
 def answers_of(ctx: click.Context, ask: Callable[[Scheduler], Report], *, once: bool = False) -> CohortAnswers[Report]:
-    """Return what *ask* learns of each cohort that a command is about; those that are down are said to be.
+    """Return the results of *ask* for each cohort of a command, and print a warning for cohorts that are down.
 
-    *once*: it makes a change, and is not repeated.
+    *once*: *ask* makes a change and must not be repeated.
     """
     with cohorts_of_context(ctx) as fleet:
-        asked = fleet.act_in_each(ask) if once else fleet.each(ask)
-    warn_cohorts_down(asked.down)
-    return asked
+        answers = fleet.act_in_each(ask) if once else fleet.each(ask)
+    warn_cohorts_down(answers.down)
+    return answers
 
 
 def rows_of_cohorts(ctx: click.Context, ask: Callable[[Scheduler], list[R]]) -> list[R]:
-    """Return the rows of all these cohorts as one list."""
+    """Return the rows of all cohorts of a command as one list."""
     return cohorts.rows_of_all(answers_of(ctx, ask))
 
 
-def show_per_cohort(asked: CohortAnswers[Report], words: Callable[[Report], str], *, json: bool) -> None:
-    """Print the reports of cohorts, under a heading for each if there are several."""
-    if not asked.is_split:
-        for found in asked.answers.values():
-            show_report(found, words, json=json)
+def show_per_cohort(answers: CohortAnswers[Report], as_text: Callable[[Report], str], *, json: bool) -> None:
+    """Print the reports of cohorts, with a heading per cohort if there are several."""
+    if not answers.is_split:
+        for report in answers.answers.values():
+            show_report(report, as_text, json=json)
     elif json:
-        print_json(as_json(asked.answers))
+        print_json(as_json(answers.answers))
     else:
-        click.echo("\n\n".join(f"cohort {name}:\n{words(found)}" for name, found in asked.answers.items()))
+        click.echo("\n\n".join(f"cohort {name}:\n{as_text(report)}" for name, report in answers.answers.items()))
 
 
 def change_in_cohorts(
     ctx: click.Context,
     change: Callable[[Scheduler], Report | None],
-    words: Callable[[Report], str],
+    as_text: Callable[[Report], str],
     *,
     json: bool,
-    in_json: Callable[[Report], object] = lambda found: found,
+    in_json: Callable[[Report], object] = lambda report: report,
     nothing: Callable[[], str] = str,
 ) -> None:
-    """Change each cohort that a command is about, and show what there is then. Exits with 1 if a cohort is down.
+    """Change each cohort of a command, and print the resulting reports. Exits with 1 if a cohort is down.
 
-    *nothing*: what to say if *change* returned None of each cohort.
+    *nothing* returns the error message if *change* returned None for each cohort.
     """
-    found = answers_of(ctx, change)
-    asked = CohortAnswers({name: each for name, each in found.answers.items() if each is not None}, found.down)
-    if not asked.answers:
+    answers = answers_of(ctx, change)
+    changed = {name: report for name, report in answers.answers.items() if report is not None}
+    if not changed:
         raise click.ClickException(nothing())
     if json:
-        shown = CohortAnswers({name: in_json(found) for name, found in asked.answers.items()}, asked.down)
+        shown = CohortAnswers({name: in_json(report) for name, report in changed.items()}, answers.down)
         show_per_cohort(shown, str, json=True)
     else:
-        show_per_cohort(asked, words, json=False)
-    if asked.down:
+        show_per_cohort(CohortAnswers(changed, answers.down), as_text, json=False)
+    if answers.down:
         ctx.exit(1)
 
 
-def show_report(found: Report, words: Callable[[Report], str], *, json: bool) -> None:
-    """Print a report: as JSON, or in the *words* for people."""
+def show_report(report: Report, as_text: Callable[[Report], str], *, json: bool) -> None:
+    """Print a report as JSON, or as text for people."""
     if json:
-        print_json(as_json(found))
+        print_json(as_json(report))
     else:
-        click.echo(words(found))
+        click.echo(as_text(report))
 
 
-def print_json(found: Json) -> None:
-    click.echo(dumps(found, indent=2))
+def print_json(value: Json) -> None:
+    click.echo(dumps(value, indent=2))
 
 
 def lazy_group(package: str, modules: Mapping[str, str]) -> type[click.Group]:
-    """Return the class of a group that knows no more than the names of its commands until one is asked for.
+    """Return the class of a group that imports the module of a command when the command is used.
 
-    *modules*: name of a command, as people type it -> the module of *package* that has it, in the order of `--help`.
-    `celery` loads this package whichever of its commands it runs.
+    *modules*: command name -> module of *package*, in the order of `--help`.
     """
 
-    class LoadsOnUse(click.Group):
+    class LazyGroup(click.Group):
         def list_commands(self, ctx: click.Context) -> list[str]:
             return [*modules]
 
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
             if cmd_name not in modules:
                 return None
-            found = vars(import_module(f".{modules[cmd_name]}", package)).values()
-            return next(each for each in found if isinstance(each, click.Command) and each.name == cmd_name)
+            values = vars(import_module(f".{modules[cmd_name]}", package)).values()
+            return next(value for value in values if isinstance(value, click.Command) and value.name == cmd_name)
 
-    return LoadsOnUse
+    return LazyGroup
 
 
 class DefaultListGroup(click.Group):
-    """A group whose command ``list`` need not be named."""
+    """A group whose default command is ``list``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
@@ -223,34 +210,33 @@ class DefaultListGroup(click.Group):
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
-
-#: A number of rows, or of repetitions.
+#: A number of rows or of repetitions.
 COUNT = click.IntRange(1, MOST_COUNT)
 
 
 class SecondsRange(click.FloatRange):
-    """A number of seconds. NaN, which is neither below nor above a limit, is outside of every range."""
+    """A number of seconds. Rejects NaN, which passes click's comparison with the limits."""
 
     def __init__(self, min: float, max: float = LONGEST_S, min_open: bool = False) -> None:
         super().__init__(min, max, min_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        seconds = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
             self.fail(f"{value} is not a number from {self.min} to {self.max}.", param, ctx)
-        return found
+        return seconds
 
 
 def parse_seconds(_ctx: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    """Return the time in *text*, s. Raises BadParameter."""
+    """Return the time in *text*, such as 90s, 30m, 2h or 1d, in seconds. Raises BadParameter."""
     if text is None:
         return None
-    said = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
-    found = int(said[1]) * _UNITS_S[said[2]] if said else 0
-    if not 0 < found <= LONGEST_S:
+    match = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
+    seconds = int(match[1]) * _UNITS_S[match[2]] if match else 0
+    if not 0 < seconds <= LONGEST_S:
         accepted = "a whole number above 0 of s, m, h or d is accepted, such as 30m, up to 3650d"
         raise click.BadParameter(f"{accepted}, got: {text!r}")
-    return found
+    return seconds
 
 
 PRIORITY = click.Option(
@@ -263,6 +249,9 @@ PRIORITY = click.Option(
 
 
 def add_worker_options() -> None:
-    """Have `celery worker` take our options."""
+    """Add our options to `celery worker`.
+
+    Celery's place for them, ``app.user_options``, belongs to an app, which does not exist when `celery` loads commands.
+    """
     if PRIORITY not in worker.params:
         worker.params.append(PRIORITY)

@@ -1,7 +1,4 @@
-"""``celery -A proj affinity jobs ...``: list jobs in every state that has a list.
-
-``celery -A proj affinity cancel``, ``move`` and ``prioritise``: act on jobs by id, or on all that match.
-"""
+"""``celery -A proj affinity jobs``, ``cancel``, ``move``, ``prioritise``: list jobs, or change them by id or filter."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -35,20 +32,20 @@ STAMP = click.option("--stamp", metavar="NAME=VALUE", help="Only jobs with this 
 KEY = click.option("--key", help="Only jobs of this key, as `keys` shows it.")
 
 
-def _with_tasks(ctx: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    """Import the app's tasks: they say which position an argument has."""
+def _import_tasks(ctx: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """Import the app's tasks, whose signatures contain the positions of arguments."""
     if text is not None:
         app = ctx.obj.app
         try:
             app.loader.import_default_modules()
-        except Exception as exc:  # any: it is the user's code
+        except Exception as exc:  # any: it is user code
             raise click.ClickException(f"--argument: the app's tasks cannot be imported: {exc!r}") from exc
     return text
 
 
 ARGUMENT = click.option(
     "--argument",
-    callback=_with_tasks,
+    callback=_import_tasks,
     metavar="NAME=VALUE",
     help="Only calls with this argument, such as customer=17 or, by position, args[0]=17; * in VALUE stands for "
     "anything. Merged calls match if all calls of the run do.",
@@ -74,7 +71,7 @@ def jobs() -> None:
     """List jobs, page by page. `explain` shows more about one job, and `dead` about dead letters. `cancel`, `move`
     and `prioritise` change jobs.
 
-    `jobs` alone means `jobs list`.
+    `jobs` means `jobs list`.
     """
 
 
@@ -112,10 +109,10 @@ def list_jobs(
     with cohorts_of_context(ctx) as fleet:
         filters = JobFilters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
         names = fleet.serving(type)
-        found = cohorts.page_of_all(fleet, lambda reader: filters.of(ctx.obj.app, reader), names, limit, cursor)
-    warn_cohorts_down(found.down)
+        report = cohorts.page_of_all(fleet, lambda reader: filters.of(ctx.obj.app, reader), names, limit, cursor)
+    warn_cohorts_down(report.down)
     nothing = "no job waits or runs, and there are no dead letters" if filters.is_empty else "no job matches"
-    show_report(found, lambda page: _page(page, nothing), json=as_json)
+    show_report(report, lambda page: _page(page, nothing), json=as_json)
 
 
 def _page(page: JobsPage, nothing: str) -> str:
@@ -126,26 +123,26 @@ def _page(page: JobsPage, nothing: str) -> str:
     return "\n".join(lines)
 
 
-def jobs_table(found: Sequence[Job]) -> str:
-    """Return jobs as a table, with a column for the times at which scheduled jobs are due if there are some."""
-    is_any_due = any(each.state == "scheduled" for each in found)
+def jobs_table(jobs: Sequence[Job]) -> str:
+    """Return jobs as a table, with a column for due times if there are scheduled jobs."""
+    is_any_due = any(job.state == "scheduled" for job in jobs)
     rows = [
         (
-            each.id,
-            each.state,
-            each.type or "",
-            each.task or "",
-            str(each.priority),
-            mode_text(each.mode == "on_demand"),
-            time_text(each.enqueued_s or 0),
-            *([_due(each)] if is_any_due else []),
-            each.worker or "",
+            job.id,
+            job.state,
+            job.type or "",
+            job.task or "",
+            str(job.priority),
+            mode_text(job.mode == "on_demand"),
+            time_text(job.enqueued_s or 0),
+            *([_due(job)] if is_any_due else []),
+            job.worker or "",
         )
-        for each in found
+        for job in jobs
     ]
     due = ["due"] if is_any_due else []
     return with_cohort_column(
-        found, ("task id", "state", "type", "task", "priority", "mode", "since", *due, "worker"), rows
+        jobs, ("task id", "state", "type", "task", "priority", "mode", "since", *due, "worker"), rows
     )
 
 
@@ -156,9 +153,9 @@ def _due(job: Job) -> str:
     return "the next tick" if due_s is None else time_text(due_s)
 
 
-#: States of jobs that can be moved, and cancelled.
-_WAIT = ("pending", "scheduled")
-_HAVE_NOT_ENDED = (*_WAIT, "claimed", "running")
+#: States of jobs that can be moved, and that can be cancelled.
+_WAITING = ("pending", "scheduled")
+_UNFINISHED = (*_WAITING, "claimed", "running")
 
 
 class _Chosen(TypedDict):
@@ -179,7 +176,7 @@ class _Chosen(TypedDict):
 
 
 def job_selection_options(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return what adds the arguments and options that choose jobs of *states*."""
+    """Return a decorator that adds the arguments and options for selecting jobs in *states*."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
@@ -211,18 +208,18 @@ def job_selection_options(states: Sequence[str]) -> Callable[[Callable[..., Any]
 
 
 @click.command(cls=CeleryCommand)
-@job_selection_options(_HAVE_NOT_ENDED)
+@job_selection_options(_UNFINISHED)
 @click.option("--terminate", is_flag=True, help="Also end running jobs, where the pool supports it.")
 @click.pass_context
 @handle_preload_options
 def cancel(ctx: click.Context, terminate: bool, **chosen: Unpack[_Chosen]) -> None:
-    """Revoke jobs: waiting jobs end at once, and claimed jobs do not start. Their callers get REVOKED.
+    """Revoke jobs: waiting jobs end immediately, and claimed jobs do not start. Their callers get REVOKED.
 
     Give ids of tasks or jobs, or filters. With filters, the command shows the number of matching jobs and asks. Exits
     with 1 if a job that was given by id could not be revoked.
     """
     app = ctx.obj.app
-    states = chosen["states"] or (_HAVE_NOT_ENDED if terminate else _HAVE_NOT_ENDED[:-1])
+    states = chosen["states"] or (_UNFINISHED if terminate else _UNFINISHED[:-1])
     _act(
         ctx,
         chosen,
@@ -234,7 +231,7 @@ def cancel(ctx: click.Context, terminate: bool, **chosen: Unpack[_Chosen]) -> No
 
 
 @click.command(cls=CeleryCommand)
-@job_selection_options(_WAIT)
+@job_selection_options(_WAITING)
 @click.option("--to", "to", required=True, metavar="TYPE", help="The new type.")
 @click.pass_context
 @handle_preload_options
@@ -247,7 +244,7 @@ def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
 
 
 @click.command(cls=CeleryCommand)
-@job_selection_options(_WAIT)
+@job_selection_options(_WAITING)
 @click.option(
     "--priority",
     type=click.IntRange(0, MAX_PRIORITY),
@@ -264,20 +261,20 @@ def prioritise(ctx: click.Context, priority: int | None, on_demand: bool | None,
     _change(ctx, chosen, lambda: MoveTarget(priority=priority, on_demand=on_demand))
 
 
-def _change(ctx: click.Context, chosen: _Chosen, wished: Callable[[], MoveTarget]) -> None:
+def _change(ctx: click.Context, chosen: _Chosen, make_target: Callable[[], MoveTarget]) -> None:
     try:
-        wish = wished()
+        target = make_target()
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
     app = ctx.obj.app
     _act(
         ctx,
         chosen,
-        f"To {wish}: move",
-        chosen["states"] or _WAIT,
-        lambda jobs, id_: jobs.change(id_, wish),
-        lambda scheduler, choice: bulk.move_jobs(app, scheduler, choice.chosen, wish),
-        wish,
+        f"To {target}: move",
+        chosen["states"] or _WAITING,
+        lambda jobs, id_: jobs.change(id_, target),
+        lambda scheduler, choice: bulk.move_jobs(app, scheduler, choice.chosen, target),
+        target,
     )
 
 
@@ -288,9 +285,9 @@ def _act(
     states: Sequence[str],
     on_one: Callable[[Jobs, str], Change],
     on_all: Callable[[Scheduler, JobChoice], BulkResult],
-    wish: MoveTarget | None = None,
+    target: MoveTarget | None = None,
 ) -> None:
-    """Act on the jobs that are named, or, after a question, on all that match. *wish*: what they are to have."""
+    """Act on the jobs with the given ids, or, after confirmation, on all matching jobs. *target* is for moves only."""
     filters = JobFilters(
         type=chosen["type"],
         task=chosen["task"],
@@ -312,30 +309,30 @@ def _act(
             jobs = Jobs(app, lambda: nullcontext(fleet))
             _show_changes(ctx, [on_one(jobs, id_.strip()) for id_ in chosen["ids"]], chosen["as_json"])
             return
-        asked = choose_jobs_in(fleet, lambda reader: filters.of(app, reader), fleet.serving(filters.type), states)
-        warn_cohorts_down(asked.down)
-        choice = merge_chosen(asked, fleet.is_split)
-        done, down = BulkResult(0, {}), dict(asked.down)
+        choices = choose_jobs_in(fleet, lambda reader: filters.of(app, reader), fleet.serving(filters.type), states)
+        warn_cohorts_down(choices.down)
+        choice = merge_chosen(choices, fleet.is_split)
+        done, down = BulkResult(0, {}), dict(choices.down)
         if not chosen["as_json"]:
             _show_choice(choice)
         if choice.chosen and not chosen["dry_run"]:
             if not chosen["yes"]:
-                click.confirm(f"{verb} {_in_words(choice)}?", abort=True, err=True)
-            check_target_cohort(app, wish, [name for name, each in asked.answers.items() if each.chosen])
-            done, lost = bulk.run_in_cohorts(fleet, asked, on_all)
+                click.confirm(f"{verb} {_choice_text(choice)}?", abort=True, err=True)
+            check_target_cohort(app, target, [name for name, chosen_in in choices.answers.items() if chosen_in.chosen])
+            done, lost = bulk.run_in_cohorts(fleet, choices, on_all)
             warn_cohorts_down(lost)
             down |= lost
     if chosen["as_json"]:
         print_json({"found": len(choice.chosen), "calls": choice.calls, **done._asdict()})
     elif chosen["dry_run"] or not choice.chosen:
-        click.echo(f"{_in_words(choice)} found; nothing was done")
+        click.echo(f"{_choice_text(choice)} found; nothing was done")
     else:
         _show_done(done)
     if down:
         ctx.exit(1)
 
 
-def _in_words(choice: JobChoice) -> str:
+def _choice_text(choice: JobChoice) -> str:
     jobs = pluralize(len(choice.chosen), "job")
     return f"{jobs} of {choice.calls} calls" if choice.calls > len(choice.chosen) else jobs
 

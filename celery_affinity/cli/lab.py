@@ -1,19 +1,4 @@
-"""``celery -A proj affinity lab ...``: record a fleet, schedule the record again, ask "what if".
-
-A new command is a row of `_MODULES`, which names the module that has it.
-
-What the commands of the lab share: the trace, the engine, a bar that shows progress, and errors in a line.
-
-``celery affinity lab advise``: the smallest fleet, and the settings, that reach targets of waits.
-
-``celery affinity lab optimum``: how far a schedule is from what a clairvoyant scheduler could reach.
-
-``celery -A proj affinity lab record``: write a trace of what the fleet does.
-
-``celery affinity lab replay``: the recorded arrivals and durations are scheduled again.
-
-``celery affinity lab whatif``: a record is scheduled with other slots, settings, rates or priorities.
-"""
+"""``celery -A proj affinity lab ...``: record a fleet, replay the record, and simulate other slots and settings."""
 
 import signal
 import sys
@@ -48,7 +33,7 @@ from .render import duration_text, pluralize, wrap_paragraph
 
 @click.group()
 def lab() -> None:
-    """Record what the fleet does, schedule the record again, and ask what more slots or other settings would change."""
+    """Record the fleet, schedule the record again, and show the effect of more slots or other settings."""
 
 
 TRACE = click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
@@ -61,27 +46,29 @@ ENGINE = click.option(
     help="twin: fast, for most rules; judge: the library on a server of its own, for all; auto: the twin if it can.",
 )
 
-#: The beginning of a series of random numbers.
+#: Seed of random numbers.
 SEED = click.IntRange(0, MOST_COUNT)
 
-#: A bar is drawn again after so many steps.
-_STEPS = 1_000
+#: Number of steps after which a progress bar is redrawn.
+_REDRAW_STEPS = 1_000
 
 
 def open_trace(path: Path) -> Trace:
-    """Return the trace in a file. Raises AffinityError for a file that has none, or one without jobs."""
+    """Return the trace in a file. Raises AffinityError if the file has no trace, or the trace has no jobs."""
     if not path.exists():
         raise AffinityError(
             f"TRACE must be a file that `celery affinity lab record` wrote, but there is no {str(path)!r}"
         )
-    found = read_trace(path)
-    if not found.jobs:
+    trace = read_trace(path)
+    if not trace.jobs:
         raise AffinityError(f"{path} has no jobs: a fleet without work was recorded")
-    return found
+    return trace
 
 
-def show_progress(count: int, label: str, *, update_every: int = _STEPS) -> AbstractContextManager[Iterable[object]]:
-    """Return a bar of *count* steps on stderr, which only a terminal shows."""
+def show_progress(
+    count: int, label: str, *, update_every: int = _REDRAW_STEPS
+) -> AbstractContextManager[Iterable[object]]:
+    """Return a progress bar of *count* steps on stderr, which only a terminal shows."""
     return click.progressbar(
         range(count), label=label, file=sys.stderr, hidden=not sys.stderr.isatty(), update_min_steps=update_every
     )
@@ -89,7 +76,7 @@ def show_progress(count: int, label: str, *, update_every: int = _STEPS) -> Abst
 
 @contextmanager
 def print_error_and_exit() -> Iterator[None]:
-    """End the command with a line that says what is wrong."""
+    """End the command with an error message."""
     try:
         yield
     except (AffinityError, OSError) as exc:
@@ -129,25 +116,25 @@ def advise(
     engine: Engine,
     as_json: bool,
 ) -> None:
-    """Find the fewest slots, and the settings, with which the jobs of TRACE would have reached all targets.
+    """Find the fewest slots, and the settings, that make the jobs of TRACE reach all targets.
 
-    --target may be given several times. What is found was scheduled, and reaches the targets. (3 s..6 s) is the range
-    over ten days that are made of the parts of TRACE.
+    --target can be repeated. The advice was simulated, and reaches the targets. (3 s..6 s) is the range over ten days
+    composed of parts of TRACE.
     """
     with print_error_and_exit():
         scenario = scenario_of(open_trace(trace))
-        types = {each.type for each in scenario.arrivals}
-        asked = [parse_target(each, types) for each in targets]
+        types = {arrival.type for arrival in scenario.arrivals}
+        parsed = [parse_target(target, types) for target in targets]
         with show_progress(simulations, "simulating", update_every=1) as steps:
-            found = advisor.advise(
+            advice = advisor.advise(
                 scenario,
-                asked,
+                parsed,
                 lambda changed: run_engine(changed, engine).schedule,
                 most_simulations=simulations,
                 seed=seed,
                 progress=steps,
             )
-    show_report(found, lab_text.advise_text, json=as_json)
+    show_report(advice, lab_text.advise_text, json=as_json)
 
 
 @lab.command(cls=CeleryCommand)
@@ -171,24 +158,24 @@ def advise(
 @click.pass_context
 @handle_preload_options
 def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engine, as_json: bool) -> None:
-    """Compare the waits in TRACE with what a scheduler could reach that knew all jobs and how long they take.
+    """Compare the waits in TRACE with the waits of a scheduler that knows all jobs and their durations in advance.
 
-    Nobody knows the best schedule of many jobs. So there are two bounds: the best one that was found waits at most the
-    upper bound, and no schedule waits less than the lower bound.
+    The best schedule of many jobs cannot be computed. The upper bound is the wait of the best schedule found, and no
+    schedule waits less than the lower bound.
     """
     with print_error_and_exit():
-        found = open_trace(trace)
+        recorded = open_trace(trace)
         try:
             # scipy and numpy are in the extra [lab]
             from ..lab.optimum import optimum as compared
             from ..lab.optimum import steps_in
         except ModuleNotFoundError as exc:
             raise AffinityError(f"{exc.name} is missing: {install_with('lab')}") from exc
-        with show_progress(len(found.jobs), "replaying") as steps:
-            replayed, _engine = run_engine(scenario_of(found), engine, steps)
+        with show_progress(len(recorded.jobs), "replaying") as steps:
+            replayed, _engine = run_engine(scenario_of(recorded), engine, steps)
         try:
-            with show_progress(steps_in(len(found.jobs), bins), "bounding", update_every=1) as steps:
-                report = compared(found, replayed, list_schedules.WEIGHTS[weights], bins=bins, progress=steps)
+            with show_progress(steps_in(len(recorded.jobs), bins), "bounding", update_every=1) as steps:
+                report = compared(recorded, replayed, list_schedules.WEIGHTS[weights], bins=bins, progress=steps)
         except ValueError as exc:
             raise AffinityError(str(exc)) from exc
     show_report(report, lab_text.optimum_text, json=as_json)
@@ -207,7 +194,7 @@ def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engi
 @click.pass_context
 @handle_preload_options
 def record(ctx: click.Context, for_s: float | None, output: Path, as_json: bool) -> None:
-    """Record what the fleet does into a trace, from now on; without --for, fetch what affinity_record has recorded.
+    """Record the fleet into a trace, from now on. Without --for, fetch the recording of affinity_record.
 
     A trace has times, types and workers, hashes instead of keys and tenants, and no arguments. Ctrl-C ends a recording
     early, and the trace so far is written.
@@ -215,13 +202,13 @@ def record(ctx: click.Context, for_s: float | None, output: Path, as_json: bool)
     if not output.absolute().parent.is_dir():
         raise click.BadParameter(f"a file in a folder that exists, got: {str(output)!r}", param_hint="--output")
     check_app_conf(ctx.obj.app)
-    with suppress(SettingError):  # said by whoever reads the settings next
+    with suppress(SettingError):  # reported by the next reader of the settings
         if (others := settings_of(ctx.obj.app).cohorts) and ctx.meta.get(COHORT) is None:
             names = ", ".join([DEFAULT, *others])
             raise click.UsageError(f"a trace is of one cohort: name it before the command, --cohort, one of {names}")
     with scheduler_of_context(ctx) as scheduler:
         recorder = Recorder(scheduler, warn=_warn)
-        trace = recorder.fetch() if for_s is None else _recorded(recorder, for_s)
+        trace = recorder.fetch() if for_s is None else _record_with_progress(recorder, for_s)
         if not trace.jobs:
             raise click.ClickException("no job was there meanwhile: nothing is written")
         trace_file.write_trace(trace, output)
@@ -232,7 +219,7 @@ def record(ctx: click.Context, for_s: float | None, output: Path, as_json: bool)
         click.echo(trace_text(trace, output))
 
 
-def _recorded(recorder: Recorder, for_s: float) -> Trace:
+def _record_with_progress(recorder: Recorder, for_s: float) -> Trace:
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     with click.progressbar(length=round(for_s), label="recording", file=sys.stderr) as bar:
 
@@ -247,7 +234,7 @@ def _warn(text: str) -> None:
 
 
 def trace_facts(trace: Trace) -> dict[str, object]:
-    """Return the length of a trace, s, and how many jobs, workers, types and ends it has, for ``--json``."""
+    """Return a trace's length in seconds and its numbers of jobs, workers, types and ends, for ``--json``."""
     outcomes = Counter(job.outcome for job in trace.jobs)
     return {
         "length_s": trace.length_us / SECOND_US,
@@ -260,8 +247,8 @@ def trace_facts(trace: Trace) -> dict[str, object]:
 
 
 def trace_text(trace: Trace, output: Path) -> str:
-    """Return what was written, in words."""
-    said = trace_facts(trace)
+    """Return a summary of a written trace as text."""
+    facts = trace_facts(trace)
     claims = len(trace.jobs) - sum(job.outcome == PENDING for job in trace.jobs)
     workers = pluralize(len({worker.name for worker in trace.workers}), "worker")
     return wrap_paragraph(
@@ -269,7 +256,7 @@ def trace_text(trace: Trace, output: Path) -> str:
             ("trace", str(output)),
             ("length", duration_text(trace.length_us / SECOND_US)),
             ("jobs", f"{pluralize(claims, 'claim')}, {len(trace.jobs) - claims} that waited at the end"),
-            ("fleet", f"{workers}, {pluralize(int(str(said['types'])), 'type')} of jobs"),
+            ("fleet", f"{workers}, {pluralize(int(str(facts['types'])), 'type')} of jobs"),
         ]
     )
 
@@ -281,10 +268,10 @@ def trace_text(trace: Trace, output: Path) -> str:
 @click.pass_context
 @handle_preload_options
 def replay(_: click.Context, trace: Path, engine: Engine, as_json: bool) -> None:
-    """Schedule the jobs of TRACE again, and compare that with what was recorded.
+    """Schedule the jobs of TRACE again, and compare the result with the record.
 
-    Fidelity is the share of claims that are made again, on workers of the recorded types and in the recorded order. If
-    it is high, `lab whatif` can be trusted for this fleet.
+    Fidelity is the share of claims that the replay reproduces, on workers of the recorded types and in the recorded
+    order. If it is high, `lab whatif` can be trusted for this fleet.
     """
     with print_error_and_exit():
         record = record_of(open_trace(trace))
@@ -321,10 +308,9 @@ def whatif(
     engine: Engine,
     as_json: bool,
 ) -> None:
-    """Schedule the jobs of TRACE as they came, and once more with changes: who would wait less, and who longer.
+    """Schedule the jobs of TRACE without and with changes, and show which jobs would wait less or longer.
 
-    Each option may be given several times. Both schedules are the engine's: what was recorded is what `lab replay`
-    compares with.
+    Each option can be repeated. The engine makes both schedules; use `lab replay` for a comparison with the record.
     """
     if not any((settings, add, remove, rates, priorities)):
         raise click.UsageError("give some of --set, --add, --remove, --rate and --priority")
@@ -336,7 +322,7 @@ def whatif(
         with show_progress(2 * len(scenario.arrivals), "scheduling") as steps:
             before, after, chosen = schedule_both(scenario, changes, engine, steps)
         if plot_to is not None:
-            words = " ".join((*settings, *add, *(f"without {name}" for name in remove), *rates, *priorities))
+            change_text = " ".join((*settings, *add, *(f"without {name}" for name in remove), *rates, *priorities))
             curves = waits.waits_by_job(before).values(), waits.waits_by_job(after).values()
-            plot_to.write_text(plot.waits_svg(*curves, f"waits with {words}"), encoding="utf-8")
+            plot_to.write_text(plot.waits_svg(*curves, f"waits with {change_text}"), encoding="utf-8")
     show_report(compare_waits(before, after, chosen), lab_text.whatif_text, json=as_json)

@@ -1,13 +1,4 @@
-"""Waits and the use of slots before and after, or recorded and replayed, as tables for people.
-
-The output of ``celery affinity lab advise`` for people.
-
-The output of ``celery affinity lab optimum`` for people.
-
-The output of ``celery affinity lab replay`` for people.
-
-The output of ``celery affinity lab whatif`` for people.
-"""
+"""Text output of ``celery affinity lab``: tables of waits and slots, and the outputs of its commands."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,11 +15,11 @@ _NONE = Waits(0, 0)
 def waits_tables(
     before: WaitReport, after: WaitReport, names: tuple[str, str], unclaimed: str = "never started"
 ) -> str:
-    """Return the waits by type, mode and tenant, then the use of slots. *names*: of the two reports.
+    """Return the waits by type, mode and tenant, followed by the use of slots.
 
-    *unclaimed*: heads the numbers of jobs without a wait.
+    *names* are the names of the two reports, and *unclaimed* is the heading for jobs without a wait.
     """
-    head = ("", "jobs", *(f"{what} {name}" for what in ("p50", "p95", "max") for name in names), unclaimed)
+    head = ("", "jobs", *(f"{quantile} {name}" for quantile in ("p50", "p95", "max") for name in names), unclaimed)
     all_start = before.all.unclaimed == after.all.unclaimed == 0
     rows = [
         *_rows({"all": before.all}, {"all": after.all}),
@@ -50,62 +41,69 @@ def _rows(before: Mapping[str, Waits], after: Mapping[str, Waits], prefix: str =
 
 def _row(name: str, before: Waits, after: Waits) -> Sequence[str]:
     pairs = ((before.p50_s, after.p50_s), (before.p95_s, after.p95_s), (before.max_s, after.max_s))
-    jobs = _two(before.jobs + before.unclaimed, after.jobs + after.unclaimed)
-    return name, jobs, *(seconds_text(each) for pair in pairs for each in pair), _two(before.unclaimed, after.unclaimed)
+    jobs = _change_of_count(before.jobs + before.unclaimed, after.jobs + after.unclaimed)
+    return (
+        name,
+        jobs,
+        *(seconds_text(wait_s) for pair in pairs for wait_s in pair),
+        _change_of_count(before.unclaimed, after.unclaimed),
+    )
 
 
-def _two(before: int, after: int) -> str:
+def _change_of_count(before: int, after: int) -> str:
     return f"{after:,}" if before == after else f"{before:,} -> {after:,}"
 
 
 def seconds_text(wait_s: float | None) -> str:
-    """Return a wait in words, in milliseconds if it is short."""
+    """Return a wait as text, in milliseconds if it is short."""
     if wait_s is None:
         return "-"
     return f"{wait_s * 1000:.0f} ms" if wait_s < 0.1 else duration_text(wait_s)
 
 
 def _uses(before: WaitReport, after: WaitReport) -> list[Sequence[str]]:
-    ours, theirs = ({each.types: each for each in report.slots} for report in (before, after))
-    return [_use(types, ours.get(types), theirs.get(types)) for types in dict.fromkeys((*ours, *theirs))]
+    old, new = ({use.types: use for use in report.slots} for report in (before, after))
+    return [_use(types, old.get(types), new.get(types)) for types in dict.fromkeys((*old, *new))]
 
 
 def _use(types: Sequence[str], before: SlotUse | None, after: SlotUse | None) -> Sequence[str]:
-    numbers = ("-" if each is None else str(each.slots) for each in (before, after))
-    shares = ("-" if each is None else f"{each.share:.0%}" for each in (before, after))
+    numbers = ("-" if use is None else str(use.slots) for use in (before, after))
+    shares = ("-" if use is None else f"{use.share:.0%}" for use in (before, after))
     return f"[{','.join(types)}]", *numbers, *shares
 
 
-def advise_text(found: Advised) -> str:
-    return "\n".join([*_lines(found), "", _simulations(found)])
+def advise_text(advised: Advised) -> str:
+    return "\n".join([*_advice_lines(advised), "", _simulations(advised)])
 
 
-def _lines(found: Advised) -> list[str]:
-    if found.unreached:
-        return [*found.unreached]
+def _advice_lines(advised: Advised) -> list[str]:
+    if advised.unreached:
+        return [*advised.unreached]
     lines = []
-    if found.already:
-        lines.append("reached already: " + ", ".join(f"{each.target} is {_wait(each.now_s)}" for each in found.now))
-        lines += ["fewer would do:" if found.advice else "no slot could go", *_pieces(found)]
+    if advised.already:
+        lines.append(
+            "reached already: " + ", ".join(f"{target.target} is {_wait(target.now_s)}" for target in advised.now)
+        )
+        lines += ["fewer would do:" if advised.advice else "no slot could go", *_all_advice(advised)]
         return lines
-    if not found.advice:
-        wait = ", ".join(f"{each.target} is {_wait(each.now_s)}" for each in found.now)
+    if not advised.advice:
+        wait = ", ".join(f"{target.target} is {_wait(target.now_s)}" for target in advised.now)
         return [f"nothing was found that reaches the targets: {wait}"]
-    return _pieces(found)
+    return _all_advice(advised)
 
 
-def _pieces(found: Advised) -> list[str]:
+def _all_advice(advised: Advised) -> list[str]:
     lines = []
-    for number, each in enumerate(found.advice):
-        lines += [*(["or"] if number else []), *_piece(each)]
+    for number, advice in enumerate(advised.advice):
+        lines += [*(["or"] if number else []), *_one_advice(advice)]
     return lines
 
 
-def _piece(advice: Advice) -> list[str]:
+def _one_advice(advice: Advice) -> list[str]:
     first, *others = advice.targets
     lines = [f"{_change(advice)}: {_waits(first)}"]
     if others:
-        lines = [_change(advice), *(f"  {each.target}: {_waits(each)}" for each in advice.targets)]
+        lines = [_change(advice), *(f"  {target.target}: {_waits(target)}" for target in advice.targets)]
     lines.append(f"  mean wait of all jobs: {seconds_text(advice.mean_now_s)} -> {seconds_text(advice.mean_then_s)}")
     if advice.days:
         lines.append(f"  {advice.days_reached} of {advice.days} days drawn again reach the targets")
@@ -122,82 +120,84 @@ def _change(advice: Advice) -> str:
     return ", ".join(words) or "nothing"
 
 
-def _waits(each: ReachedTarget) -> str:
-    over_days = f" ({_wait(each.low_s)}..{_wait(each.high_s)})"
-    return f"{_wait(each.now_s)} -> {_wait(each.then_s)}{over_days}"
+def _waits(target: ReachedTarget) -> str:
+    over_days = f" ({_wait(target.low_s)}..{_wait(target.high_s)})"
+    return f"{_wait(target.now_s)} -> {_wait(target.then_s)}{over_days}"
 
 
 def _wait(wait_s: float | None) -> str:
     return "never" if wait_s is None else seconds_text(wait_s)
 
 
-def _simulations(found: Advised) -> str:
-    made = pluralize(found.simulations, "simulation")
-    if found.complete:
+def _simulations(advised: Advised) -> str:
+    made = pluralize(advised.simulations, "simulation")
+    if advised.complete:
         return f"({made})"
-    kept = f"{found.kept} of them for days drawn again"
+    on_days = f"{advised.kept} of them for days drawn again"
     return (
-        f"({made}: the limit of {found.allowed:,}, {kept}, ended the search. More --simulations may find better advice)"
+        f"({made}: the limit of {advised.allowed:,}, {on_days}, ended the search. "
+        "More --simulations may find better advice)"
     )
 
 
 _HEAD = ("schedule", "mean weighted wait", "of the upper bound", "of the lower bound")
 
 
-def optimum_text(found: Optimum) -> str:
+def optimum_text(optimum: Optimum) -> str:
     waits = [
-        ("recorded", found.recorded_s),
-        ("replayed", found.replayed_s),
-        ("upper bound: the best schedule found", found.upper_s),
-        (f"lower bound: {found.bound}", found.lower_s),
+        ("recorded", optimum.recorded_s),
+        ("replayed", optimum.replayed_s),
+        ("upper bound: the best schedule found", optimum.upper_s),
+        (f"lower bound: {optimum.bound}", optimum.lower_s),
     ]
     rows = [
-        (name, seconds_text(wait_s), _times(wait_s, found.upper_s), _times(wait_s, found.lower_s))
+        (name, seconds_text(wait_s), _times(wait_s, optimum.upper_s), _times(wait_s, optimum.lower_s))
         for name, wait_s in waits
         if wait_s is not None
     ]
-    left_out = f"; {found.left_out:,} left out, which some schedule did not claim" if found.left_out else ""
-    return f"{found.jobs:,} jobs{left_out}\n\n{format_table(_HEAD, rows)}\n\n{_lower(found)}\n{_sentence(found)}"
+    left_out = f"; {optimum.left_out:,} left out, which some schedule did not claim" if optimum.left_out else ""
+    return f"{optimum.jobs:,} jobs{left_out}\n\n{format_table(_HEAD, rows)}\n\n{_lower(optimum)}\n{_sentence(optimum)}"
 
 
 def _times(wait_s: float, bound_s: float) -> str:
     return "-" if bound_s <= 0 else f"{wait_s / bound_s:.2f}"
 
 
-def _sentence(found: Optimum) -> str:
-    if found.replayed_s <= 0:
+def _sentence(optimum: Optimum) -> str:
+    if optimum.replayed_s <= 0:
         return "No job waits in the replay: there is nothing to improve."
-    if found.replayed_at_most is None:
+    if optimum.replayed_at_most is None:
         return "The lower bound says nothing: perhaps no job needs to wait."
-    low, high = found.replayed_at_least or 1, found.replayed_at_most
+    low, high = optimum.replayed_at_least or 1, optimum.replayed_at_most
     return f"The replayed schedule waits between {low:.2f} and {high:.2f} times as long as the best possible one."
 
 
-def _lower(found: Optimum) -> str:
-    """Return the lower bounds, of which the highest counts."""
-    said = {**found.lower_bounds_s}
+def _lower(optimum: Optimum) -> str:
+    """Return the lower bounds as text. The highest is the effective one."""
+    bounds_s = {**optimum.lower_bounds_s}
     prices = (
-        f"prices in {found.bins:,} steps of {seconds_text(found.bin_s)}: {seconds_text(max(0.0, said.pop('prices')))}"
+        f"prices in {optimum.bins:,} steps of {seconds_text(optimum.bin_s)}: "
+        f"{seconds_text(max(0.0, bounds_s.pop('prices')))}"
     )
-    others = [f"{name}: {seconds_text(max(0.0, bound_s))}" for name, bound_s in said.items() if bound_s > 0]
+    others = [f"{name}: {seconds_text(max(0.0, bound_s))}" for name, bound_s in bounds_s.items() if bound_s > 0]
     return f"Lower bounds: {'; '.join([prices, *others])}."
 
 
-def replay_text(found: Replay) -> str:
-    kept = f"{found.kept:,} of {found.claims:,} claims in the recorded order on the recorded types"
+def replay_text(replay: Replay) -> str:
+    kept = f"{replay.kept:,} of {replay.claims:,} claims in the recorded order on the recorded types"
     fidelity = (
-        f"fidelity {found.fidelity:.2%}: {kept}" if found.claims else "fidelity unknown: the record has no claims"
+        f"fidelity {replay.fidelity:.2%}: {kept}" if replay.claims else "fidelity unknown: the record has no claims"
     )
-    lines = [f"{fidelity} (engine: {found.engine})"]
-    if found.beyond_bound:
-        lines.append(f"claims beyond the overtaking bound: {found.beyond_bound:,}; the bound allows none: report this")
-    if found.first_difference is not None:
-        lines.append(_why(found.first_difference))
-    if found.claims and (found.still_waiting or found.still_waiting_replayed):
-        waiting = f"{found.still_waiting:,} recorded, {found.still_waiting_replayed:,} replayed"
+    lines = [f"{fidelity} (engine: {replay.engine})"]
+    if replay.beyond_bound:
+        lines.append(f"claims beyond the overtaking bound: {replay.beyond_bound:,}; the bound allows none: report this")
+    if replay.first_difference is not None:
+        lines.append(_why(replay.first_difference))
+    if replay.claims and (replay.still_waiting or replay.still_waiting_replayed):
+        waiting = f"{replay.still_waiting:,} recorded, {replay.still_waiting_replayed:,} replayed"
         lines.append(f"jobs still waiting as the record ended: {waiting}; waits are of the jobs claimed in the record")
     names = "recorded", "replayed"
-    return "\n".join(lines) + "\n\n" + waits_tables(found.recorded, found.replayed, names, "not compared")
+    return "\n".join(lines) + "\n\n" + waits_tables(replay.recorded, replay.replayed, names, "not compared")
 
 
 def _why(why: WhyNotComparable) -> str:
@@ -212,41 +212,45 @@ def _why(why: WhyNotComparable) -> str:
 def _candidate(job: Candidate | None) -> str:
     if job is None:
         return "no job"
-    what = f"job {job.number} ({job.type}, {mode_text(job.on_demand)}, priority {job.priority})"
+    text = f"job {job.number} ({job.type}, {mode_text(job.on_demand)}, priority {job.priority})"
     if job.score is None:
-        return f"{what}, {job.state}"
+        return f"{text}, {job.state}"
     terms = (
         f"priority {job.of_priority:,.1f}",
         f"age {job.of_age:,.1f}",
         f"rarity {job.of_rarity:,.1f}",
         f"on demand {job.of_on_demand:,.1f}",
     )
-    return f"{what}, {job.state} after {seconds_text(job.waited_s)}, score {job.score:,.1f} = {' + '.join(terms)}"
+    return f"{text}, {job.state} after {seconds_text(job.waited_s)}, score {job.score:,.1f} = {' + '.join(terms)}"
 
 
-#: Rows of who gains, and of who loses.
-_MOST_ROWS = 8
+#: Maximum number of rows in the table of gains, and in the table of losses.
+_MAX_ROWS = 8
 
 
-def whatif_text(found: WhatIf) -> str:
-    gaining = [each for each in found.gains if each.mean_s > 0][:_MOST_ROWS]
-    losing = [each for each in reversed(found.gains) if each.mean_s < 0][:_MOST_ROWS]
-    parts = [waits_tables(found.before, found.after, ("before", "after")), _who("gain", gaining), _who("lose", losing)]
-    return "\n\n".join(parts) + f"\n\n(engine: {found.engine})"
+def whatif_text(whatif: WhatIf) -> str:
+    gaining = [gain for gain in whatif.gains if gain.mean_s > 0][:_MAX_ROWS]
+    losing = [gain for gain in reversed(whatif.gains) if gain.mean_s < 0][:_MAX_ROWS]
+    parts = [
+        waits_tables(whatif.before, whatif.after, ("before", "after")),
+        _gains_table("gain", gaining),
+        _gains_table("lose", losing),
+    ]
+    return "\n\n".join(parts) + f"\n\n(engine: {whatif.engine})"
 
 
-def _who(verb: str, gains: Sequence[WaitGain]) -> str:
+def _gains_table(verb: str, gains: Sequence[WaitGain]) -> str:
     if not gains:
         return f"nobody {verb}s"
     rows = [
         (
-            each.type,
-            mode_text(each.on_demand),
-            each.tenant or "-",
-            f"{seconds_text(each.before.mean_s)} -> {seconds_text(each.after.mean_s)}",
-            f"{each.shorter:,}",
-            f"{each.longer:,}",
+            gain.type,
+            mode_text(gain.on_demand),
+            gain.tenant or "-",
+            f"{seconds_text(gain.before.mean_s)} -> {seconds_text(gain.after.mean_s)}",
+            f"{gain.shorter:,}",
+            f"{gain.longer:,}",
         )
-        for each in gains
+        for gain in gains
     ]
     return format_table((f"who {verb}s", "mode", "tenant", "mean wait", "wait less", "wait longer"), rows)

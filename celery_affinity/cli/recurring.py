@@ -1,4 +1,4 @@
-"""``celery -A proj affinity recurring ...``: look at the calls that recur, make one now, stop one."""
+"""``celery -A proj affinity recurring ...``: list recurring calls, make one now, pause or remove one."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ from .render import approximate_text, duration_text, with_cohort_column
 def recurring() -> None:
     """List, make, pause or remove recurring calls: calls that are made when no matching call came for a while.
 
-    `recurring` alone means `recurring list`.
+    `recurring` means `recurring list`.
     """
 
 
@@ -37,8 +37,8 @@ def recurring() -> None:
 @handle_preload_options
 def list_calls(ctx: click.Context, as_json: bool) -> None:
     """List the recurring calls: what they match, the last match, and the next firing."""
-    found = rows_of_cohorts(ctx, lambda scheduler: recurring_rows(scheduler.reader))
-    show_report(without_arguments(found) if hidden_reason(ctx.obj.app) else found, _listed, json=as_json)
+    calls = rows_of_cohorts(ctx, lambda scheduler: recurring_rows(scheduler.reader))
+    show_report(without_arguments(calls) if hidden_reason(ctx.obj.app) else calls, _calls_table, json=as_json)
 
 
 @recurring.command("fire", cls=CeleryCommand)
@@ -51,11 +51,11 @@ def fire(ctx: click.Context, name: str) -> None:
     check_app_conf(app)
     app.loader.import_default_modules()
     with cohorts_of_context(ctx) as fleet:
-        cohort, found = _find(fleet, name)
-        if found.task not in app.tasks:
-            raise click.ClickException(f"the app has no task {found.task!r}, the task of recurring call {name!r}")
-        fleet.act(cohort, lambda one: fire_call(app, one, DueCall(name, "", found.task, found.signature)))
-    click.echo(f"made: {name}; again in {duration_text(found.stale_after_s)} unless a matching call comes")
+        cohort, call = _find(fleet, name)
+        if call.task not in app.tasks:
+            raise click.ClickException(f"the app has no task {call.task!r}, the task of recurring call {name!r}")
+        fleet.act(cohort, lambda scheduler: fire_call(app, scheduler, DueCall(name, "", call.task, call.signature)))
+    click.echo(f"made: {name}; again in {duration_text(call.stale_after_s)} unless a matching call comes")
 
 
 @recurring.command("remove", cls=CeleryCommand)
@@ -63,11 +63,11 @@ def fire(ctx: click.Context, name: str) -> None:
 @click.pass_context
 @handle_preload_options
 def remove(ctx: click.Context, name: str) -> None:
-    """Remove the call NAME. A call in affinity_recurring comes back when that setting has changed."""
+    """Remove the call NAME. A call in affinity_recurring is added again when that setting has changed."""
     with cohorts_of_context(ctx) as fleet:
-        cohort, found = _find(fleet, name)
+        cohort, call = _find(fleet, name)
         fleet.act(cohort, lambda scheduler: scheduler.remove_recurring(name))
-    of_conf = f"; affinity_recurring of app {found.app!r} still has it" if found.app else ""
+    of_conf = f"; affinity_recurring of app {call.app!r} still has it" if call.app else ""
     click.echo(f"removed: {name}{of_conf}")
 
 
@@ -87,7 +87,7 @@ def pause(ctx: click.Context, name: str) -> None:
 @click.pass_context
 @handle_preload_options
 def resume(ctx: click.Context, name: str) -> None:
-    """Resume the call NAME. It is made at once if no matching call came meanwhile."""
+    """Resume the call NAME. It is made immediately if no matching call came during the pause."""
     with cohorts_of_context(ctx) as fleet:
         fleet.ask(_find(fleet, name)[0], lambda scheduler: scheduler.pause_recurring(name, False))
     click.echo(f"resumed: {name}")
@@ -95,18 +95,18 @@ def resume(ctx: click.Context, name: str) -> None:
 
 def _find(fleet: Cohorts, name: str) -> tuple[str, RecurringRow]:
     """Return the cohort of a recurring call, and the call."""
-    asked = fleet.each(lambda scheduler: recurring_rows(scheduler.reader))
-    found = [(cohort, row) for cohort, rows in asked.answers.items() for row in rows]
-    its = next((each for each in found if each[1].name == name), None)
-    if its is None:
-        warn_cohorts_down(asked.down)
-        close = closest_names(name, [row.name for _, row in found])
+    reply = fleet.each(lambda scheduler: recurring_rows(scheduler.reader))
+    calls = [(cohort, row) for cohort, rows in reply.answers.items() for row in rows]
+    match = next((call for call in calls if call[1].name == name), None)
+    if match is None:
+        warn_cohorts_down(reply.down)
+        close = closest_names(name, [row.name for _, row in calls])
         question = f"; did you mean {close!r}?" if close else ""
         raise click.ClickException(f"no recurring call is named {name!r}{question}")
-    return its
+    return match
 
 
-def _listed(rows: Sequence[RecurringRow]) -> str:
+def _calls_table(rows: Sequence[RecurringRow]) -> str:
     if not rows:
         return "there are no recurring calls"
     header = ("name", "task", "type", "key", "every", "last match", "fires in", "declared by")

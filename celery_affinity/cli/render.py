@@ -1,4 +1,4 @@
-"""Tables, paragraphs, times and numbers as people read them: what the texts of all reports are made of."""
+"""Tables, paragraphs, times and numbers as text for people, for the outputs of all reports."""
 
 import time
 from collections.abc import Sequence
@@ -10,30 +10,30 @@ from ..scheduler.cohorts import CohortRow
 
 
 def mode_text(on_demand: bool) -> str:
-    """Return the mode of a job in words."""
+    """Return the mode of a job as text."""
     return "on demand" if on_demand else "queued"
 
 
 def pluralize(number: int, thing: str, things: str = "") -> str:
-    """Return a number of things, such as "1 slot" or "2 slots"."""
+    """Return a number with a noun, such as "1 slot" or "2 slots"."""
     return f"{number} {thing}" if number == 1 else f"{number} {things or thing + 's'}"
 
 
 def wrap_paragraph(rows: Sequence[tuple[str, str]]) -> str:
-    """Return rows, each a name and a text, as lines."""
+    """Return (name, text) rows as lines."""
     return "\n".join(f"{click.style(name.ljust(12), bold=True)}{printable_cell(text)}" for name, text in rows)
 
 
 def time_text(unix_s: float) -> str:
-    """Return a time of day in words."""
+    """Return a date and time as text."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
-    except (ValueError, OverflowError, OSError):  # another program spoiled the row
+    except (ValueError, OverflowError, OSError):  # another program corrupted the job hash
         return "?"
 
 
 def duration_text(seconds: float) -> str:
-    """Return a time in the words of people, such as "2 min 5 s"."""
+    """Return a duration as text, such as "2 min 5 s"."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -42,12 +42,12 @@ def duration_text(seconds: float) -> str:
 
 
 def approximate_text(seconds: float) -> str:
-    """Return a time in the words of people, in whole seconds if it has some."""
+    """Return a duration as text, rounded to seconds from 1 s on."""
     return f"{seconds:.0f} s" if 1 <= seconds < 60 else duration_text(seconds)
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bool] = ()) -> str:
-    """Return a table as text. *red*: for each row, whether it is printed in red."""
+    """Return a table as text. *red* has a flag for each row, True to print it in red."""
     rows = [tuple(printable_cell(cell) for cell in row) for row in rows]
     widths = [max(_width(row[column]) for row in (header, *rows)) for column in range(len(header))]
     lines = [click.style(_line(header, widths), bold=True)]
@@ -60,18 +60,18 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequ
 def with_cohort_column(
     of: Sequence[CohortRow], header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bool] = ()
 ) -> str:
-    """Return *rows* as a table; each row is about the entry of *of* at its place.
+    """Return *rows* as a table; each row describes the entry at the same index in *of*.
 
-    If an entry names its cohort, as all do where there are several, the first column has cohorts. *red*: as in `table`.
+    If entries have a cohort, as in fleets with several cohorts, it is the first column. *red*: as in `format_table`.
     """
-    if not any(each.cohort for each in of):
+    if not any(entry.cohort for entry in of):
         return format_table(header, rows, red)
-    with_cohort = [(each.cohort or "", *row) for each, row in zip(of, rows, strict=True)]
+    with_cohort = [(entry.cohort or "", *row) for entry, row in zip(of, rows, strict=True)]
     return format_table(("cohort", *header), with_cohort, red)
 
 
 def printable_cell(cell: str) -> str:
-    """Return *cell* in one line of printable characters: names of types and tasks may hold any character."""
+    """Return *cell* as one line of printable characters. Names of types and tasks can contain any character."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in cell)
 
 
@@ -80,6 +80,6 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _width(cell: str) -> int:
-    """Return how many columns of a terminal *cell* takes: Chinese characters and many emoji take two."""
+    """Return the width of *cell* in terminal columns. Chinese characters and many emoji take two."""
     width = wcswidth(cell)
     return len(cell) if width < 0 else width

@@ -1,4 +1,4 @@
-"""``celery -A proj affinity scale`` and ``scale-in``: how many slots there should be, and which worker can go."""
+"""``celery -A proj affinity scale`` and ``scale-in``: the wanted number of slots, and the worker to remove first."""
 
 import time
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from ..scheduler.cohorts import Cohorts
 from .framework import AS_JSON, SecondsRange, cohorts_of_context, show_report, warn_cohorts_down
 from .render import with_cohort_column
 
-#: Exit codes of `scale-in`: the worker is drained (and, with --wait, holds nothing); it still works, or does not
-#: answer; there is none.
+#: Exit codes of `scale-in`: the worker is drained (and, with --wait, holds no jobs); it still has jobs, or does not
+#: answer; no worker can be removed.
 DRAINED, BUSY, NONE = 0, 1, 2
 
-#: Time, s, that a worker has for its answer, and the pause between two looks at it.
-_ANSWER_S, _LOOK_EVERY_S = 5.0, 0.5
+#: Seconds that a worker has for its answer, and seconds between two checks.
+_ANSWER_S, _CHECK_EVERY_S = 5.0, 0.5
 
-#: Longest wait, s, until the server knows that a worker drains: the worker says so with a heartbeat.
-_KNOWN_WITHIN_S = 15.0
+#: Maximum time until the server knows from a heartbeat that a worker is draining, in seconds.
+_DRAINING_WITHIN_S = 15.0
 
 
 @click.command(cls=CeleryCommand)
@@ -38,21 +38,28 @@ _KNOWN_WITHIN_S = 15.0
 @click.pass_context
 @handle_preload_options
 def scale(ctx: click.Context, types: tuple[str, ...], target_wait: float, as_json: bool) -> None:
-    """Show how many slots there should be, for each group of workers or for the workers that serve exactly TYPEs."""
+    """Show the wanted number of slots, for each group of workers or for the workers that serve exactly TYPEs."""
     with cohorts_of_context(ctx) as fleet:
-        asked = fleet.each(lambda scheduler: Report(scheduler.reader).status())
-        found = cohorts.scale_of_all(fleet, asked, types, target_wait)
-    warn_cohorts_down(asked.down)
-    show_report(found, _as_text, json=as_json)
+        answers = fleet.each(lambda scheduler: Report(scheduler.reader).status())
+        scales = cohorts.scale_of_all(fleet, answers, types, target_wait)
+    warn_cohorts_down(answers.down)
+    show_report(scales, _scale_table, json=as_json)
 
 
-def _as_text(found: list[Scale]) -> str:
+def _scale_table(scales: list[Scale]) -> str:
     rows = [
-        (each.profile, each.slots, each.running, f"{each.waiting:,.1f}", f"{each.work_s:,.1f} s", each.wanted_slots)
-        for each in found
+        (
+            scale.profile,
+            scale.slots,
+            scale.running,
+            f"{scale.waiting:,.1f}",
+            f"{scale.work_s:,.1f} s",
+            scale.wanted_slots,
+        )
+        for scale in scales
     ]
     head = ("types", "slots", "running", "waiting", "work", "wanted slots")
-    return with_cohort_column(found, head, [tuple(map(str, row)) for row in rows])
+    return with_cohort_column(scales, head, [tuple(map(str, row)) for row in rows])
 
 
 @click.command("scale-in", cls=CeleryCommand)
@@ -70,7 +77,7 @@ def _as_text(found: list[Scale]) -> str:
 def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str | None, wait: float | None) -> None:
     """Pick the worker with the fewest jobs; with --drain, it takes no new jobs, and with --wait, wait for its last one.
 
-    A worker that alone serves a type is picked last, and the command says so.
+    A worker that is the only one to serve a type is picked last, with a warning.
 
     Exits with 0 on success; with 1 if the worker does not answer, or still has jobs after --wait; with 2 if no worker
     can be removed.
@@ -82,60 +89,64 @@ def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str |
             click.echo("no live worker can be removed", err=True)
             ctx.exit(NONE)
         click.echo(chosen.name)
-        if alone := _served_alone(chosen, workers):
-            click.echo(f"no other worker serves {', '.join(alone)}", err=True)
+        if types := _types_served_only_by(chosen, workers):
+            click.echo(f"no other worker serves {', '.join(types)}", err=True)
         if drain:
             replies = ctx.obj.app.control.broadcast(
                 "affinity_drain", destination=[chosen.name], reply=True, timeout=_ANSWER_S, limit=1
             )
-            if not any("ok" in each.get(chosen.name, ()) for each in replies or ()):
+            if not any("ok" in reply.get(chosen.name, ()) for reply in replies or ()):
                 click.echo(f"no answer within {_ANSWER_S:g} s: the worker may not be draining", err=True)
                 ctx.exit(BUSY)
-            _wait_until_known(fleet, chosen)
+            _wait_until_draining(fleet, chosen)
         if drain and wait is not None:
-            left = _wait_until_empty(fleet, chosen, wait)
-            click.echo(f"{left} job(s) left" if left else "empty", err=True)
-            ctx.exit(BUSY if left else DRAINED)
+            remaining = _wait_until_empty(fleet, chosen, wait)
+            click.echo(f"{remaining} job(s) left" if remaining else "empty", err=True)
+            ctx.exit(BUSY if remaining else DRAINED)
 
 
 def _least_busy(workers: Sequence[WorkerStatus], profile: str | None, name: str | None) -> WorkerStatus | None:
-    """Return the worker that holds the fewest jobs; of several the first by name. One that drains already is none.
+    """Return the worker that holds the fewest jobs, the first by name in a tie, or None. Draining workers are excluded.
 
-    Without its jobs a worker ends; without the last worker of a type its jobs wait: so that one goes last.
+    The last worker of a type is chosen last, because the type's jobs would wait without it.
     """
     wanted = None if profile is None else scale_name(profile.split(","))
-    can_go = [
-        each
-        for each in workers
-        if (each.name == name if name else each.takes_jobs) and (wanted is None or scale_name(each.types) == wanted)
+    candidates = [
+        worker
+        for worker in workers
+        if (worker.name == name if name else worker.takes_jobs)
+        and (wanted is None or scale_name(worker.types) == wanted)
     ]
-    return min(can_go, key=lambda each: (bool(_served_alone(each, workers)), each.held, each.name), default=None)
+    return min(
+        candidates,
+        key=lambda worker: (bool(_types_served_only_by(worker, workers)), worker.held, worker.name),
+        default=None,
+    )
 
 
-def _served_alone(worker: WorkerStatus, workers: Sequence[WorkerStatus]) -> list[str]:
-    """Return the types that *worker* serves and no other one that takes jobs."""
-    others = {type_ for each in workers if each.id != worker.id and each.takes_jobs for type_ in each.types}
+def _types_served_only_by(worker: WorkerStatus, workers: Sequence[WorkerStatus]) -> list[str]:
+    """Return the types that *worker* serves, and no other worker that takes jobs."""
+    others = {type_ for other in workers if other.id != worker.id and other.takes_jobs for type_ in other.types}
     return sorted(set(worker.types) - others)
 
 
-def _wait_until_known(fleet: Cohorts, worker: WorkerStatus) -> None:
-    """Wait until the server knows that *worker* drains, so that the next call picks another one."""
-    until = time.monotonic() + _KNOWN_WITHIN_S
+def _wait_until_draining(fleet: Cohorts, worker: WorkerStatus) -> None:
+    """Wait until the server knows that *worker* is draining, so that the next call picks another worker."""
+    until = time.monotonic() + _DRAINING_WITHIN_S
     while time.monotonic() < until:
-        if not any(each.name == worker.name and each.takes_jobs for each in cohorts.status_of_all(fleet).workers):
+        if not any(one.name == worker.name and one.takes_jobs for one in cohorts.status_of_all(fleet).workers):
             return
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_CHECK_EVERY_S)
 
 
 def _wait_until_empty(fleet: Cohorts, worker: WorkerStatus, wait_s: float) -> int:
-    """Return how many jobs *worker* holds after *wait_s* seconds at most."""
+    """Wait at most *wait_s* seconds until *worker* is empty, and return the number of jobs that it holds."""
     until = time.monotonic() + wait_s
-    while (left := _held(fleet, worker)) and time.monotonic() < until:
-        time.sleep(_LOOK_EVERY_S)
-    return left
+    while (remaining := _held_jobs(fleet, worker)) and time.monotonic() < until:
+        time.sleep(_CHECK_EVERY_S)
+    return remaining
 
 
-def _held(fleet: Cohorts, worker: WorkerStatus) -> int:
-    """Return how many jobs *worker* holds in all cohorts, by its ids there."""
-    asked = fleet.each(lambda scheduler: sum(scheduler.reader.held(worker.id.split())))
-    return sum(asked.answers.values())
+def _held_jobs(fleet: Cohorts, worker: WorkerStatus) -> int:
+    """Return the number of jobs that *worker* holds in all cohorts, by its ids there."""
+    return sum(fleet.each(lambda scheduler: sum(scheduler.reader.held(worker.id.split()))).answers.values())

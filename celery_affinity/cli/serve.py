@@ -1,10 +1,6 @@
-"""``celery -A proj affinity dispatcher``: run a dispatcher that no worker embeds.
+"""``celery -A proj affinity dispatcher``, ``web``, ``metrics`` and ``up``: commands that run until a signal ends them.
 
-``celery -A proj affinity web``: the HTTP interface.
-
-``celery -A proj affinity metrics``: metrics for Prometheus, from a process of their own or once.
-
-``celery -A proj affinity up``: a server, the HTTP interface and a worker in one command, for the first minutes.
+`up` runs a server, the HTTP interface and a worker in one command, to try an app.
 """
 
 import inspect
@@ -64,15 +60,15 @@ logger = limited_logger(__name__)
 def dispatcher(ctx: click.Context, loglevel: int) -> None:
     """Run a dispatcher without a worker, for fleets that scale to zero workers. Ctrl-C or SIGTERM ends it."""
     ended = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: ended.set())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
     app = ctx.obj.app
     check_app_conf(app)
     app.log.setup_logging_subsystem(loglevel=loglevel)
-    app.loader.import_default_modules()  # the dispatcher tells the ends of these tasks
+    app.loader.import_default_modules()  # the dispatcher reports the ends of these tasks
     chords.install_chord_parts()
     try:
-        settings_of(app)  # checked now, since every tick asks for the settings
+        settings_of(app)  # checked now, because every tick reads the settings
     except AffinityError as exc:
         raise click.ClickException(str(exc)) from exc
     hostname = f"dispatcher@{gethostname()}"
@@ -82,35 +78,35 @@ def dispatcher(ctx: click.Context, loglevel: int) -> None:
         app.connection_for_write() as broker,
     ):
         events = app.events.Dispatcher(connection, hostname=hostname, enabled=bool(app.conf.worker_send_task_events))
-        teller = ResultReporter(app, hostname, lambda: events)
-        default = _CohortDispatcher(app, teller, scheduler.keys.cohort, lambda: scheduler)
+        reporter = ResultReporter(app, hostname, lambda: events)
+        default = _CohortDispatcher(app, reporter, scheduler.keys.cohort, lambda: scheduler)
         default.open()
         names = list(settings_of(app).cohorts) if scheduler.keys.cohort == DEFAULT else []
         others = []
         if names:
             channel = channel_on(broker, app.conf.broker_transport)
             channel.scheduler.load()
-            others = [_CohortDispatcher(app, teller, name, partial(channel.scheduler_of, name)) for name in names]
+            others = [_CohortDispatcher(app, reporter, name, partial(channel.scheduler_of, name)) for name in names]
         for other in others:
             other.begin()
         click.echo(f"dispatcher ready on {app.connection_for_write().as_uri()}")
         ended.wait()
-        for running in (default, *others):
-            running.stop()
+        for running_dispatcher in (default, *others):
+            running_dispatcher.stop()
 
 
 class _CohortDispatcher:
-    """The dispatcher of one cohort, in a thread of its own. *reach* returns its scheduler, once the server answers."""
+    """The dispatcher of one cohort, in a dedicated thread. *reach* returns its scheduler, once the server answers."""
 
-    def __init__(self, app: Celery, teller: ResultReporter, cohort: str, reach: Callable[[], Scheduler]) -> None:
-        self._app, self._teller, self._reach = app, teller, reach
+    def __init__(self, app: Celery, reporter: ResultReporter, cohort: str, reach: Callable[[], Scheduler]) -> None:
+        self._app, self._reporter, self._reach = app, reporter, reach
         self._cohort = cohort
         self._loop: Dispatcher | None = None
-        self._opening = PeriodicThread(f"affinity-opens-{cohort}", self._try, RETRY_S)
+        self._opening = PeriodicThread(f"affinity-opens-{cohort}", self._try_to_open, RETRY_S)
         self._is_opening = False
 
     def begin(self) -> None:
-        """Start when the server answers, and return at once: a cohort that is down holds up no other."""
+        """Start when the server answers, without waiting: a cohort that is down must not delay the others."""
         self._is_opening = True
         self._opening.start()
         self._opening.wake()
@@ -119,13 +115,13 @@ class _CohortDispatcher:
         """Start. Raises the errors of a server that does not answer."""
         scheduler = self._reach()
         scheduler.load()
-        app, teller = self._app, self._teller
+        app, reporter = self._app, self._reporter
         self._loop = Dispatcher(
-            scheduler, UnrunJobReporter(teller), Ingest(app), RecurringCalls(app, teller), pause_s=SHORT_PAUSE_S
+            scheduler, UnrunJobReporter(reporter), Ingest(app), RecurringCalls(app, reporter), pause_s=SHORT_PAUSE_S
         )
         self._loop.start()
 
-    def _try(self) -> None:
+    def _try_to_open(self) -> None:
         if self._loop is not None:
             return
         try:
@@ -188,7 +184,7 @@ def web(
     Without tokens, only clients on this machine get an answer, and they may do everything.
     """
     try:
-        from ..web.server import serve  # not at the top: other commands do without the extra
+        from ..web.server import serve  # not at the top: other commands do not need the extra
     except ImportError as exc:
         raise click.ClickException(f"{exc}: {install_with('web')}") from exc
     check_app_conf(ctx.obj.app)
@@ -211,7 +207,7 @@ def web(
 
 
 #: Maximum number of simultaneous connections (one thread per connection), bytes per request, and seconds per request.
-_MOST_CONNECTIONS, _MOST_BYTES, _REQUEST_S = 50, 65_536, 10
+_MAX_CONNECTIONS, _MAX_BYTES, _REQUEST_S = 50, 65_536, 10
 
 
 @click.command(cls=CeleryCommand)
@@ -229,15 +225,15 @@ _MOST_CONNECTIONS, _MOST_BYTES, _REQUEST_S = 50, 65_536, 10
 def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
     """Serve metrics for Prometheus at /metrics. Ctrl-C or SIGTERM ends it.
 
-    The metrics are the same as those of `celery affinity web` and Flower. They contain no names of tasks, keys or jobs.
+    `celery affinity web` and Flower serve the same metrics. They contain no names of tasks, keys or jobs.
     """
     if once:
         with cohorts_of_context(ctx) as fleet:
             click.echo(metrics_text(cohorts.metrics_of_all(fleet)), nl=False)
         return
     ended = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: ended.set())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
     with connection_of_context(ctx) as connection:
         observer = FleetObserver(connection, fleet_on, "celery affinity metrics")
         try:
@@ -253,17 +249,17 @@ def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that closes connections beyond _MOST_CONNECTIONS."""
+    """A server that closes connections beyond _MAX_CONNECTIONS."""
 
     daemon_threads = True
-    request_queue_size = _MOST_CONNECTIONS
+    request_queue_size = _MAX_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: set[Any] = set()
         super().__init__(address, handler)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        is_accepted = len(self._open) < _MOST_CONNECTIONS
+        is_accepted = len(self._open) < _MAX_CONNECTIONS
         if is_accepted:
             self._open.add(request)
         return is_accepted
@@ -278,14 +274,14 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Request:
-    """A reader for one request that stops after _MOST_BYTES. The headers cut off are not needed."""
+    """A reader for one request that stops after _MAX_BYTES. The headers cut off are not needed."""
 
     def __init__(self, file: BufferedIOBase) -> None:
-        self._file, self._left = file, _MOST_BYTES
+        self._file, self._remaining_bytes = file, _MAX_BYTES
 
     def readline(self, size: int = -1) -> bytes:
-        line = self._file.readline(min(size, self._left) if size >= 0 else self._left)
-        self._left -= len(line)
+        line = self._file.readline(min(size, self._remaining_bytes) if size >= 0 else self._remaining_bytes)
+        self._remaining_bytes -= len(line)
         return line
 
     def close(self) -> None:
@@ -324,12 +320,12 @@ def _handler(observer: FleetObserver) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # the name is http.server's
-            """Say nothing: Prometheus asks every few seconds."""
+            """Log nothing: Prometheus sends a request every few seconds."""
 
     return Handler
 
 
-#: Longest wait, s, until the HTTP interface listens.
+#: Maximum time until the HTTP interface listens, in seconds.
 _LISTENS_WITHIN_S = 15.0
 
 
@@ -364,11 +360,11 @@ def up(
         raise click.ClickException('app.conf.broker_transport must be "celery_affinity:Transport"')
     try:
         with _server(directory) as server:
-            _use(server.url)
+            _use_server(server.url)
             types = queues or sorted({app.conf.task_default_queue, *gather_app(app).declared})
-            url = _serve(app, port)
+            url = _serve_web(app, port)
             click.echo(_welcome(app, url, server.url, types, directory))
-            ctx.exit(_work(app, types, concurrency, loglevel))
+            ctx.exit(_run_worker(app, types, concurrency, loglevel))
     except AffinityError as exc:
         raise click.ClickException(str(exc)) from exc
 
@@ -380,20 +376,20 @@ def _server(directory: Path | None) -> Iterator[EmbeddedServer]:
         yield server
 
 
-def _use(url: str) -> None:
-    """Have the app use the server at *url*, as broker and for results, whatever its app.conf says."""
-    os.environ["CELERY_BROKER_URL"] = os.environ["CELERY_RESULT_BACKEND"] = url  # win over app.conf
+def _use_server(url: str) -> None:
+    """Make the app use the server at *url* as broker and result backend, regardless of its app.conf."""
+    os.environ["CELERY_BROKER_URL"] = os.environ["CELERY_RESULT_BACKEND"] = url  # take precedence over app.conf
     for name in ("CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"):
         os.environ[name] = url
 
 
-def _serve(app: Celery, port: int) -> str:
+def _serve_web(app: Celery, port: int) -> str:
     """Serve the HTTP interface from a thread. Return its URL."""
     try:
-        from ..web.server import serve  # not at the top: other commands do without the extra
+        from ..web.server import serve  # not at the top: other commands do not need the extra
     except ImportError as exc:
         raise click.ClickException(f"{exc}: {install_with('web')}") from exc
-    ready, found, failed = threading.Event(), list[str](), list[BaseException]()
+    ready, urls, errors = threading.Event(), list[str](), list[BaseException]()
 
     def run() -> None:
         try:
@@ -408,23 +404,23 @@ def _serve(app: Celery, port: int) -> str:
                 on_ready=on_ready,
             )
         except BaseException as exc:
-            failed.append(exc)
+            errors.append(exc)
             ready.set()
 
     def on_ready(url: str) -> None:
-        found.append(url)
+        urls.append(url)
         ready.set()
 
     threading.Thread(target=run, name="affinity-web", daemon=True).start()
     ready.wait(_LISTENS_WITHIN_S)
-    if not found:
-        why = str(failed[0]) if failed else "no answer"
+    if not urls:
+        why = str(errors[0]) if errors else "no answer"
         raise click.ClickException(f"cannot listen at 127.0.0.1:{port}: {why}; --port takes another one, 0 a free one")
-    return found[0]
+    return urls[0]
 
 
-def _work(app: Celery, types: list[str], concurrency: int, loglevel: str) -> int:
-    """Run a worker until a signal ends it. Return its exit code: 0 as well after Ctrl-C, for which Celery has 1."""
+def _run_worker(app: Celery, types: list[str], concurrency: int, loglevel: str) -> int:
+    """Run a worker until a signal ends it, and return its exit code: 0 after Ctrl-C, where Celery has 1."""
     worker = app.Worker(
         hostname=host_format(default_nodename("up@%h")),
         pool_cls=get_implementation("threads"),
@@ -436,8 +432,8 @@ def _work(app: Celery, types: list[str], concurrency: int, loglevel: str) -> int
         without_mingle=True,
     )
     worker.start()
-    ended_as_asked = state.should_stop is not None and not state.should_terminate
-    return 0 if ended_as_asked else int(worker.exitcode or 0)
+    is_regular_end = state.should_stop is not None and not state.should_terminate
+    return 0 if is_regular_end else int(worker.exitcode or 0)
 
 
 def _welcome(app: Celery, url: str, server: str, types: list[str], directory: Path | None) -> str:
@@ -458,8 +454,12 @@ def _first_call(app: Celery, url: str) -> str:
 
 
 def _arguments(task: Any) -> list[str]:
-    """Return a text for each argument that a call of *task* must have: the argument's name."""
+    """Return an example value for each required argument of *task*: the argument's name."""
     if task is None:
         return []
     needed = inspect.signature(task.run).parameters.values()
-    return [each.name for each in needed if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    return [
+        parameter.name
+        for parameter in needed
+        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]

@@ -1,11 +1,4 @@
-"""The output of ``celery affinity settings`` for people.
-
-``celery -A proj affinity settings ...``: show the settings in force, and change them at run time.
-
-``celery -A proj affinity pause`` and ``resume``: no job of a type, of a key, or of any type starts for a while.
-
-``celery -A proj affinity cohorts``: the fleet's map of cohorts and the app's; ``--adopt`` makes that the fleet's.
-"""
+"""``celery -A proj affinity settings``, ``pause``, ``resume``, ``cohorts``: show and change settings of the fleet."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,16 +40,22 @@ from .framework import (
 from .render import time_text, with_cohort_column
 
 
-def settings_text(found: Sequence[RuntimeSetting]) -> str:
-    """Return settings as a table; the last column says why a value differs from this app's app.conf."""
+def settings_text(settings: Sequence[RuntimeSetting]) -> str:
+    """Return settings as a table. The last column explains why a value differs from this app's app.conf."""
     return with_cohort_column(
-        found,
+        settings,
         ("setting", "in force", "app.conf", "default", ""),
         [
-            (PREFIX + each.name, str(each.value), str(each.own), str(_default(each.name)), _setting_note(each))
-            for each in found
+            (
+                PREFIX + setting.name,
+                str(setting.value),
+                str(setting.own),
+                str(_default(setting.name)),
+                _setting_note(setting),
+            )
+            for setting in settings
         ],
-        red=[each.disputed for each in found],
+        red=[setting.disputed for setting in settings],
     )
 
 
@@ -64,13 +63,13 @@ def _default(name: str) -> Value:
     return from_redis(name, shared_settings(Settings())[NAME_IN_REDIS[name]])
 
 
-def _setting_note(each: RuntimeSetting) -> str:
+def _setting_note(setting: RuntimeSetting) -> str:
     notes = []
-    if each.changed_at_run_time:
-        notes.append(f"changed at run time; a reset restores {each.conf}")
-    if each.disputed:
-        notes.append(f"the app.conf of the workers that joined last has {each.conf}")
-    if each.damaged_s is not None:
+    if setting.changed_at_run_time:
+        notes.append(f"changed at run time; a reset restores {setting.conf}")
+    if setting.disputed:
+        notes.append(f"the app.conf of the workers that joined last has {setting.conf}")
+    if setting.damaged_s is not None:
         notes.append("was deleted or overwritten in Redis, and reset by a repair")
     return "; ".join(notes)
 
@@ -81,10 +80,10 @@ def _setting_note(each: RuntimeSetting) -> str:
 def settings(ctx: click.Context, as_json: bool) -> None:
     """Show the scheduling settings in force, or change them for the whole fleet."""
     if ctx.invoked_subcommand is None:
-        found = rows_of_cohorts(
+        rows = rows_of_cohorts(
             ctx, lambda scheduler: runtime_settings.read_settings(scheduler, settings_of(ctx.obj.app))
         )
-        show_report(found, settings_text, json=as_json)
+        show_report(rows, settings_text, json=as_json)
 
 
 @settings.command("set", cls=CeleryCommand)
@@ -93,7 +92,7 @@ def settings(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 @handle_preload_options
 def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> None:
-    """Change settings at run time. A change counts from the next claim on, and stays until it is reset."""
+    """Change settings at run time. A change applies from the next claim on, and stays until it is reset."""
     if len(pairs) % 2:
         raise click.UsageError(f"a value is missing for {pairs[-1]!r}: give names and values in turn")
     typed = dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -117,14 +116,14 @@ def reset_settings(ctx: click.Context, names: tuple[str, ...], all_: bool, as_js
 
 def _change(ctx: click.Context, change: Callable[[Scheduler], list[RuntimeSetting]], as_json: bool) -> None:
     """Change the settings of each cohort, and show them. Exits with 1 if a cohort is down."""
-    asked = answers_of(ctx, change)
-    show_report(rows_of_all(asked), settings_text, json=as_json)
-    if asked.down:
+    answers = answers_of(ctx, change)
+    show_report(rows_of_all(answers), settings_text, json=as_json)
+    if answers.down:
         ctx.exit(1)
 
 
-def _what(type_: str | None, key: str | None, everything: bool) -> tuple[Kind, str]:
-    """Return what is meant. Raises UsageError unless it is one thing."""
+def _pause_target(type_: str | None, key: str | None, everything: bool) -> tuple[Kind, str]:
+    """Return the kind and the name of the target. Raises UsageError unless exactly one target is given."""
     if (type_ is not None) + (key is not None) + everything != 1:
         raise click.UsageError("give one of: a TYPE, --key KEY, or --all")
     if everything:
@@ -164,15 +163,15 @@ def pause(
 ) -> None:
     """Pause a TYPE, a key, or all types until `resume`. Without arguments, list the pauses.
 
-    No paused job starts. Running jobs go on. Claimed jobs that have not started go back to their places. Publishing,
+    No paused job starts. Running jobs continue. Claimed jobs that have not started return to their places. Publishing,
     ETA, expiry and revokes work as always. Redis stores the pause, so a restart of workers does not end it. `status`,
-    `explain` and the workers' logs show what is paused, since when, and why.
+    `explain` and the workers' logs show each pause with its start and its reason.
     """
     if type_ is None and key is None and not everything:
-        found = rows_of_cohorts(ctx, _pauses)
-        show_report(found, _listed, json=as_json)
+        pauses = rows_of_cohorts(ctx, _pauses)
+        show_report(pauses, _pauses_text, json=as_json)
         return
-    kind, name = _what(type_, key, everything)
+    kind, name = _pause_target(type_, key, everything)
 
     def begin(scheduler: Scheduler) -> str | None:
         scheduler.pause(pause_address(kind, name), for_s=for_s, why=reason)
@@ -181,9 +180,9 @@ def pause(
     with cohorts_of_context(ctx) as fleet:
         serving = fleet.serving(name if kind == "type" else None)
         begun = fleet.each(begin, serving)
-        found = rows_of_all(fleet.each(_pauses))
+        pauses = rows_of_all(fleet.each(_pauses))
     warning = next(iter(begun.answers.values()), None)
-    show_report(found, _listed, json=as_json)
+    show_report(pauses, _pauses_text, json=as_json)
     if warning:
         click.echo(warning, err=True)
     if begun.down:
@@ -202,16 +201,16 @@ def resume(ctx: click.Context, type_: str | None, key: str | None, everything: b
 
     --all ends the pause of `pause --all`. Types and keys that were paused separately stay paused.
     """
-    kind, name = _what(type_, key, everything)
+    kind, name = _pause_target(type_, key, everything)
     with cohorts_of_context(ctx) as fleet:
         serving = fleet.serving(name if kind == "type" else None)
         ended = fleet.act_in_each(lambda scheduler: scheduler.resume(pause_address(kind, name)), serving)
-        left = rows_of_all(fleet.each(_pauses))
+        remaining = rows_of_all(fleet.each(_pauses))
     warn_cohorts_down(ended.down)
     if not any(ended.answers.values()):
-        others = f"paused: {', '.join(map(str, left))}" if left else "nothing is paused"
+        others = f"paused: {', '.join(map(str, remaining))}" if remaining else "nothing is paused"
         raise click.ClickException(f"{has_no_pause(kind, name)}; {others}")
-    click.echo("\n".join([f"resumed: {PauseInForce(kind, name, 0, None, '')}", *map(pause_sentence, left)]))
+    click.echo("\n".join([f"resumed: {PauseInForce(kind, name, 0, None, '')}", *map(pause_sentence, remaining)]))
     if ended.down:
         ctx.exit(1)
 
@@ -220,16 +219,16 @@ def _pauses(scheduler: Scheduler) -> list[PauseInForce]:
     return pauses_in_force(scheduler.reader)
 
 
-def _listed(found: list[PauseInForce]) -> str:
-    return "\n".join(map(pause_sentence, found)) if found else "nothing is paused"
+def _pauses_text(pauses: list[PauseInForce]) -> str:
+    return "\n".join(map(pause_sentence, pauses)) if pauses else "nothing is paused"
 
 
-def pause_sentence(each: PauseInForce) -> str:
-    """Return a pause as a line."""
-    until = "" if each.until is None else f"; until {time_text(each.until)}"
-    why = f": {each.why}" if each.why else ""
-    where = f" in cohort {each.cohort}" if each.cohort else ""
-    return f"paused: {each}{where} since {time_text(each.since)}{why}{until}"
+def pause_sentence(pause: PauseInForce) -> str:
+    """Return a pause as one line."""
+    until = "" if pause.until is None else f"; until {time_text(pause.until)}"
+    why = f": {pause.why}" if pause.why else ""
+    where = f" in cohort {pause.cohort}" if pause.cohort else ""
+    return f"paused: {pause}{where} since {time_text(pause.since)}{why}{until}"
 
 
 @click.command(cls=CeleryCommand)
@@ -243,11 +242,11 @@ def cohorts(ctx: click.Context, adopt: bool) -> None:
         patterns = settings_of(app).cohort_map
         with connection_of_context(ctx) as connection:
             channel = channel_on(connection, app.conf.broker_transport)
-            client: Any = PersistentClient(channel.pool)  # redis-py's types leave open what a reply is
+            client: Any = PersistentClient(channel.pool)  # redis-py does not specify the types of replies
             keys = channel.keys
             revision, in_force = server_info.stated_cohorts(client.get(keys.key("schema")))
             if adopt:
-                _check_that_nothing_moves(channel, client, keys, patterns, in_force)
+                _check_no_type_moves(channel, client, keys, patterns, in_force)
                 revision, in_force = (
                     server_info.adopt_cohorts(client, keys, shown_cohorts(patterns)),
                     shown_cohorts(patterns),
@@ -260,18 +259,18 @@ def cohorts(ctx: click.Context, adopt: bool) -> None:
     click.echo(f"app:   {shown_cohorts(patterns) or 'no cohorts'}")
 
 
-def _check_that_nothing_moves(
+def _check_no_type_moves(
     channel: AffinityChannel, client: PersistentClient, keys: Keys, patterns: Patterns, in_force: str
 ) -> None:
-    """Raise ClickException if jobs, or live workers, of a type are in another cohort than *patterns* has for it."""
+    """Raise ClickException if a type's jobs or live workers are in another cohort than *patterns* has for it."""
     before = [DEFAULT, *(word.partition("=")[0] for word in in_force.split())]
     readers = {name: Reader(client, replace(keys, cohort=name)) for name in before}
     routes = channel.routes
     if routes is not None:
         readers |= {name: routes.channel_of(name).scheduler.reader for name in routes.names}
     for name, reader in readers.items():
-        types = {decode_part(each) for each in (*reader.backlogs(), *reader.capacity())}
-        moved = sorted(each for each in types if cohort_of(each, patterns) != name)
+        types = {decode_part(part) for part in (*reader.backlogs(), *reader.capacity())}
+        moved = sorted(type_ for type_ in types if cohort_of(type_, patterns) != name)
         if moved:
             raise click.ClickException(
                 f"cohort {name!r} has jobs or workers of types that the app's map has elsewhere: {', '.join(moved)}. "

@@ -1,9 +1,4 @@
-"""The output of ``celery affinity status`` for people.
-
-Tables of jobs for people: those that workers hold, and those that are claimed next.
-
-``celery -A proj affinity status``, ``explain``, ``pending`` and ``top``: look at the fleet.
-"""
+"""``celery -A proj affinity status``, ``explain``, ``pending`` and ``top``: reports on the fleet, with their output."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -33,7 +28,7 @@ from .settings import pause_sentence
 
 _SLOTS = ("free slots", "busy slots")
 
-#: What happens to calls of a type whose bound is reached.
+#: Effect on calls of a type whose bound is reached.
 _BEYOND = {
     REFUSE: "further calls are refused",
     DROP_OLDEST: "then the oldest job is dropped",
@@ -41,44 +36,44 @@ _BEYOND = {
 }
 
 
-def status_text(found: Status) -> str:
+def status_text(status: Status) -> str:
     """Return types, workers and counts as text."""
-    is_any_merged = any(each.further_calls for each in found.types)
+    is_any_merged = any(type_.further_calls for type_ in status.types)
     types = with_cohort_column(
-        found.types,
+        status.types,
         ("type", "pending", *(["calls"] if is_any_merged else []), "on demand", "oldest wait", *_SLOTS, ""),
-        [_type_row(each, is_any_merged) for each in found.types],
-        red=[each.unserved for each in found.types],
+        [_type_row(type_, is_any_merged) for type_ in status.types],
+        red=[type_.unserved for type_ in status.types],
     )
     workers = with_cohort_column(
-        found.workers,
+        status.workers,
         ("worker", "types", "slots", "free", "last heartbeat", ""),
-        [_worker_row(each) for each in found.workers],
+        [_worker_row(worker) for worker in status.workers],
     )
-    paused = "".join(f"\n{pause_sentence(each)}" for each in found.pauses)
-    lists = f"\n\n{_unserved_lists(found)}" if found.unserved_lists else ""
-    tenants = f"\n\n{keys.tenants_summary(found.tenants)}" if found.tenants else ""
-    requeued = f" ({found.requeued} requeued, start again after a pause)" if found.requeued else ""
-    counts = f"scheduled for later: {found.scheduled}{requeued}   dead letters: {found.dead}"
+    paused = "".join(f"\n{pause_sentence(pause)}" for pause in status.pauses)
+    lists = f"\n\n{_unserved_lists(status)}" if status.unserved_lists else ""
+    tenants = f"\n\n{keys.tenants_summary(status.tenants)}" if status.tenants else ""
+    requeued = f" ({status.requeued} requeued, start again after a pause)" if status.requeued else ""
+    counts = f"scheduled for later: {status.scheduled}{requeued}   dead letters: {status.dead}"
     return f"{types}\n\n{workers}{tenants}{lists}\n\n{counts}{paused}"
 
 
-def _unserved_lists(found: Status) -> str:
-    """Return the messages of producers without this transport that no live worker takes over."""
-    shown = found.unserved_lists[:MOST_SHOWN]
+def _unserved_lists(status: Status) -> str:
+    """Return the messages of stock producers that no live worker takes over."""
+    shown = status.unserved_lists[:MOST_SHOWN]
     rows = [
         (
-            each.queue,
-            str(each.messages),
-            "-" if each.oldest_s is None else duration_text(each.oldest_s),
-            each.oldest_task or "-",
+            stock_list.queue,
+            str(stock_list.messages),
+            "-" if stock_list.oldest_s is None else duration_text(stock_list.oldest_s),
+            stock_list.oldest_task or "-",
             "no live worker serves it",
         )
-        for each in shown
+        for stock_list in shown
     ]
-    more = len(found.unserved_lists) - len(shown)
+    more = len(status.unserved_lists) - len(shown)
     notes = [f"and {more} more lists"] if more else []
-    notes += ["not all queues were looked at"] if found.more_lists else []
+    notes += ["not all queues were looked at"] if status.more_lists else []
     notes.append(
         "These messages are in stock Celery's lists: their producers do not have this transport, so affinity= had no "
         "effect. `celery affinity check` says what to do."
@@ -87,42 +82,41 @@ def _unserved_lists(found: Status) -> str:
     return "\n".join([lists, *notes])
 
 
-def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:
-    wait = "-" if each.oldest_wait_s is None else duration_text(each.oldest_wait_s)
-    notes = ["paused"] if each.paused else []
-    notes += [f"{pluralize(each.kept_back, 'waits', 'wait')} for a key"] if each.kept_back else []
-    notes += _limit(each)
+def _type_row(type_: TypeStatus, has_calls: bool) -> tuple[str, ...]:
+    wait = "-" if type_.oldest_wait_s is None else duration_text(type_.oldest_wait_s)
+    notes = ["paused"] if type_.paused else []
+    notes += [f"{pluralize(type_.kept_back, 'waits', 'wait')} for a key"] if type_.kept_back else []
+    notes += _limit(type_)
     notes += (
-        [f"{pluralize(each.kept_back_by_reserves, 'waits', 'wait')} because of a reserve"]
-        if each.kept_back_by_reserves
+        [f"{pluralize(type_.kept_back_by_reserves, 'waits', 'wait')} because of a reserve"]
+        if type_.kept_back_by_reserves
         else []
     )
-    notes += [f"kept free: {kept.kept} for {kept.for_whom}" for kept in each.reserves]
-    notes += [_fill(each.pending, each.bound)] if each.bound else []
-    notes += [_trend(each.trend, each.unserved)] if each.trend and (each.trend.grows or each.trend.shrinks) else []
-    notes += ["no live worker serves it"] if each.unserved else []
+    notes += [f"kept free: {kept.kept} for {kept.for_whom}" for kept in type_.reserves]
+    notes += [_fill(type_.pending, type_.bound)] if type_.bound else []
+    notes += [_trend(type_.trend, type_.unserved)] if type_.trend and (type_.trend.grows or type_.trend.shrinks) else []
+    notes += ["no live worker serves it"] if type_.unserved else []
     note = "; ".join(notes)
-    waiting = [each.pending, each.calls] if has_calls else [each.pending]
-    return each.type, *map(str, [*waiting, each.on_demand]), wait, str(each.free), str(each.busy), note
+    waiting = [type_.pending, type_.calls] if has_calls else [type_.pending]
+    return type_.type, *map(str, [*waiting, type_.on_demand]), wait, str(type_.free), str(type_.busy), note
 
 
-def _limit(each: TypeStatus) -> list[str]:
-    """Return what the limit of the type keeps back."""
-    if each.limit == 0:
+def _limit(type_: TypeStatus) -> list[str]:
+    """Return the note about jobs that the type's limit blocks, as a list, or [] if there are none."""
+    if type_.limit == 0:
         return ["closed: its limit is 0"]
-    if not each.kept_back_by_limit:
+    if not type_.kept_back_by_limit:
         return []
-    return [
-        f"{pluralize(each.kept_back_by_limit, 'waits', 'wait')} because of its limit: {each.running} of {each.limit} run"
-    ]
+    waits = pluralize(type_.kept_back_by_limit, "waits", "wait")
+    return [f"{waits} because of its limit: {type_.running} of {type_.limit} run"]
 
 
-def _trend(each: Trend, is_unserved: bool) -> str:
-    by = abs(each.now - each.before)
-    how = f"{'grows' if each.grows else 'shrinks'} by {by:,} in {duration_text(each.seconds)}"
-    if is_unserved:  # of a type without workers the server counts no calls
+def _trend(trend: Trend, is_unserved: bool) -> str:
+    by = abs(trend.now - trend.before)
+    how = f"{'grows' if trend.grows else 'shrinks'} by {by:,} in {duration_text(trend.seconds)}"
+    if is_unserved:  # the server does not count calls of a type without workers
         return how
-    return f"{how}: {each.published:,} published, {each.ended:,} ended"
+    return f"{how}: {trend.published:,} published, {trend.ended:,} ended"
 
 
 def _fill(pending: int, bound: Bound) -> str:
@@ -130,52 +124,54 @@ def _fill(pending: int, bound: Bound) -> str:
     return f"{pending * 100 // bound.most} % full: {bound.most:,} may wait, {full}"
 
 
-def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
-    notes = ["draining"] if each.draining else ["takes no jobs"] if not each.types else []
-    notes += ["its event loop stands still"] if each.stalled else []
-    if each.pace and each.is_slow:
-        notes.append(f"slow: its {each.pace.type} jobs take {each.pace.times:.1f} times as long as on other workers")
-    notes += [f"takes no {', '.join(each.withdrawn)} jobs for the moment"] if each.withdrawn else []
+def _worker_row(worker: WorkerStatus) -> tuple[str, ...]:
+    notes = ["draining"] if worker.draining else ["takes no jobs"] if not worker.types else []
+    notes += ["its event loop stands still"] if worker.stalled else []
+    if worker.pace and worker.is_slow:
+        notes.append(
+            f"slow: its {worker.pace.type} jobs take {worker.pace.times:.1f} times as long as on other workers"
+        )
+    notes += [f"takes no {', '.join(worker.withdrawn)} jobs for the moment"] if worker.withdrawn else []
     note = "; ".join(notes)
-    heartbeat = f"{duration_text(each.last_heartbeat_s)} ago"
-    return each.name, ",".join(each.types), str(each.slots), str(each.free), heartbeat, note
+    heartbeat = f"{duration_text(worker.last_heartbeat_s)} ago"
+    return worker.name, ",".join(worker.types), str(worker.slots), str(worker.free), heartbeat, note
 
 
 def running_text(jobs: Sequence[Job], now_s: float) -> str:
-    """Return the jobs that workers hold as a table, those that began first at the top."""
+    """Return the jobs that workers hold as a table, the oldest first."""
     if not jobs:
         return "no worker holds a job"
-    ordered = sorted(jobs, key=lambda each: each.started_s or each.claimed_s or now_s)
+    ordered = sorted(jobs, key=lambda job: job.started_s or job.claimed_s or now_s)
     return with_cohort_column(
-        ordered, ("worker", "for", "type", "task", "task id", ""), [_running_row(each, now_s) for each in ordered]
+        ordered, ("worker", "for", "type", "task", "task id", ""), [_running_row(job, now_s) for job in ordered]
     )
 
 
-def _running_row(each: Job, now_s: float) -> tuple[str, ...]:
-    since_s = each.started_s or each.claimed_s or now_s
-    note = "" if each.state == "running" else "claimed"
-    return each.worker or "", duration_text(max(0.0, now_s - since_s)), each.type or "", each.task or "", each.id, note
+def _running_row(job: Job, now_s: float) -> tuple[str, ...]:
+    since_s = job.started_s or job.claimed_s or now_s
+    note = "" if job.state == "running" else "claimed"
+    return job.worker or "", duration_text(max(0.0, now_s - since_s)), job.type or "", job.task or "", job.id, note
 
 
-def upcoming_text(found: Sequence[NextJob]) -> str:
+def upcoming_text(jobs: Sequence[NextJob]) -> str:
     """Return pending jobs as a table, the next one first."""
     return with_cohort_column(
-        found,
+        jobs,
         ("", "type", "priority", "mode", "score", "waited", "task", "task id", ""),
-        [_next_row(number, each) for number, each in enumerate(found, 1)],
-        red=[not each.served for each in found],
+        [_next_row(number, job) for number, job in enumerate(jobs, 1)],
+        red=[not job.served for job in jobs],
     )
 
 
-def _next_row(number: int, each: NextJob) -> tuple[str, ...]:
-    note = "no live worker serves it" if not each.served else "waits for its key" if each.kept_back else ""
-    score = f"{each.score:,.1f}" if each.served else "-"
-    how, wait = mode_text(each.on_demand), duration_text(each.waited_s)
-    return str(number), each.type, str(each.priority), how, score, wait, each.task, each.task_id, note
+def _next_row(number: int, job: NextJob) -> tuple[str, ...]:
+    note = "no live worker serves it" if not job.served else "waits for its key" if job.kept_back else ""
+    score = f"{job.score:,.1f}" if job.served else "-"
+    mode, wait = mode_text(job.on_demand), duration_text(job.waited_s)
+    return str(number), job.type, str(job.priority), mode, score, wait, job.task, job.task_id, note
 
 
 def nothing_pending_text(types: Sequence[str], served: Collection[str]) -> str:
-    """Return the text for an empty table, for each of *types* or for all. *served*: types with live workers."""
+    """Return the text for an empty table of *types*, or of all. *served*: types with live workers."""
     if not types:
         return "nothing is pending"
     return "\n".join(f"nothing is pending of type {type_!r}{_unless_served(type_, served)}" for type_ in types)
@@ -195,9 +191,9 @@ _LIMIT = click.option("--limit", default=20, show_default=True, type=COUNT, help
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show types (pending, oldest wait, slots) and workers."""
     with cohorts_of_context(ctx) as fleet:
-        found = cohorts.status_of_all(fleet, settings_of(ctx.obj.app).max_pending, stock_lists_of(ctx.obj.app))
-    warn_cohorts_down(found.down)
-    show_report(found, status_text, json=as_json)
+        report = cohorts.status_of_all(fleet, settings_of(ctx.obj.app).max_pending, stock_lists_of(ctx.obj.app))
+    warn_cohorts_down(report.down)
+    show_report(report, status_text, json=as_json)
 
 
 @click.command(cls=CeleryCommand)
@@ -216,25 +212,27 @@ def explain(ctx: click.Context, task_id: str, with_values: bool, as_json: bool) 
     if hidden:
         raise click.UsageError(f"--values: {hidden}")
     with cohorts_of_context(ctx) as fleet:
-        found = cohorts.explain_in_all(fleet, wanted, stock_lists_of(ctx.obj.app))
-        known = (
-            fleet.ask(found.cohort or fleet.names[0], lambda one: job_values.decode_arguments(one.reader, found))
+        job = cohorts.explain_in_all(fleet, wanted, stock_lists_of(ctx.obj.app))
+        values = (
+            fleet.ask(
+                job.cohort or fleet.names[0], lambda scheduler: job_values.decode_arguments(scheduler.reader, job)
+            )
             if with_values
             else None
         )
-    if known is None:
-        show_report(found, explain_text.explanation_text, json=as_json)
+    if values is None:
+        show_report(job, explain_text.explanation_text, json=as_json)
     else:
-        _show_with(job_values.with_result(ctx.obj.app, wanted, known), found, as_json)
-    if found.state == "unknown":
+        _show_with_values(job_values.with_result(ctx.obj.app, wanted, values), job, as_json)
+    if job.state == "unknown":
         ctx.exit(1)
 
 
-def _show_with(its: job_values.JobValues, found: Explanation, as_json: bool) -> None:
-    shown = as_json_of(found)
+def _show_with_values(values: job_values.JobValues, job: Explanation, as_json: bool) -> None:
+    shown = as_json_of(job)
     assert isinstance(shown, dict)
-    words = f"{explain_text.explanation_text(found)}\n\n{explain_text.values_text(its)}"
-    show_report({**shown, "values": its}, lambda _: words, json=as_json)
+    text = f"{explain_text.explanation_text(job)}\n\n{explain_text.values_text(values)}"
+    show_report({**shown, "values": values}, lambda _: text, json=as_json)
 
 
 @click.command(cls=CeleryCommand)
@@ -246,14 +244,14 @@ def _show_with(its: job_values.JobValues, found: Explanation, as_json: bool) -> 
 def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List the next pending jobs, in the order in which they would be claimed now."""
     with cohorts_of_context(ctx) as fleet:
-        found, down = cohorts.next_jobs_of_all(fleet, types or None, limit)
-        served = cohorts.served_by(fleet) if types and not found else set()
+        jobs, down = cohorts.next_jobs_of_all(fleet, types or None, limit)
+        served = cohorts.served_by(fleet) if types and not jobs else set()
     warn_cohorts_down(down)
 
-    def as_text(found: list[NextJob]) -> str:
-        return upcoming_text(found) if found else nothing_pending_text(types, served)
+    def as_text(jobs: list[NextJob]) -> str:
+        return upcoming_text(jobs) if jobs else nothing_pending_text(types, served)
 
-    show_report(found, as_text, json=as_json)
+    show_report(jobs, as_text, json=as_json)
 
 
 @click.command(cls=CeleryCommand)
@@ -266,9 +264,9 @@ def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: boo
 @handle_preload_options
 def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:
     """Show live: types, workers, the jobs that they hold and for how long, and the next jobs."""
-    looks = 0
+    refreshes = 0
     with cohorts_of_context(ctx) as fleet, suppress(KeyboardInterrupt):
-        while looks != count:
+        while refreshes != count:
             state = cohorts.status_of_all(fleet, settings_of(ctx.obj.app).max_pending)
             now_s = fleet.main.reader.now_us() / SECOND_US
             running = running_text(cohorts.held_keys(fleet, limit), now_s)
@@ -276,6 +274,6 @@ def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> N
             click.clear()  # does nothing without a terminal
             warn_cohorts_down(state.down)
             click.echo(f"{status_text(state)}\n\n{running}\n\n{upcoming}")
-            looks += 1
-            if looks != count:
+            refreshes += 1
+            if refreshes != count:
                 time.sleep(interval)

@@ -1,7 +1,5 @@
-"""What runs in Redis: one library of functions, a function for each arrow.
+"""The code that runs in Redis: one library of server functions, and the Python code that assembles it.
 
-Rooms: `arrows` (one file each), `placing` (which job, which slot), `jobs` (the life of a job), `keyed`, `merging`,
-`recurring` and `types` (rules), `fleet` (workers, and what dead workers held), `repair` (what other programs spoiled),
-`base` (the state of a call, settings). `library` joins the files; `generated` makes those of tables in `rules`.
+`library` joins the Lua files; `generated` makes Lua from the tables of `schema` and `settings`.
 Read ``functions/publish.lua`` first, then ``matching/fill.lua``.
 """

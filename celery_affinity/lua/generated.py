@@ -1,4 +1,4 @@
-"""Lua made from the tables of `rules`: keys, the fields of a job, settings, and the numbers of both twins."""
+"""Lua modules made from the tables of `schema` and `settings`: keys, job fields, settings and shared constants."""
 
 from ..schema import constants, job_record, keys
 from ..schema.job_record import FIELDS
@@ -11,13 +11,13 @@ from ..settings import wire
 _REDIS_TYPES = ("hash", "zset", "list", "string", "stream")
 _ARGUMENTS = "abc"
 
-#: Keys of types, lanes, workers and profiles, of which there are few beside jobs: their names are kept between calls of
-#: one cohort. To join a name costs as much as a fifth of a command.
-_KEPT_NAMES = ("lane", "metrics", "serving", "worker", "claims", "free")
+#: Keys whose names are cached between invocations on one cohort. There are few of them, compared with jobs. Joining a
+#: name costs as much as a fifth of a command.
+_CACHED_NAMES = ("lane", "metrics", "serving", "worker", "claims", "free")
 
 
 def generated_modules() -> dict[str, str]:
-    """Return the text of each generated module by its name."""
+    """Return the text of each generated module by name."""
     return {
         "protocol": _protocol(),
         "key": _key(),
@@ -32,22 +32,22 @@ def _protocol() -> str:
     numbers = {
         **constants.NUMBERS,
         "SCHEMA": keys.SCHEMA,
-        # Before a type, in a profile: withdrawn from it for a moment.
+        # Prefix of a type in a profile that is temporarily withdrawn.
         "WITHDRAWN": encode_part(WITHDRAWN),
-        "SEVERAL": keys.SEVERAL.decode(),  # instead of the job of a task that has several
-        "NONE": keys.NONE.decode(),  # of a revoked task that has none
+        "SEVERAL": keys.SEVERAL.decode(),  # instead of the job id, if a task has several jobs
+        "NONE": keys.NONE.decode(),  # instead of the job id of a revoked task without a job
     }
     numbers |= {name: mark.character for name, mark in MARKS.items()}
-    return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items()) + _marks()
+    return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items()) + _key_marks()
 
 
-def _marks() -> str:
-    """Return Lua with the marks of keys; for each mark before these a pattern of the end of an id with it; and the
-    rules of one word.
-    """
+def _key_marks() -> str:
+    """Return Lua with the marks of keys, the id suffix pattern of each other mark, and the rules with a word."""
     of_keys = "".join(f" [{_literal(mark)}] = true," for mark in OF_KEYS)
     ends = {
-        name: f"%{mark.character}" + "".join(_maybe(place) for place in range(mark.place + 1, KEY_PLACE + 1)) + "$"
+        name: f"%{mark.character}"
+        + "".join(_optional_mark(place) for place in range(mark.place + 1, KEY_PLACE + 1))
+        + "$"
         for name, mark in MARKS.items()
         if mark.place != KEY_PLACE
     }
@@ -63,13 +63,13 @@ def _marks() -> str:
     )
 
 
-def _maybe(place: int) -> str:
-    """Return a Lua pattern of at most one mark of *place*."""
+def _optional_mark(place: int) -> str:
+    """Return a Lua pattern that matches at most one mark of *place*."""
     return "[" + "".join(f"%{character}" for character in suffix_characters(place)) + "]?"
 
 
 def _key() -> str:
-    """Return Lua for each key: a text if there is one key of the name, else a function of its encoded parts."""
+    """Return Lua for each key: a string if its name has no parts, otherwise a function of the encoded parts."""
     texts, functions, kinds = [], [], []
     for name, (template, kind, _) in KEYS.items():
         pieces = template.split("%s")
@@ -77,8 +77,8 @@ def _key() -> str:
         spelled = f'base .. "{pieces[0]}"'
         for part, piece in zip(parts, pieces[1:], strict=True):
             spelled += f" .. {part}" + (f' .. "{piece}"' if piece else "")
-        if name in _KEPT_NAMES:
-            functions.append(_kept_name(name, parts, spelled))
+        if name in _CACHED_NAMES:
+            functions.append(_cached_name(name, parts, spelled))
         elif parts:
             functions.append(f"function key.{name}({', '.join(parts)})\n    return {spelled}\nend\n")
         else:
@@ -86,9 +86,9 @@ def _key() -> str:
         if kind in _REDIS_TYPES and len(parts) < 2:
             of_each = "true" if parts else "false"
             kinds.append(f'    {{ name = "{template.removesuffix("%s")}", kind = "{kind}", of_each = {of_each} }},\n')
-    new_caches = "".join(f"    of_{name} = memo.cache(protocol.MOST_NAMES)\n" for name in _KEPT_NAMES)
+    new_caches = "".join(f"    of_{name} = memo.cache(protocol.MOST_NAMES)\n" for name in _CACHED_NAMES)
     return (
-        f"local base, {', '.join(f'of_{name}' for name in _KEPT_NAMES)}\n"
+        f"local base, {', '.join(f'of_{name}' for name in _CACHED_NAMES)}\n"
         "-- Has all keys begin with `its_base`: those of a cohort.\n"
         "function key.begin(its_base)\n"
         "    base, key.base = its_base, its_base\n"
@@ -100,29 +100,29 @@ def _key() -> str:
     )
 
 
-def _kept_name(name: str, parts: str, spelled: str) -> str:
-    """Return Lua of the function of a key whose names are kept: by its last part, then by the one before."""
+def _cached_name(name: str, parts: str, spelled: str) -> str:
+    """Return the Lua function of a key with cached names, by the last part and then by the part before it."""
     if len(parts) == 1:
-        its = f"    local its = of_{name}\n"
+        select_cache = f"    local its = of_{name}\n"
     else:
-        its = f"    local its = of_{name}.of[b] or memo.keep(of_{name}, b, memo.cache(protocol.MOST_NAMES))\n"
-    found = f"    return its.of[a] or memo.keep(its, a, {spelled})\n"
-    return f"function key.{name}({', '.join(parts)})\n{its}{found}end\n"
+        select_cache = f"    local its = of_{name}.of[b] or memo.keep(of_{name}, b, memo.cache(protocol.MOST_NAMES))\n"
+    lookup = f"    return its.of[a] or memo.keep(its, a, {spelled})\n"
+    return f"function key.{name}({', '.join(parts)})\n{select_cache}{lookup}end\n"
 
 
 def _job_fields() -> str:
-    """Return Lua that makes a job, a table by `FIELDS`, from arguments, and a row from a job."""
+    """Return Lua that makes a job table from arguments by `FIELDS`, and a job hash from a job table."""
     others = [
         f' or "{field.otherwise}"' if place >= job_record.LEAST_FIELDS else ""
         for place, field in enumerate(FIELDS.values())
     ]
-    at = "".join(f"        {name} = arguments[first + {place}],\n" for place, name in enumerate(FIELDS))
-    alone = "".join(f"    its.{name} = arguments[{place + 1}]{others[place]}\n" for place, name in enumerate(FIELDS))
-    bare = "".join(
+    assignments = "".join(f"        {name} = arguments[first + {place}],\n" for place, name in enumerate(FIELDS))
+    reused = "".join(f"    its.{name} = arguments[{place + 1}]{others[place]}\n" for place, name in enumerate(FIELDS))
+    defaulted = "".join(
         f"        {name} = job.{name},\n" if field.otherwise is None else f'        {name} = "{field.otherwise}",\n'
         for name, field in FIELDS.items()
     )
-    # The type goes first: a server looks for the fields of a small hash from the first one on.
+    # The type is first, because a server searches a small hash from its first field.
     first, *others = (f'"{field.kept}", job.{name}' for name, field in FIELDS.items() if field.kept)
     fields = [first, '"lane", lane', '"enqueued", enqueued', *others, '"state", state']
     row = ",\n        ".join(fields)
@@ -137,15 +137,15 @@ def _job_fields() -> str:
         "-- with `last`.\n"
         "function job_fields.at(arguments, first)\n"
         "    local mark, last = id_suffix.of(arguments[first])\n"
-        f"    return {{\n        mark = mark, last = last,\n{at}    }}\nend\n"
+        f"    return {{\n        mark = mark, last = last,\n{assignments}    }}\nend\n"
         "-- RETURNS the job of a call that has no other one; where `arguments` end, defaults take their place.\n"
         "-- All such calls share the table: to make one costs a fiftieth of a publish.\n"
         "local its = {}\n"
         "function job_fields.alone(arguments)\n"
         "    its.mark, its.last = id_suffix.of(arguments[1])\n"
-        f"{alone}    return its\nend\n"
+        f"{reused}    return its\nend\n"
         "-- RETURNS `job` with the default of every field that a message may leave out.\n"
-        f"function job_fields.bare(job)\n    return {{\n{bare}    }}\nend\n"
+        f"function job_fields.bare(job)\n    return {{\n{defaulted}    }}\nend\n"
         "-- RETURNS the fields of the hash of `job` and their values, then what follows `state`.\n"
         f"function job_fields.row(job, lane, enqueued, state, ...)\n    return {row}, ...\nend\n"
         "-- RETURNS the name of a field that is to be percent-encoded, and is not; else nil.\n"
@@ -159,13 +159,13 @@ def _lanes() -> str:
 
 
 def _dead_reasons() -> str:
-    """Return Lua with the reasons for a dead letter whose caller another process than the worker tells."""
-    announced = [name for name, reason in constants.REASONS.items() if reason.is_announced]
-    return "dead_reasons.ARE_ANNOUNCED = {{ {} }}\n".format(", ".join(f"{name} = true" for name in announced))
+    """Return Lua with the dead-letter reasons that a dispatcher, not the worker, reports to the caller."""
+    names = [name for name, reason in constants.REASONS.items() if reason.is_announced]
+    return "dead_reasons.ARE_ANNOUNCED = {{ {} }}\n".format(", ".join(f"{name} = true" for name in names))
 
 
 def _defaults() -> str:
-    """Return Lua with the default of each setting, and with the names of those that a claim reads at once."""
+    """Return Lua with the default of each setting, and the names of the settings that a claim reads together."""
     values = "".join(f"    {name} = {_literal(_number_or_text(value))},\n" for name, value in wire.DEFAULTS.items())
     names = "".join(f'    "{name}",\n' for name in wire.FOR_A_CLAIM)
     return f"defaults.OF = {{\n{values}}}\ndefaults.FOR_A_CLAIM = {{\n{names}}}\n"

@@ -1,15 +1,12 @@
-"""The library: one text of all Lua files, with the signatures of its arrows.
+"""The Lua library: one text of all Lua files, the signatures of its server functions, and two ways to call them.
 
-A file is a module, or a part of it: its first line, ``-- lanes: ...``, names the table that has its functions. Tables
-of all modules are declared before the first file, so the order of files does not matter, and a function may call any
-other one. The lines ``local name = ARGV[n]`` of an arrow are its signature: `Arrow.arguments` takes the values by these
-names, so the two sides cannot drift apart. A module with a MARK is a rule (`jobs/default_hooks.lua`), and entered into the
-registry.
+A file is a module or a part of one: its first line, ``-- lanes: ...``, names the table of its functions. All tables are
+declared before the first file, so the order of files does not matter. The lines ``local name = ARGV[n]`` of a server
+function are its signature: `ServerFunction.arguments` takes the values by these names, so both sides stay consistent.
+A module with a MARK is a rule (`jobs/default_hooks.lua`) and is registered.
 
-Two ways to call the arrows of the library.
-
-A server keeps the library as functions (`ByFunction`). The text defines everything once, when it is loaded. One that
-refuses functions runs the text as a script (`ByScript`), which defines everything anew in each call.
+A server loads the library as functions (`FunctionCalls`), which runs the definitions once. A server that rejects
+functions runs the text as a script (`ScriptCalls`), which repeats the definitions in each invocation.
 """
 
 import re
@@ -34,8 +31,8 @@ _HOOK = re.compile(r"^function default_hooks\.(\w+)\(", re.MULTILINE)
 _MARK = re.compile(r"^(\w+)\.MARK\b", re.MULTILINE)
 _REST = re.compile(r"^    -- ARGV\[(\d+)\.\.\]", re.MULTILINE)
 
-# Before the modules. Most globals do not exist while a library is loaded, and later each look at one costs as much as
-# two at a local name: `call.take_globals` makes them local, in the first call.
+# Precedes the modules. Many globals do not exist while a library is loaded, and reading a global costs twice as much as
+# reading a local. `call.take_globals` copies them to locals in the first invocation.
 _BEGINNING = """\
 local function its_server()
     return redis
@@ -49,19 +46,21 @@ local redis, string, math, table, tonumber, unpack, ipairs, pairs, next
 
 @dataclass(frozen=True)
 class ServerFunction:
-    """An arrow. *names*: those of its arguments. *takes_rest*: whether more values follow."""
+    """The signature of a server function."""
 
     name: str
+    #: Names of its arguments.
     names: tuple[str, ...]
+    #: True if more values follow the named arguments.
     takes_rest: bool
 
     @cached_property
-    def _their_names(self) -> frozenset[str]:
+    def _name_set(self) -> frozenset[str]:
         return frozenset(self.names)
 
     def arguments(self, rest: Iterable[Argument] = (), **values: Argument) -> list[Argument]:
-        """Return ARGV for *values*, which must be exactly the arrow's own names, followed by *rest*."""
-        if values.keys() != self._their_names:
+        """Return ARGV for *values*, which must have exactly the names in `names`, followed by *rest*."""
+        if values.keys() != self._name_set:
             raise TypeError(f"{self.name}.lua takes {self.names}, got: {tuple(values)}")
         tail = list(rest)
         if tail and not self.takes_rest:
@@ -70,7 +69,7 @@ class ServerFunction:
 
 
 def read_bindings(name: str, source: str) -> ServerFunction:
-    """Return the arrow *name*, whose file is *source*."""
+    """Return the signature of the server function *name* from the text of its file."""
     bindings = {int(position): variable for variable, position in _BINDING.findall(source)}
     rest = [int(position) for position in _REST.findall(source)]
     if sorted(bindings) != list(range(1, len(bindings) + 1)) or rest not in ([], [len(bindings) + 1]):
@@ -81,15 +80,15 @@ def read_bindings(name: str, source: str) -> ServerFunction:
 @cache
 def _files() -> dict[str, str]:
     """Return the text of each Lua file by its path without a suffix, such as ``matching/fill``."""
-    return dict(sorted(_below(files(__package__), "")))
+    return dict(sorted(_read_folder(files(__package__), "")))
 
 
-def _below(folder: Traversable, path: str) -> Iterable[tuple[str, str]]:
-    for each in folder.iterdir():
-        if each.is_dir():
-            yield from _below(each, f"{path}{each.name}/")
-        elif each.name.endswith(".lua"):
-            yield f"{path}{each.name.removesuffix('.lua')}", each.read_text(encoding="utf-8")
+def _read_folder(folder: Traversable, path: str) -> Iterable[tuple[str, str]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _read_folder(entry, f"{path}{entry.name}/")
+        elif entry.name.endswith(".lua"):
+            yield f"{path}{entry.name.removesuffix('.lua')}", entry.read_text(encoding="utf-8")
 
 
 @cache
@@ -101,16 +100,16 @@ def _server_functions() -> dict[str, ServerFunction]:
 
 
 def server_function(name: str) -> ServerFunction:
-    """Return the arrow *name*. Raises KeyError if there is none."""
+    """Return the signature of the server function *name*. Raises KeyError if it does not exist."""
     return _server_functions()[name]
 
 
-#: The names of all arrows.
+#: The names of all server functions.
 FUNCTION_NAMES = tuple(_server_functions())
 
 
 def assemble(instead: Mapping[str, str] | None = None) -> str:
-    """Return the text of all modules, with comments. *instead*: path of a Lua file -> another text, for tests."""
+    """Return the text of all modules, with comments. *instead* replaces Lua files, path -> text, for tests."""
     texts, lua_files = generated.generated_modules(), {**_files(), **(instead or {})}
     names = dict.fromkeys([*texts, "functions"])
     parts = [f"do -- generated: {name}\n{text}end\n" for name, text in texts.items()]
@@ -125,7 +124,7 @@ def assemble(instead: Mapping[str, str] | None = None) -> str:
 
 
 def _registry(lua_files: Mapping[str, str]) -> str:
-    """Return what enters each rule, a module with a MARK, into the registry, with all hooks."""
+    """Return Lua that registers each rule, a module with a MARK, and completes its hooks with the defaults."""
     hooks = _HOOK.findall(lua_files["jobs/default_hooks"])
     rules = [name for text in lua_files.values() for name in _MARK.findall(text)]
     lines = [f"{rule}.{hook} = {rule}.{hook} or default_hooks.{hook}\n" for rule in rules for hook in hooks]
@@ -140,16 +139,16 @@ def _registry(lua_files: Mapping[str, str]) -> str:
     )
 
 
-#: Arrows that a server whose memory is full may refuse: they bring jobs. It runs all others.
+#: Server functions that add jobs. A server whose memory is full may reject these only.
 BRING_JOBS = ("publish", "fire_recurring")
 
-#: Arrows that do without a look at the caller's rights: the one of producers, and those that a worker calls for each
-#: task. All others begin with a command that only workers may call: else one that a producer calls would fail half-way.
+#: Server functions that do not check the caller's rights: `publish`, and the functions that a worker calls per task.
+#: All others begin with a command that only workers may call. Otherwise a producer's invocation could fail midway.
 OPEN = ("publish", "release", "ack")
 
 _COMMENT_LINE = re.compile(r"^ *--.*$", re.MULTILINE)
 
-_AS_FUNCTIONS = """\
+_FUNCTIONS_ENDING = """\
 local function register(server, name, flags, is_open)
     local arrow = functions[name]
     server.register_function({{
@@ -170,7 +169,7 @@ server.register_function({{
 }})
 """
 
-_AS_SCRIPT = """\
+_SCRIPT_ENDING = """\
 call.begin(KEYS[1])
 local name = table.remove(ARGV, 1)
 if not ({{ {open} }})[name] then
@@ -181,20 +180,20 @@ return functions[name](ARGV)
 
 
 class CallMode(Protocol):
-    """A way to call the arrows of a library."""
+    """A way to call the server functions of a library."""
 
     missing: str
-    """Beginning of the error of a server that does not have what `loading` loads."""
+    """Beginning of the error of a server that lacks the functions or scripts which `loading` loads."""
 
     def command(self, arrow: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-        """Return the command that calls *arrow* on the keys that begin with *base*."""
+        """Return the command that calls the server function *arrow* on the keys that begin with *base*."""
 
     def loading(self, arrow: str) -> tuple[str, ...]:
-        """Return the command that loads what `command` calls."""
+        """Return the command that loads the functions or the script for `command`."""
 
 
 class FunctionCalls:
-    """FCALL. The names of functions have the digest of the text: processes of other versions call their own."""
+    """Calls by FCALL. Function names contain the digest of the text, so each version calls its own functions."""
 
     missing = "Function not found"
 
@@ -211,7 +210,7 @@ class FunctionCalls:
 
 
 class ScriptCalls:
-    """EVALSHA, with the arrow's name as the first argument."""
+    """Calls by EVALSHA, with the name of the server function as the first argument."""
 
     missing = "NOSCRIPT"
 
@@ -230,13 +229,14 @@ class ScriptCalls:
 
 @dataclass(frozen=True)
 class Library:
-    """The library. *modules*: the text of all modules, without what a way to call it adds."""
+    """The Lua library."""
 
+    #: Text of all modules, without the ending for a call mode.
     modules: str
 
     @cached_property
     def name(self) -> str:
-        """Name of the library in a server, and the beginning of its functions' names."""
+        """Name of the library on a server, and prefix of its functions' names."""
         return f"affinity_{SCHEMA}_{sha1(self.modules.encode(), usedforsecurity=False).hexdigest()[:12]}"
 
     @cached_property
@@ -246,13 +246,13 @@ class Library:
         registered = "".join(
             f'register(server, "{name}", {{ {flag} }}, {str(name in OPEN).lower()})\n' for name, flag in flags.items()
         )
-        return f"#!lua name={self.name}\n{self.modules}{_AS_FUNCTIONS.format(name=self.name)}{registered}"
+        return f"#!lua name={self.name}\n{self.modules}{_FUNCTIONS_ENDING.format(name=self.name)}{registered}"
 
     def script(self, *, brings_jobs: bool) -> str:
-        """Return the text for SCRIPT LOAD. *brings_jobs*: whether a server whose memory is full refuses the script."""
+        """Return the text for SCRIPT LOAD. With *brings_jobs*, a server whose memory is full rejects the script."""
         flags = "" if brings_jobs else " flags=allow-oom"
         of_open = ", ".join(f"{name} = true" for name in OPEN)
-        return f"#!lua{flags}\n{self.modules}{_AS_SCRIPT.format(open=of_open)}"
+        return f"#!lua{flags}\n{self.modules}{_SCRIPT_ENDING.format(open=of_open)}"
 
     @cached_property
     def by_function(self) -> FunctionCalls:
@@ -263,22 +263,22 @@ class Library:
         return ScriptCalls(self)
 
     def changed(self, change: Callable[[str], str]) -> "Library":
-        """Return the library whose text is what *change* makes of it, for tests."""
+        """Return a library with the text changed by *change*, for tests."""
         return Library(change(self.modules))
 
 
 @cache
 def load_library() -> Library:
-    """Return the library of this version. Its lines are those of `assembled`; comments are left out."""
+    """Return the library of this version. It has the lines of `assemble`; comment lines are empty."""
     return library_of(assemble())
 
 
 def library_of(text: str) -> Library:
-    """Return the library whose text `assembled` returned."""
+    """Return the library of a text that `assemble` returned."""
     return Library(_COMMENT_LINE.sub("", text))
 
 
 def minify(path: Path) -> None:
-    """Write the assembled text into the file *path*, for a linter, and for who looks for the line of an error."""
+    """Write the assembled text into the file *path*, for a linter and for the line numbers of errors."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(Library(assemble()).functions, encoding="utf-8")

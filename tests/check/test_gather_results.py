@@ -76,8 +76,8 @@ def test_a_server_that_never_answers_is_down_in_bounded_time(new_app, monkeypatc
 
 
 def test_a_backend_that_hangs_is_given_up(new_app, monkeypatch):
-    monkeypatch.setattr(results_module, "_MOST_S", 0.2)
-    monkeypatch.setattr(results_module, "_results", lambda *_: __import__("time").sleep(5))
+    monkeypatch.setattr(results_module, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(results_module, "_check_backend", lambda *_: __import__("time").sleep(5))
     assert found(new_app, "redis://localhost/0").down == "no end within 0.2 s"
 
 

@@ -93,7 +93,7 @@ def test_a_signal_that_closes_the_connection_while_it_is_looked_at_ends_the_proc
         except OSError as exc:
             raise redis.ConnectionError from exc
 
-    monkeypatch.setattr(client._kept, "can_read", can_read)
+    monkeypatch.setattr(client._persistent, "can_read", can_read)
     with pytest.raises(end):
         client.get("key")
 
@@ -121,7 +121,7 @@ def test_a_reply_that_comes_too_late_is_none_to_the_next_command(server, redis_c
 def test_what_interrupts_a_command_leaves_no_reply_to_the_next(pool, monkeypatch):
     client = PersistentClient(pool)
     client.set("key", "value")
-    connection = client._kept
+    connection = client._persistent
 
     def interrupted(*_, **__):
         monkeypatch.undo()

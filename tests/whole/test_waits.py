@@ -23,7 +23,7 @@ def let_go():
 
 
 def test_a_heartbeat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
-    monkeypatch.setattr(background, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(background, "_STOP_TIMEOUT_S", 0.05)
     begun = threading.Event()
 
     def heartbeat():
