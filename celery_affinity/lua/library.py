@@ -278,7 +278,7 @@ def library_of(text: str) -> Library:
     return Library(_COMMENT_LINE.sub("", text))
 
 
-def minify(path: Path) -> None:
+def write_library(path: Path) -> None:
     """Write the assembled text into the file *path*, for a linter and for the line numbers of errors."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(Library(assemble()).functions, encoding="utf-8")

@@ -16,18 +16,18 @@ The public names are those that `celery_affinity` itself has. Its submodules may
 
 #: What public functions return, or take, beside public names.
 RETURNED = (
-    "operate.jobs.Change",
-    "operate.moving.Move",
-    "observe.job_lists.JobsPage",
-    "observe.waiting.Waiting",
-    "observe.waiting.Points",
-    "observe.waiting.SlotsOfTypes",
-    "observe.waiting.Block",
-    "observe.keyed.waiting.KeyWait",
-    "observe.keyed.facts.Key",
-    "observe.keyed.facts.Holder",
-    "observe.keyed.facts.Starts",
-    "observe.claim_order.Group",
+    "admin.jobs.Change",
+    "admin.actions.MoveTarget",
+    "reports.job_lists.JobsPage",
+    "reports.explain.Waiting",
+    "reports.explain.ScorePoints",
+    "reports.explain.SlotsOfTypes",
+    "reports.explain.Blocker",
+    "reports.key_usage.KeyWait",
+    "reports.keys.KeyName",
+    "reports.keys.Holder",
+    "reports.keys.KeyStarts",
+    "reports.queue_order.ClaimGroup",
 )
 
 
