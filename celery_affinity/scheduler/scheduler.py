@@ -170,7 +170,7 @@ class WorkerFunctions(Runner):
         may_hold: PrefetchLimit,
         goes_on: bool,
     ) -> None:
-        """Begin a `tell_ends` whose jobs come inline, which `receive_ends` ends. *goes_on*: see `send_acks`."""
+        """Begin a `release_and_claim` whose jobs come inline, which `receive_ends` ends. *goes_on*: see `send_acks`."""
         send = in_flight.go_on if goes_on else in_flight.send
         send(self._commands(runner.ack_arguments(worker, acks, ends, sequence, True, may_hold)))
 

@@ -131,8 +131,8 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
         lambda: producer.leave("worker"),
         lambda: producer.recover("worker"),
         lambda: producer.ingest("pdf", [NewJob("more", "pdf", "message")]),
-        lambda: producer.tell_ends("worker", acks=[("job", "1")], ends=[], sequence=1, inline=False),
-        lambda: producer.tell_ends(
+        lambda: producer.release_and_claim("worker", acks=[("job", "1")], ends=[], sequence=1, inline=False),
+        lambda: producer.release_and_claim(
             "worker", acks=[], ends=[EndArguments("job", "1", "acked")], sequence=1, inline=True
         ),
         lambda: producer.requeue("worker", [("job", "1")], counted=False),

@@ -229,7 +229,7 @@ def test_what_is_left_of_a_worker_that_is_gone(fleet):
     fleet.join("pdf1", "pdf", slots=2)
     fleet.call("report-7", "pdf")
     (lost,) = fleet.inbox("pdf1")
-    fleet.scheduler.tell_ends("pdf1", acks=[lost[:2]], ends=[], sequence=1, inline=False)
+    fleet.scheduler.release_and_claim("pdf1", acks=[lost[:2]], ends=[], sequence=1, inline=False)
     fleet.call("poison-1", "pdf")
     fleet.inbox("pdf1")
     fleet.scheduler.recover("pdf1")

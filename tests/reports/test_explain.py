@@ -117,7 +117,7 @@ def test_an_early_acked_job_runs(fleet, reader):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
-    fleet.scheduler.tell_ends("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
+    fleet.scheduler.release_and_claim("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
     fleet.scheduler.advance(100)
     assert why(reader, "job").state == "running"
 

@@ -104,7 +104,7 @@ def suspend_recurring(client: redis.Redis) -> list[str]:
 def resume_recurring(client: redis.Redis, names: Iterable[str]) -> None:
     """Let the recurring calls go on that were suspended."""
     for name in names:
-        Scheduler(client, Keys()).suspend(name, False)
+        Scheduler(client, Keys()).pause_recurring(name, False)
 
 
 def why_not_quiet(client: redis.Redis, workers: int, keys: Keys = HOME) -> str:
