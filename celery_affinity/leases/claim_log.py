@@ -24,12 +24,7 @@ _RUNNING, _DONE = "running", "done"
 _PLAIN = {_RUNNING, _DONE}
 
 #: Maps an outcome reported to the server to the outcome in a trace. Other outcomes are the same in both.
-_TRACE_OUTCOMES = {
-    ACKED: _DONE,
-    IGNORED: _DONE,
-    REJECTED: "rejected",
-    **dict.fromkeys(WAITS_AGAIN, "returned"),
-}
+_TRACE_OUTCOMES = {ACKED: _DONE, IGNORED: _DONE, REJECTED: "rejected", **dict.fromkeys(WAITS_AGAIN, "returned")}
 
 #: Values of a claim: job id, fencing token, type, enqueue time, True if on demand, priority, reported outcome; times of
 #: arrival, start, end, and the server's confirmation of the end; number of the release that reported the end. A plain

@@ -14,12 +14,7 @@ SCHEMES = ("redis", "rediss", "socket", "sentinel", "redis-cluster", "rediss-clu
 
 #: Other spellings. kombu takes what stands before a "+" for a transport: Celery's apps hand it a "-"
 #: (`client.celery_methods.apps`).
-SAME = {
-    "valkey": "redis",
-    "valkeys": "rediss",
-    "valkey-cluster": "redis-cluster",
-    "valkeys-cluster": "rediss-cluster",
-}
+SAME = {"valkey": "redis", "valkeys": "rediss", "valkey-cluster": "redis-cluster", "valkeys-cluster": "rediss-cluster"}
 
 #: Schemes of a cluster.
 CLUSTER = ("redis-cluster", "rediss-cluster")
