@@ -145,8 +145,8 @@ def recur(name: str, signature: Signature, *, stale_after: float, since: str = "
     A second `recur` with the same name replaces the first. Workers and `celery affinity dispatcher` make the calls
     until `stop`.
 
-    - *signature*: a call of a task with ``merge=``. A call matches if it has the same task, type and merge key, merged or
-      not, whoever makes it.
+    - *signature*: a call of a task with ``merge=``. A call matches if it has the same task, type and merge key, merged
+      or not, regardless of the caller.
     - *since*: "end" measures from the end of the last successful run.
 
     Raises OptionError for a call that cannot recur, and the errors of `explain`.
