@@ -85,7 +85,6 @@ class ClaimLog:
         self._is_on = True
 
     def stop(self) -> None:
-        """Stop recording, and drop the notes."""
         self._is_on = False
         with self._lock:
             self._notes, self._granted = [], []

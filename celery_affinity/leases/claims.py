@@ -268,7 +268,6 @@ class ClaimTable:
             return sum(held.outcome in WAITS_AGAIN and not held.void for held in ends.values())
 
     def find(self, tag: str) -> HeldClaim | None:
-        """Return the held claim with this tag, or None."""
         return self._held.get(tag)
 
     def left_us(self, tag: str) -> int | None:
@@ -282,12 +281,10 @@ class ClaimTable:
         return held.expires_us - self.clock.now_us()
 
     def is_void(self, tag: str) -> bool:
-        """Return True if the worker is known to have lost the claim."""
         held = self._held.get(tag)
         return held is not None and held.void
 
     def held(self) -> list[HeldClaim]:
-        """Return all held claims."""
         with self._lock:
             return list(self._held.values())
 
@@ -317,12 +314,10 @@ class ClaimTable:
         return len(self._buffered)
 
     def buffered_types(self) -> frozenset[str]:
-        """Return the types of the buffered claims."""
         with self._lock:
             return frozenset(self._held[tag].type for tag in self._buffered)
 
     def unsettled_count(self) -> int:
-        """Return the number of claims that have been neither acked nor rejected."""
         with self._lock:
             return sum(held.outcome == UNSETTLED and not held.void for held in self._held.values())
 

@@ -34,7 +34,6 @@ _RUN_KINDS = {ACKED: "done", IGNORED: "done", FAILED: "failed", REVOKED: "revoke
 
 
 def delivery_tag(job_id: str, fence: str) -> str:
-    """Return the delivery tag of a claim."""
     return f"{job_id}{_SEPARATOR}{fence}"
 
 
@@ -122,7 +121,6 @@ class HeldClaim:
     is_buffered: bool = False
 
     def stop_within(self, grace_s: float) -> None:
-        """Record that the task was asked to stop within *grace_s* seconds."""
         self.stops_at_s = time.monotonic() + grace_s
 
     @property

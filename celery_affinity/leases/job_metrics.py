@@ -105,7 +105,6 @@ class MetricDeltas:
         self.are_urgent = False
 
     def waited(self, type_: str, on_demand: bool, waited_us: int) -> None:
-        """Add the wait of a job."""
         with self._lock:
             self._sums_of(type_).add(histograms.WAITS[on_demand], waited_us)
 

@@ -116,6 +116,5 @@ class LoopMonitor:
             self._guard.tend(scheduler)
 
     def dismiss_guard(self) -> None:
-        """End the guard, if there is one, because the worker has left."""
         if self._guard is not None:
             self._guard.dismiss()

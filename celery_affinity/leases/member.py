@@ -224,7 +224,6 @@ class Member:
             self._heartbeats.wake()
 
     def give_back(self, tags: Sequence[str]) -> None:
-        """Return claims that will not start here."""
         self.claims.abandon(tags)
         self._heartbeats.wake()
 
@@ -236,7 +235,6 @@ class Member:
         return given_up
 
     def resume(self) -> None:
-        """Take jobs again."""
         self.claims.drained = False
         self._rejoin = True
         self._heartbeats.wake()

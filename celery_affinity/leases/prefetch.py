@@ -153,7 +153,6 @@ class Prefetch:
         return [tag for _, tag, _ in late]
 
     def clear(self) -> None:
-        """Drop all jobs without starting them."""
         self._waiting.clear()
 
     def ends_can_wait(self, host: WorkerLoop) -> bool:

@@ -52,7 +52,7 @@ class TraceRecorder:
             self._joined_us = self._clock.now_us()
 
     def leave(self, scheduler: Scheduler) -> None:
-        """Hand over all rows, as the server reclaims the claims that are still held. Raises the errors of `heartbeat`."""
+        """Hand over all rows, as the server reclaims the held claims. Raises the errors of `heartbeat`."""
         claims = self._claims.held()
         self._records.gone(claims)
         for claim in claims:

@@ -61,7 +61,6 @@ class GuardedProcess:
 
     @property
     def loop_runs(self) -> bool:
-        """True if the worker's event loop runs."""
         return time.monotonic() - self.ran_at_s <= STALLED_AFTER_S
 
     @property

@@ -168,7 +168,7 @@ def _find_master(sentinels: list[Address], master: str, timeout_s: float) -> tup
 
 
 def _find_slot_owner(address: Address, timeout_s: float) -> tuple[str, int]:
-    """Return host and port of the slot's owner from the first node that knows it. Raises ConnectionError if none does.
+    """Return host and port of the slot's owner from the first node that knows it, or raise ConnectionError.
 
     Also adds all nodes in the reply to *address*, since the original nodes can disappear later.
     """

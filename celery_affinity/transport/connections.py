@@ -103,7 +103,6 @@ class CohortRoutes:
         return {option: policy[option] for option in _DEFAULT_POLICY}
 
     def close(self) -> None:
-        """Close the connections to all cohorts other than `default`."""
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             channel.connection.client.release()

@@ -76,7 +76,6 @@ class DefaultURL(BaseTransport):
 
 
 def install_default_url() -> None:
-    """Register the schemes with kombu."""
     for scheme in (*urls.CLUSTER, *urls.SAME):
         TRANSPORT_ALIASES.setdefault(scheme, f"{__name__}:Unnamed")
 

@@ -209,9 +209,7 @@ def _cancel(site: Site, id: str, terminate: bool) -> Change:
 def _reply_to_change(change: Change) -> Response:
     if change.done:
         return json_reply(change, 202)
-    if change.found == "unknown":
-        raise RefusedError(404, f"{change.id[:300]}: {change.note}")
-    raise RefusedError(409, f"{change.id[:300]}: {change.note}")
+    raise RefusedError(404 if change.found == "unknown" else 409, f"{change.id[:300]}: {change.note}")
 
 
 #: Maximum number of jobs that a request changes, and of pages of 1,000 jobs that it reads per state. These take about 2

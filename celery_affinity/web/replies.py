@@ -96,7 +96,6 @@ def cohorts_down_header(down: Mapping[str, str] | None) -> dict[str, str] | None
 
 
 def error_reply(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    """Return an error as JSON."""
     return json_reply({"error": {"code": _CODES.get(status, str(status)), "message": message}}, status, headers)
 
 

@@ -17,7 +17,6 @@ from ..reports.metrics import CONTENT_TYPE, metrics_text
 from ..reports.scale import Scale, scale_of_type
 from ..reports.status import Report, Status, TypeStatus, WorkerStatus
 from ..scheduler.cohorts import Cohorts
-from ..scheduler.scheduler import Scheduler
 from ..schema.untrusted import bounded_text
 from .broker import BrokerDownError, BusyError
 from .replies import RefusedError, cohorts_down_header, json_reply, model_of, reply_responses, text_response
@@ -171,12 +170,8 @@ def add_probe_routes(api: FastAPI, site: Site) -> None:
 
     @api.get("/readyz", summary="Whether the broker answers", responses=reply_responses(Alive, 503))
     async def readyz() -> Response:
-        await site.with_scheduler(_ping)
+        await site.with_scheduler(lambda scheduler: scheduler.client.ping())
         return json_reply(Alive())
-
-
-def _ping(scheduler: Scheduler) -> None:
-    scheduler.client.ping()
 
 
 _Limit = Annotated[int, Query(ge=1, le=1000)]

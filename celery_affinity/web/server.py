@@ -183,7 +183,7 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM. *on_ready* is called with the URL. Raises SettingError and OSError."""
     tokens = read_tokens(token_file)
-    if tokens is None and not _is_this_machine(host):
+    if tokens is None and not (host == "localhost" or is_loopback(host)):
         raise SettingError(f"--host {host} admits other machines: --token-file or ${VARIABLE} must name their tokens")
     wildcard = host in ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
     names = [*names, *([] if wildcard else [host])]
@@ -201,18 +201,12 @@ def serve(
         timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_EXIT_S,
     )
-    with socket.create_server((host, port), family=_family(host), backlog=2048) as listening:
+    with socket.create_server(
+        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
+    ) as listening:
         # Connections inherit this option; asyncio only sets it for its own sockets. A reply is two writes, and without
         # the option the second would wait 40 ms for the client's ack of the first.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         shown = f"[{host}]" if ":" in host else host or "0.0.0.0"  # noqa: S104
         on_ready(f"http://{shown}:{listening.getsockname()[1]}")
         uvicorn.Server(config).run(sockets=[listening])
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _is_this_machine(host: str) -> bool:
-    return host == "localhost" or is_loopback(host)

@@ -134,7 +134,6 @@ class Site:
         return bool(settings_of(self.app).cohorts)
 
     def allows(self, task: str) -> bool:
-        """Return True if *task* can be submitted."""
         return task in self.app.tasks and any(values.matches(pattern, task) for pattern in self.allow)
 
 

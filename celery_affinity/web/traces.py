@@ -22,14 +22,14 @@ from .replies import RefusedError
 
 T = TypeVar("T")
 
-#: Maximum number of jobs of a trace, including those that a rate adds. A reply schedules twice as many.
+#: Maximum job count of a trace, including jobs that a rate adds. A reply schedules twice as many.
 MOST_JOBS = 200_000
 
 #: Maximum seconds of a request, including its wait for earlier requests, and for the end of a computation that is cut
 #: off.
 LONGEST_S, _END_S = 60.0, 5.0
 
-#: Maximum seconds of a read of the directory.
+#: Maximum seconds for listing the directory.
 _LIST_S = 10.0
 
 #: Maximum number of listed files, and maximum bytes of a header that a list reads.

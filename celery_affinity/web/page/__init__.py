@@ -1,4 +1,4 @@
-"""The web UI and its live data. Paths under ``/page/`` need no token; all other paths do.
+"""The web UI and its live data. Paths under ``/page/`` do not need a token; all other paths do.
 
 The web UI is a few files, which are served unchanged: no build step, and nothing from another host. `news` queries the
 broker, and `files/main.js` shows the data.
