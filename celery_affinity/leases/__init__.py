@@ -1,5 +1,5 @@
-"""One worker in the fleet: joining, beating, holding claims and telling their ends, draining, leaving.
+"""One worker in the fleet: its join, heartbeats, claims, releases, drain and leave.
 
-Neither Celery nor kombu is known here: `host` says what is asked of them, and `worker` answers.
-Read `membership` first (the life of a worker), then `claims`, `outbox` and `reporting` (the life of a claim).
+The package knows neither Celery nor kombu: `held_claim` declares the ports that package `worker` implements. Read
+`member` first (the life of a worker), then `claims` and `outbox` (the life of a claim).
 """

@@ -1,9 +1,4 @@
-"""The number of jobs that a worker can run: the slots of its pool, less those taken, plus those lent.
-
-Claims from before a pause, which do not start here any more: a sign of the server recalls them.
-
-Pauses in the log of a worker: when one begins that concerns the worker, and when it ends.
-"""
+"""Count the slots that a worker offers to the server, and track the pauses that affect the worker."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -21,48 +16,46 @@ from ..schema.values import decode_part
 from .claims import ClaimTable
 from .held_claim import PoolPort
 
-#: Interval, s, at which the slots that are taken without a claim are counted anew.
-_OTHER_INTERVAL_S = 0.5
+#: Seconds between two counts of the slots that are occupied without a claim.
+_COUNT_INTERVAL_S = 0.5
 
 
 class Capacity:
-    """The slots of *pool*, some of which *claims* take."""
+    """The slots of *pool*, minus the occupied ones, plus those lent. *claims* occupy some of the slots."""
 
     def __init__(self, pool: PoolPort, claims: ClaimTable) -> None:
         #: The scheduled queues that the worker serves.
         self.types: tuple[str, ...] = ()
-        #: The worker's place among equally specialised ones, where the fleet's settings give it weight.
+        #: Rank among equally specialised workers, if the fleet's settings use priorities.
         self.priority = 0
-        #: The slots that the server has confirmed last.
+        #: Slots that the server confirmed last.
         self.confirmed = -1
         #: Celery's ``worker_prefetch_multiplier``, which determines the maximum number of buffered claims.
         self.prefetch_multiplier = 0
         self._pool, self._claims = pool, claims
         self._waiting: Counter[str] = Counter()
         self._avoided: frozenset[str] = frozenset()
-        self._slots_told = self._other_told = 0
+        self._reported_slots = self._reported_other = 0
         self._counted_at_s = 0.0
 
     def room(self) -> int:
-        """Return how many more jobs the pool could start if each claim that has not ended needed a slot."""
+        """Return the number of jobs that the pool could still start if each unfinished claim needed a slot."""
         return self._pool.size() - self._pool.unclaimed() - self._claims.unfinished()
 
     @property
     def slots(self) -> int:
-        """How many jobs may run at a time."""
+        """Number of jobs that can run at the same time."""
         return self._pool.size()
 
     @property
     def stops(self) -> str:
-        """Which tasks the worker can stop, as the server has it (`Pool.stops`)."""
+        """Tasks that the worker can stop, in the server's format (`PoolPort.stops`)."""
         return self._pool.stops
 
-    # -- slots that are lent
-
     def lend(self, waiting: Counter[str], avoided: frozenset[str]) -> bool:
-        """Lend the slots of claims that wait for a rate limit, *waiting* of each type. Return whether that is new.
+        """Lend the slots of claims that wait for a rate limit, and return True if the arguments changed.
 
-        *avoided*: types of which no more jobs are wanted in any case.
+        *waiting* counts these claims by type. The worker wants no further jobs of the types *avoided*.
         """
         is_new = (waiting, avoided) != (self._waiting, self._avoided)
         self._waiting, self._avoided = waiting, avoided
@@ -74,7 +67,7 @@ class Capacity:
 
     @property
     def unwanted(self) -> frozenset[str]:
-        """Types from which the worker is to withdraw, whether the server was told or not."""
+        """Types from which the worker should withdraw, even if that is not reported to the server yet."""
         full = self._full_buffers() if self._claims.buffered_count() else frozenset()
         if not self._waiting and not self._avoided:
             return full
@@ -82,7 +75,7 @@ class Capacity:
 
     @property
     def buffered(self) -> int:
-        """Number of claims in the buffers of custom strategies, which occupy no slot."""
+        """Number of claims in the buffers of custom strategies. They occupy no slot."""
         return self._claims.buffered_count()
 
     def _full_buffers(self) -> frozenset[str]:
@@ -94,41 +87,41 @@ class Capacity:
     def _lending(self) -> Lending:
         return lending_of(self._waiting, self.types, self._pool.size()) if self._waiting else NOTHING_LENT
 
-    # -- what the server is told
-
     def tell(self) -> tuple[int, int]:
-        """Return the slots, and how many of them are taken without a claim, for a call that tells the server both."""
+        """Return the slots and the slots occupied without a claim, and record that both are reported now."""
         self._counted_at_s = now_s()
-        self._slots_told, self._other_told = self._pool.size(), self._other()
-        return self._slots_told, self._other_told
+        self._reported_slots, self._reported_other = self._pool.size(), self._count_other()
+        return self._reported_slots, self._reported_other
 
     def has_changed(self) -> bool:
-        """Return whether the server has to be told anew.
+        """Return True if the server needs a new report.
 
-        The pool has grown or shrunk, or (counted now and then) other slots are taken without a claim than before.
+        Either the pool size changed, or a periodic count found a different number of slots occupied without a claim.
         """
         slots = self._pool.size()
-        if slots != self._slots_told:
-            self._slots_told = slots
+        if slots != self._reported_slots:
+            self._reported_slots = slots
             return True
-        if now_s() - self._counted_at_s > _OTHER_INTERVAL_S:
+        if now_s() - self._counted_at_s > _COUNT_INTERVAL_S:
             self._counted_at_s = now_s()
-            return self._other() != self._other_told
+            return self._count_other() != self._reported_other
         return False
 
-    def _other(self) -> int:
-        taken = self._pool.unclaimed() + self._claims.void_count()
-        return taken - self._lending().lent - self._claims.buffered_count()
+    def _count_other(self) -> int:
+        occupied = self._pool.unclaimed() + self._claims.void_count()
+        return occupied - self._lending().lent - self._claims.buffered_count()
 
 
-#: What stands for all keys: a claim does not say its own. Jobs of other keys go back as well, and come again at once.
-_KEYS = "key"
+#: Represents all keys, because a claim does not name its key. Jobs of unpaused keys are returned too, and redelivered
+#: immediately.
+_ANY_KEY = "key"
 
 
 class WithdrawnTypes:
-    """What was paused, each with the last fencing number that the server had given by then; false if nothing was.
+    """Claims from before a pause, which the server recalls with a control message; false if there are none.
 
-    A claim that the server grants when a pause is over has a greater number, so nothing here has to end.
+    Maps each paused target to the highest fencing token issued before the pause. Entries need not expire, because later
+    claims have higher tokens.
     """
 
     def __init__(self) -> None:
@@ -138,16 +131,16 @@ class WithdrawnTypes:
         return bool(self._up_to)
 
     def add(self, what: str, fence: int) -> None:
-        """Recall claims up to *fence* of *what*: "type:T" or "key:K", encoded, or "*" for all."""
-        self._up_to[_KEYS if keys.parts_of(what)[0] == "key" else decode_part(what)] = fence
+        """Recall the claims of target *what* up to *fence*: "type:T" or "key:K", encoded, or "*" for all."""
+        self._up_to[_ANY_KEY if keys.parts_of(what)[0] == "key" else decode_part(what)] = fence
 
     def has(self, job_id: str, type_: str, fence: str) -> bool:
-        """Return whether a claim goes back instead of being started."""
-        whats = (keys.ALL, keys.type_address(type_), *([_KEYS] if job_record.has_key(job_id) else []))
-        return any(int(fence) <= self._up_to.get(what, 0) for what in whats)
+        """Return True if the claim must be returned instead of started."""
+        targets = (keys.ALL, keys.type_address(type_), *([_ANY_KEY] if job_record.has_key(job_id) else []))
+        return any(int(fence) <= self._up_to.get(target, 0) for target in targets)
 
     def clear(self) -> None:
-        """Forget all: the server counts anew, or has taken the claims from before."""
+        """Forget all targets: the server has reset its tokens, or has reclaimed the earlier claims."""
         self._up_to.clear()
 
 
@@ -155,28 +148,30 @@ logger = limited_logger(__name__)
 
 
 class PauseLog:
-    """Logs the pauses of everything, of keys, and of the types that a worker serves."""
+    """Logs when a pause begins or ends: of everything, of a key, or of a type that the worker serves."""
 
     def __init__(self) -> None:
         self._revision = 0
-        self._known: dict[str, PauseInForce] = {}
+        self._pauses: dict[str, PauseInForce] = {}
 
     def update(self, reader: Reader, revision: int, types: Collection[str]) -> None:
-        """Read the pauses if *revision*, the settings', is new, and log what has changed for a worker of *types*."""
+        """If *revision* of the settings is new, read the pauses and log the changes for a worker of *types*."""
         if revision == self._revision:
             return
         self._revision = revision
         try:
-            found = {str(each): each for each in pauses_in_force(reader) if each.kind != "type" or each.name in types}
+            pauses = {
+                str(pause): pause for pause in pauses_in_force(reader) if pause.kind != "type" or pause.name in types
+            }
         except ResponseError as exc:
             logger.warning("The pauses in Redis cannot be read, and are not logged: %s", exc)
             return
-        before, self._known = self._known, found
-        for name, each in found.items():
-            if before.get(name) != each:
-                logger.warning(_sentence(sentences.pause_sentence(each)))
-        for name in before.keys() - found.keys():
-            logger.info("%s %s no longer paused", _sentence(name), before[name].verb)
+        previous, self._pauses = self._pauses, pauses
+        for name, pause in pauses.items():
+            if previous.get(name) != pause:
+                logger.warning(_sentence(sentences.pause_sentence(pause)))
+        for name in previous.keys() - pauses.keys():
+            logger.info("%s %s no longer paused", _sentence(name), previous[name].verb)
 
 
 def _sentence(text: str) -> str:

@@ -1,6 +1,6 @@
-"""The claims that ended while a recording was on, until the heartbeats hand them over (`recording`).
+"""Keep the claims that ended during a recording until a heartbeat hands them over (`trace_recording`).
 
-A task's end notes values alone: it is on the way to the next task. The heartbeat puts them into words, many at a time.
+The end of a task only notes values, so that the next task starts soon. The heartbeat builds the rows in bulk.
 """
 
 import threading
@@ -15,51 +15,44 @@ from ..schema.constants import MAX_PRIORITY
 from .held_claim import ACKED, IGNORED, REJECTED, RETURNED, WAITS_AGAIN, HeldClaim
 from .lease import ServerClock
 
-#: Largest number of claims that a worker remembers until it can hand them over; it counts those beyond.
+#: Maximum number of claims kept for the next heartbeat. Further claims are only counted.
 MOST = 50_000
 
-#: The outcome of a claim that has not ended, and that of most that have. After others, the job may have been another
-#: worker's, or have no time of its end.
+#: Outcome of an unfinished claim, and the usual outcome of a finished one. After any other outcome, the job may have
+#: belonged to another worker, or may have no end time.
 _RUNNING, _DONE = "running", "done"
 _PLAIN = {_RUNNING, _DONE}
 
-#: Outcome of a claim, as the server is told -> as a trace has it; others are the same word.
-_IN_A_TRACE = {
-    ACKED: _DONE,
-    IGNORED: _DONE,
-    REJECTED: "rejected",
-    **dict.fromkeys(WAITS_AGAIN, "returned"),
-}
+#: Maps an outcome reported to the server to the outcome in a trace. Other outcomes are the same in both.
+_TRACE_OUTCOMES = {ACKED: _DONE, IGNORED: _DONE, REJECTED: "rejected", **dict.fromkeys(WAITS_AGAIN, "returned")}
 
-#: A claim: job id, fencing number, type, enqueue time, whether it is on demand, priority, outcome as the server is
-#: told; when it arrived, when the task started, when it ended, when the server's word of that came; the number of the
-#: release that told its end. A plain tuple is the cheapest of objects, and Python's collector looks at it once.
-_Noted = tuple[str, str, str, int, bool | None, object, str, float, float | None, float | None, float | None, int]
+#: Values of a claim: job id, fencing token, type, enqueue time, True if on demand, priority, reported outcome; times of
+#: arrival, start, end, and the server's confirmation of the end; number of the release that reported the end. A plain
+#: tuple is cheap to create, and Python's garbage collector visits it only once.
+_Note = tuple[str, str, str, int, bool | None, object, str, float, float | None, float | None, float | None, int]
 
 
 class ClaimLog:
-    """Claims by the server's *clock*. Any thread may call what tells of ends; the heartbeats' thread calls the rest.
+    """Records claims by the server's *clock*; *lower_first* is True if 0 is the app's highest priority.
 
-    *lower_first*: whether the app counts 0 as its highest priority.
+    Any thread can call `ended` and `gone`. Only the heartbeat thread calls the other methods.
     """
 
     def __init__(self, clock: ServerClock, lower_first: bool) -> None:
         self._clock, self._lower_first = clock, lower_first
         self._is_on = False
         self._lock = threading.RLock()  # reentrant: see `claims`
-        self._noted: list[_Noted] = []
-        self._number = 0
+        self._notes: list[_Note] = []
+        self._ended_count = 0
         self._releases = 0
-        #: Number of a release, and the fencing numbers of the claims that its reply brought.
-        self._brought: list[tuple[int, list[str]]] = []
-        self._brought_by: dict[str, int] = {}  # fencing number -> number of that release
-
-    # -- what the claims tell
+        #: Number of a release, and the fencing tokens of the claims in its reply.
+        self._granted: list[tuple[int, list[str]]] = []
+        self._release_of_fence: dict[str, int] = {}  # fencing token -> number of that release
 
     def ended(self, ends: Iterable[HeldClaim], brought: Sequence[Claim] = ()) -> None:
-        """Note claims of whose end a release has told. One that is void was noted when it became so.
+        """Note claims whose ends a release has reported. A void claim was noted when it became void.
 
-        *brought*: the claims that the release made, and its reply brought.
+        *brought* are the claims in the reply to that release.
         """
         if self._is_on:
             now_s = time.monotonic()
@@ -68,11 +61,11 @@ class ClaimLog:
                 for held in ends:
                     if not held.void:
                         self._note(held, held.ended_how, held.ended_s or now_s, now_s, self._releases)
-                if brought and len(self._brought) < MOST:
-                    self._brought.append((self._releases, [claim.fence for claim in brought]))
+                if brought and len(self._granted) < MOST:
+                    self._granted.append((self._releases, [claim.fence for claim in brought]))
 
     def gone(self, gone: Iterable[HeldClaim]) -> None:
-        """Note claims that the worker gave back now, or that are no longer its own."""
+        """Note claims that the worker has just returned, or has lost."""
         if self._is_on:
             now_s = time.monotonic()
             with self._lock:
@@ -80,50 +73,47 @@ class ClaimLog:
                     self._note(held, RETURNED, now_s, now_s)
 
     def _note(self, held: HeldClaim, how: str, ended_s: float, freed_s: float, release: int = 0) -> None:
-        """Note an end, of which the server's word came at *freed_s*, in reply to a *release*; 0: to something else."""
-        self._number += 1
-        if len(self._noted) < MOST:
-            self._noted.append(_noted(held, how, ended_s, freed_s, release))
-
-    # -- what the heartbeats call
+        """Note an end that the server confirmed at *freed_s*, in its reply to *release*; 0 for any other reply."""
+        self._ended_count += 1
+        if len(self._notes) < MOST:
+            self._notes.append(_note_of(held, how, ended_s, freed_s, release))
 
     def begin(self) -> None:
-        """Note what ends from now on."""
+        """Start recording, and forget earlier notes."""
         with self._lock:
-            self._noted, self._brought, self._number, self._brought_by = [], [], 0, {}
+            self._notes, self._granted, self._ended_count, self._release_of_fence = [], [], 0, {}
         self._is_on = True
 
     def stop(self) -> None:
-        """Note nothing more."""
         self._is_on = False
         with self._lock:
-            self._noted, self._brought = [], []
+            self._notes, self._granted = [], []
 
     def take(self) -> tuple[list[ClaimRow], int]:
-        """Return what was noted, and the number of claims that ended since `begin`."""
+        """Return the new rows, and the number of claims that ended since `begin`."""
         with self._lock:
-            noted, self._noted = self._noted, []
-            brought, self._brought = self._brought, []
-            number = self._number
-        # The claims of a reply have the time of the ends that it answers, if these are ends of jobs.
-        of_ends = {release for *_, how, _, _, _, _, release in noted if _IN_A_TRACE.get(how) == _DONE}
-        for release, fences in brought:
-            if release in of_ends:
-                self._brought_by.update(dict.fromkeys(fences, release))
-        return list(self._rows(noted, self._brought_by.pop)), number
+            notes, self._notes = self._notes, []
+            granted, self._granted = self._granted, []
+            ended_count = self._ended_count
+        # If a release reported ends of jobs, its reply's claims have the time of these ends.
+        done_releases = {release for *_, how, _, _, _, _, release in notes if _TRACE_OUTCOMES.get(how) == _DONE}
+        for release, fences in granted:
+            if release in done_releases:
+                self._release_of_fence.update(dict.fromkeys(fences, release))
+        return list(self._rows(notes, self._release_of_fence.pop)), ended_count
 
-    def running(self, held: Iterable[HeldClaim]) -> list[ClaimRow]:
-        """Return claims that have not ended, as they are noted."""
-        return list(self._rows([_noted(each, _RUNNING, None, None, 0) for each in held], self._brought_by.get))
+    def running(self, claims: Iterable[HeldClaim]) -> list[ClaimRow]:
+        """Return the rows of unfinished claims."""
+        return list(
+            self._rows([_note_of(claim, _RUNNING, None, None, 0) for claim in claims], self._release_of_fence.get)
+        )
 
-    # -- claims as a recording has them
-
-    def _rows(self, noted: Sequence[_Noted], brought_by: Callable[[str, int], int]) -> Iterator[ClaimRow]:
+    def _rows(self, notes: Sequence[_Note], release_of: Callable[[str, int], int]) -> Iterator[ClaimRow]:
         offset_us = self._clock.now_us() - round(time.monotonic() * SECOND_US)
-        kind = cache(self._kind)  # for these claims alone: messages may say ever new priorities
-        for job, fence, type_, since_us, on_demand, priority, how, arrived, started, ended, freed, release in noted:
+        kind = cache(self._kind)  # only for these claims: new messages can bring new priorities without end
+        for job, fence, type_, since_us, on_demand, priority, how, arrived, started, ended, freed, release in notes:
             at_us = since_us - offset_us
-            if not isinstance(priority, int):  # a message may say anything
+            if not isinstance(priority, int):  # a message is untrusted data
                 priority, on_demand = 0, None if priority else on_demand
             yield (
                 job,
@@ -134,18 +124,18 @@ class ClaimLog:
                 None if started is None else int(started * SECOND_US) - at_us,
                 None if ended is None else int(ended * SECOND_US) - at_us,
                 None if freed is None else int(freed * SECOND_US) - at_us,
-                brought_by(fence, 0),
+                release_of(fence, 0),
                 release,
             )
 
-    def _kind(self, type_: str, on_demand: bool | None, priority: int, how: str, is_marked: bool) -> Kind:
-        outcome, lane = _IN_A_TRACE.get(how, how), ""
-        if outcome in _PLAIN and on_demand is not None and not is_marked:
+    def _kind(self, type_: str, on_demand: bool | None, priority: int, how: str, has_suffix: bool) -> Kind:
+        outcome, lane = _TRACE_OUTCOMES.get(how, how), ""
+        if outcome in _PLAIN and on_demand is not None and not has_suffix:
             lane = values.lane_name(on_demand, MAX_PRIORITY - priority if self._lower_first else priority)
         return type_, lane, outcome
 
 
-def _noted(held: HeldClaim, how: str, ended_s: float | None, freed_s: float | None, release: int) -> _Noted:
+def _note_of(held: HeldClaim, how: str, ended_s: float | None, freed_s: float | None, release: int) -> _Note:
     return (
         held.job_id,
         held.fence,

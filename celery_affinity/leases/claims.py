@@ -1,11 +1,11 @@
-"""The claims of a worker, and the acks and ends still to be told: three tables behind one lock. No method waits.
+"""The claims of a worker, with the acks and ends that are still unreported: three tables behind one lock.
 
-Tasks end in the event loop, in pool threads or in the middle of a shutdown; here their ends are only written down.
-`outbox` sends them, and `reporting` says when and from which thread. The lock is reentrant, as others of a worker:
-Celery does a cold shutdown in a signal's handler, which may interrupt the thread that has the lock.
+No method blocks. Tasks end in the event loop, in pool threads or during a shutdown; this module only records the ends.
+In `outbox`, `Outbox` sends them, and `EndReporter` decides when and from which thread.
+
+The lock is reentrant, like the worker's other locks: Celery does a cold shutdown in a signal handler, which can
+interrupt the thread that holds the lock.
 """
-
-# Longer than 300 lines: all that reads or changes the three tables, since one lock guards them.
 
 import threading
 import time
@@ -24,9 +24,9 @@ logger = limited_logger(__name__)
 
 
 class ClaimTable:
-    """The claims of *worker*, by delivery tag. *inbox*: the key of the list in which claims arrive.
+    """The claims of *worker*, by delivery tag. Claims arrive in the list with the Redis key *inbox*.
 
-    *lower_first*: whether the app counts 0 as its highest priority.
+    *lower_first* is True if 0 is the app's highest priority.
     """
 
     def __init__(self, worker: str, inbox: str, lease: Lease, *, lower_first: bool = False) -> None:
@@ -48,13 +48,11 @@ class ClaimTable:
         self._refused: set[str] = set()
         self._refused_up_to = 0
         self._closed = False
-        #: Whether claims that still arrive are to be given back.
+        #: True if claims that still arrive must be returned.
         self.drained = False
 
-    # -- the life of one claim
-
     def hold(self, claim: Claim) -> str | None:
-        """Hold a claim that arrived. Return its delivery tag, or None if the job must not run here (any more)."""
+        """Hold a claim that arrived. Return its delivery tag, or None if the job must not run here."""
         tag = delivery_tag(claim.job_id, claim.fence)
         with self._lock:
             if self._closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
@@ -66,27 +64,25 @@ class ClaimTable:
         return tag
 
     def count_wait(self, tag: str, *, on_demand: bool, priority: object = None) -> None:
-        """Count how long the job of a claim has waited, since it is handed to its consumer now, and so has a slot.
+        """Count the wait of a claim's job, which is handed to its consumer now and so gets a slot.
 
-        *on_demand*, *priority*: as its message says.
+        *on_demand* and *priority* are the message's values.
         """
         held = self._held.get(tag)
         if held is not None:
             held.on_demand, held.priority = on_demand, priority
             held.slot_since_s = time.monotonic()
-            here_us = round(
-                (held.slot_since_s - held.held_since_s) * SECOND_US
-            )  # with lookahead, it came some time ago
+            here_us = round((held.slot_since_s - held.held_since_s) * SECOND_US)  # a prefetched job also waited here
             self.sums.waited(held.type, on_demand, held.waited_us + here_us)
 
     def bind(self, tag: str, request: TaskRequest) -> None:
-        """Say that *request* runs the claim: from here on the claim ends when the request does."""
+        """Record that *request* runs the claim, so that the claim ends with the request."""
         with self._lock:
             if tag in self._held:
                 self._held[tag].request = request
 
     def unbind(self, tag: str) -> None:
-        """Take the request from the claim again: its job waits for a slot, and may be given back."""
+        """Remove the request from the claim: its job waits for a slot, and can be returned."""
         with self._lock:
             if tag in self._held:
                 self._held[tag].request = None
@@ -147,9 +143,9 @@ class ClaimTable:
             return frozenset(self._settled_in_buffer)
 
     def set_outcome(self, tag: str, outcome: str, why: str = "") -> bool:
-        """Record what became of the message. Return whether there is something new to tell the server.
+        """Record the outcome of the message. Return True if there is something new to report.
 
-        Without a request (the task is unknown, say) the claim ends here; *why* is the error then, in words.
+        A claim without a request (such as an unknown task) ends here, with the error text *why*.
         """
         with self._lock:
             held = self._held.get(tag)
@@ -165,19 +161,19 @@ class ClaimTable:
             elif outcome == ACKED and not held.is_ending:
                 self._acks[tag] = held
             else:
-                return False  # told with the end, which is near
+                return False  # reported with the end, which follows soon
         return True
 
     def mark_ending(self, tag: str) -> None:
-        """Say that the task of a claim has ended: `end` has to follow."""
+        """Record that the task of a claim has ended. The caller must call `end` afterwards."""
         held = self._held.get(tag)
         if held is not None:
             held.is_ending = True
 
     def mark_slot_free(self, tag: str) -> bool:
-        """Say that the slot of a claim is free, whose end is near: its task has ended. Return False if it was before.
+        """Record that a claim's task has ended and its slot is free. Return False if the slot was free already.
 
-        `end` has to follow.
+        The caller must call `end` afterwards.
         """
         with self._lock:
             if tag not in self._held or tag in self._ends or tag in self._given_up:
@@ -186,7 +182,7 @@ class ClaimTable:
         return True
 
     def end(self, tag: str, how: str = "", why: str = "") -> HeldClaim | None:
-        """Record that the slot of a claim is free; *how* and *why*: see `Held`. Return the claim, the first time."""
+        """Record that the claim's slot is free. On the first call, return the claim. *how*, *why*: see `HeldClaim`."""
         with self._lock:
             self._ending.discard(tag)
             self._unbuffer(tag)
@@ -195,14 +191,14 @@ class ClaimTable:
                 return None
             held.how, held.why, held.ended_s = how, why, time.monotonic()
             self._ends[tag] = held
-            self._acks.pop(tag, None)  # told with the end
+            self._acks.pop(tag, None)  # reported with the end
         return held
 
     def check_may_start(self, tag: str) -> bool:
-        """Return whether the task of a claim may start.
+        """Return True if the task of a claim may start.
 
-        If not, the claim is the worker's no more, or the job is given back with its age intact: after a long silence
-        nobody here can say whose job that is.
+        Otherwise the worker has lost the claim, or the job is returned with its age intact: after a long silence, the
+        worker cannot know whether the job is still its own.
         """
         with self._lock:
             held = self._held.get(tag)
@@ -212,7 +208,7 @@ class ClaimTable:
                 del self._held[tag]
                 return False
             if self.lease.holds or (held.outcome == ACKED and tag not in self._acks):
-                return True  # the server knows the ack, so nobody else runs the job
+                return True  # the server has the ack, so no other worker runs the job
             held.outcome = RETURNED
             self._ends[tag] = held
             self._acks.pop(tag, None)
@@ -225,8 +221,6 @@ class ClaimTable:
             held.started_s = time.monotonic()
         return held
 
-    # -- what there is to tell
-
     @property
     def has_news(self) -> bool:
         return bool(self._acks or self._ends)
@@ -236,13 +230,13 @@ class ClaimTable:
         return bool(self._acks)
 
     def pending_reports(self, most: int) -> tuple[dict[str, HeldClaim], dict[str, HeldClaim]]:
-        """Return *most* acks and ends at most. The acks are news no more; the ends stay news until `forget`."""
+        """Return at most *most* acks and as many ends. The acks are removed; the ends stay pending until `forget`."""
         with self._lock:
             ends = dict(islice(self._ends.items(), most))
             return self._pop_acks(most), ends
 
     def take_acks(self, most: int) -> dict[str, HeldClaim]:
-        """Return the first *most* acks, which are news no more."""
+        """Remove and return the first *most* acks."""
         with self._lock:
             return self._pop_acks(most)
 
@@ -253,14 +247,14 @@ class ClaimTable:
         return acks
 
     def requeue_acks(self, acks: Mapping[str, HeldClaim]) -> None:
-        """Have *acks* sent again, except those of claims that have ended: the end says the outcome too."""
+        """Make *acks* pending again, except for claims that have ended: the end includes the outcome."""
         with self._lock:
             self._acks.update((tag, held) for tag, held in acks.items() if tag in self._held and tag not in self._ends)
 
     def forget(self, ends: Mapping[str, HeldClaim], brought: Sequence[Claim] = ()) -> int:
-        """Drop the claims whose *ends* the server knows. Return how many of their jobs are pending again.
+        """Drop the claims whose *ends* the server has confirmed. Return the number of jobs pending again.
 
-        *brought*: the claims that the call which told the ends has made, and brought.
+        *brought* are the new claims in the reply to these ends.
         """
         for held in ends.values():
             if held.run is not None:
@@ -273,16 +267,13 @@ class ClaimTable:
                 self._given_up.discard(tag)
             return sum(held.outcome in WAITS_AGAIN and not held.void for held in ends.values())
 
-    # -- what is held
-
     def find(self, tag: str) -> HeldClaim | None:
-        """Return a claim that is held."""
         return self._held.get(tag)
 
     def left_us(self, tag: str) -> int | None:
-        """Return the time until a claim expires, µs, by the server's clock; None for a claim that never expires.
+        """Return the time in µs until a claim expires by the server's clock, or None if it never expires.
 
-        None as well if another worker may have the job by now: that worker says whether the job has expired.
+        Also None if another worker may already have the job: that worker decides whether the job has expired.
         """
         held = self._held.get(tag)
         if held is None or held.expires_us is None or held.void or not self.lease.holds:
@@ -290,17 +281,15 @@ class ClaimTable:
         return held.expires_us - self.clock.now_us()
 
     def is_void(self, tag: str) -> bool:
-        """Return whether a claim is known to be the worker's no more."""
         held = self._held.get(tag)
         return held is not None and held.void
 
     def held(self) -> list[HeldClaim]:
-        """Return every claim that is held."""
         with self._lock:
             return list(self._held.values())
 
     def running(self) -> list[ClaimReport]:
-        """Return every claim that is held, with the time since its task started: -1 µs before the start."""
+        """Return all held claims with the time in µs since their tasks started, or -1 before the start."""
         now_s = time.monotonic()
         return [
             ClaimReport(*held.number, -1 if held.started_s is None else round((now_s - held.started_s) * SECOND_US))
@@ -325,56 +314,50 @@ class ClaimTable:
         return len(self._buffered)
 
     def buffered_types(self) -> frozenset[str]:
-        """Return the types of the buffered claims."""
         with self._lock:
             return frozenset(self._held[tag].type for tag in self._buffered)
 
     def unsettled_count(self) -> int:
-        """Return how many claims have been neither acked nor rejected."""
         with self._lock:
             return sum(held.outcome == UNSETTLED and not held.void for held in self._held.values())
 
     def void_count(self) -> int:
-        """Return how many claims are the worker's no more: each still takes a slot while its task runs."""
+        """Return the number of lost claims, each of which occupies a slot while its task runs."""
         with self._lock:
             return sum(held.void for held in self._held.values())
 
-    # -- what the server says of them
-
     def refuse(self, numbers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Never run these claims, should they still arrive. Return those that are not held, and can be given back."""
+        """Refuse these claims if they still arrive. Return the claims that are not held and so can be returned."""
         with self._lock:
-            unknown = [number for number in numbers if delivery_tag(*number) not in self._held]
-            self._refused.update(delivery_tag(*number) for number in unknown)
-        return unknown
+            not_held = [number for number in numbers if delivery_tag(*number) not in self._held]
+            self._refused.update(delivery_tag(*number) for number in not_held)
+        return not_held
 
     def void(self, numbers: Iterable[tuple[str, str]]) -> list[HeldClaim]:
-        """Mark these claims as no longer the worker's. Return those that were not marked before."""
-        gone = set(numbers)
-        return self._void(lambda held: held.number in gone)
+        """Mark these claims as lost. Return the newly marked claims."""
+        void_numbers = set(numbers)
+        return self._void(lambda held: held.number in void_numbers)
 
     def void_up_to(self, fence: int) -> list[HeldClaim]:
-        """Like `void`, for all fencing numbers up to *fence*. Claims with such numbers that come later are refused."""
+        """Like `void`, for all fencing tokens up to *fence*. Later arrivals with such tokens are refused."""
         self._refused_up_to = fence
         return self._void(lambda held: int(held.fence) <= fence)
 
-    def _void(self, is_gone: Callable[[HeldClaim], bool]) -> list[HeldClaim]:
+    def _void(self, is_lost: Callable[[HeldClaim], bool]) -> list[HeldClaim]:
         with self._lock:
-            # A claim that has ended is left alone: its end is being told, perhaps at this moment, in another thread.
-            fresh = [
-                held for tag, held in self._held.items() if tag not in self._ends and is_gone(held) and not held.void
+            # Skip claims that have ended: another thread may be reporting the end at this moment.
+            newly_void = [
+                held for tag, held in self._held.items() if tag not in self._ends and is_lost(held) and not held.void
             ]
-            for held in fresh:
+            for held in newly_void:
                 held.void = True
-        self.records.gone(fresh)
-        for held in fresh:
+        self.records.gone(newly_void)
+        for held in newly_void:
             logger.warning("%s is no longer this worker's: any further work on it here does not count", held.in_words)
-        return fresh
-
-    # -- what goes back
+        return newly_void
 
     def give_back_unstarted(self) -> bool:
-        """Give back the jobs without a request, while the event loop stands still. Return whether there were any."""
+        """Return the jobs without a request, while the event loop is stalled. Return True if there were any."""
         with self._lock:
             unstarted = {
                 tag: held
@@ -387,30 +370,30 @@ class ClaimTable:
         return bool(unstarted)
 
     def abandon(self, tags: Iterable[str]) -> None:
-        """Record that these claims will not start. They stay held until `let_go`."""
+        """Record that these claims will not start. They stay held until `release_given_up`."""
         with self._lock:
             self._given_up.update(tag for tag in tags if tag in self._held)
 
     def given_up(self) -> frozenset[str]:
-        """Return the delivery tags of the claims that were given up and are still held, for `let_go`."""
+        """Return the delivery tags of the abandoned claims that are still held, for `release_given_up`."""
         with self._lock:
             return frozenset(self._given_up)
 
     def release_given_up(self, given_up: frozenset[str]) -> list[tuple[str, str]]:
-        """Drop claims that were given up. Return their job ids and fencing numbers."""
+        """Drop abandoned claims. Return their job ids and fencing tokens."""
         with self._lock:
             tags = (self._given_up & given_up) - self._ends.keys()
             self._given_up -= tags
             return self._drop(tags)
 
     def drop_unstarted(self, pool: PoolPort) -> list[tuple[str, str]]:
-        """Drop the claims whose request *pool* does not have. Return their job ids and fencing numbers.
+        """Drop the claims whose request *pool* does not have. Return their job ids and fencing tokens.
 
-        Once the worker stops, an acked claim stays held: the server may not know the ack yet, and would have the job
-        run again, which is lost when the worker leaves.
+        Once the worker stops, an acked claim stays held. The server may not have the ack yet, and would requeue the
+        job, which must be lost instead when the worker leaves.
         """
         with self._lock:
-            tags = [tag for tag in self._dropped(pool) if not (self._closed and self._held[tag].outcome == ACKED)]
+            tags = [tag for tag in self._tags_not_in(pool) if not (self._closed and self._held[tag].outcome == ACKED)]
             self._given_up.difference_update(tags)
             return self._drop(tags)
 
@@ -428,14 +411,14 @@ class ClaimTable:
         return [held.number for held in dropped]
 
     def drain(self, pool: PoolPort) -> list[HeldClaim]:
-        """Give up claims whose request *pool* does not have, and return them. Claims that still arrive go back."""
+        """Abandon and return the claims whose request *pool* does not have. Claims that still arrive are returned."""
         self.drained = True
         with self._lock:
-            tags = [tag for tag in self._dropped(pool) if tag not in self._given_up]
+            tags = [tag for tag in self._tags_not_in(pool) if tag not in self._given_up]
             self._given_up.update(tags)
             return [self._held[tag] for tag in tags]
 
-    def _dropped(self, pool: PoolPort) -> list[str]:
+    def _tags_not_in(self, pool: PoolPort) -> list[str]:
         ended = (self._ends, self._settled_in_buffer)
         return [
             tag
@@ -445,10 +428,10 @@ class ClaimTable:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the worker drains for good: it stops."""
+        """True once the worker is stopping, so that it drains for good."""
         return self._closed
 
     def close(self) -> None:
-        """Hold no further claim: the worker stops."""
+        """Accept no further claim, because the worker stops."""
         with self._lock:
             self._closed = True

@@ -1,6 +1,6 @@
-"""One claim: a job that a worker holds, from its arrival until the server knows of its end.
+"""One claim: a job that a worker holds from its arrival until the server has confirmed its release.
 
-The process around a worker's membership, as the membership needs it: a Celery worker (room `worker`), or a test.
+Also the ports through which a membership uses the process around it: a Celery worker (package `worker`), or a test.
 """
 
 import time
@@ -13,8 +13,8 @@ from ..clock import SECOND_US
 from ..scheduler.messages import Claim
 from ..schema.constants import PREEMPTED
 
-#: Outcomes of a message. UNSETTLED and ABORTED (a time limit or the loss of the pool process ended the run) count as a
-#: delivery. REQUEUED (by the task) counts as a requeue. RETURNED and PREEMPTED (for another tenant's job) count as
+#: Outcomes of a message. UNSETTLED and ABORTED (a time limit, or the loss of the pool process, ended the run) count as
+#: a delivery. REQUEUED (by the task) counts as a requeue. RETURNED and PREEMPTED (for another tenant's job) count as
 #: neither. After ABORTED and REQUEUED, the job pauses before its next run.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
 ABORTED, REQUEUED = "aborted", "requeued"
@@ -22,24 +22,23 @@ ABORTED, REQUEUED = "aborted", "requeued"
 #: Outcomes that return the job to its queue.
 WAITS_AGAIN = (UNSETTLED, ABORTED, REQUEUED, RETURNED, PREEMPTED)
 
-#: Ends of a job whose message was acked, except a good end. IGNORED: the task alone knows whether it succeeded.
+#: Ends of a job whose message was acked, other than success. IGNORED: only the task knows whether it succeeded.
 FAILED, REVOKED, EXPIRED, IGNORED = "failed", "revoked", "expired", "ignored"
 
-#: Separator of job id and fencing number in a delivery tag. The tags of stock messages are uuids, which have no colon.
+#: Separates job id and fencing token in a delivery tag. The tags of stock messages are UUIDs, which contain no colon.
 _SEPARATOR = ":"
 
-#: Outcome of a job that ended here -> the kind of its time in a slot (`rules.metrics.RUNS`). Others have none: those
-#: jobs run again, or are dead letters.
-_KINDS_OF_RUNS = {ACKED: "done", IGNORED: "done", FAILED: "failed", REVOKED: "revoked", EXPIRED: "expired"}
+#: Maps the outcome of a job that ended here to its kind of slot time (`histograms.RUNS`). Jobs with other outcomes run
+#: again, or are dead letters.
+_RUN_KINDS = {ACKED: "done", IGNORED: "done", FAILED: "failed", REVOKED: "revoked", EXPIRED: "expired"}
 
 
 def delivery_tag(job_id: str, fence: str) -> str:
-    """Return the delivery tag of a claim."""
     return f"{job_id}{_SEPARATOR}{fence}"
 
 
 def fence_of_tag(delivery_tag: object) -> int | None:
-    """Return the fencing number in the delivery tag of a claim; None if it is none."""
+    """Return the fencing token in the delivery tag of a claim, or None for any other tag."""
     if not isinstance(delivery_tag, str):
         return None
     _, separator, fence = delivery_tag.rpartition(_SEPARATOR)
@@ -47,7 +46,7 @@ def fence_of_tag(delivery_tag: object) -> int | None:
 
 
 def claim_of_tag(delivery_tag: object) -> tuple[str, str] | None:
-    """Return job id and fencing number in the delivery tag of a claim; None if it is none."""
+    """Return job id and fencing token in the delivery tag of a claim, or None for any other tag."""
     if not isinstance(delivery_tag, str) or fence_of_tag(delivery_tag) is None:
         return None
     job_id, _, fence = delivery_tag.rpartition(_SEPARATOR)
@@ -60,12 +59,12 @@ def job_of_tag(delivery_tag: str) -> str:
 
 
 def is_claim_tag(delivery_tag: str) -> bool:
-    """Return whether a delivery tag is that of a claim (and not of a message that kombu read from a list)."""
+    """Return True if a delivery tag belongs to a claim, and False for a message that kombu read from a list."""
     return _SEPARATOR in delivery_tag
 
 
 class TaskRequest(Protocol):
-    """Celery's request for the task of a claim, with the methods that the mixin `EndOfTask` adds."""
+    """Celery's request for the task of a claim, with the methods of the mixin `EndOfTask`."""
 
     id: str
     name: str
@@ -74,52 +73,54 @@ class TaskRequest(Protocol):
     task: Any
 
     def preempt(self) -> bool:
-        """Stop the task, and have its job wait again. Return whether it was still running, and could be stopped."""
+        """Stop the task and requeue its job. Return True if the task was running and could be stopped."""
 
     def fence(self) -> None:
-        """Stop the task, where the pool can, and tell nothing of it."""
+        """Stop the task if the pool can, and report nothing about it."""
 
     def end_leaked(self) -> None:
-        """Free the slot of a task whose end nobody noticed."""
+        """Free the slot of a task whose end was not noticed."""
 
 
 @dataclass
 class HeldClaim:
-    """A claim. *request*: Celery's request for the task; None until Celery has made one.
-
-    *outcome*: what became of the message. *how*: `FAILED`, `REVOKED`, `EXPIRED` or `IGNORED` if the message was acked
-    and the job did not end well; `RETURNED` if a run of merged calls is to begin again although it was acked. *why*:
-    the error, in words. *void*: whether the claim is known to be the worker's no more. *waited_us*: time from the
-    publish, or the ETA, until the claim arrived here. *on_demand*, *priority*: as its message says, the latter as the
-    app counts it; None before it has a slot. *opened_in*: the recording that names the claim already. *stops_at_s*: the
-    end of the grace of a task that was asked to stop. *is_ending*: whether the task has ended: `Claims.end` follows.
-    *is_buffered*: True if the task's strategy buffers the message, so that the claim occupies no slot.
-    """
+    """A claim that the worker holds."""
 
     job_id: str
     fence: str
     type: str
     expires_us: int | None = None
+    #: Time from the publish, or from the ETA, until the claim arrived.
     waited_us: int = 0
+    #: Celery's request for the task; None until Celery has made one.
     request: TaskRequest | None = None
+    #: Outcome of the message.
     outcome: str = UNSETTLED
+    #: `FAILED`, `REVOKED`, `EXPIRED` or `IGNORED` if the message was acked and the job did not succeed; `RETURNED` if a
+    #: batch's acked run must start again.
     how: str = ""
+    #: Error text.
     why: str = ""
+    #: True if the worker has lost the claim.
     void: bool = False
     held_since_s: float = field(default_factory=time.monotonic)
     started_s: float | None = None
     slot_since_s: float | None = None
     ended_s: float | None = None
     enqueued_us: int = 0
+    #: From the message, with *priority* in the app's order; None until the claim has a slot.
     on_demand: bool | None = None
     priority: object = None
+    #: Recording in which the claim is already listed.
     opened_in: str = ""
+    #: End of the grace period of a task that was asked to stop.
     stops_at_s: float | None = None
+    #: True if the task has ended; `ClaimTable.end` follows.
     is_ending: bool = False
+    #: True if the task's strategy buffers the message, so that the claim occupies no slot.
     is_buffered: bool = False
 
     def stop_within(self, grace_s: float) -> None:
-        """Record that the task was asked to stop within that time."""
         self.stops_at_s = time.monotonic() + grace_s
 
     @property
@@ -128,31 +129,31 @@ class HeldClaim:
 
     @property
     def in_words(self) -> str:
-        """The task and its id, as Celery's log lines have them; the job's id as long as there is no request."""
+        """Task name and id as in Celery's log lines; the job's id if there is no request."""
         return f"Job {self.job_id}" if self.request is None else f"Task {self.request.name}[{self.request.id}]"
 
     @property
     def ended_how(self) -> str:
-        """What became of the job: the outcome, or, of an acked message, how its job did not end well."""
+        """Outcome of the job: `how` if the message was acked and the job did not succeed, and `outcome` otherwise."""
         return self.how if self.how and self.outcome == ACKED else self.outcome
 
     @property
     def told(self) -> str:
-        """The outcome as `End` has it, followed by the error; by the time in the slot, µs, of a `PREEMPTED` claim."""
+        """Outcome in the format of `EndArguments`, followed by the error, or by the slot time in µs if `PREEMPTED`."""
         if self.ended_how == PREEMPTED:
             return f"{PREEMPTED} {self.in_slot_us}"
         return f"{self.ended_how} {self.why}" if self.why else self.ended_how
 
     @property
     def in_slot_us(self) -> int:
-        """How long a claim that has ended had its slot, µs; of a claim without a slot, how long the worker held it."""
+        """Slot time of an ended claim in µs. If it never had a slot, the time for which the worker held it."""
         assert self.ended_s is not None, "it has ended"
         return round((self.ended_s - (self.slot_since_s or self.held_since_s)) * SECOND_US)
 
     @property
     def run(self) -> tuple[str, int] | None:
-        """The kind (`rules.metrics.RUNS`) and the length, µs, of the time in a slot; None if it does not count."""
-        kind = _KINDS_OF_RUNS.get(self.ended_how)
+        """Kind (`histograms.RUNS`) and length in µs of the slot time, or None if metrics exclude it."""
+        kind = _RUN_KINDS.get(self.ended_how)
         if kind is None or self.ended_s is None or self.void or self.is_buffered:
             return None
         return kind, self.in_slot_us
@@ -160,9 +161,10 @@ class HeldClaim:
     def described(self) -> dict[str, object]:
         """Return the facts that `inspect affinity` shows.
 
-        *age_s*: time since the claim arrived. *running_s*: time since the task started; None before the start.
-        *grace_s*: time until a task that was asked to stop is stopped by force, if the pool can; None for other tasks.
-        *buffered*: True if the task's strategy buffers the job, so that the job occupies no slot.
+        age_s: seconds since the claim arrived
+        running_s: seconds since the task started; None before the start
+        grace_s: seconds until the pool kills a task that was asked to stop, if it can; None for other tasks
+        buffered: True if the task's strategy buffers the job, so that the job occupies no slot
         """
         now_s = time.monotonic()
         return {
@@ -182,54 +184,54 @@ class PoolPort(Protocol):
 
     @property
     def forks(self) -> bool:
-        """Whether tasks run in processes that are forked."""
+        """True if tasks run in forked processes."""
 
     @property
     def blocks_the_loop(self) -> bool:
-        """Whether a task runs in the event loop's own thread, so that nothing else happens there meanwhile."""
+        """True if tasks run in the event loop's own thread and block it."""
 
     @property
     def stops(self) -> str:
-        """Which tasks the pool can stop: `FORCE` for all, or the encoded names of those that stop when asked to."""
+        """Tasks that the pool can stop: `FORCE` for all, or the encoded names of those that stop when asked to."""
 
     def size(self) -> int:
-        """Return how many tasks may run at a time: the worker's slots."""
+        """Return the number of tasks that can run at the same time: the worker's slots."""
 
     def unclaimed(self) -> int:
-        """Return how many requests take a slot without a claim: broadcast tasks, for one."""
+        """Return the number of requests that occupy a slot without a claim, such as broadcast tasks."""
 
     def still_has(self, request: object) -> bool:
-        """Return whether *request* runs now or will; False for None. At a lost connection Celery drops the others."""
+        """Return True if *request* runs or will run; False for None. A lost connection makes Celery drop requests."""
 
 
 class WorkerLoop(Protocol):
-    """The event loop of a worker, and what happens there to jobs. Any thread may call these methods."""
+    """The worker's event loop and its actions on jobs. Any thread can call methods without a note to the contrary."""
 
     @property
     def in_flight(self) -> InFlightCommands | None:
-        """The connection on which the event loop's thread sends and does not wait for the reply.
+        """The connection on which the event loop's thread sends without waiting for the reply.
 
-        None in any other thread, while no event loop runs, and in a cold shutdown: the jobs that the shutdown ends are
-        counted before any of these ends is told.
+        None in any other thread, while no event loop runs, and in a cold shutdown, where all jobs that the shutdown
+        ends are counted before any of these ends is reported.
         """
 
     def wake(self) -> bool:
-        """Have the event loop iterate soon. Return whether there is one."""
+        """Make the event loop iterate soon. Return False if there is no event loop."""
 
     def limits_rate_of(self, task: str) -> bool:
-        """Return whether *task* has a rate limit here."""
+        """Return True if *task* has a rate limit here."""
 
     def start_next(self) -> None:
-        """Start a job that is held ahead, if there is a slot, and raise nothing; called in the loop's thread alone."""
+        """Start a prefetched job if a slot is free, and raise nothing. Only the loop's thread calls this."""
 
     def wake_in(self, pause_s: float) -> None:
-        """Have the event loop iterate in *pause_s* seconds; called in its thread alone."""
+        """Make the event loop iterate in *pause_s* seconds. Only its thread calls this."""
 
     def deliver(self, claims: list[Claim]) -> None:
-        """Have the event loop start jobs that came in a reply to another thread."""
+        """Make the event loop start jobs that arrived in a reply to another thread."""
 
     def fence(self, claims: list[HeldClaim]) -> None:
-        """Stop the tasks of jobs that other workers have by now."""
+        """Stop the tasks of jobs that other workers now hold."""
 
     def heartbeat(self, *, loop_runs: bool) -> float | None:
-        """Do the host's part of a heartbeat. Return the seconds until the next one is needed; None: no hurry."""
+        """Do the host's part of a heartbeat. Return the seconds until the next one is needed, or None for no limit."""

@@ -1,9 +1,4 @@
-"""The life of one worker in the fleet: joining, serving, beating, draining, leaving. Of Celery it knows nothing.
-
-A membership lasts from the first join to the end of the process, across reconnects to the broker.
-"""
-
-# Longer than 300 lines: one life, in the order in which it is lived.
+"""The life of one worker in the fleet: joining, serving, heartbeats, draining, leaving. Independent of Celery."""
 
 import uuid
 from collections import Counter
@@ -35,15 +30,15 @@ from .trace_recording import TraceRecorder
 
 logger = limited_logger(__name__)
 
-#: Pause, s, before a heartbeat that the server did not answer is repeated.
+#: Seconds before an unanswered heartbeat is repeated.
 _RETRY_S = 0.2
 
 
 class Member:
-    """One live worker of the app *app*, with the node name *name*.
+    """One live worker of the app *app*, with the node name *name*, from its first join to the end of the process.
 
-    *announcer*, *ingest* and *recurring*: see `Dispatcher`. *kin* marks the forks of this process; None: the worker has
-    no guard.
+    A membership survives reconnects to the broker. *announcer*, *ingest* and *recurring*: see `Dispatcher`. *kin* marks
+    the forks of this process; None if the worker has no guard.
     """
 
     def __init__(
@@ -79,16 +74,14 @@ class Member:
         self.reporter = EndReporter(
             scheduler, self.claims, self.lookahead, pool=pool, host=host, heartbeats=self._heartbeats
         )
-        self._reconciling = Heartbeat(settings, self.claims, self.capacity, host=host, heartbeats=self._heartbeats)
-        self._recording = TraceRecorder(name, self.claims, self.capacity, pool, settings.record)
-        #: Types of which the worker takes no job for a moment, as the server was told.
+        self._reconciler = Heartbeat(settings, self.claims, self.capacity, host=host, heartbeats=self._heartbeats)
+        self._recorder = TraceRecorder(name, self.claims, self.capacity, pool, settings.record)
+        #: Types from which the worker has temporarily withdrawn, as reported to the server.
         self.withdrawn: frozenset[str] = frozenset()
         self._rejoin = False
         self._started = False
         self._loop = LoopMonitor(self.id, name, settings.heartbeat_interval, kin=kin, ends_children=pool.forks)
         self._dispatcher = Dispatcher(scheduler, announcer, ingest, recurring)
-
-    # -- what it is
 
     @property
     def scheduler(self) -> Scheduler:
@@ -96,30 +89,28 @@ class Member:
 
     @property
     def has_started(self) -> bool:
-        """Whether the worker has joined once, so that its heartbeats see to everything further."""
+        """True once the worker has joined, so that its heartbeats do everything else."""
         return self._started
 
     @property
     def guard_pid(self) -> int | None:
-        """The process id of the guard; None if there is none."""
+        """Process id of the guard, or None without a guard."""
         return self._loop.guard_pid
 
     @property
     def timeout_s(self) -> float:
-        """The silence, s, after which the worker is taken for dead."""
-        return self._reconciling.timeout_s
+        """Seconds of silence after which the server considers the worker dead."""
+        return self._reconciler.timeout_s
 
     @property
     def returned(self) -> int:
-        """Number of jobs that the worker has given back so far."""
-        return self._reconciling.returned + self.reporter.outbox.returned
-
-    # -- joining and serving
+        """Number of jobs that the worker has returned so far."""
+        return self._reconciler.returned + self.reporter.outbox.returned
 
     def join(self, scheduler: Scheduler, types: Sequence[str]) -> bool:
-        """Enter the fleet, or come back to it, with *types*. Return whether the server did not know the worker.
+        """Join or rejoin the fleet with *types*. Return True if the server did not know the worker.
 
-        Raises SettingError if the types are too many, a redis error if the server does not answer.
+        Raises SettingError if there are too many types, and a redis error if the server does not answer.
         """
         if len(types) > MOST_TYPES and not self._started:
             raise SettingError(
@@ -153,9 +144,9 @@ class Member:
     def _join(self) -> bool:
         self._rejoin = False
         self.withdrawn = self.capacity.unwanted
-        joined = self._reconciling.join(self.scheduler, self.name, self._app, withdrawn=self.withdrawn)
-        self._recording.joined()
-        is_new = joined.void_up_to > 0
+        reply = self._reconciler.join(self.scheduler, self.name, self._app, withdrawn=self.withdrawn)
+        self._recorder.joined()
+        is_new = reply.void_up_to > 0
         if is_new:
             self.withdrawn_types.clear()
             self.claims.sums.drop_doubtful()
@@ -171,34 +162,34 @@ class Member:
             )
 
     def serve(self, type_: str, serves: bool) -> None:
-        """Serve *type_* from now on, or no more: a consumer was added or cancelled."""
+        """Start or stop serving *type_*, because a consumer was added or cancelled."""
         if serves and len(self.capacity.types) >= MOST_TYPES:
             logger.error("Queue %r is not served: a worker consumes at most %d scheduled queues", type_, MOST_TYPES)
             return
         if serves != (type_ in self.capacity.types) and not self.claims.is_closed:
-            others = tuple(each for each in self.capacity.types if each != type_)
-            self.capacity.types = (*others, type_) if serves else others
+            other_types = tuple(served for served in self.capacity.types if served != type_)
+            self.capacity.types = (*other_types, type_) if serves else other_types
             self._rejoin = True
             self._heartbeats.wake()
 
     def rejoin(self) -> None:
-        """Join again, since the server is to know more of this worker. Any thread may call this method."""
+        """Join again, because the server needs new data about this worker. Any thread can call this method."""
         self._rejoin = True
         self._heartbeats.wake()
 
     def set_priority(self, priority: int) -> None:
-        """Have the worker get jobs by this *priority* from now on, before or after equally specialised ones."""
+        """Use *priority* to rank the worker among equally specialised workers that compete for a job."""
         self.capacity.priority = priority
         self.rejoin()
 
     def loop_ran(self) -> None:
-        """Record that the event loop runs: it calls this method at each iteration."""
+        """Record that the event loop runs; the loop calls this method in each iteration."""
         if self._loop.note_run():
             self._heartbeats.wake()
         self.reporter.abandon_what_is_late()
 
     def notice_slots(self) -> None:
-        """Wake the heartbeats if the pool has grown or shrunk, or if slots are taken without a claim."""
+        """Wake the heartbeats if the pool size or the number of slots occupied without a claim has changed."""
         if self.capacity.has_changed():
             self._heartbeats.wake()
 
@@ -211,67 +202,63 @@ class Member:
             self._heartbeats.wake()
 
     def ask(self) -> None:
-        """Have the heartbeats' thread find out whether the server answers."""
+        """Make the heartbeat thread check whether the server answers."""
         self._heartbeats.wake()
 
     def tick(self) -> None:
-        """Tick now: a job that came after the last tick is due before the next."""
+        """Run a tick now: a job that came after the last tick is due before the next one."""
         self._dispatcher.wake()
 
     def revoke(self, revoked: message.Revoke) -> None:
-        """End the pending jobs that a broadcast revokes, if this worker ticks for the fleet."""
+        """End the pending jobs that a broadcast revokes, if this worker runs the fleet's ticks."""
         if not self._dispatcher.is_quiet:
             try:
                 self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
             except (RedisError, OSError) as exc:
-                # Each worker's Celery remembers the revoke, and refuses the task when it comes.
+                # Celery in each worker remembers the revocation, and rejects the task when its job arrives.
                 self.reporter.switch_to_heartbeat_thread(exc)
 
     def look_at_the_loop(self, patience_s: float) -> None:
-        """Give back what has not started, from another thread, if the event loop has not run for *patience_s*."""
+        """Return unstarted jobs, from another thread, if the event loop has not run for *patience_s* seconds."""
         if self._loop.stands_still_for(patience_s) and self.reporter.return_jobs_of_stalled_loop():
             self._heartbeats.wake()
 
-    # -- giving back, draining and leaving
-
     def give_back(self, tags: Sequence[str]) -> None:
-        """Give back claims that will not start here."""
         self.claims.abandon(tags)
         self._heartbeats.wake()
 
     def pause(self) -> list[HeldClaim]:
-        """Take no new job until `resume`, and give back what has not started. Return what was given back."""
-        self._rejoin = True  # before anything is given back, or the jobs would come again
+        """Take no new job until `resume`, and return unstarted jobs. Return the claims of these jobs."""
+        self._rejoin = True  # before any job is returned, or it would be delivered here again
         given_up = self.claims.drain(self._pool)
         self._heartbeats.wake()
         return given_up
 
     def resume(self) -> None:
-        """Take jobs again."""
         self.claims.drained = False
         self._rejoin = True
         self._heartbeats.wake()
 
     def drop_unstarted(self) -> None:
-        """Give back the claims that a reconnect dropped (see `Claims.drop_unstarted`), their age intact."""
+        """Return the claims that a reconnect dropped (see `ClaimTable.drop_unstarted`), with their age intact."""
         numbers = self.claims.drop_unstarted(self._pool)
         if numbers:
             logger.info("Giving back %d job(s) that a reconnect dropped", len(numbers))
-        self._reconciling.requeue(self.scheduler, numbers)
+        self._reconciler.requeue(self.scheduler, numbers)
 
     def drain(self) -> None:
-        """Take no new job, and give back what has not started: the worker stops."""
+        """Take no new job, and return unstarted jobs, because the worker stops."""
         self.claims.close()
         try:
-            self._sync()  # first: else the server places here again what is given back
+            self._sync()  # first, or the server would place the returned jobs here again
             self.drop_unstarted()
         except (RedisError, OSError) as exc:
-            # Claims that the next sync of a draining worker does not name go back as well.
+            # Claims missing from a draining worker's next sync are returned as well.
             self.reporter.switch_to_heartbeat_thread(exc)
         self._heartbeats.wake()
 
     def leave(self) -> bool:
-        """Tell the ends, give back the rest, and go. Return whether the server knows."""
+        """Report the ends, return the other claims, and leave the fleet. Return True if the server has confirmed."""
         has_left = False
         self._dispatcher.stop()
         self._heartbeats.stop()
@@ -280,8 +267,8 @@ class Member:
         try:
             self.reporter.flush_all()
             self.claims.sums.hand_over(self.scheduler, self.id)
-            self._recording.leave(self.scheduler)
-            self._reconciling.returned += self.scheduler.leave(self.id)
+            self._recorder.leave(self.scheduler)
+            self._reconciler.returned += self.scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
             logger.warning(
                 "The broker does not answer: the fleet will notice only after affinity_worker_timeout that this "
@@ -293,13 +280,11 @@ class Member:
         self._loop.dismiss_guard()
         return has_left
 
-    # -- the heartbeats' thread
-
     def _heartbeat(self) -> float | None:
         self._loop.tend_guard(self.scheduler)
-        again_s = self._host.heartbeat(loop_runs=not self._loop.stands_still)
-        # Before the join: it tells why claims were given up, such as a type that is avoided. A claim that is given up
-        # later waits for the next heartbeat, or its job would come here again at once.
+        host_pause_s = self._host.heartbeat(loop_runs=not self._loop.stands_still)
+        # Read before the join, which reports why claims were abandoned, such as a type to avoid. A claim abandoned
+        # later waits for the next heartbeat; otherwise its job would be delivered here again immediately.
         given_up = self.claims.given_up()
         settled = self.claims.settled_in_buffer()
         try:
@@ -309,21 +294,21 @@ class Member:
             if self._loop.report(self.scheduler) and self.reporter.return_jobs_of_stalled_loop():
                 self.reporter.flush_all()
             self._sync()
-            # After the sync: before that the server may take the slots of the claims that were given up for free.
-            self._reconciling.requeue(self.scheduler, self.claims.release_given_up(given_up))
+            # After the sync: before it, the server may consider the slots of the abandoned claims free.
+            self._reconciler.requeue(self.scheduler, self.claims.release_given_up(given_up))
             self.reporter.end_settled_in_buffer(settled)
             self.claims.sums.hand_over(self.scheduler, self.id)
-            self._recording.heartbeat(self.scheduler)
+            self._recorder.heartbeat(self.scheduler)
         except (RedisError, OSError) as exc:
             self.reporter.switch_to_heartbeat_thread(exc)
             return _RETRY_S
         self.reporter.note_answer()
-        return None if again_s is None else min(again_s, self._settings.heartbeat_interval)
+        return None if host_pause_s is None else min(host_pause_s, self._settings.heartbeat_interval)
 
     def _sync(self) -> None:
-        synced = self._reconciling.sync(self.scheduler)
-        if synced.known:
-            self._dispatcher.use(self.scheduler, quiet=not synced.ticker)
+        reply = self._reconciler.sync(self.scheduler)
+        if reply.known:
+            self._dispatcher.use(self.scheduler, quiet=not reply.ticker)
         elif not self.claims.is_closed:
             logger.warning("The broker had declared this worker dead: the worker joins again")
             self._join()

@@ -1,11 +1,8 @@
-"""Acks and ends on their way to the server: each is told until a reply confirms it, and counts once.
+"""Report acks and ends of claims to the server, each repeated until a reply confirms it, and counted once.
 
-One thread at a time tells. The event loop sends and goes on; any other thread waits for the reply.
-
-The moment and the thread in which the server is told what became of claims.
-
-The end of a task goes one way: `Reporting.end` has it written down (`claims`) and, in the event loop's thread, sent at
-once (`outbox`). While no event loop runs, or the server does not answer, the thread of the heartbeats tells.
+`EndReporter.end` records the end of a task (`claims`) and, in the event loop's thread, sends it immediately (`Outbox`).
+If no event loop runs, or the server does not answer, the heartbeat thread reports instead. One thread at a time
+reports: the event loop sends and continues, while any other thread waits for the reply.
 """
 
 import threading
@@ -31,17 +28,18 @@ from .prefetch import Prefetch
 
 @dataclass
 class _Batch:
-    """The acks and ends that one call tells, by delivery tag. By the *sequence* number a repetition counts once."""
+    """The acks and ends of one invocation, by delivery tag."""
 
+    #: Identifies the batch, so that a repetition counts once.
     sequence: int
     acks: dict[str, HeldClaim]
     ends: dict[str, HeldClaim]
-    was_told: bool = False
+    was_sent: bool = False
     is_repeated: bool = False
 
-    def tell(self) -> dict[str, Any]:
-        """Return the batch as arguments of `Scheduler.release_and_claim`: the next time as those of a repeated call."""
-        self.is_repeated, self.was_told = self.was_told, True
+    def next_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `Scheduler.release_and_claim`, marked as a repetition from the second time on."""
+        self.is_repeated, self.was_sent = self.was_sent, True
         sequence = -self.sequence if self.is_repeated else self.sequence
         return {
             "acks": [held.number for held in self.acks.values()],
@@ -52,61 +50,60 @@ class _Batch:
 
 @dataclass
 class _SentAcks:
-    """Acks that are on their way in one command, by delivery tag. *repeated*: whether `repeat_acks` repeated them."""
+    """Acks of one command that awaits its reply, by delivery tag."""
 
     acks: dict[str, HeldClaim]
+    #: True if `repeat_acks` repeated them.
     repeated: bool = False
 
 
 class Outbox:
-    """Tells the server the news of *claims*. Wakes *heartbeats* for refused acks and urgent sums."""
+    """Reports the acks and ends of *claims*. Wakes *heartbeats* for refused acks and urgent metrics."""
 
     def __init__(self, claims: ClaimTable, heartbeats: PeriodicThread) -> None:
         self._claims = claims
         self._heartbeats = heartbeats
-        #: Lock of the batch and the acks on their way. A thread that needs the claims' lock, too, takes this one first.
+        #: Guards the batch and the sent acks. A thread that also needs the claims' lock must take this one first.
         self._lock = threading.RLock()  # reentrant: see `claims`
-        #: Lock of the thread that tells. The event loop's thread holds it from `send` to `receive`.
-        self._flushing = threading.Lock()
+        #: Held by the thread that reports. The event loop's thread holds it from `send` to `receive`.
+        self._flush_lock = threading.Lock()
         self._is_telling = False
         self._batch: _Batch | None = None
         self._sent_acks: list[_SentAcks] = []
         self._in_flight: InFlightCommands | None = None
         self._sequence = 0
-        #: Number of jobs that are pending again because of the ends that were told here.
+        #: Number of jobs that are pending again because of ends reported here.
         self.returned = 0
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to tell, or to tell again."""
+        """True if there is something to report, or to repeat."""
         return self._batch is not None or self._claims.has_news
 
-    # -- one round trip, of which the caller waits for the reply
-
     def flush(self, scheduler: Scheduler, *, inline: bool) -> list[Claim] | None:
-        """Tell the server acks and ends, `MOST_MOVES` of each at most: `has_news` says whether to go on.
+        """Report at most `MOST_MOVES` acks and as many ends; `has_news` is True if more remain.
 
-        *inline*, for the event loop alone: return the jobs that follow, none beyond the worker's slots. Any
-        other thread gets None at once while another one tells.
+        With *inline*, only for the event loop: return the next jobs to start, at most as many as the worker has slots.
+        Any other thread gets None immediately if another thread reports.
 
-        Raises a redis error if the server does not answer; the next call tells the batch again, and it counts once.
+        Raises a redis error if the server does not answer. The next call repeats the batch, which counts once.
         """
-        if not self._flushing.acquire(blocking=inline):
+        if not self._flush_lock.acquire(blocking=inline):
             return None
         try:
             batch = self._next_batch()
             if batch is None:
                 return []
-            following = scheduler.release_and_claim(
+            next_claims = scheduler.release_and_claim(
                 self._claims.worker,
-                **batch.tell(),
+                **batch.next_arguments(),
                 inline=inline,
                 on_acked=lambda acked: self._check_acked(batch.acks, acked),
             )
-            self._forget(batch, following)
-            return following
+            self._forget(batch, next_claims)
+            return next_claims
         finally:
-            self._flushing.release()
+            self._flush_lock.release()
 
     def _next_batch(self) -> _Batch | None:
         if self._batch is None and self._claims.has_news:
@@ -116,60 +113,58 @@ class Outbox:
                 self._batch = _Batch(self._sequence, acks, ends)
         return self._batch
 
-    def _forget(self, batch: _Batch, following: Sequence[Claim]) -> None:
+    def _forget(self, batch: _Batch, next_claims: Sequence[Claim]) -> None:
         self._batch = None
-        self.returned += self._claims.forget(batch.ends, () if batch.is_repeated else following)
+        self.returned += self._claims.forget(batch.ends, () if batch.is_repeated else next_claims)
         if self._claims.sums.are_urgent:
             self._heartbeats.wake()
 
     def _check_acked(self, acks: dict[str, HeldClaim], acked: int) -> None:
-        """Void *acks* if the server took none. If the server took some and not all, a sync tells which are void."""
+        """Void *acks* if the server accepted none. If it accepted only some, a sync finds the void ones."""
         if acked < len(acks):
             if not acked:
                 self._claims.void(held.number for held in acks.values())
-            self._heartbeats.wake()  # a sync tells what else is void
-
-    # -- acks whose reply nobody waits for
+            self._heartbeats.wake()  # a sync finds other void claims
 
     def send_acks(self, scheduler: Scheduler, in_flight: InFlightCommands) -> bool:
-        """Send acks, and leave the reply for `receive`. Return whether all were sent, on a connection that seems sound.
+        """Send acks, and leave the reply for `receive`. Return True if all were sent on a connection that seems sound.
 
-        Acks that were sent arrive even if this process ends. Not to be called while the outbox `is_telling`. Raises a
-        redis error if the acks cannot be sent; the next call tells them again.
+        Sent acks arrive even if this process ends. Do not call this while the outbox `is_telling`. Raises a redis error
+        if the acks cannot be sent; the next call repeats them.
         """
         assert not self._is_telling, "its reply would come first"
-        goes_on = bool(self._sent_acks)
-        if not in_flight.is_proven or (in_flight.is_under_way and not goes_on):
+        has_sent_acks = bool(self._sent_acks)
+        if not in_flight.is_proven or (in_flight.is_under_way and not has_sent_acks):
             return False
         with self._lock:
             sent = _SentAcks(self._claims.take_acks(MOST_MOVES))
             if not sent.acks:
-                return False  # another thread is telling them: without a command there is no reply to be counted
+                return False  # another thread reports them, and without a command there is no reply to wait for
             self._sent_acks.append(sent)
         try:
             numbers = [held.number for held in sent.acks.values()]
-            scheduler.send_acks(in_flight, self._claims.worker, numbers, goes_on=goes_on)
+            scheduler.send_acks(in_flight, self._claims.worker, numbers, goes_on=has_sent_acks)
         except BaseException:
-            self._take_acks_back()
+            self._requeue_sent_acks()
             raise
         self._in_flight = in_flight
         return not self._claims.has_acks
 
     def repeat_acks(self) -> bool:
-        """Have the next `flush` send the acks of `send_acks` again, once. Return whether there were any.
+        """Make the next `flush` send the acks of `send_acks` once more. Return True if there were any.
 
-        Nobody reads the reply before the task ends, so nobody would see that the connection broke just then. An ack
-        that is told twice counts once.
+        The reply is only read after the task ends, so a connection that broke just then would go unnoticed. An ack that
+        is reported twice counts once.
         """
         with self._lock:
-            repeated = [each for each in self._sent_acks if not each.repeated]
-            for each in repeated:
-                each.repeated = True
-                self._claims.requeue_acks(each.acks)
-        return bool(repeated)
+            unrepeated = [sent for sent in self._sent_acks if not sent.repeated]
+            for sent in unrepeated:
+                sent.repeated = True
+                self._claims.requeue_acks(sent.acks)
+        return bool(unrepeated)
 
     def _receive_acks(self, scheduler: Scheduler, in_flight: InFlightCommands) -> bool:
-        """Read the replies to `send_acks`, which come before that to `send`. Return whether there were any to read."""
+        """Read the replies to `send_acks`, which precede the reply to `send`. Return True if there were any to read."""
         with self._lock:
             sent = list(self._sent_acks)
         if not sent:
@@ -177,51 +172,51 @@ class Outbox:
         try:
             replies = scheduler.receive_acks(in_flight, len(sent))
         except BaseException:
-            self._take_acks_back()
+            self._requeue_sent_acks()
             raise
         with self._lock:
             self._sent_acks = []
-        for each, acked in zip(sent, replies, strict=False):  # another thread may have taken the rest over
-            self._check_acked(each.acks, acked)
+        for command, acked in zip(sent, replies, strict=False):  # another thread may have taken over the rest
+            self._check_acked(command.acks, acked)
         return True
 
-    def _take_acks_back(self) -> bool:
-        """Have acks that are on their way told again. Return whether there were any."""
+    def _requeue_sent_acks(self) -> bool:
+        """Make sent but unconfirmed acks pending again. Return True if there were any."""
         with self._lock:
-            sent, self._sent_acks = self._sent_acks, []
-            for each in sent:
-                self._claims.requeue_acks(each.acks)
-        return bool(sent)
-
-    # -- a batch whose reply the event loop reads later
+            commands, self._sent_acks = self._sent_acks, []
+            for command in commands:
+                self._claims.requeue_acks(command.acks)
+        return bool(commands)
 
     def send(self, scheduler: Scheduler, in_flight: InFlightCommands, *, may_hold: PrefetchLimit) -> None:
-        """Send what `flush` would tell, inline. Until `receive`, `abandon` or `take_over` the outbox `is_telling`.
+        """Send the batch of an inline `flush`. The outbox `is_telling` until `receive`, `abandon` or `take_over`.
 
-        Nothing is sent while another thread tells.
+        Nothing is sent while another thread reports.
         """
-        if not self._flushing.acquire(blocking=False):
+        if not self._flush_lock.acquire(blocking=False):
             return
         is_sent = False
         try:
             batch = self._next_batch()
             if batch is not None:
-                goes_on = bool(self._sent_acks)
+                has_sent_acks = bool(self._sent_acks)
                 worker = self._claims.worker
-                scheduler.send_ends(in_flight, worker, **batch.tell(), may_hold=may_hold, goes_on=goes_on)
+                scheduler.send_ends(
+                    in_flight, worker, **batch.next_arguments(), may_hold=may_hold, goes_on=has_sent_acks
+                )
                 self._in_flight, is_sent = in_flight, True
         except BaseException:
-            self._take_acks_back()
+            self._requeue_sent_acks()
             raise
         finally:
             self._is_telling = is_sent
             if not is_sent:
-                self._flushing.release()
+                self._flush_lock.release()
 
     def receive(self, scheduler: Scheduler, *, waits: bool = True) -> list[Claim]:
         """Read the replies to `send` and `send_acks`; with *waits*, all of them. Return and raise what `flush` does.
 
-        If another thread took the batch over, its reply is not read: the jobs that follow come in a later one.
+        If another thread took over the batch, its reply is not read: the next jobs come in a later reply.
         """
         in_flight, batch = self._in_flight, self._batch
         assert in_flight is not None, "sent"
@@ -235,64 +230,64 @@ class Outbox:
             raise
         if had_acks and not (in_flight.is_under_way and (waits or in_flight.is_readable)):
             return []
-        if not self._ends_telling():
+        if not self._clear_telling():
             in_flight.close()
             return []
         assert batch is not None, "sent"
         try:
-            following = scheduler.receive_ends(in_flight, has_ends=bool(batch.ends))
-            self._forget(batch, following)
-            return following
+            next_claims = scheduler.receive_ends(in_flight, has_ends=bool(batch.ends))
+            self._forget(batch, next_claims)
+            return next_claims
         except ResponseError:
             pass  # `flush` handles the error
         finally:
-            self._flushing.release()
+            self._flush_lock.release()
         return self.flush(scheduler, inline=True) or []
 
     def abandon(self) -> None:
-        """Have the next `flush` repeat what is on its way. Only the event loop's thread calls this."""
+        """Make the next `flush` repeat everything unconfirmed. Only the event loop's thread calls this."""
         if self._in_flight is None:
             return
-        was_telling, had_acks = self._ends_telling(), self._take_acks_back()
+        was_telling, had_acks = self._clear_telling(), self._requeue_sent_acks()
         try:
             if was_telling or had_acks:
                 self._in_flight.close()
         finally:
             if was_telling:
-                self._flushing.release()
+                self._flush_lock.release()
 
     def take_over(self) -> bool:
-        """Like `abandon`, for a thread other than the event loop's while the loop stands still.
+        """Like `abandon`, for other threads while the event loop is stalled. Return True if something must be repeated.
 
-        Return whether this thread has something to tell again. The connection stays open, since only the loop may
-        remove a connection from the hub: `receive` closes it, unless only acks are on their way.
+        The connection stays open, since only the loop may remove a connection from the hub. `receive` closes it, unless
+        only acks are unconfirmed.
         """
         if self._stop_telling():
-            self._take_acks_back()
+            self._requeue_sent_acks()
             return True
         return self.repeat_acks()
 
     @property
     def is_telling(self) -> bool:
-        """Whether a batch is on its way to the server, and its reply still to be received."""
+        """True if a batch was sent, and its reply has not been received yet."""
         return self._is_telling
 
     @property
     def is_late(self) -> bool:
-        """Whether the reply to the batch or to the acks on their way is overdue."""
+        """True if the reply to the batch, or to the sent acks, is overdue."""
         is_due = self._is_telling or bool(self._sent_acks)
         return is_due and self._in_flight is not None and self._in_flight.is_late
 
-    def _ends_telling(self) -> bool:
-        """Return whether the caller has to end the exchange that is on its way: only one thread gets True."""
+    def _clear_telling(self) -> bool:
+        """Return True if the caller must end the exchange in progress: only one thread gets True."""
         with self._lock:
             was_telling, self._is_telling = self._is_telling, False
         return was_telling
 
     def _stop_telling(self) -> bool:
-        was_telling = self._ends_telling()
+        was_telling = self._clear_telling()
         if was_telling:
-            self._flushing.release()
+            self._flush_lock.release()
         return was_telling
 
 
@@ -300,7 +295,7 @@ logger = limited_logger(__name__)
 
 
 class EndReporter:
-    """Tells *scheduler*, which may be replaced, of *claims*: the acks, ends and returns of their jobs."""
+    """Reports acks, ends and returns of *claims* to *scheduler*, which can be replaced."""
 
     def __init__(
         self,
@@ -317,24 +312,20 @@ class EndReporter:
         self.lookahead = lookahead
         self.outbox = Outbox(claims, heartbeats)
         self._pool, self._host, self._heartbeats = pool, host, heartbeats
-        self._in_trouble = False
-        self._made_way = ""
-        #: Number of times that the server was found to answer again.
+        self._is_server_silent = False
+        self._freed_tag = ""
+        #: Number of times that the server answered again after a silence.
         self.returns = 0
 
-    # -- what becomes of a claim; from any thread
-
     def set_outcome(self, tag: str, outcome: str, why: str = "") -> None:
-        """Have the server know what became of a message (see `Claims.set_outcome`)."""
+        """Record and report the outcome of a message (see `ClaimTable.set_outcome`). Any thread can call this."""
         if self.claims.set_outcome(tag, outcome, why):
-            self._call_for_a_report()
+            self._request_report()
         if self.claims.has_settled_in_buffer:
             self._heartbeats.wake()
 
-    # -- messages buffered by a task's custom strategy
-
     def buffer(self, tag: str, request: TaskRequest) -> None:
-        """Let the server place another job on the claim's slot. The claim itself does not end (`Claims.buffer`)."""
+        """Let the server place another job on the claim's slot. The claim itself does not end (`ClaimTable.buffer`)."""
         self.claims.buffer(tag, request)
         self._heartbeats.wake()
 
@@ -344,17 +335,15 @@ class EndReporter:
         self._heartbeats.wake()
 
     def end_settled_in_buffer(self, tags: Collection[str]) -> None:
-        """End the claims that `Claims.settled_in_buffer` returned before the last sync."""
+        """End the claims that `ClaimTable.settled_in_buffer` returned before the last sync."""
         for tag in tags:
             self.end(tag)
 
-    # -- the end of a claim
-
     def check_may_start(self, tag: str) -> bool:
-        """Return whether the task of a claim may start; if not, the job may be given back (see `Claims.check_may_start`)."""
+        """Return True if the task of a claim may start. Otherwise see `ClaimTable.check_may_start`."""
         may = self.claims.check_may_start(tag)
         if not may and self.claims.has_news:
-            self._call_for_a_report()
+            self._request_report()
         return may
 
     def started(self, tag: str) -> None:
@@ -364,63 +353,61 @@ class EndReporter:
             self.ack_now()
 
     def start_next_in_freed_slot(self, tag: str) -> None:
-        """Start the next job that is held ahead in the slot of a claim whose task has ended.
+        """Start the next prefetched job in the slot of a claim whose task has ended.
 
-        The process of the task has nothing to do meanwhile, so all else that the end brings comes after this. Nothing
-        is done in another thread than the event loop's, or for a pool without processes.
+        The task's process is idle until then, so this precedes all other consequences of the end. Outside the event
+        loop's thread, and for a pool without processes, nothing is started.
         """
         self.claims.mark_ending(tag)
         if self.lookahead and self._pool.forks and self._host.in_flight is not None and self.claims.mark_slot_free(tag):
-            self._made_way = tag
+            self._freed_tag = tag
             self._host.start_next()
 
     def end(self, tag: str, how: str = "", why: str = "") -> None:
-        """Have the server know that the slot of a claim is free. Only the first call for a claim counts.
+        """Record and report that the slot of a claim is free. Only the first call for a claim has an effect.
 
-        *how* and *why*: see `Held`.
+        *how* and *why*: see `HeldClaim`.
         """
         held = self.claims.end(tag, how, why)
         if held is None:
             return
         if held.started_s is not None and held.request is not None:
             self._note_length(held.type, held.request.name, time.monotonic() - held.started_s)
-        had_jobs_to_start = bool(self.lookahead) or tag == self._made_way  # they start first, and ends go together
+        had_jobs_to_start = bool(self.lookahead) or tag == self._freed_tag  # they start first, and ends are batched
         if not had_jobs_to_start or self._pool.blocks_the_loop:
-            self.tell()  # the server works while the event loop goes on
-        self._call_for_a_report()
+            self.tell()  # the server works in parallel with the event loop
+        self._request_report()
 
     def _note_length(self, type_: str, task: str, seconds: float) -> None:
         if self._host.limits_rate_of(task):
-            self.lookahead.forget(type_)  # the next one may have to wait for the limit
+            self.lookahead.forget(type_)  # the next job may have to wait for the limit
         else:
             self.lookahead.note_length(type_, seconds)
 
-    def _call_for_a_report(self) -> None:
-        if self._in_trouble or not self._host.wake():
+    def _request_report(self) -> None:
+        if self._is_server_silent or not self._host.wake():
             self._heartbeats.wake()
-
-    # -- the event loop
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to tell, and a server that answers, and no batch on its way there."""
-        return self.outbox.has_news and not self._in_trouble and not self.outbox.is_telling
+        """True if there is something to report, the server answers, and no batch awaits its reply."""
+        return self.outbox.has_news and not self._is_server_silent and not self.outbox.is_telling
 
     def tell(self) -> None:
-        """Send acks and ends, and leave the reply for `receive`, in the event loop's thread alone (`Host.in_flight`).
+        """Send acks and ends, and leave the reply for `receive`. Works only in the event loop's thread (`in_flight`).
 
-        Ends wait for each other while there are other jobs to start.
+        Ends are batched while there are other jobs to start.
         """
         in_flight = self._host.in_flight
         if in_flight is None or not self.has_news or self.lookahead.ends_can_wait(self._host):
             return
         try:
-            self.outbox.send(self.scheduler, in_flight, may_hold=self._may_hold)
+            self.outbox.send(self.scheduler, in_flight, may_hold=self._prefetch_limit)
         except (RedisError, OSError) as exc:
             self.switch_to_heartbeat_thread(exc)
 
     def receive(self) -> list[Claim]:
-        """Return the jobs that follow the ends that were sent; none if the server does not answer, or not yet."""
+        """Return the next jobs after the ends that were sent; none if the server has not answered yet."""
         return self._receive(waits=False)
 
     def _receive(self, *, waits: bool) -> list[Claim]:
@@ -431,42 +418,42 @@ class EndReporter:
             return []
 
     @property
-    def _may_hold(self) -> PrefetchLimit:
-        """What the worker may hold beyond its slots."""
+    def _prefetch_limit(self) -> PrefetchLimit:
+        """How much the worker may prefetch."""
         return NOTHING if self.lookahead.is_off else self.lookahead.room(self._pool.size())
 
     def abandon_what_is_late(self) -> None:
-        """Have the heartbeats' thread tell again if a reply is overdue."""
+        """Make the heartbeat thread report again if a reply is overdue."""
         if self.outbox.is_late:
             self.outbox.abandon()
             self.switch_to_heartbeat_thread(ReplyTimeoutError("no reply to what was sent"))
 
     def ack_now(self) -> None:
-        """Have the server know an ack of a task that blocks the event loop as soon as it starts.
+        """Report an ack for a task that blocks the event loop as soon as it starts.
 
-        A command that was sent arrives even if this process is killed now, so nobody waits for the reply while the
-        lease is fresh. Without a fresh lease the server may take the worker for dead soon, or did so: the reply is
-        waited for, and an ack that is refused keeps the task from its start. The lease is looked at after the sending,
-        since the worker may have been suspended before.
+        A sent command arrives even if this process is killed immediately, so the reply can wait while the lease is
+        fresh. Without a fresh lease, the server may consider the worker dead. Then this method waits for the reply, and
+        a refused ack prevents the task's start. The lease is checked after sending, since the worker may have been
+        suspended before.
         """
-        following = self._receive(waits=True) if self.outbox.is_telling else []
-        is_sent = self._sends_acks(self._host.in_flight)
+        next_claims = self._receive(waits=True) if self.outbox.is_telling else []
+        is_sent = self._send_acks(self._host.in_flight)
         if not (is_sent and self.claims.lease.is_fresh):
             self.outbox.repeat_acks()
-            following += self._flush()  # waits as well for another thread that is about to tell the ack
-        if following:
-            self._host.deliver(following)
+            next_claims += self._flush()  # also waits for another thread that is about to report the ack
+        if next_claims:
+            self._host.deliver(next_claims)
 
-    def _sends_acks(self, in_flight: InFlightCommands | None) -> bool:
-        if in_flight is None or self._in_trouble or not self.claims.has_acks:
+    def _send_acks(self, in_flight: InFlightCommands | None) -> bool:
+        if in_flight is None or self._is_server_silent or not self.claims.has_acks:
             return False
         try:
             return self.outbox.send_acks(self.scheduler, in_flight)
         except (RedisError, OSError):
-            return False  # another connection may do
+            return False  # another connection may work
 
     def _flush(self) -> list[Claim]:
-        if self._in_trouble:
+        if self._is_server_silent:
             return []
         try:
             return self.outbox.flush(self.scheduler, inline=not self.claims.is_closed) or []
@@ -474,33 +461,31 @@ class EndReporter:
             self.switch_to_heartbeat_thread(exc)
             return []
 
-    # -- the heartbeats' thread
-
     def flush_all(self) -> None:
-        """Tell all acks and ends, and wait for the replies. Raises a redis error if the server does not answer."""
+        """Report all acks and ends, and wait for the replies. Raises a redis error if the server does not answer."""
         while self.outbox.has_news:
-            following = self.outbox.flush(self.scheduler, inline=False)
-            if following is None:
-                return  # the event loop tells
-            if following:
-                self._host.deliver(following)
+            next_claims = self.outbox.flush(self.scheduler, inline=False)
+            if next_claims is None:
+                return  # the event loop reports
+            if next_claims:
+                self._host.deliver(next_claims)
 
     def return_jobs_of_stalled_loop(self) -> bool:
-        """Give back jobs that wait for an event loop that stands still. Return whether there is something to tell."""
-        gives_back = self.claims.give_back_unstarted()
-        takes_over = self.outbox.take_over()
-        return gives_back or takes_over
+        """Return the jobs that wait for a stalled event loop. Return True if there is something to report."""
+        has_returned = self.claims.give_back_unstarted()
+        has_taken_over = self.outbox.take_over()
+        return has_returned or has_taken_over
 
     def switch_to_heartbeat_thread(self, exc: BaseException) -> None:
-        """Have the heartbeats' thread tell from now on, until `note_answer`: the server does not answer."""
-        if not self._in_trouble:
+        """Make the heartbeat thread report until `note_answer`, because the server does not answer."""
+        if not self._is_server_silent:
             logger.warning("The broker does not answer; jobs that end meanwhile will be reported when it does: %s", exc)
-            self._in_trouble = True
+            self._is_server_silent = True
             self._heartbeats.wake()
 
     def note_answer(self) -> None:
-        """Have the event loop tell again: the server has answered."""
-        if self._in_trouble:
-            self._in_trouble = False
+        """Make the event loop report again, because the server has answered."""
+        if self._is_server_silent:
+            self._is_server_silent = False
             self.returns += 1
             logger.info("The broker answers again")

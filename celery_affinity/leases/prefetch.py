@@ -1,7 +1,7 @@
-"""Jobs that a worker holds beyond its slots (`affinity_lookahead`), for tasks that are shorter than a round trip.
+"""Jobs that a worker prefetches beyond its slots (`affinity_lookahead`), for tasks shorter than a round trip.
 
-Such jobs wait in the worker's own memory, unknown to the pool, and start when a slot is free. The server asks for them
-when another worker has nothing to do, or when a job on demand waits.
+Prefetched jobs wait in the worker's memory, unknown to the pool, and start when a slot is free. The server requests
+them back when another worker is idle, or when an on-demand job waits.
 """
 
 import threading
@@ -16,33 +16,35 @@ from ..scheduler.messages import Claim
 from ..settings.table import AUTO
 from .held_claim import WorkerLoop
 
-#: Time, s, within which a job that is held beyond the slots is to start. Jobs that could not are left to other workers.
+#: Seconds within which a prefetched job should start. Jobs that cannot are returned to other workers.
 STARTS_WITHIN_S = 0.5
 
-#: Longest time, s, that the end of a task waits for other ends while there are jobs to start: one call tells all ends.
-_ENDS_WAIT_S = 0.01
+#: Maximum number of seconds for which ends are batched while there are jobs to start.
+_MAX_ENDS_WAIT_S = 0.01
 
-#: Weight of the last task, or of the last start, in an average.
-_SHARE_OF_THE_LAST = 1 / 8
+#: Weight of the latest task, or of the latest start, in a moving average.
+_LATEST_WEIGHT = 1 / 8
 
-#: Number of types whose jobs are taken ahead by how long they take: those of which a job has ended last.
-_MOST_TYPES = 20
+#: Maximum number of types with a known average duration, the most recently ended ones.
+_MAX_TYPES = 20
 
-#: Shortest time, s, that a job is expected to take.
-_SHORTEST_S = 0.00005
+#: Minimum expected duration of a job in seconds.
+_MIN_DURATION_S = 0.00005
 
 
 class Prefetch:
-    """The jobs that have not started, in the order in which they were claimed, each with its delivery tag.
+    """The prefetched jobs in fencing-token order, each with its delivery tag.
 
-    *most*: how many at most; or `AUTO`: as many as are expected to keep all slots busy for *work_s*. How long a job of
-    a type keeps them busy is its average length by the number of slots, or the time between two starts if that is
-    longer. No job is taken ahead that would take longer than *work_s*, or whose type is unknown. Any thread may `add`
-    jobs, note a length or `forget` one; the rest is for the event loop.
+    *most* is the maximum number of jobs. With `AUTO`, the worker prefetches as many as are expected to keep all slots
+    busy for *work_s* seconds. The expected cost of a job is its type's average duration divided by the number of slots,
+    or the time between two starts if that is longer. A job is not prefetched if it would take longer than *work_s*, or
+    if its type has no average yet.
+
+    Any thread can call `add`, `note_length` and `forget`. The other methods are for the event loop.
     """
 
     def __init__(self, most: int | str, work_s: float) -> None:
-        self._most, self._work_s = most, work_s
+        self._max_count, self._work_s = most, work_s
         self._waiting: deque[tuple[Claim, str, float]] = deque()
         self._lock = threading.RLock()  # reentrant: see `claims`
         self._average_s = 0.0
@@ -53,125 +55,122 @@ class Prefetch:
 
     @property
     def is_off(self) -> bool:
-        return self._most == 0 or (self._most == AUTO and self._work_s == 0)
+        return self._max_count == 0 or (self._max_count == AUTO and self._work_s == 0)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def __contains__(self, tag: str) -> bool:
         with self._lock:
-            return any(tag == each for _, each, _ in tuple(self._waiting))
-
-    # -- how many
+            return any(tag == waiting_tag for _, waiting_tag, _ in tuple(self._waiting))
 
     def room(self, slots: int) -> PrefetchLimit:
-        """Return what the worker may hold beyond its *slots* by now."""
-        if isinstance(self._most, int):
-            return PrefetchLimit(self._most_jobs(self._most, slots))
+        """Return the limit on further prefetching, given the worker's *slots*."""
+        if isinstance(self._max_count, int):
+            return PrefetchLimit(self._max_jobs(self._max_count, slots))
         with self._lock:
             averages_s = list(self._averages_s.items())
         costs = {
-            type_: round(max(average_s / slots, self._between_starts_s, _SHORTEST_S) * SECOND_US)
+            type_: round(max(average_s / slots, self._between_starts_s, _MIN_DURATION_S) * SECOND_US)
             for type_, average_s in averages_s
             if average_s <= min(self._work_s * slots, STARTS_WITHIN_S)
         }
-        room_us = round(self._work_s * SECOND_US) - sum(
+        capacity_us = round(self._work_s * SECOND_US) - sum(
             costs.get(claim.type, 0) for claim, _, _ in tuple(self._waiting)
         )
-        return PrefetchLimit(0, room_us, costs) if costs and min(costs.values()) <= room_us else NOTHING
+        return PrefetchLimit(0, capacity_us, costs) if costs and min(costs.values()) <= capacity_us else NOTHING
 
-    def _most_jobs(self, most: int, slots: int) -> int:
-        """Return *most*, or fewer if tasks are long."""
-        if self._average_s * most <= STARTS_WITHIN_S * slots:
-            return most
+    def _max_jobs(self, max_count: int, slots: int) -> int:
+        """Return *max_count*, or fewer if tasks are long."""
+        if self._average_s * max_count <= STARTS_WITHIN_S * slots:
+            return max_count
         return int(STARTS_WITHIN_S * slots / self._average_s)
 
     def note_length(self, type_: str, seconds: float) -> None:
-        """Record for how long a task of a job of *type_* has run."""
+        """Record that a task of a job of *type_* ran for *seconds*."""
         with self._lock:
-            self._average_s += (seconds - self._average_s) * _SHARE_OF_THE_LAST
-            before_s = self._averages_s.pop(type_, seconds)
-            self._averages_s[type_] = before_s + (seconds - before_s) * _SHARE_OF_THE_LAST
-            if len(self._averages_s) > _MOST_TYPES:
+            self._average_s += (seconds - self._average_s) * _LATEST_WEIGHT
+            previous_s = self._averages_s.pop(type_, seconds)
+            self._averages_s[type_] = previous_s + (seconds - previous_s) * _LATEST_WEIGHT
+            if len(self._averages_s) > _MAX_TYPES:
                 self._averages_s.popitem(last=False)
 
     def forget(self, type_: str) -> None:
-        """Take no jobs of *type_* ahead by how long they take: it is as if that were not known."""
+        """Drop the average duration of *type_*, so that `AUTO` does not prefetch its jobs."""
         with self._lock:
             self._averages_s.pop(type_, None)
 
-    # -- the jobs
-
     def add(self, claim: Claim, tag: str) -> None:
-        """Add a job, before those with a higher fencing number: a reply may pass a claim that is still in the inbox."""
+        """Insert a job by its fencing token: a reply can overtake a claim that is still in the inbox."""
         with self._lock:
-            at = len(self._waiting)
-            while at and int(self._waiting[at - 1][0].fence) > int(claim.fence):
-                at -= 1
-            self._waiting.insert(at, (claim, tag, time.monotonic()))
+            index = len(self._waiting)
+            while index and int(self._waiting[index - 1][0].fence) > int(claim.fence):
+                index -= 1
+            self._waiting.insert(index, (claim, tag, time.monotonic()))
 
     def next(self) -> tuple[Claim, str]:
-        """Remove and return the job that is to start next."""
+        """Remove and return the next job to start."""
         claim, tag, _ = self._waiting.popleft()
         now_s = time.monotonic()
         if self._last_start_s is not None:
             between_s = now_s - self._last_start_s
-            self._between_starts_s += (between_s - self._between_starts_s) * _SHARE_OF_THE_LAST
-        self._last_start_s = now_s if self._waiting else None  # without others to start, a pause says nothing
+            self._between_starts_s += (between_s - self._between_starts_s) * _LATEST_WEIGHT
+        self._last_start_s = now_s if self._waiting else None  # if no other job waits, the next interval is meaningless
         return claim, tag
 
     def first(self, count: int) -> list[tuple[Claim, str]]:
-        """Return the *count* jobs that are to start next, in their order."""
+        """Return the next *count* jobs to start, in order."""
         with self._lock:
             return [(claim, tag) for claim, tag, _ in islice(self._waiting, count)]
 
     def discard(self, tag: str) -> None:
-        """Remove a job that does not wait any more: it has ended without a start."""
+        """Remove a job that has ended without a start."""
         with self._lock:
-            self._waiting = deque(each for each in self._waiting if each[1] != tag)
+            self._waiting = deque(item for item in self._waiting if item[1] != tag)
 
     def give_back(self, types: Collection[str], at_most: int) -> list[str]:
-        """Remove jobs of *types*, the last first. Return their tags: they will not start here."""
-        given: list[tuple[Claim, str, float]] = []
+        """Remove at most *at_most* jobs of *types*, the last first. Return their tags: they will not start here."""
+        removed: list[tuple[Claim, str, float]] = []
         with self._lock:
-            for each in reversed(self._waiting):
-                if len(given) < at_most and each[0].type in types:
-                    given.append(each)
-            for each in given:
-                self._waiting.remove(each)
-        return [tag for _, tag, _ in given]
+            for item in reversed(self._waiting):
+                if len(removed) < at_most and item[0].type in types:
+                    removed.append(item)
+            for item in removed:
+                self._waiting.remove(item)
+        return [tag for _, tag, _ in removed]
 
     def give_back_what_is_late(self) -> list[str]:
-        """Remove the jobs that could not start in time, since longer tasks have the slots. Return their tags."""
-        latest_s = time.monotonic() - STARTS_WITHIN_S
+        """Remove the jobs that could not start in time because longer tasks occupy the slots. Return their tags."""
+        deadline_s = time.monotonic() - STARTS_WITHIN_S
         with self._lock:
-            if not self._waiting or self._waiting[0][2] >= latest_s:  # each iteration of the loop asks, mostly in vain
+            if (
+                not self._waiting or self._waiting[0][2] >= deadline_s
+            ):  # called in each loop iteration, usually without effect
                 return []
-            late = [each for each in self._waiting if each[2] < latest_s]
-            for each in late:
-                self._waiting.remove(each)
+            late = [item for item in self._waiting if item[2] < deadline_s]
+            for item in late:
+                self._waiting.remove(item)
         return [tag for _, tag, _ in late]
 
     def clear(self) -> None:
-        """Drop all jobs: none of them starts."""
         self._waiting.clear()
 
     def ends_can_wait(self, host: WorkerLoop) -> bool:
-        """Return whether ends may wait for further ends: one release brings as many jobs as there is room for.
+        """Return True if ends can wait for further ends: one release brings as many jobs as there is capacity for.
 
-        If so, *host* has its event loop iterate when the ends have waited long enough.
+        If so, *host* makes its event loop iterate when the ends have waited long enough.
         """
         now_s = time.monotonic()
         if self._is_nearly_empty():
             self._ends_wait_since_s = None
         elif self._ends_wait_since_s is None:
             self._ends_wait_since_s = now_s
-            host.wake_in(_ENDS_WAIT_S)
-        elif now_s - self._ends_wait_since_s >= _ENDS_WAIT_S:
+            host.wake_in(_MAX_ENDS_WAIT_S)
+        elif now_s - self._ends_wait_since_s >= _MAX_ENDS_WAIT_S:
             self._ends_wait_since_s = None
         return self._ends_wait_since_s is not None
 
     def _is_nearly_empty(self) -> bool:
-        if isinstance(self._most, int):
-            return len(self._waiting) <= self._most // 4
-        return len(self._waiting) * max(self._between_starts_s, _SHORTEST_S) <= self._work_s / 4
+        if isinstance(self._max_count, int):
+            return len(self._waiting) <= self._max_count // 4
+        return len(self._waiting) * max(self._between_starts_s, _MIN_DURATION_S) <= self._work_s / 4

@@ -1,10 +1,8 @@
-"""The slots of one pool, shared out among cohorts: each slot belongs to one cohort, or is on its way to another one.
+"""Share the slots of one pool among cohorts, and move idle slots to the cohorts where jobs wait.
 
-Moves the idle slots of a worker to the cohorts where jobs wait for it, in a thread of its own.
-
-First the cohort that has the slot is told of one fewer. When its server says that this many claims fit, the slot is
-free, and no job can come for it any more; only then another cohort is told of one more. So there are never more claims
-than slots, whatever the servers do meanwhile. A cohort whose server does not answer keeps its slots.
+To move a slot, the worker first lowers its slot count in the donor cohort. Once the donor's server confirms that the
+remaining claims fit, no job can arrive for the slot, and the receiving cohort's count is raised. So there are never
+more claims than slots, regardless of the servers' actions. A cohort whose server does not answer keeps its slots.
 """
 
 import threading
@@ -23,27 +21,27 @@ from .member import Member
 
 
 class SharedSlots:
-    """How many slots of *pool* each of *cohorts* has. All numbers together are the size of the pool, at any time.
+    """The number of slots of *pool* per cohort. All numbers and the slots in transit always add up to the pool's size.
 
-    A slot is taken from a cohort (`take`) before it is given to another (`give`): meanwhile nobody has it.
+    A slot is taken from one cohort (`take`) before it is given to another (`give`); in between, it belongs to none.
     """
 
     def __init__(self, pool: PoolPort, cohorts: Sequence[str]) -> None:
         self._pool, self._cohorts = pool, cohorts
-        self._lock = threading.RLock()  # reentrant: a signal's handler may interrupt the thread that has it
+        self._lock = threading.RLock()  # reentrant: a signal handler can interrupt the thread that holds it
         self._size = 0
         self._slots: dict[str, int] = dict.fromkeys(cohorts, 0)
-        #: Slots that were taken, by the cohort that had them.
+        #: Slots in transit, by the cohort that had them.
         self._taken: Counter[str] = Counter()
 
     def of(self, cohort: str) -> int:
-        """Return the slots of *cohort*, after the pool has grown or shrunk, too."""
+        """Return the current number of slots of *cohort*, after adjusting to changes of the pool's size."""
         if self._pool.size() != self._size:
             self._resize()
         return self._slots[cohort]
 
     def taken_from(self, cohort: str) -> int:
-        """Return how many slots were taken from *cohort*, and not given on yet."""
+        """Return the number of slots taken from *cohort* and not given to a cohort yet."""
         return self._taken[cohort]
 
     def take(self, cohort: str) -> None:
@@ -53,7 +51,7 @@ class SharedSlots:
                 self._taken[cohort] += 1
 
     def give(self, taken_from: str, to: str) -> None:
-        """Give a slot on, or back."""
+        """Give a taken slot to another cohort, or back to the same one."""
         with self._lock:
             if self._taken[taken_from] > 0:
                 self._taken[taken_from] -= 1
@@ -66,107 +64,114 @@ class SharedSlots:
                 self._slots = divide_slots(size, self._cohorts)
                 self._taken.clear()
             for _ in range(size - self._size if self._size else 0):
-                fewest = min(self._slots, key=lambda each: (self._slots[each], each))
+                fewest = min(self._slots, key=lambda cohort: (self._slots[cohort], cohort))
                 self._slots[fewest] += 1
             for _ in range(self._size - size):
                 self._remove_one()
             self._size = size
 
     def _remove_one(self) -> None:
-        most = max(self._slots, key=lambda each: (self._slots[each], each))
-        if self._slots[most] > 0:
-            self._slots[most] -= 1
+        largest = max(self._slots, key=lambda cohort: (self._slots[cohort], cohort))
+        if self._slots[largest] > 0:
+            self._slots[largest] -= 1
         else:
-            self._taken[max(self._taken, key=lambda each: self._taken[each])] -= 1
+            self._taken[max(self._taken, key=lambda cohort: self._taken[cohort])] -= 1
 
 
 logger = limited_logger(__name__)
 
-#: Pause, s, after slots were taken from a cohort, until its server has confirmed that.
-_CONFIRMED_WITHIN_S = 0.05
+#: Seconds between checks whether a cohort's server has confirmed that slots were taken.
+_CONFIRM_PAUSE_S = 0.05
 
-#: Longest pause, s, between two looks at the cohorts.
-_LOOKS_EVERY_S = 1.0
+#: Maximum number of seconds between two checks of the cohorts.
+_MAX_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What a server says of a worker. *is_confirmed*: whether it has the slots that the worker has told last."""
+class _CohortState:
+    """A server's data about a worker. *is_confirmed* is True if it has the slot count that the worker last reported."""
 
-    seat: CohortLoad
+    load: CohortLoad
     is_confirmed: bool
 
 
 class SlotMover:
-    """Moves *slots* among cohorts. *members* returns the membership in each; None: no server was told of any slot."""
+    """Moves *slots* among cohorts, in its own thread.
+
+    *members* returns the membership in each cohort, or None if no slots were reported to its server.
+    """
 
     def __init__(
         self, slots: SharedSlots, members: Callable[[], Mapping[str, Member | None]], heartbeat_s: float
     ) -> None:
         self._slots, self._members = slots, members
-        self._in_vain: dict[str, int] = {}
-        self._looking = PeriodicThread("affinity-slots", self.look, min(_LOOKS_EVERY_S, heartbeat_s / 2))
+        self._failed_looks: dict[str, int] = {}
+        self._thread = PeriodicThread("affinity-slots", self.look, min(_MAX_PAUSE_S, heartbeat_s / 2))
 
     def start(self) -> None:
-        self._looking.start()
+        self._thread.start()
 
     def stop(self) -> None:
-        self._looking.stop()
+        self._thread.stop()
 
     def look(self) -> float | None:
-        """Give on the slots that are free by now, and take others. Return the pause, s, if it is to be short."""
+        """Transfer freed slots and reclaim idle ones. Return the seconds until the next check; None for the default."""
         members = self._members()
-        seen = {name: found for name, each in members.items() if (found := self._look_at(name, each)) is not None}
-        changed = self._give(seen)
-        seats = {name: each.seat for name, each in seen.items()}
-        coming = sum(map(self._slots.taken_from, seen))
-        while (of := donor(list(seats.values()), coming)) is not None:
-            self._slots.take(of.cohort)
-            seats[of.cohort] = seats[of.cohort].plus(-1)
-            coming += 1
-            changed.add(of.cohort)
-        for its in (members[name] for name in changed):
-            if its is not None:
-                its.notice_slots()
-        return _CONFIRMED_WITHIN_S if changed else None
+        states = {
+            name: state for name, member in members.items() if (state := self._query_state(name, member)) is not None
+        }
+        changed = self._give(states)
+        loads = {name: state.load for name, state in states.items()}
+        in_transit = sum(map(self._slots.taken_from, states))
+        while (donor_load := donor(list(loads.values()), in_transit)) is not None:
+            self._slots.take(donor_load.cohort)
+            loads[donor_load.cohort] = loads[donor_load.cohort].plus(-1)
+            in_transit += 1
+            changed.add(donor_load.cohort)
+        for changed_member in (members[name] for name in changed):
+            if changed_member is not None:
+                changed_member.notice_slots()
+        return _CONFIRM_PAUSE_S if changed else None
 
-    def _give(self, seen: dict[str, _Seen]) -> set[str]:
-        """Give on the slots that no claim has any more. Return the cohorts that have more slots now."""
+    def _give(self, states: dict[str, _CohortState]) -> set[str]:
+        """Transfer the slots that no claim occupies any longer. Return the cohorts that gained slots."""
         changed = set()
-        for name, each in seen.items():
-            free = self._slots.taken_from(name) + min(0, each.seat.free) if each.is_confirmed else 0
+        for name, state in states.items():
+            free = self._slots.taken_from(name) + min(0, state.load.free) if state.is_confirmed else 0
             for _ in range(free):
-                to = receiver([found.seat for found in seen.values()])
-                to_name = name if to is None else to.cohort
+                receiving = receiver([other.load for other in states.values()])
+                to_name = name if receiving is None else receiving.cohort
                 self._slots.give(name, to_name)
-                seen[to_name] = _Seen(seen[to_name].seat.plus(1), seen[to_name].is_confirmed)
+                states[to_name] = _CohortState(states[to_name].load.plus(1), states[to_name].is_confirmed)
                 changed.add(to_name)
         return changed
 
-    def _look_at(self, name: str, members: Member | None) -> _Seen | None:
-        """Return what the server of a cohort says; None if it does not answer, or does not know the worker."""
-        if members is None:
+    def _query_state(self, name: str, member: Member | None) -> _CohortState | None:
+        """Query the server of a cohort. Return None if it does not answer, or does not know the worker."""
+        if member is None:
             slots = self._slots.of(name)
-            return _Seen(CohortLoad(name, slots, slots), is_confirmed=True)
-        reader, told, ahead = members.scheduler.reader, members.capacity.confirmed, len(members.lookahead)
+            return _CohortState(CohortLoad(name, slots, slots), is_confirmed=True)
+        reader, reported, prefetched = member.scheduler.reader, member.capacity.confirmed, len(member.lookahead)
         try:
-            # The claims last: jobs that come meanwhile come for slots that the worker has told of.
-            (known_slots, other), claims = reader.ask(
+            # Read the claims last, so that jobs arriving in between belong to reported slots.
+            (server_slots, other), claims = reader.ask(
                 [
-                    ("hmget", reader.key("worker", members.id), ["slots", "other"]),
-                    ("hlen", reader.key("claims", members.id)),
+                    ("hmget", reader.key("worker", member.id), ["slots", "other"]),
+                    ("hlen", reader.key("claims", member.id)),
                 ]
             )
-            backlogs = reader.backlogs([encode_part(each) for each in members.capacity.types])
+            backlogs = reader.backlogs([encode_part(type_) for type_ in member.capacity.types])
         except (RedisError, OSError):
             return None
-        if known_slots is None or other is None:
+        if server_slots is None or other is None:
             return None
-        # Jobs that are held beyond the slots start when the seat's slots let them.
-        running = claims + decode_number(other) - min(ahead, len(members.lookahead))
-        waiting = sum(each.jobs - each.kept_back for each in backlogs.values())
+        # Exclude prefetched jobs: they start when the cohort's slots permit.
+        running = claims + decode_number(other) - min(prefetched, len(member.lookahead))
+        waiting = sum(backlog.jobs - backlog.kept_back for backlog in backlogs.values())
         slots = self._slots.of(name)
-        seat = CohortLoad(name, slots, slots - running, 0 if members.claims.is_closed else waiting)
-        self._in_vain[name] = self._in_vain.get(name, 0) + 1 if seat.lacks and seat.slots == 0 else 0
-        is_confirmed = told == seat.slots == decode_number(known_slots, -1)
-        return _Seen(CohortLoad(name, seat.slots, seat.free, seat.waiting, self._in_vain[name]), is_confirmed)
+        load = CohortLoad(name, slots, slots - running, 0 if member.claims.is_closed else waiting)
+        self._failed_looks[name] = self._failed_looks.get(name, 0) + 1 if load.lacks and load.slots == 0 else 0
+        is_confirmed = reported == load.slots == decode_number(server_slots, -1)
+        return _CohortState(
+            CohortLoad(name, load.slots, load.free, load.waiting, self._failed_looks[name]), is_confirmed
+        )

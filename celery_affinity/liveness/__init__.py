@@ -1,5 +1,6 @@
-"""A small process that sends heartbeats for its worker, and reports the worker's death at once.
+"""A small watchdog process, the guard, sends heartbeats for its worker and reports the worker's death immediately.
 
-`program` imports the standard library alone, so this file stays without imports.
-Read `guard` first (the worker's side, which starts the process), then `program` (which runs in it and notices a death).
+The guard process only imports the standard library and modules of this package, so this file has no imports. Read
+`guard` first (the worker's side, which starts the process), then `guard_process` (which runs in it and notices a
+death).
 """

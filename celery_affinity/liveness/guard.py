@@ -1,10 +1,7 @@
-"""The address of a worker's server and the worker's login, as JSON can hold them: the guard connects by these.
+"""The worker's side of the guard, a small process that sends heartbeats and reports the worker's death within 1 s.
 
-The guard: a small process that sends heartbeats for its worker, and reports the worker's death within a second.
-
-The worker itself can do neither while a C call holds the interpreter, a greenlet never yields, or the solo pool is in a
-long task; and no other process sees at once that the worker was killed. This module is the worker's side, which starts
-the guard; the guard runs `program`.
+The worker cannot send heartbeats while a C call holds the interpreter, a greenlet does not yield, or the solo pool runs
+a long task. Nor does any other process notice immediately that the worker was killed.
 """
 
 import json
@@ -34,11 +31,11 @@ from .redis_client import TLS, Address
 
 
 def address_of(pool: redis.ConnectionPool) -> Address:
-    """Return the address of the server of *pool*.
+    """Return the address of the server of *pool*, and the worker's login, as JSON-serialisable data.
 
-    Raises ValueError for a connection that the guard must not make: the guard would verify less than the worker does.
+    Raises ValueError for a connection that the guard must not open, because it would verify less than the worker does.
     """
-    connection: Any = pool.connection_class(**pool.connection_kwargs)  # not opened: read for redis-py's defaults
+    connection: Any = pool.connection_class(**pool.connection_kwargs)  # not opened; used for redis-py's defaults
     username, password = _login(connection)
     address = Address(
         host=getattr(connection, "host", None),
@@ -51,21 +48,21 @@ def address_of(pool: redis.ConnectionPool) -> Address:
         tls=_tls(connection),
     )
     if isinstance(pool, SentinelConnectionPool):
-        address["sentinels"] = [address_of(each.connection_pool) for each in pool.sentinel_manager.sentinels]
+        address["sentinels"] = [address_of(sentinel.connection_pool) for sentinel in pool.sentinel_manager.sentinels]
         address["master"] = pool.service_name
     cluster = getattr(connection, "cluster", None)
     if cluster is not None:
-        address["nodes"], address["slot"] = [tuple(each) for each in cluster.nodes], cluster.slot
+        address["nodes"], address["slot"] = [tuple(node) for node in cluster.nodes], cluster.slot
     return address
 
 
 def has_credential_provider(pool: redis.ConnectionPool) -> bool:
-    """Return whether connections of *pool* log in by a provider, whose next answer may be another login."""
+    """Return True if connections of *pool* log in with a credential provider, whose login can change."""
     return pool.connection_kwargs.get("credential_provider") is not None
 
 
 def _login(connection: Any) -> tuple[str | None, str | None]:
-    """Return username and password, by the credential provider if there is one."""
+    """Return username and password, from the credential provider if there is one."""
     provider = getattr(connection, "credential_provider", None)
     if provider is None:
         return connection.username, connection.password
@@ -97,8 +94,8 @@ def _tls(connection: Any) -> TLS | None:
 
 logger = limited_logger(__name__)
 
-#: Code that the guard's interpreter runs: `program` without celery_affinity's __init__, which imports Celery. A guard
-#: has to be small, and ready at once.
+#: Code that the guard's interpreter runs: `guard_process` without celery_affinity's __init__, which imports Celery. A
+#: guard must be small and must start fast.
 _PROGRAM = f"""
 import sys, types
 package = sys.modules[{__package__!r}] = types.ModuleType({__package__!r})
@@ -107,23 +104,23 @@ from {__package__}.guard_process import main
 main()
 """
 
-_ARROWS = ("heartbeat", "recover", "claim")
+_FUNCTIONS = ("heartbeat", "recover", "claim")
 
-#: Lifetime, s, below which a guard counts as failed; and longest pause, s, before another guard is started. The pause
-#: doubles with each failure.
-_LIVES_S = 10.0
-_LONGEST_PAUSE_S = 300.0
+#: Seconds below which a guard's lifetime counts as a failure.
+_MIN_LIFETIME_S = 10.0
+#: Maximum number of seconds before another guard is started. The pause doubles with each failure.
+_MAX_PAUSE_S = 300.0
 
-#: Interval, s, at which a provider of logins is asked for the guard: the guard may have to connect at any moment, above
-#: all when the worker has died. Shorter than the worker timeout by default.
-_ASKS_AGAIN_S = 15.0
+#: Seconds between two queries of a credential provider for the guard. The guard can have to connect at any moment,
+#: above all when the worker has died. Shorter than the default worker timeout.
+_LOGIN_INTERVAL_S = 15.0
 
-#: Longest wait, s, for a guard that was told to end, and for a thread that is in `Guard.tend`.
-_LEAVES_WITHIN_S = 2.0
+#: Maximum seconds to wait for a dismissed guard, and for a thread that runs `Guard.tend`.
+_DISMISS_WAIT_S = 2.0
 
-#: Signals that a service manager or a terminal sends to all of its processes. The worker may take its time to end, and
-#: is guarded meanwhile; the guard ends with the worker.
-_NOT_FOR_A_GUARD = {
+#: Signals that a service manager or a terminal sends to all of its processes. The worker can take its time to end, and
+#: stays guarded until then; the guard ends with the worker.
+_BLOCKED_SIGNALS = {
     signal.SIGINT,
     signal.SIGTERM,
     signal.SIGQUIT,
@@ -135,9 +132,9 @@ _NOT_FOR_A_GUARD = {
 
 
 class ForkMarker:
-    """A mark of this process and of all its forks: a pipe to which no process writes. A fork that execs loses the mark.
+    """Marks this process and all its forks: a pipe to which no process writes. A fork that calls exec loses the mark.
 
-    A worker makes the mark before its pool forks processes.
+    A worker creates the marker before its pool forks processes.
     """
 
     def __init__(self) -> None:
@@ -146,16 +143,16 @@ class ForkMarker:
 
 
 def _close(*descriptors: int) -> None:
-    for each in descriptors:
+    for descriptor in descriptors:
         with suppress(OSError):
-            os.close(each)
+            os.close(descriptor)
 
 
 def end_orphans() -> Callable[..., None]:
-    """Return a handler for the start of a pool process: it ends the process if the worker was killed meanwhile.
+    """Return a handler for the start of a pool process: it exits the process if the worker has been killed.
 
-    Celery ends a pool process with its worker only from a certain moment on: a process that gets there after the
-    worker's death would wait for work for ever.
+    Celery's own check for the worker's death starts later. A pool process that reaches it after that death would wait
+    for work forever.
     """
     parent = os.getpid()
 
@@ -168,19 +165,19 @@ def end_orphans() -> Callable[..., None]:
 
 @contextmanager
 def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
-    """Block *signals* in this thread. A process started meanwhile inherits the block: the signals never reach it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    """Block *signals* in this thread, and in processes started in this context, which inherit the block."""
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 class Guard:
     """The guard of this process: the worker with the id *worker* and the node name *name*.
 
-    *interval_s*: the time between two heartbeats. *ends_children*: whether the pool's processes are forks of this
-    process; the guard then ends them after this process' death.
+    *interval_s* is the number of seconds between two heartbeats. *ends_children* is True if the pool's processes are
+    forks of this process; the guard then ends them after this process has died.
     """
 
     def __init__(
@@ -195,36 +192,36 @@ class Guard:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._scheduler: Scheduler | None = None
-        self._told: Address | None = None
-        self._asks_again_s = 0.0
-        self._asking: threading.Thread | None = None
+        self._sent_server: Address | None = None
+        self._next_login_s = 0.0
+        self._login_thread: threading.Thread | None = None
         self._started_s = self._next_s = 0.0
         self._pause_s = 1.0
         self._dismissed = False
 
     @property
-    def is_there(self) -> bool:
+    def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
         """Process id of the guard; None while there is no guard."""
         process = self._process
-        return process.pid if process is not None and self.is_there else None
+        return process.pid if process is not None and self.is_running else None
 
     def tend(self, scheduler: Scheduler) -> None:
-        """Start a guard if there is none. Tell a running guard the server of a new *scheduler*. Raises nothing."""
+        """Start a guard if there is none. Send a running guard the server of a new *scheduler*. Raises nothing."""
         with self._lock:
             if self._dismissed:
                 return
             try:
-                if not self.is_there:
+                if not self.is_running:
                     self._replace(scheduler)
                 elif scheduler is not self._scheduler:
                     self._scheduler = scheduler
-                    self._tell_server(address_of(scheduler.client.connection_pool))
+                    self._send_server(address_of(scheduler.client.connection_pool))
                 else:
-                    self._ask_now_and_then(scheduler)
+                    self._refresh_login_periodically(scheduler)
             except Exception as exc:
                 self._pause()
                 logger.warning(
@@ -232,11 +229,11 @@ class Guard:
                 )
 
     def dismiss(self) -> None:
-        """End the guard, for good. Only for a worker that has left, since the guard alone reports a death at once."""
+        """End the guard permanently, after the worker has left: only the guard reports a death immediately."""
         self._dismissed = True
-        if not self._lock.acquire(timeout=_LEAVES_WITHIN_S):  # `tend` may wait for a password or a fork
+        if not self._lock.acquire(timeout=_DISMISS_WAIT_S):  # `tend` can wait for a password or a fork
             logger.warning(
-                "The guard has been restarting for over %g s: it will end with this process", _LEAVES_WITHIN_S
+                "The guard has been restarting for over %g s: it will end with this process", _DISMISS_WAIT_S
             )
             return
         try:
@@ -254,37 +251,40 @@ class Guard:
         with suppress(OSError):
             process.stdin.close()
         try:
-            process.wait(_LEAVES_WITHIN_S)
+            process.wait(_DISMISS_WAIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_LEAVES_WITHIN_S)
+                process.wait(_DISMISS_WAIT_S)
                 return
             logger.warning("Not waiting for the guard, pid %d, which was killed but does not end", process.pid)
 
-    # -- logins that a provider knows
-
-    def _ask_now_and_then(self, scheduler: Scheduler) -> None:
-        """Begin to ask the provider of logins, if there is one, in a thread of its own: the provider may hang."""
+    def _refresh_login_periodically(self, scheduler: Scheduler) -> None:
+        """Query the credential provider, if there is one, in a separate thread because the provider can block."""
         now_s = time.monotonic()
-        is_asked = self._asking is not None and self._asking.is_alive()
-        if is_asked or now_s < self._asks_again_s or not has_credential_provider(scheduler.client.connection_pool):
+        is_querying = self._login_thread is not None and self._login_thread.is_alive()
+        if is_querying or now_s < self._next_login_s or not has_credential_provider(scheduler.client.connection_pool):
             return
-        self._asks_again_s = now_s + _ASKS_AGAIN_S
-        self._asking = threading.Thread(target=self._ask, args=(scheduler,), name="affinity-logins", daemon=True)
-        self._asking.start()
+        self._next_login_s = now_s + _LOGIN_INTERVAL_S
+        self._login_thread = threading.Thread(
+            target=self._refresh_login, args=(scheduler,), name="affinity-logins", daemon=True
+        )
+        self._login_thread.start()
 
-    def _ask(self, scheduler: Scheduler) -> None:
-        """Tell the guard another login, if the provider knows one. Raises nothing."""
+    def _refresh_login(self, scheduler: Scheduler) -> None:
+        """Send the guard a changed login from the provider. Raises nothing."""
         try:
             server = address_of(scheduler.client.connection_pool)
             with self._lock:
-                if scheduler is self._scheduler and server != self._told and self.is_there and not self._dismissed:
-                    self._tell_server(server)
+                if (
+                    scheduler is self._scheduler
+                    and server != self._sent_server
+                    and self.is_running
+                    and not self._dismissed
+                ):
+                    self._send_server(server)
         except Exception as exc:
             logger.warning("The guard keeps the login that it has: %s", exc)
-
-    # -- starting and telling it
 
     def _replace(self, scheduler: Scheduler) -> None:
         now_s = time.monotonic()
@@ -296,20 +296,20 @@ class Guard:
             with suppress(OSError):
                 self._process.stdin.close()
             self._process = None
-            self._pause_s = 1.0 if now_s - self._started_s > _LIVES_S else self._pause_s
+            self._pause_s = 1.0 if now_s - self._started_s > _MIN_LIFETIME_S else self._pause_s
             self._pause()
         self._start(scheduler)
 
     def _pause(self) -> None:
         self._next_s = time.monotonic() + self._pause_s
-        self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
+        self._pause_s = min(_MAX_PAUSE_S, self._pause_s * 2)
 
     def _start(self, scheduler: Scheduler) -> None:
         if not sys.executable or getattr(sys, "frozen", False):
             raise RuntimeError("there is no Python interpreter to run it")
-        charge = self._charge(scheduler)
+        guarded_worker = self._guarded_worker(scheduler)
         command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parent)]
-        with _blocked(_NOT_FOR_A_GUARD):
+        with _blocked(_BLOCKED_SIGNALS):
             self._process = subprocess.Popen(  # noqa: S603  # our own program
                 [*command, f"guard of {self._name}"],  # for `ps`
                 stdin=subprocess.PIPE,
@@ -319,10 +319,10 @@ class Guard:
                 start_new_session=True,  # Ctrl-C is for the worker
             )
         self._started_s = time.monotonic()
-        self._scheduler, self._told = scheduler, charge["server"]
-        self._tell(charge)
+        self._scheduler, self._sent_server = scheduler, guarded_worker["server"]
+        self._send_message(guarded_worker)
 
-    def _charge(self, scheduler: Scheduler) -> GuardedWorker:
+    def _guarded_worker(self, scheduler: Scheduler) -> GuardedWorker:
         return GuardedWorker(
             worker=self._worker,
             name=self._name,
@@ -333,16 +333,18 @@ class Guard:
             parent=os.getpid(),
             session=os.getsid(0),
             server=address_of(scheduler.client.connection_pool),
-            arrows={name: [str(word) for word in scheduler.command((server_function(name), []))] for name in _ARROWS},
-            loads=list(scheduler.way.loading(_ARROWS[0])),
+            arrows={
+                name: [str(part) for part in scheduler.command((server_function(name), []))] for name in _FUNCTIONS
+            },
+            loads=list(scheduler.way.loading(_FUNCTIONS[0])),
             log_file=_log_file(),
         )
 
-    def _tell_server(self, server: Address) -> None:
-        self._told = server
-        self._tell(GuardUpdate(server=server))
+    def _send_server(self, server: Address) -> None:
+        self._sent_server = server
+        self._send_message(GuardUpdate(server=server))
 
-    def _tell(self, message: GuardedWorker | GuardUpdate) -> None:
+    def _send_message(self, message: GuardedWorker | GuardUpdate) -> None:
         assert self._process is not None
         self._send(self._process, message)
 
@@ -355,6 +357,6 @@ class Guard:
 
 
 def _log_file() -> str | None:
-    """Return the file of Celery's ``--logfile``; None if the log goes to the standard error alone."""
+    """Return the file of Celery's ``--logfile``; None if the log only goes to the standard error."""
     handlers = [*logging.getLogger().handlers, *logging.getLogger("celery").handlers]
-    return next((each.baseFilename for each in handlers if isinstance(each, logging.FileHandler)), None)
+    return next((handler.baseFilename for handler in handlers if isinstance(handler, logging.FileHandler)), None)

@@ -1,13 +1,11 @@
-"""The worker's process as its guard sees it: alive, suspended, standing still or gone; and a dead worker's forks.
+"""The guard's program: it sends heartbeats for the worker that started it, and reports that worker's death.
 
-The guard's program, which sends heartbeats for the worker that started it, and reports that worker's death.
+`guard` runs the program in a separate interpreter, with the standard library and only the modules imported here. Lines
+of JSON on the standard input contain first a whole `GuardedWorker`, then each `GuardUpdate`. Arguments or environment
+variables would show server and password to other users.
 
-`guard` runs the program in an interpreter of its own, with the standard library and the modules imported here alone.
-Lines of JSON on the standard input bring a whole `Charge` first, then each `GuardNews`: arguments and environment would
-show server and password to other users.
-
-The main thread watches the worker and the pipe. The heartbeats have a thread of their own: a server that does not
-answer must not keep a death from being noticed.
+The main thread watches the worker and the pipe. A second thread sends heartbeats, so that a server that does not answer
+cannot delay the detection of a death.
 """
 
 import json
@@ -24,14 +22,15 @@ from typing import Any, TypedDict
 from .pulse import STALLED_AFTER_S, PulseReader
 from .redis_client import Address, GuardConnection, ServerError
 
-#: Longest wait, s, for `ps`: the thread that waits is the one that sends heartbeats.
-_PS_ANSWERS_WITHIN_S = 2.0
+#: Maximum seconds to wait for `ps`, because the heartbeat thread runs it.
+_PS_TIMEOUT_S = 2.0
 
 
 class GuardedProcess:
-    """The guard's parent process, in the session *session*.
+    """The guard's parent process, in the session *session*, and the forks of a dead parent.
 
-    *pulse*: the descriptor of the parent's `Pulse`. *kin*: both descriptors of the parent's `Kin`, the read end first.
+    *pulse* is the descriptor of the parent's `Pulse`. *kin* are both descriptors of its `ForkMarker`, the read end
+    first.
     """
 
     def __init__(self, pid: int, session: int, pulse: int, kin: tuple[int, int]) -> None:
@@ -41,16 +40,16 @@ class GuardedProcess:
         self._mark = os.fstat(self._kin_read)
         self._pulse = PulseReader(pulse)
         self.handle = _handle(pid)
-        self._sees_marks = self._has_mark(pid)  # if so, the marks of the parent's forks can be read too
+        self._sees_marks = self._has_mark(pid)  # if so, the marks of the parent's forks are readable too
 
     @property
     def is_gone(self) -> bool:
-        # The pid may belong to another process by now, but the guard's parent changes only when the worker ends.
+        # The pid can belong to another process by now, but the guard's parent changes only when the worker ends.
         return os.getppid() != self.pid
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal or a debugger suspended the process."""
+        """True if a signal or a debugger suspended the process."""
         try:
             with open(f"/proc/{self.pid}/stat", "rb") as stat:
                 state = stat.read().rpartition(b")")[2].split()[0]
@@ -62,44 +61,41 @@ class GuardedProcess:
 
     @property
     def loop_runs(self) -> bool:
-        """Whether the worker's event loop runs."""
         return time.monotonic() - self.ran_at_s <= STALLED_AFTER_S
 
     @property
     def ran_at_s(self) -> float:
         return self._pulse.ran_at_s
 
-    # -- what the worker leaves behind
-
     def end_children(self, until_s: float) -> bool:
-        """End the processes that the worker forked. Return True once all are gone, False at *until_s* (monotonic)."""
+        """End the processes that the worker forked. Return True once all have ended, False at *until_s* (monotonic)."""
         while True:
             children = self._children()
             for child in children:
                 _kill(child, self._has_mark)
-            if self._nobody_holds_the_mark() or (self._sees_marks and not children):
+            if self._has_no_mark_holder() or (self._sees_marks and not children):
                 return True
             if time.monotonic() > until_s:
                 return False
             time.sleep(0.02)
 
     def _children(self) -> list[int]:
-        """Return the pids of the worker's forks, and of the forks of these, except those in a session of their own."""
+        """Return the pids of the worker's forks, and of their forks, except for forks in a session of their own."""
         try:
-            found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+            pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         except OSError:
             return []
-        return [pid for pid in found if self._has_mark(pid) and _session(pid) == self._session]
+        return [pid for pid in pids if self._has_mark(pid) and _session(pid) == self._session]
 
     def _has_mark(self, pid: int) -> bool:
         try:
-            found = os.stat(f"/proc/{pid}/fd/{self._kin_write}")
+            status = os.stat(f"/proc/{pid}/fd/{self._kin_write}")
         except OSError:
             return False
-        return (found.st_dev, found.st_ino) == (self._mark.st_dev, self._mark.st_ino)
+        return (status.st_dev, status.st_ino) == (self._mark.st_dev, self._mark.st_ino)
 
-    def _nobody_holds_the_mark(self) -> bool:
-        return bool(select.select([self._kin_read], [], [], 0)[0])  # end of file: no process holds the write end
+    def _has_no_mark_holder(self) -> bool:
+        return bool(select.select([self._kin_read], [], [], 0)[0])  # end of file: no process has the write end open
 
 
 def _handle(pid: int) -> int | None:
@@ -118,83 +114,82 @@ def _session(pid: int) -> int | None:
 
 
 def _state_by_ps(pid: int) -> bytes:
-    import subprocess  # not at the top: only systems without /proc need it
+    import subprocess  # imported here, because only systems without /proc need it
 
     command = ["ps", "-o", "state=", "-p", str(pid)]
     try:
-        found = subprocess.run(command, capture_output=True, check=False, timeout=_PS_ANSWERS_WITHIN_S)  # noqa: S603
+        result = subprocess.run(command, capture_output=True, check=False, timeout=_PS_TIMEOUT_S)  # noqa: S603
     except subprocess.TimeoutExpired:
         return b""
-    return found.stdout.strip()
+    return result.stdout.strip()
 
 
-def _kill(pid: int, is_the_one: Callable[[int], bool]) -> None:
-    """Send SIGKILL to *pid* if *is_the_one*: asked only when the handle keeps the pid from naming another process."""
+def _kill(pid: int, is_target: Callable[[int], bool]) -> None:
+    """Send SIGKILL to *pid* if *is_target* confirms it. The open handle keeps the pid from naming another process."""
     handle = _handle(pid)
     try:
-        if is_the_one(pid):
+        if is_target(pid):
             if handle is None:
                 os.kill(pid, signal.SIGKILL)
             else:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:
-        pass  # the process is gone, or belongs to another user by now
+        pass  # the process has ended, or now belongs to another user
     finally:
         if handle is not None:
             os.close(handle)
 
 
-#: Pause, s, before the guard looks again at a worker that stands still or is stopped; and first pause, s, before
-#: another call to a server that did not answer.
-_LOOK_AGAIN_S = 0.25
+#: Seconds between checks of a stalled or stopped worker, and before the first retry after a server did not answer.
+_RECHECK_S = 0.25
 
-#: Pause, s, between two looks for the parent, on systems where a process cannot be waited for.
-_LOOK_FOR_PARENT_S = 0.25
+#: Seconds between two checks for the parent on systems without pidfd.
+_PARENT_CHECK_S = 0.25
 
-#: Longest wait, s, of a heartbeat, and of the report of a death, for a connection or a reply.
+#: Maximum seconds for which a heartbeat, and the report of a death, wait for a connection or a reply.
 _BEAT_TIMEOUT_S = 2.0
 _REPORT_TIMEOUT_S = 1.0
 
-#: Longest time, s, that the guard outlives its worker; and the part of it for ending the pool's processes.
-_OUTLIVES_S = 1.0
+#: Maximum seconds for which the guard outlives its worker, and their share for ending the pool's processes.
+_MAX_OUTLIVE_S = 1.0
 _KILL_S = 0.6
 
-#: The file of the worker's ``--logfile``, if it has one.
+#: File of the worker's ``--logfile``, if it has one.
 _log_file: str | None = None
 
 
 class GuardedWorker(TypedDict):
-    """The facts that a guard must know of its worker.
+    """Facts that a guard needs about its worker."""
 
-    *worker*: the id; *name*: the node name; *interval_s*: the time between two heartbeats. *pulse*: the descriptor of
-    the `Pulse`; *kin*: both descriptors of the `Kin`. *ends_children*: whether the pool's processes are the worker's
-    forks. *parent*, *session*: process id and session id of the worker. *arrows*: for each arrow that the guard calls
-    the command, to which arguments are added. *loads*: the command that loads these arrows. *log_file*: of the worker.
-    """
-
+    #: Worker id; *name* is the node name, *interval_s* the number of seconds between two heartbeats.
     worker: str
     name: str
     interval_s: float
+    #: Descriptor of the `Pulse`; *kin* are both descriptors of the `ForkMarker`.
     pulse: int
     kin: tuple[int, int]
+    #: True if the pool's processes are forks of the worker.
     ends_children: bool
+    #: Process id of the worker; *session* is the session id.
     parent: int
     session: int
     server: Address
+    #: Command of each server function that the guard invokes, without the arguments.
     arrows: dict[str, list[str]]
+    #: Command that loads these functions.
     loads: list[str]
     log_file: str | None
 
 
 class GuardUpdate(TypedDict, total=False):
-    """News for a guard: another server, or that the worker leaves in good order."""
+    """A change for a guard: another server, or the worker's regular exit."""
 
     server: Address
     leave: bool
 
 
 class GuardFunctions:
-    """The arrows that a guard calls. Each raises OSError or ServerError, and may be repeated."""
+    """The server functions that a guard invokes. Each raises OSError or ServerError, and can be repeated."""
 
     def __init__(self, charge: GuardedWorker, timeout_s: float) -> None:
         self._charge = charge
@@ -203,23 +198,23 @@ class GuardFunctions:
         self._server: Address | None = None
 
     def heartbeat(self, loop_runs: bool) -> None:
-        """Say that the worker lives, and whether its event loop runs."""
+        """Report that the worker is alive, and whether its event loop runs."""
         again = True
         while again:
             _, again, unfilled = _parts(self._run("heartbeat", self._charge["worker"], int(loop_runs)), 3)
-            self._go_on(unfilled)
+            self._claim_for(unfilled)
 
     def recover(self) -> int:
-        """Say that the worker is dead. Return the number of jobs that are taken from it: pending again, or lost."""
+        """Report that the worker is dead. Return the number of its jobs, which are now pending again or lost."""
         recovered, again = 0, True
         while again:
             again, count, unfilled = _parts(self._run("recover", self._charge["worker"]), 3)
             recovered += count
-            self._go_on(unfilled)
+            self._claim_for(unfilled)
         return recovered
 
-    def _go_on(self, unfilled: bytes) -> None:
-        """Claim jobs for the types that an arrow left over, as `Scheduler` does."""
+    def _claim_for(self, unfilled: bytes) -> None:
+        """Claim jobs for the types that a server function left unfilled, like `Scheduler`."""
         while types := unfilled.split():
             (unfilled,) = _parts(self._run("claim", *types), 1)
 
@@ -233,12 +228,12 @@ class GuardFunctions:
         try:
             self._call(*self._charge["loads"])
         except ServerError as exc:
-            if not _is_there(exc):
+            if not _is_loaded(exc):
                 raise
         return self._call(*command)
 
     def _call(self, *words: object) -> object:
-        """Call the server. After any error but a lost library, the next call opens a new connection."""
+        """Invoke a command. After any error except a missing library, the next invocation opens a new connection."""
         if self._connection is None or self._server is not self._charge["server"]:
             self.close()
             self._server = self._charge["server"]
@@ -246,7 +241,7 @@ class GuardFunctions:
         try:
             return self._connection.call(*words)
         except (OSError, ServerError) as exc:
-            if not (_is_missing(exc) or _is_there(exc)):
+            if not (_is_missing(exc) or _is_loaded(exc)):
                 self.close()
             raise
 
@@ -260,20 +255,20 @@ def _is_missing(exc: Exception) -> bool:
     return isinstance(exc, ServerError) and ("Function not found" in str(exc) or str(exc).startswith("NOSCRIPT"))
 
 
-def _is_there(exc: Exception) -> bool:
-    """Return whether somebody else has loaded the library meanwhile."""
+def _is_loaded(exc: Exception) -> bool:
+    """Return True if another client has already loaded the library."""
     return isinstance(exc, ServerError) and "already exists" in str(exc)
 
 
 def _parts(reply: object, number: int) -> list[Any]:
-    """Return the *number* parts of an arrow's reply, the last one a text. Raises ConnectionError for other replies."""
+    """Return the *number* parts of a function's reply, the last one bytes. Otherwise raise ConnectionError."""
     if isinstance(reply, list) and len(reply) == number and isinstance(reply[-1], bytes):
         return reply
     raise ConnectionError(f"the server gave a reply that is none of an arrow's: {reply!r:.200}")
 
 
 class ParentWatch:
-    """Watch over the worker of *charge*."""
+    """Watches the worker of *charge*."""
 
     def __init__(self, charge: GuardedWorker) -> None:
         self._charge = charge
@@ -282,27 +277,27 @@ class ParentWatch:
     def run(self, changes: Iterable[GuardUpdate], more: Callable[[], list[GuardUpdate] | None]) -> None:
         """Guard until the worker leaves or dies.
 
-        *changes* came with the charge. *more* returns further changes, None when the worker can send no more.
+        *changes* arrived with the first line. *more* returns further changes, or None if the worker can send no more.
         """
-        if not self._goes_on_after(changes):
+        if not self._apply(changes):
             return
         threading.Thread(target=self._heartbeat_or_end, daemon=True).start()
         handle = self._worker.handle
         watched = [0] if handle is None else [0, handle]
         while not self._worker.is_gone:
-            ready = select.select(watched, [], [], _LOOK_FOR_PARENT_S if handle is None else None)[0]
+            ready = select.select(watched, [], [], _PARENT_CHECK_S if handle is None else None)[0]
             if 0 in ready:
                 further = more()
                 if further is None:
                     break
-                if not self._goes_on_after(further):
+                if not self._apply(further):
                     return
             if handle in ready:
                 break
         self._report()
 
-    def _goes_on_after(self, changes: Iterable[GuardUpdate]) -> bool:
-        """Adopt *changes*. Return False if the worker leaves."""
+    def _apply(self, changes: Iterable[GuardUpdate]) -> bool:
+        """Apply *changes*. Return False if the worker leaves."""
         for change in changes:
             if "leave" in change:
                 return False
@@ -310,70 +305,72 @@ class ParentWatch:
         return True
 
     def _report(self) -> None:
-        until_s = time.monotonic() + _OUTLIVES_S
+        until_s = time.monotonic() + _MAX_OUTLIVE_S
         name = f"{self._charge['name']} (pid {self._worker.pid})"
         if self._charge["ends_children"] and not self._worker.end_children(time.monotonic() + _KILL_S):
-            _say("%s died, but its pool processes did not end: its jobs come back after affinity_worker_timeout", name)
+            _log_line(
+                "%s died, but its pool processes did not end: its jobs come back after affinity_worker_timeout", name
+            )
             return
-        told = threading.Event()
-        threading.Thread(target=self._tell, args=(name, told), daemon=True).start()
-        if not told.wait(max(0.0, until_s - time.monotonic())):
-            _say("%s died, and the broker does not answer: its jobs come back after affinity_worker_timeout", name)
+        reported = threading.Event()
+        threading.Thread(target=self._report_death, args=(name, reported), daemon=True).start()
+        if not reported.wait(max(0.0, until_s - time.monotonic())):
+            _log_line("%s died, and the broker does not answer: its jobs come back after affinity_worker_timeout", name)
 
-    def _tell(self, name: str, told: threading.Event) -> None:
-        arrows = GuardFunctions(self._charge, _REPORT_TIMEOUT_S)
-        while not told.is_set():
+    def _report_death(self, name: str, reported: threading.Event) -> None:
+        functions = GuardFunctions(self._charge, _REPORT_TIMEOUT_S)
+        while not reported.is_set():
             try:
-                recovered = arrows.recover()
+                recovered = functions.recover()
             except (OSError, ServerError):
                 time.sleep(0.05)
                 continue
-            _say("%s died; jobs taken back from it: %d", name, recovered)
-            told.set()
+            _log_line("%s died; jobs taken back from it: %d", name, recovered)
+            reported.set()
 
     def _heartbeat_or_end(self) -> None:
         try:
             self._heartbeat()
         finally:
-            os._exit(1)  # a guard that sends no heartbeat is of no use; the worker starts another
+            os._exit(1)  # a guard without heartbeats is useless; the worker starts another
 
     def _heartbeat(self) -> None:
-        """Send a heartbeat at each interval, and at once when the worker's event loop stands still or runs again."""
+        """Send a heartbeat at each interval, and immediately when the worker's event loop stalls or runs again."""
         worker, interval_s = self._worker, self._charge["interval_s"]
-        arrows = GuardFunctions(self._charge, _BEAT_TIMEOUT_S)
-        said_it_runs = True
+        functions = GuardFunctions(self._charge, _BEAT_TIMEOUT_S)
+        reported_loop_runs = True
         next_s = time.monotonic() + interval_s
-        pause_s = _LOOK_AGAIN_S
+        pause_s = _RECHECK_S
         while True:
             now_s, loop_runs = time.monotonic(), worker.loop_runs
             if worker.is_gone or worker.is_stopped:
-                time.sleep(_LOOK_AGAIN_S)
+                time.sleep(_RECHECK_S)
                 next_s = now_s
                 continue
-            if now_s >= next_s or loop_runs != said_it_runs:
+            if now_s >= next_s or loop_runs != reported_loop_runs:
                 try:
-                    arrows.heartbeat(loop_runs)
-                    said_it_runs, next_s, pause_s = loop_runs, now_s + interval_s, _LOOK_AGAIN_S
+                    functions.heartbeat(loop_runs)
+                    reported_loop_runs, next_s, pause_s = loop_runs, now_s + interval_s, _RECHECK_S
                 except (OSError, ServerError):
                     time.sleep(pause_s)
                     next_s, pause_s = now_s, min(interval_s, 2 * pause_s)
                 continue
-            look_s = worker.ran_at_s + STALLED_AFTER_S if loop_runs else now_s + _LOOK_AGAIN_S
+            look_s = worker.ran_at_s + STALLED_AFTER_S if loop_runs else now_s + _RECHECK_S
             time.sleep(max(0.01, min(look_s + 0.01, next_s) - now_s))
 
 
-def _say(text: str, *values: object) -> None:
-    """Write a line where its worker writes, in the form of Celery's log: the worker can write none any more."""
+def _log_line(text: str, *values: object) -> None:
+    """Write a line to the worker's log, in Celery's log format, because the worker can no longer write."""
     line = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}: WARNING/Guard] celery_affinity: {text % values}"
-    with suppress(OSError):  # the reader of the log may be gone
+    with suppress(OSError):  # the reader of the log may have ended
         print(line, file=sys.stderr, flush=True)  # noqa: T201
     if _log_file is not None:
         with suppress(OSError), open(_log_file, "a", encoding="utf-8") as file:
             print(line, file=file)
 
 
-class _Lines:
-    """Reads lines of JSON from the standard input. None stands for the end of the input: the worker is gone."""
+class _LineReader:
+    """Reads lines of JSON from the standard input. Returns None at the end of the input, after the worker's death."""
 
     def __init__(self) -> None:
         self._unread = b""
@@ -387,15 +384,15 @@ class _Lines:
 
 
 def main() -> None:
-    """Read the charge, and guard."""
-    lines = _Lines()
-    first: list[Any] | None = []
-    while not first:
-        first = lines()
-        if first is None:
-            return  # the worker died before its charge came
-    charge, *changes = first
+    """Read the facts about the worker, and guard it."""
+    read_lines = _LineReader()
+    first_lines: list[Any] | None = []
+    while not first_lines:
+        first_lines = read_lines()
+        if first_lines is None:
+            return  # the worker died before it had sent a line
+    guarded_worker, *changes = first_lines
     global _log_file
-    _log_file = charge["log_file"]
-    ParentWatch(charge).run(changes, lines)
+    _log_file = guarded_worker["log_file"]
+    ParentWatch(guarded_worker).run(changes, read_lines)
     os._exit(0)  # a thread may still wait for a server that does not answer

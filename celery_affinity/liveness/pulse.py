@@ -1,6 +1,6 @@
-"""The time at which an event loop ran last, in memory that the guard can read while the worker's interpreter is stuck.
+"""Time of an event loop's last iteration, readable for the guard while the worker's interpreter is blocked.
 
-The guard imports this module too, so nothing but the standard library is imported here.
+The guard imports this module too, so it only imports the standard library.
 """
 
 import mmap
@@ -9,46 +9,46 @@ import struct
 import time
 import weakref
 
-#: Age, s, of the last iteration above which an event loop stands still. An idle loop iterates every 2 s (`transport`).
+#: Seconds after the last iteration from which an event loop is stalled. An idle loop iterates every 2 s (`transport`).
 STALLED_AFTER_S = 3.0
 
 _SIZE = 8
 
 
 class Pulse:
-    """The worker's side. The guard gets the descriptor `fileno()`, which is closed with the object."""
+    """The worker's side. The guard inherits the descriptor `fileno()`, which is closed with the object."""
 
     def __init__(self) -> None:
-        self._descriptor = _file_in_memory()
+        self._descriptor = _open_memory_file()
         weakref.finalize(self, os.close, self._descriptor)
         os.truncate(self._descriptor, _SIZE)
         self._map = mmap.mmap(self._descriptor, _SIZE)
-        self._at_s = memoryview(self._map).cast("d")
+        self._ran_at_s = memoryview(self._map).cast("d")
         self.note_run()
 
     def fileno(self) -> int:
         return self._descriptor
 
     def note_run(self) -> bool:
-        """Record that the loop runs. Return whether the loop stood still before."""
-        stood_still = self.stands_still
-        self._at_s[0] = time.monotonic()
-        return stood_still
+        """Record that the loop runs. Return True if it was stalled before."""
+        was_stalled = self.stands_still
+        self._ran_at_s[0] = time.monotonic()
+        return was_stalled
 
     @property
     def age_s(self) -> float:
-        """Time since the last iteration, s."""
-        return time.monotonic() - float(self._at_s[0])
+        """Seconds since the last iteration."""
+        return time.monotonic() - float(self._ran_at_s[0])
 
     @property
     def stands_still(self) -> bool:
         return self.age_s > STALLED_AFTER_S
 
 
-def _file_in_memory() -> int:
+def _open_memory_file() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("celery_affinity-pulse")
-    import tempfile  # not at the top: the guard needs none, nor do systems with memory files
+    import tempfile  # imported here, because the guard and systems with memory files do not need it
 
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
@@ -62,6 +62,6 @@ class PulseReader:
 
     @property
     def ran_at_s(self) -> float:
-        """Time of the last iteration, s, on the monotonic clock, which all processes of a machine share."""
-        (at_s,) = struct.unpack("d", self._map[:_SIZE])
-        return float(at_s)
+        """Time of the last iteration in seconds, on the monotonic clock that all processes of a machine share."""
+        (ran_at_s,) = struct.unpack("d", self._map[:_SIZE])
+        return float(ran_at_s)

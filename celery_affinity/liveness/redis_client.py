@@ -1,11 +1,11 @@
-"""The guard's own Redis client, of the standard library alone: redis-py takes 30 MB, twice as much as a whole guard."""
+"""The guard's Redis client, based on the standard library: redis-py takes 30 MB, twice as much as the guard."""
 
 import socket
 from typing import Any, NotRequired, TypedDict
 
 
 class TLS(TypedDict):
-    """The options of redis-py's SSLConnection, as JSON can hold them: flags and versions are numbers."""
+    """The options of redis-py's SSLConnection in a JSON-serialisable form: flags and versions are numbers."""
 
     check_hostname: bool
     cert_reqs: int
@@ -22,14 +22,13 @@ class TLS(TypedDict):
 
 
 class Address(TypedDict):
-    """The address of a server, and the login. With *sentinels*, host and port are those of the *master* that they name.
+    """The address of a server, and the login."""
 
-    *path*: of a Unix socket, which has neither host nor port. With *nodes* of a cluster, host and port are those of the
-    owner of the *slot*.
-    """
-
+    #: Ignored with *sentinels* or *nodes*: the connection goes to the *master*, or to the owner of the cluster's
+    #: *slot*.
     host: str | None
     port: int
+    #: Path of a Unix socket, which has neither host nor port.
     path: str | None
     username: str | None
     password: str | None
@@ -52,20 +51,20 @@ class GuardConnection:
     def __init__(self, address: Address, timeout_s: float) -> None:
         sentinels = address.get("sentinels")
         if sentinels:
-            host, port = _ask_sentinels(sentinels, address["master"], timeout_s)
+            host, port = _find_master(sentinels, address["master"], timeout_s)
             address = {**address, "host": host, "port": port}
         if address.get("nodes"):
-            host, port = _ask_nodes(address, timeout_s)
+            host, port = _find_slot_owner(address, timeout_s)
             address = {**address, "host": host, "port": port}
-        self._socket = _connected(address, timeout_s)
+        self._socket = _open_socket(address, timeout_s)
         self._replies = self._socket.makefile("rb")
         try:
-            self._introduce(address)
+            self._authenticate(address)
         except BaseException:
             self.close()
             raise
 
-    def _introduce(self, address: Address) -> None:
+    def _authenticate(self, address: Address) -> None:
         if address["password"]:
             self.call("AUTH", *([address["username"]] if address["username"] else []), address["password"])
         if address["client_name"]:
@@ -74,9 +73,9 @@ class GuardConnection:
             self.call("SELECT", address["db"])
 
     def call(self, *words: object) -> object:
-        """Return the reply to a command: bytes, int, None, or a list of these.
+        """Return the reply to a command: bytes, int, None, or a list of replies.
 
-        Raises ServerError if the server refuses the command, and OSError, after which the connection is of no use.
+        Raises ServerError if the server refuses the command. An OSError makes the connection unusable.
         """
         parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         request = b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
@@ -111,7 +110,7 @@ class GuardConnection:
         self._socket.close()
 
 
-def _connected(address: Address, timeout_s: float) -> socket.socket:
+def _open_socket(address: Address, timeout_s: float) -> socket.socket:
     if address["path"]:
         plain = socket.socket(socket.AF_UNIX)
         plain.settimeout(timeout_s)
@@ -129,8 +128,8 @@ def _connected(address: Address, timeout_s: float) -> socket.socket:
 
 
 def _tls_context(options: TLS) -> Any:
-    """Return the SSL context that redis-py's SSLConnection makes of these options."""
-    import ssl  # not at the top: 4 MB that most guards do without
+    """Return the SSL context that redis-py's SSLConnection creates from these options."""
+    import ssl  # imported here, because most guards can save these 4 MB
 
     context = ssl.create_default_context()
     context.check_hostname = options["check_hostname"]
@@ -151,54 +150,49 @@ def _tls_context(options: TLS) -> Any:
     return context
 
 
-def _ask_sentinels(sentinels: list[Address], master: str, timeout_s: float) -> tuple[str, int]:
-    """Return host and port of the master, by the first Sentinel that knows it. Raises ConnectionError if none does."""
+def _find_master(sentinels: list[Address], master: str, timeout_s: float) -> tuple[str, int]:
+    """Return host and port of the master from the first Sentinel that knows it. Raises ConnectionError if none does."""
     for sentinel in sentinels:
         try:
             connection = GuardConnection(sentinel, timeout_s)
             try:
-                named = connection.call("SENTINEL", "get-master-addr-by-name", master)
+                reply = connection.call("SENTINEL", "get-master-addr-by-name", master)
             finally:
                 connection.close()
         except (OSError, ServerError):
             continue
-        match named:
+        match reply:
             case [bytes() as host, bytes() as port]:
                 return host.decode(), int(port)
     raise ConnectionError(f"no Sentinel knows where {master} is")
 
 
-def _ask_nodes(address: Address, timeout_s: float) -> tuple[str, int]:
-    """Return host and port of the owner of the slot, by the first node that knows. Raises ConnectionError if none does.
+def _find_slot_owner(address: Address, timeout_s: float) -> tuple[str, int]:
+    """Return host and port of the slot's owner from the first node that knows it, or raise ConnectionError.
 
-    All nodes that are named go into the nodes of *address*: those that were there first may be gone by the next time.
+    Also adds all nodes in the reply to *address*, since the original nodes can disappear later.
     """
     nodes, slot = [(host, port) for host, port in address["nodes"]], address["slot"]
     try:
         for node in list(nodes):
             try:
-                found = _ranges(node, address, timeout_s)
-            except (
-                OSError,
-                ServerError,
-                AttributeError,
-                IndexError,
-                TypeError,
-                ValueError,
-            ):  # no answer, or a wrong one
-                nodes.append(nodes.pop(nodes.index(node)))  # others are asked first from now on
+                slot_ranges = _slot_ranges(node, address, timeout_s)
+            except (OSError, ServerError, AttributeError, IndexError, TypeError, ValueError):  # none or a bad reply
+                nodes.append(nodes.pop(nodes.index(node)))  # from now on, query other nodes first
                 continue
-            nodes += dict.fromkeys(each for _, _, its in found for each in its if each not in nodes)
-            for first, last, its in found:
-                if first <= slot <= last and its:
-                    return its[0]
+            nodes += dict.fromkeys(named for _, _, owners in slot_ranges for named in owners if named not in nodes)
+            for first, last, owners in slot_ranges:
+                if first <= slot <= last and owners:
+                    return owners[0]
         raise ConnectionError(f"no node of the cluster knows who owns slot {slot}")
     finally:
         address["nodes"] = nodes
 
 
-def _ranges(node: tuple[str, int], address: Address, timeout_s: float) -> list[tuple[int, int, list[tuple[str, int]]]]:
-    """Return first slot, last slot, and nodes, the owner first, by *node*, which may leave out its own host."""
+def _slot_ranges(
+    node: tuple[str, int], address: Address, timeout_s: float
+) -> list[tuple[int, int, list[tuple[str, int]]]]:
+    """Return first slot, last slot and nodes per range, the owner first. *node* can omit its own host."""
     plain: Address = {**address, "host": node[0], "port": node[1], "nodes": []}
     connection = GuardConnection(plain, timeout_s)
     try:
@@ -206,6 +200,6 @@ def _ranges(node: tuple[str, int], address: Address, timeout_s: float) -> list[t
     finally:
         connection.close()
     return [
-        (int(first), int(last), [(each[0].decode() if each[0] else node[0], int(each[1])) for each in its])
-        for first, last, *its in reply
+        (int(first), int(last), [(named[0].decode() if named[0] else node[0], int(named[1])) for named in named_nodes])
+        for first, last, *named_nodes in reply
     ]

@@ -1,9 +1,7 @@
-"""Find the queues to which stock Celery's producers of an app publish messages.
+"""Connect an app, or a connection, to a scheduler: for commands, checks, the web UI, Flower and `explain`.
 
-The one way from an app, or a connection, to a scheduler: for commands, checks, the page, Flower and `explain`.
-
-All of them have one patience, `PATIENCE_S`, and no other module opens a connection for them. Publishers and workers go
-another way: they have a channel already, and retry by Celery's own settings.
+All of them use the timeout `PATIENCE_S`, and no other module opens a connection for them. Publishers and workers use
+their existing channels, and retry by Celery's own settings.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,24 +29,25 @@ from ..settings.table import Settings
 from .channel import AffinityChannel
 
 #: Celery's default for the setting ``task_default_queue``.
-_DEFAULT = "celery"
+_DEFAULT_QUEUE = "celery"
 
 
 def stock_lists_of(app: Celery) -> StockLists:
-    """Return the lists of all queues in the settings and tasks of *app*, and of Celery's default queue.
+    """Return the Redis lists to which stock Celery's producers of *app* could publish.
 
-    The default queue is included because a producer without the transport's setting ignores ``affinity=``.
+    These are the lists of all queues in the app's settings and tasks, and of Celery's default queue, because a producer
+    without this transport ignores ``affinity=``.
     """
     options: Mapping[str, Any] = app.conf.broker_transport_options or {}
     try:
         settings = settings_of(app)
     except AffinityError:  # with invalid settings, workers do not start and `check` reports the cause
         settings = Settings()
-    declared = [each for each in app.conf.task_queues or () if isinstance(each, Queue)]
-    exchanges = [app.conf.task_default_exchange, *(each.exchange.name for each in declared if each.exchange)]
+    declared = [queue for queue in app.conf.task_queues or () if isinstance(queue, Queue)]
+    exchanges = [app.conf.task_default_exchange, *(queue.exchange.name for queue in declared if queue.exchange)]
     return StockLists(
         queues=_names(_queues(app, settings, declared)),
-        exchanges=_names([*exchanges, app.conf.task_default_queue, _DEFAULT]),
+        exchanges=_names([*exchanges, app.conf.task_default_queue, _DEFAULT_QUEUE]),
         steps=tuple(options.get("priority_steps") or Channel.priority_steps),
         sep=options.get("sep") or Channel.sep,
         schedules=settings.schedules,
@@ -57,8 +56,8 @@ def stock_lists_of(app: Celery) -> StockLists:
 
 
 def _queues(app: Celery, settings: Settings, declared: list[Queue]) -> Iterator[object]:
-    yield from (_DEFAULT, app.conf.task_default_queue)
-    yield from (each.name for each in declared)
+    yield from (_DEFAULT_QUEUE, app.conf.task_default_queue)
+    yield from (declared_queue.name for declared_queue in declared)
     for _, options in options_in_routes(app.conf):
         queue = options.get("queue")
         yield getattr(queue, "name", queue)
@@ -71,32 +70,32 @@ def _queues(app: Celery, settings: Settings, declared: list[Queue]) -> Iterator[
             continue
 
 
-def _names(found: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each for each in found if isinstance(each, str) and each))
+def _names(candidates: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in candidates if isinstance(name, str) and name))
 
 
-#: Longest time, s, for which a broker that does not answer is tried. Each URL of a failover list is tried once and the
-#: first once more, without a pause; no try begins later than this.
+#: Seconds for which an unresponsive broker is retried. Each URL of a failover list is tried once, and the first one
+#: twice, without a pause; no attempt begins later than this.
 PATIENCE_S = 5.0
 
 
 def connect_app(connection: Connection) -> None:
-    """Open a connection, with `PATIENCE_S`. Raises OperationalError if no server answers."""
-    tries = len(connection.alt) or 1
-    connection.ensure_connection(max_retries=tries, interval_start=0, interval_step=0, timeout=PATIENCE_S)
+    """Open a connection within `PATIENCE_S`. Raises OperationalError if no server answers."""
+    attempts = len(connection.alt) or 1
+    connection.ensure_connection(max_retries=attempts, interval_start=0, interval_step=0, timeout=PATIENCE_S)
 
 
 def scheduler_on(connection: Connection, broker_transport: object, cohort: str = DEFAULT) -> Scheduler:
-    """Return the scheduler of a cohort on a connection, which is opened; its ``reader`` reads without a write.
+    """Open a connection and return the scheduler of a cohort on it. Its ``reader`` never writes.
 
-    Raises TransportError if the connection does not use this transport (*broker_transport*: what the user set instead),
-    OperationalError if no server answers, SchemaError if the data there has another schema.
+    Raises TransportError if the connection does not use this transport (*broker_transport* is the user's value),
+    OperationalError if no server answers, and SchemaError if the data there has another schema.
     """
     return channel_on(connection, broker_transport).scheduler_of(cohort)
 
 
 def channel_on(connection: Connection, broker_transport: object) -> AffinityChannel:
-    """Return the channel of a connection, which is opened. Raises as `connect` and `channel_of` do."""
+    """Open a connection and return its channel. Raises the errors of `connect_app` and `channel_of`."""
     connect_app(connection)
     return channel_of(connection, broker_transport)
 
@@ -110,7 +109,7 @@ def channel_of(connection: Connection, broker_transport: object) -> AffinityChan
 
 
 def fleet_on(connection: Connection, broker_transport: object, cohort: str | None = None) -> Cohorts:
-    """Return all cohorts on a connection, which is opened, or the one that is named. Raises as `scheduler_on` does."""
+    """Open a connection and return all its cohorts, or only *cohort*. Raises the errors of `scheduler_on`."""
     if cohort is not None:
         return Cohorts.alone(scheduler_on(connection, broker_transport, cohort))
     return channel_on(connection, broker_transport).fleet
@@ -118,34 +117,37 @@ def fleet_on(connection: Connection, broker_transport: object, cohort: str | Non
 
 @contextmanager
 def fleet_of(app: Celery) -> Iterator[Cohorts]:
-    """Yield all cohorts of *app*, on a connection from its pool. Raises what `scheduler_on` does."""
+    """Yield all cohorts of *app*, on a connection from its pool. Raises the errors of `scheduler_on`."""
     with app.connection_or_acquire() as connection:
         yield fleet_on(connection, app.conf.broker_transport)
 
 
 @contextmanager
 def scheduler_of(app: Celery) -> Iterator[Scheduler]:
-    """Yield the scheduler of *app*, on a connection from its pool. Raises what `scheduler_on` does."""
+    """Yield the scheduler of *app*, on a connection from its pool. Raises the errors of `scheduler_on`."""
     with app.connection_or_acquire() as connection:
         yield scheduler_on(connection, app.conf.broker_transport)
 
 
 def explain(app: Celery, task_id: str) -> Explanation:
-    """Return the state of the newest job of *task_id*, and why it waits. Read only.
+    """Return the state of the newest job of *task_id*, and the reason why it waits. Read-only.
 
-    Raises TransportError if *app* uses another transport, and kombu's OperationalError if the broker does not answer:
-    after 5 s, plus ``broker_connection_timeout`` at most.
+    Raises TransportError if *app* uses another transport. Raises kombu's OperationalError if the broker does not
+    answer, after at most 5 s plus ``broker_connection_timeout``.
     """
     with app.connection_or_acquire() as connection:
         return cohorts.explain_in_all(fleet_on(connection, app.conf.broker_transport), task_id, stock_lists_of(app))
 
 
 def recur(name: str, signature: Signature, *, stale_after: float, since: str = "enqueue") -> None:
-    """Call *signature* whenever no matching call became pending for *stale_after* s.
+    """Call *signature* whenever no matching call became pending for *stale_after* seconds.
 
-    A second `recur` with the same name replaces the first. *signature*: a call of a task with ``merge=``. A call
-    matches if it has the same task, type and merge key, merged or not, whoever makes it. *since*: "end" counts from the
-    end of the last successful run. Workers and `celery affinity dispatcher` make the calls until `stop`.
+    A second `recur` with the same name replaces the first. Workers and `celery affinity dispatcher` make the calls
+    until `stop`.
+
+    - *signature*: a call of a task with ``merge=``. A call matches if it has the same task, type and merge key, merged
+      or not, regardless of the caller.
+    - *since*: "end" measures from the end of the last successful run.
 
     Raises OptionError for a call that cannot recur, and the errors of `explain`.
     """
@@ -156,7 +158,7 @@ def recur(name: str, signature: Signature, *, stale_after: float, since: str = "
 
 
 def stop(name: str, app: Celery | None = None) -> bool:
-    """Stop the recurring call *name*. Return whether there was one. *app*: the current app by default.
+    """Stop the recurring call *name* of *app* (default: the current app). Return True if it existed.
 
     A call in ``affinity_recurring`` is declared again when a worker starts after that setting has changed. Raises the
     errors of `explain`.
@@ -165,7 +167,7 @@ def stop(name: str, app: Celery | None = None) -> bool:
     app = app or publish_call.current_app()
     with app.connection_or_acquire() as connection:
         fleet = fleet_on(connection, app.conf.broker_transport)
-        asked = fleet.act_in_each(lambda scheduler: scheduler.remove_recurring(name))
-    if asked.down and not any(asked.answers.values()):
-        raise CohortDownError(*next(iter(asked.down.items())))
-    return any(asked.answers.values())
+        outcome = fleet.act_in_each(lambda scheduler: scheduler.remove_recurring(name))
+    if outcome.down and not any(outcome.answers.values()):
+        raise CohortDownError(*next(iter(outcome.down.items())))
+    return any(outcome.answers.values())

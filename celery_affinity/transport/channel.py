@@ -1,14 +1,7 @@
-"""kombu's channels, as far as they publish: a message of a task becomes a job, and the job goes to the server.
+"""kombu's channels, scheduled: a task's message becomes a job, broadcasts revoke jobs, and queues include their jobs.
 
-So a call passes this room once, from Celery's method (`celery_methods`) to the arrow (`server.scheduler`). Between
-`stamping`, where the call begins, and `PublishingChannel._put` lies only kombu, which finds the queues of the message.
-
-Warn about queue arguments that make a broker drop jobs. They have no effect on scheduled queues.
-
-kombu's channels, scheduled: a broadcast revokes jobs, and a queue is counted, purged and deleted with its jobs.
-
-Messages that are no tasks (remote control and its replies, events) take kombu's own ways. A channel is built of three
-parts: `connections`; `inbox` and `qos`, with which a worker reads; and `client.publishing_channel`, which publishes.
+Messages that are not tasks (remote control and its replies, events) keep kombu's own path. `connections` opens the
+connections of a channel, and `inbox` reads from it for a worker.
 """
 
 import secrets
@@ -45,61 +38,64 @@ if TYPE_CHECKING:
         def scheduler_for(self, type_: str, *, publishes: bool = False) -> Scheduler: ...
 
 else:
-    _Channel = object  # mixed into kombu's channels, beside `transport.connections`
+    _Channel = object  # mixed into kombu's channels, next to `transport.connections`
 
 
 class PublishingChannel(_Channel):
-    """A kombu channel that publishes jobs. Messages that are no tasks take kombu's own way."""
+    """A kombu channel that publishes jobs. Other messages keep kombu's own path.
 
-    #: Whether messages may be published together. kombu asks, since an error makes it send some of them twice; a job
-    #: that is sent twice is published once.
+    Between `publish_call`, where a call begins, and `_put`, only kombu runs, which resolves the queues of the message.
+    """
+
+    #: True if messages can be published in batches. After an error, kombu sends some of them twice; a job that is sent
+    #: twice is published once.
     supports_batch_publish = True
 
-    #: The connection for which the channel was opened; a closed channel has lost it.
+    #: Connection for which the channel was opened. A closed channel has lost it.
     made_by: "Connection"
 
     def basic_publish(self, message: Message, *args: Any, **kwargs: Any) -> Any:
         if self.connection is None:
             return self._after_reconnect().basic_publish(message, *args, **kwargs)
-        begun = publish_call.begin_publish(message, self.connection.client)
+        publish_context = publish_call.begin_publish(message, self.connection.client)
         result = super().basic_publish(message, *args, **kwargs)
-        if begun is not None:
-            publish_call.end_publish(begun, message)
+        if publish_context is not None:
+            publish_call.end_publish(publish_context, message)
         return result
 
     def _after_reconnect(self) -> "PublishingChannel":
-        """Return the channel that has taken the place of this closed one. Raises ConnectionError if none has.
+        """Return the channel that replaced this closed one. Raises ConnectionError if there is none.
 
-        Between choosing the channel and publishing, kombu declares a queue, and reconnects by itself if the connection
-        broke meanwhile. An error now would use up a repeat of that publish, and its policy may have one alone.
+        After choosing the channel and before publishing, kombu declares a queue, and reconnects by itself if the
+        connection broke. An error now would use up one of the publish's retries, and its policy may allow only one.
         """
-        found: PublishingChannel = self.made_by.default_channel if self.made_by.connected else self
-        if found.connection is None:
+        channel: PublishingChannel = self.made_by.default_channel if self.made_by.connected else self
+        if channel.connection is None:
             raise redis.ConnectionError("the channel was closed by a reconnect")
-        return found
+        return channel
 
     def _next_delivery_tag(self) -> str:
-        return secrets.token_urlsafe(12)  # a UUID is longer, and takes longer
+        return secrets.token_urlsafe(12)  # a UUID is longer and slower
 
     def _put(self, queue: str, message: Message, **kwargs: Any) -> None:
-        sending = publish_call.publish_call_of(message, self.connection.client)
-        if sending is None:
+        context = publish_call.publish_call_of(message, self.connection.client)
+        if context is None:
             super()._put(queue, message, **kwargs)
             return
-        type_, capture = sending.type(message) or queue, sending.capture
-        if not settings_of(sending.app).schedules(type_):
+        type_, capture = context.type(message) or queue, context.capture
+        if not settings_of(context.app).schedules(type_):
             if capture is not None:
                 capture.published = True
-            sending.warn_of_key(message, type_)
+            context.warn_of_key(message, type_)
             super()._put(type_, as_stock_message(type_, queue, message), **kwargs)
             return
-        stamp = sending.stamp(message)
-        if self.routes is not None and sending.rule is not None:
-            cohort_keys.check_key_cohorts(sending.app, sending.task_name, type_, sending.rule)
+        header = context.stamp(message)
+        if self.routes is not None and context.rule is not None:
+            cohort_keys.check_key_cohorts(context.app, context.task_name, type_, context.rule)
         if capture is not None:
-            capture.append(publish_call.CapturedMessage(queue, message, stamp, sending.rule))
+            capture.append(publish_call.CapturedMessage(queue, message, header, context.rule))
             return
-        job = encode_job(queue, message, stamp)
+        job = encode_job(queue, message, header)
         batch = kwargs.get("_publish_batch")
         if batch is not None:
             batch.add_job(job)
@@ -111,8 +107,8 @@ class PublishingChannel(_Channel):
             bulk.warn_unserved(job.type, scheduler)
 
     def create_publish_batch(self, max_size: int) -> "PublishBatch":
-        """Return the collector of the messages of a ``Producer.batch``, which is published *max_size* at a time."""
-        from ..publishing.bulk import PublishBatch  # not at the top: kombu before 5.7 knows of no batch
+        """Return the collector for the messages of a ``Producer.batch``, which is published *max_size* at a time."""
+        from ..publishing.bulk import PublishBatch  # imported here, because kombu before 5.7 has no batches
 
         return PublishBatch(self, max_size)
 
@@ -128,7 +124,7 @@ INSTEAD = {
 }
 
 #: Maximum number of warnings per process. Otherwise `_warned` would grow in a program that generates queue names.
-_MOST = 10_000
+_MAX_WARNINGS = 10_000
 
 _warned: set[tuple[str, str]] = set()
 
@@ -139,7 +135,7 @@ def warn_queue_arguments(app: Celery, queue: str, arguments: Mapping[str, object
     Queues for events and replies contain no jobs. They are handled by kombu and keep their arguments.
     """
     for name in INSTEAD.keys() & arguments.keys():
-        if (queue, name) in _warned or len(_warned) >= _MOST:
+        if (queue, name) in _warned or len(_warned) >= _MAX_WARNINGS:
             continue
         if queue in app.amqp.queues and settings_of(app).schedules(queue):
             _warned.add((queue, name))
@@ -155,7 +151,7 @@ def warn_queue_arguments(app: Celery, queue: str, arguments: Mapping[str, object
 class AffinityChannel(InboxChannel, PublishingChannel):
     """The changes of this transport to kombu's Redis channels, with and without Sentinel."""
 
-    #: Queues that were bound to this channel (`queue_binding`), by name.
+    #: Queues bound to this channel (`queue_binding`), by name.
     bound_queues: dict[str, Queue]
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
@@ -172,19 +168,17 @@ class AffinityChannel(InboxChannel, PublishingChannel):
         super()._put_fanout(exchange, message, routing_key, **kwargs)
 
     def _revoke(self, revoked: Revoke) -> None:
-        """End the pending jobs that a broadcast revokes, in all cohorts; those on servers that are down are warned of.
+        """End the pending jobs that a broadcast revokes, in all cohorts. Logs a warning for servers that are down.
 
-        The workers that get the broadcast remember the revoke, and refuse a task that comes later.
+        The workers that get the broadcast remember the revocation, and reject a task that arrives later.
         """
         self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
         routes = self.routes
         if routes is None:
             return
-        asked = self.fleet.each(lambda scheduler: scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S), routes.names)
-        for name, why in asked.down.items():
+        outcome = self.fleet.each(lambda scheduler: scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S), routes.names)
+        for name, why in outcome.down.items():
             logger.warning("The server of cohort %r does not answer: perhaps nothing is revoked there: %s", name, why)
-
-    # -- queues
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> None:
         """Bind a queue. If a full server refuses a binding that no job needs, the worker continues without it."""
@@ -210,7 +204,7 @@ class AffinityChannel(InboxChannel, PublishingChannel):
         except self.connection_errors:
             if self.routes is None or self.routes.cohort_of(queue) == DEFAULT:
                 raise
-            return 0  # a worker declares its queues, and goes on with those of other cohorts
+            return 0  # a worker declares its queues, and continues with the queues of other cohorts
 
     def _size(self, queue: str) -> int:
         return int(super()._size(queue)) + self._pending(queue)
@@ -224,13 +218,13 @@ class AffinityChannel(InboxChannel, PublishingChannel):
             self.scheduler_for(queue).purge(queue)
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
-        # kombu's own method asks for keys without their prefix. A list that exists has a message.
+        # kombu's own method checks keys without their prefix. A list that exists has a message.
         return bool(self._size(queue) or self.scheduler_for(queue).reader.has_scheduled(queue))
 
     def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: Any) -> Any:
-        """Declare a queue. A passive declaration counts scheduled jobs too: stock Celery has them in the queue's list.
+        """Declare a queue. A passive declaration also counts scheduled jobs, like stock Celery's list of the queue.
 
-        Other declarations spare the count, which reads the scheduled jobs of all types.
+        Other declarations omit the count, which reads the scheduled jobs of all types.
         """
         declared = super().queue_declare(queue, passive=passive, **kwargs)
         if not passive:
@@ -241,7 +235,7 @@ class AffinityChannel(InboxChannel, PublishingChannel):
         return declared._replace(message_count=declared.message_count + scheduled)
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
-        """Delete a queue with the jobs that wait there. *if_empty*: keep a queue in which jobs wait."""
+        """Delete a queue with its waiting jobs. With *if_empty*, keep a queue that has waiting jobs."""
         if not if_empty or not self.scheduler_for(queue).reader.has_scheduled(queue):
             super().queue_delete(queue, if_unused=if_unused, if_empty=if_empty, **kwargs)
 

@@ -1,15 +1,10 @@
-"""A message as its consumer gets it: the body of a claimed job, or an entry of a list, completed for kombu.
+"""The lists that a worker reads: its inbox (claimed jobs and control messages), and lists of unscheduled queues.
 
-Acks and rejections: the end of a claimed job is told to its claim; kombu's own messages keep kombu's ways.
+One BRPOP waits for all of them. On the channel of any other process, only kombu reads. Acks and rejections of claimed
+jobs go to their claims; kombu's messages keep kombu's path.
 
-Kombu's messages, checked on arrival: anybody who may write to the server may have written them.
-
-kombu and Celery trust the parts of a message to have the types that their own clients send. Here every other type
-raises one error, whatever kombu would have stumbled over, and the reader goes on without that message.
-
-The lists that a worker reads: its inbox, with claimed jobs and signs, and those of queues that are not scheduled.
-
-One BRPOP waits for all of them. On a channel of any other process, kombu alone reads.
+Any client that can write to the server may have written kombu's messages, but kombu and Celery rely on the types that
+their own clients send. `CheckedMessage` raises a single error for any other type, and the reader skips the message.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,67 +43,67 @@ from .connections import REPLY_TIMEOUT_S, ConnectedChannel
 if TYPE_CHECKING:
     from ..leases.outbox import EndReporter
 
-#: Name of a message property that has what a worker says of a job's wait; no message has it outside of a worker.
+#: Message property with the data of a job's wait; only present within a worker.
 WAIT = "celery_affinity_wait"
 
-#: Name of the property that says how often a job was stopped for another tenant's, if it was.
+#: Message property with the number of times that the job was preempted, if any.
 PREEMPTIONS = "celery_affinity_preemptions"
 
 
 def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
-    """Return the message of a claimed job, with *tag* as its delivery tag. *settings*: those of the app that reads it.
+    """Return the message of a claimed job with *tag* as its delivery tag, given the *settings* of the reading app.
 
-    The message has no ETA any more: the time has come, and a worker whose clock is behind would wait again with the
-    slot held. The caller's ETA stays in our property. Raises any error of the decoding for a text that is no message.
+    The ETA is removed because it has been reached; a worker whose clock lags would wait again while holding the slot.
+    The caller's ETA is kept in our property. Raises any error of the decoding if the text is not a valid message.
     """
     message = decode_message(claim.message)
-    headers = message["headers"] = message.get("headers") or {}  # producers in other languages leave out what they can
+    headers = message["headers"] = message.get("headers") or {}  # producers in other languages omit optional fields
     properties = message["properties"]
     properties["delivery_tag"] = tag
     priority = properties.get("priority")
     if priority is not None and as_whole_number(priority, 0, MAX_PRIORITY) is None:
-        properties["priority"] = clamp(priority, 0, MAX_PRIORITY, 0)  # the same priority as when it was published
-    information = properties["delivery_info"] = properties.get("delivery_info") or {}
-    # Stock Celery's own mark stays: a message that kombu restored came from a list.
-    information["redelivered"] = claim.mark_ending or information.get("redelivered") is True
+        properties["priority"] = clamp(priority, 0, MAX_PRIORITY, 0)  # the same priority as at publishing
+    delivery_info = properties["delivery_info"] = properties.get("delivery_info") or {}
+    # Keep stock Celery's own flag: a message that kombu restored came from a list.
+    delivery_info["redelivered"] = claim.mark_ending or delivery_info.get("redelivered") is True
     if claim.preemptions:
         properties[PREEMPTIONS] = claim.preemptions
-    if not information.get("exchange"):
-        information.update(exchange="", routing_key=claim.type)
-    if headers.get("eta") and _is_moment(headers["eta"]):  # any other is Celery's to refuse
-        ours = properties.get(PROPERTY)
-        properties[PROPERTY] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
+    if not delivery_info.get("exchange"):
+        delivery_info.update(exchange="", routing_key=claim.type)
+    if headers.get("eta") and _is_valid_eta(headers["eta"]):  # Celery rejects any other value
+        job_options = properties.get(PROPERTY)
+        properties[PROPERTY] = {**(job_options if isinstance(job_options, dict) else {}), "eta": headers["eta"]}
         headers["eta"] = None
     if settings.cohorts:
         properties[COHORT] = settings.cohort_of(claim.type)
     if settings.traces:
         properties[WAIT] = {"type": claim.type, "enqueued_us": claim.enqueued_us, "deliveries": claim.deliveries}
     if claim.urgency is not None:
-        _move(properties, claim.type, *claim.urgency, settings)
+        _apply_move(properties, claim.type, *claim.urgency, settings)
     return message
 
 
-def _move(properties: dict[str, Any], type_: str, on_demand: bool, priority: int, settings: Settings) -> None:
-    """Have a message say the type, mode and priority to which somebody moved its job: those are its retry's as well."""
+def _apply_move(properties: dict[str, Any], type_: str, on_demand: bool, priority: int, settings: Settings) -> None:
+    """Write the type, mode and priority of a moved job into its message, so that a retry inherits them."""
     properties["delivery_info"].update(exchange="", routing_key=type_)
     properties["priority"] = with_retry_count(priority, settings)  # this is its own inverse
     properties[PROPERTY] = option_sources.with_move_mark(properties.get(PROPERTY), on_demand)
 
 
 def message_of_list(message: object, queue: str) -> object:
-    """Return a message from the list of *queue* with its destination, which kombu needs to restore an unacked one."""
+    """Return a message from the list of *queue* with its destination, which kombu needs to restore unacked messages."""
     properties = message.get("properties") if isinstance(message, dict) else None
     if isinstance(properties, dict) and not properties.get("delivery_info"):
         properties["delivery_info"] = {"exchange": "", "routing_key": queue}
     return message
 
 
-def _is_moment(eta: object) -> bool:
+def _is_valid_eta(eta: object) -> bool:
     if isinstance(eta, datetime):
         return True
     try:
         return isinstance(eta, str) and len(eta) <= LONGEST_SHORT and maybe_iso8601(eta) is not None
-    except (ValueError, TypeError, AttributeError):  # what Celery's Request catches
+    except (ValueError, TypeError, AttributeError):  # the errors that Celery's Request catches
         return False
 
 
@@ -116,14 +111,14 @@ logger = limited_logger(__name__)
 
 
 class QoS(stock.QoS):
-    """The acks of claimed jobs. kombu handles the acks of other messages."""
+    """Acks of claimed jobs. kombu handles the acks of other messages."""
 
     def can_consume(self) -> bool:
-        # A claimed job has its slot, so prefetch must not keep it in the inbox.
+        # A claimed job has its slot already, so prefetch must not keep it in the inbox.
         return self.channel.inbox is not None or super().can_consume()
 
     def can_prefetch(self) -> bool:
-        """Return whether prefetch allows another message from the lists of queues that are not scheduled."""
+        """Return True if prefetch allows another message from the lists of unscheduled queues."""
         return bool(super().can_consume())
 
     def append(self, message: Any, delivery_tag: str) -> None:
@@ -145,7 +140,7 @@ class QoS(stock.QoS):
             self.channel.resume_lists()
 
     def holds(self, delivery_tag: str) -> bool:
-        """Return whether a message from one of kombu's lists is neither acked nor rejected so far."""
+        """Return True if a message from one of kombu's lists is neither acked nor rejected yet."""
         return delivery_tag in self._delivered and delivery_tag not in self._dirty
 
     def restore_visible(self, *args: Any, **kwargs: Any) -> None:
@@ -162,7 +157,7 @@ class QoS(stock.QoS):
             super().restore_by_tag(tag, client=client, leftmost=leftmost)
         except values.LOST:
             raise
-        except Exception as exc:  # a bad entry must neither keep the worker from starting, nor hold back the others
+        except Exception as exc:  # a bad entry must neither prevent the worker's start nor block other entries
             logger.error("The unacknowledged messages under %s cannot be restored: %r", shown_bytes(tag), exc)
 
     def _settle(self, delivery_tag: str, outcome: str) -> None:
@@ -176,7 +171,7 @@ class QoS(stock.QoS):
             reporting.set_outcome(delivery_tag, outcome, why_refused() if is_refused else "")
 
 
-#: Types of those parts of a message that may be missing.
+#: Types of the optional parts of a message.
 _PARTS = {"headers": dict, "content-type": str, "content-encoding": str}
 
 #: Maximum logical clock, and maximum time in seconds, of a broadcast. Celery would keep a larger number forever.
@@ -184,11 +179,11 @@ _LARGEST = 2**62 - 1
 
 
 class UnreadableError(ValueError):
-    """A message cannot be read: the text says what is wrong."""
+    """A message cannot be read, for the reason in the text."""
 
 
 class CheckedMessage(_Message):
-    """A kombu message. Raises UnreadableError, and nothing else, if *payload* is not what kombu sends."""
+    """A kombu message. Raises only UnreadableError if *payload* is not a message of kombu."""
 
     def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
         try:
@@ -196,7 +191,7 @@ class CheckedMessage(_Message):
             check_content_encoding(payload.get("content-type"), payload.get("content-encoding"))
             super().__init__(_decompressed(payload), channel=channel, **kwargs)
             self._raw, self.headers, self.properties = payload, payload.get("headers") or {}, payload["properties"]
-        except Exception as exc:  # of kombu's own code as well
+        except Exception as exc:  # including errors of kombu's own code
             raise UnreadableError(f"{type(exc).__name__}: {exc}") from exc
 
 
@@ -232,7 +227,7 @@ def _decompressed(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_control_message(payload: object) -> None:
-    """Check the headers of a broadcast, or of a reply to one, that kombu takes on trust. Raises UnreadableError."""
+    """Check the headers of a broadcast or its reply that kombu does not check. Raises UnreadableError."""
     headers = payload.get("headers") or {} if isinstance(payload, dict) else None
     if not isinstance(headers, dict):
         raise UnreadableError("it has no headers")
@@ -244,12 +239,12 @@ def check_control_message(payload: object) -> None:
         raise UnreadableError("its ticket is no text")
 
 
-#: Longest wait, s, of one call for the inbox: less than the 5 s for which redis-py waits for a reply by default.
+#: Seconds for which one BRPOP waits: less than the 5 s for which redis-py waits for a reply by default.
 _INBOX_TIMEOUT_S = 4
 
 
 class Inbox(Protocol):
-    """The worker behind a channel: it receives what the server puts into its inbox, and decides what is consumed."""
+    """The worker behind a channel: it receives the contents of its inbox, and decides which jobs are consumed."""
 
     @property
     def worker(self) -> str:
@@ -257,33 +252,33 @@ class Inbox(Protocol):
 
     @property
     def key(self) -> str:
-        """The key of the inbox."""
+        """The inbox's Redis key."""
 
     @property
     def drained(self) -> bool:
-        """Whether jobs that still come are to be given back."""
+        """True if jobs that still arrive must be returned."""
 
     def reporting_of(self, tag: str) -> "EndReporter":
-        """Return the way to tell the server of the claim that is held under *tag*."""
+        """Return the reporter of the claim that is held under *tag*."""
 
     def schedules(self, queue: str) -> bool:
-        """Return whether a queue is scheduled; if not, the channel reads its lists."""
+        """Return True if a queue is scheduled; otherwise the channel reads its lists."""
 
     def serve(self, queue: str, serves: bool) -> None:
-        """Record that the consumer of a scheduled queue begins (True) or was cancelled (False)."""
+        """Record that the consumer of a scheduled queue was added (True) or cancelled (False)."""
 
     def receive(self, claim: Claim) -> None:
-        """Hold a job from the inbox, and start it (`InboxChannel.consume`) when it has a slot."""
+        """Hold a job from the inbox, and start it with `InboxChannel.consume` when it has a slot."""
 
     def obey(self, sign: list[str]) -> None:
-        """Obey a sign, in words, that came to the inbox instead of a job."""
+        """Execute a control message, split into words, that came to the inbox instead of a job."""
 
     def loop_ran(self) -> None:
-        """Record that the loop of a worker with a green pool runs: it has no event loop, and calls `drain_events`."""
+        """Record that the loop of a worker with a green pool runs. It has no event loop, and calls `drain_events`."""
 
 
 class InboxChannel(ConnectedChannel):
-    """A channel from which a worker may read. `inbox` is that worker's, and None on every other channel."""
+    """A channel from which a worker can read. `inbox` is that worker's inbox, and None on all other channels."""
 
     QoS = QoS
     Message = CheckedMessage
@@ -292,9 +287,7 @@ class InboxChannel(ConnectedChannel):
 
     is_closing = False
 
-    _polls_inbox_alone = False
-
-    # -- consumers
+    _polls_only_inbox = False
 
     def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
         result = super().basic_consume(queue, *args, **kwargs)
@@ -309,31 +302,29 @@ class InboxChannel(ConnectedChannel):
         return result
 
     def _report_consumer(self, queue: str, consumes: bool) -> None:
-        # The worker still wants consumers that are cancelled because the channel closes.
+        # A closing channel cancels consumers that the worker still needs.
         if self.inbox is not None and not self.is_closing and self.inbox.schedules(queue):
             self.inbox.serve(queue, consumes)
 
-    # -- broadcasts
-
     def _receive_one(self, c: Any) -> Any:
-        # redis-py waits without a limit for the rest of a message: on a connection that went silent in the middle of
-        # one, the event loop would wait for ever.
+        # redis-py waits without a limit for the rest of a message. If a connection stalled within a message, the event
+        # loop would wait forever.
         try:
             with self._reading("what was broadcast"):
-                return super()._receive_one(_Impatient(c))
+                return super()._receive_one(_BoundedPubSub(c))
         except Empty:
-            return None  # the event loop would not know of messages that came with the dropped one
+            return None  # otherwise the event loop would miss messages that arrived with the dropped one
 
     @contextmanager
     def _reading(self, source: str) -> Iterator[None]:
-        """Drop a message that kombu cannot read, and raise Empty. An error of the consumer itself is raised."""
-        transport, before = self.connection, self.connection.deliveries
+        """Drop a message that kombu cannot read, and raise Empty. Errors of the consumer itself are raised."""
+        transport, previous_deliveries = self.connection, self.connection.deliveries
         try:
             yield
         except (Empty, *values.LOST):
             raise
         except Exception as exc:
-            if transport.deliveries != before:
+            if transport.deliveries != previous_deliveries:
                 raise
             values.log_and_drop_untrusted(source, getattr(exc, "doc", None) or getattr(exc, "object", None), exc)
             raise Empty from exc
@@ -343,29 +334,27 @@ class InboxChannel(ConnectedChannel):
         properties = message["properties"] | {"priority": clamp(message["properties"].get("priority"), -1, 256, 0)}
         return int(super()._get_message_priority({**message, "properties": properties}, reverse=reverse))
 
-    # -- inbox and lists
-
     def _brpop_start(self, timeout: float | None = None) -> None:
         if self.inbox is None:
-            # kombu 5.5 takes None for "for ever": without a timeout, kombu's own default has to count.
+            # kombu 5.5 interprets None as "forever": without a timeout, kombu's own default must apply.
             super()._brpop_start(*(() if timeout is None else (timeout,)))
             return
         connection = self._in_poll = self.client.connection
         self._brpop_sent_at = monotonic()
-        self._polls_inbox_alone = True  # an ack in another thread must see either this, or the lists in the command
+        self._polls_only_inbox = True  # an ack in another thread must see this flag or the lists
         lists = self._lists_to_read()
-        self._polls_inbox_alone = not lists
+        self._polls_only_inbox = not lists
         connection.send_command("BRPOP", self.inbox.key, self._nudges, *lists, timeout or _INBOX_TIMEOUT_S)
 
     def _lists_to_read(self) -> list[str]:
-        """Return the lists of the queues that are not scheduled, in kombu's order; none while prefetch forbids it."""
+        """Return the lists of unscheduled queues in kombu's order, or none while prefetch forbids reading."""
         if not self.qos.can_prefetch():
             return []
         assert self.inbox is not None, "a worker reads"
         schedules = self.inbox.schedules
-        queues = [each for each in self._queue_cycle.consume(len(self.active_queues)) if not schedules(each)]
+        queues = [queue for queue in self._queue_cycle.consume(len(self.active_queues)) if not schedules(queue)]
         lists = [self._q_for_pri(queue, priority) for priority in self.priority_steps for queue in queues]
-        return [f"{self.global_keyprefix}{each}" for each in lists]
+        return [f"{self.global_keyprefix}{name}" for name in lists]
 
     @property
     def _nudges(self) -> str:
@@ -373,16 +362,16 @@ class InboxChannel(ConnectedChannel):
         return self.scheduler.keys.key("nudges", self.inbox.worker)
 
     def resume_lists(self) -> None:
-        """Read lists again if the wait under way has left them out, and prefetch allows them now."""
-        if self._in_poll and self._polls_inbox_alone and self._consumes_from_lists() and self.qos.can_prefetch():
-            self._polls_inbox_alone = False
+        """Read lists again if the current wait excludes them and prefetch now allows them."""
+        if self._in_poll and self._polls_only_inbox and self._consumes_from_lists() and self.qos.can_prefetch():
+            self._polls_only_inbox = False
             self._nudge()
 
     def _consumes_from_lists(self) -> bool:
         return self.inbox is not None and not all(map(self.inbox.schedules, self.active_queues))
 
     def _nudge(self) -> None:
-        """End the wait that is under way. Without a connection nothing is done: the wait ends by itself."""
+        """End the current wait. Does nothing without a connection, since the wait then ends by itself."""
         with suppress(redis.RedisError, OSError), self.scheduler.client.pipeline(transaction=False) as pipe:
             pipe.lpush(self._nudges, "")
             pipe.expire(self._nudges, REPLY_TIMEOUT_S)
@@ -397,18 +386,18 @@ class InboxChannel(ConnectedChannel):
             raise Empty
         name, item = bytes_to_str(reply[0]), reply[1]
         if name == self.inbox.key:
-            if not self.is_closing:  # else the next sync notices that the job never arrived
+            if not self.is_closing:  # otherwise the next sync detects the job that never arrived
                 self._read_inbox(item)
         elif name != self._nudges:
             self._read_list(name.removeprefix(self.global_keyprefix).rsplit(self.sep, 1)[0], item)
         return True
 
     def _read_reply(self, **options: Any) -> Any:
-        """Return the reply to BRPOP: a list's name and an item of it; None when the time was over."""
+        """Return the reply to BRPOP: the name and an item of a list, or None after the timeout."""
         assert self.inbox is not None, "a worker reads"
         connection = self.client.connection
         try:
-            # Not the method of kombu's client, which cuts its prefix off any name.
+            # Not the method of kombu's client, which removes its prefix from any name.
             return redis.Redis.parse_response(self.client, connection, "BRPOP", **options)  # type: ignore[no-untyped-call]
         except self.connection_errors:
             connection.disconnect()
@@ -416,14 +405,15 @@ class InboxChannel(ConnectedChannel):
         except redis.ResponseError as exc:
             if not str(exc).startswith("WRONGTYPE"):
                 raise
-            # Somebody overwrote the inbox, or a list of kombu's. Another process may have repaired the inbox first.
+            # Another client overwrote the inbox, or a list of kombu's. Another process may have repaired the inbox
+            # already.
             self.scheduler.repair([self.inbox.worker])
-            if any(self.scheduler.client.type(each) not in (b"list", b"none") for each in self._lists_to_read()):
-                raise  # the key is one of kombu's own lists
+            if any(self.scheduler.client.type(name) not in (b"list", b"none") for name in self._lists_to_read()):
+                raise  # one of kombu's own lists has the wrong type
             return None
         finally:
             self._in_poll = None
-            reauthenticate(connection)  # the only moment at which the connection waits for nothing
+            reauthenticate(connection)  # only now does the connection wait for nothing
 
     def _read_list(self, queue: str, item: bytes) -> None:
         self._queue_cycle.rotate(queue)
@@ -433,22 +423,22 @@ class InboxChannel(ConnectedChannel):
     def _read_inbox(self, item: bytes) -> None:
         try:
             claim = None if item.startswith(b"\n") else Claim.parse(item)
-            sign = item.decode().split() if claim is None else []
+            control_words = item.decode().split() if claim is None else []
         except ValueError as exc:
-            # If the server put a job there, the next sync notices that the job never arrived, and gives it back.
+            # If this was a job from the server, the next sync detects that it never arrived, and returns it.
             values.log_and_drop_untrusted("the inbox", item, exc)
             return
         assert self.inbox is not None, "a worker reads"
         if claim is not None:
             self.inbox.receive(claim)
         else:
-            self.inbox.obey(sign)
+            self.inbox.obey(control_words)
 
     def consume(self, claim: Claim, tag: str, *, has_slot: bool = True) -> None:
-        """Hand a claimed job, held under *tag*, to the consumer of its queue.
+        """Pass a claimed job, held under *tag*, to the consumer of its queue.
 
-        A job whose queue has no consumer here, or not now, is given back; one that cannot be read goes to the dead
-        letters. Without a slot its wait goes on, and is counted later.
+        A job whose queue currently has no consumer is returned, and an unreadable job is dead-lettered. Without a slot,
+        the job's wait continues and is counted later.
         """
         assert self.inbox is not None, "a worker reads"
         reporting = self.inbox.reporting_of(tag)
@@ -473,32 +463,32 @@ class InboxChannel(ConnectedChannel):
         return settings_of(publish_call.app_of_connection(self.connection.client))
 
     def burying(self, claim: Claim, tag: str, start: Callable[[], object]) -> None:
-        """Make the job of *claim* a dead letter if *start*, which may read its message and starts its task, raises."""
+        """Dead-letter the job of *claim* if *start* raises, which can read its message and starts its task."""
         assert self.inbox is not None, "a worker reads"
         try:
             start()
         except values.LOST:
-            raise  # not kombu's own list of errors, by which even a KeyError is a lost connection
+            raise  # not kombu's own list of errors, which treats even a KeyError as a lost connection
         except Exception as exc:
             logger.exception("Job %s of type %r cannot be read and becomes a dead letter", claim.job_id, claim.type)
             why = describe_error(exc)
             reporting = self.inbox.reporting_of(tag)
             reporting.set_outcome(tag, REJECTED, why)
-            reporting.end(tag, FAILED, why)  # whatever Celery made of the job so far
+            reporting.end(tag, FAILED, why)  # regardless of Celery's progress with the job
 
     def close(self) -> None:
-        self.is_closing = True  # first: kombu reads what is under way, and cancels the consumers
+        self.is_closing = True  # first, because kombu reads the remaining data and cancels the consumers
         if self.inbox is not None and self._in_poll:
-            if self._polls_inbox_alone:
-                # The next sync notices a job that is still in the socket; waiting for one would hold up the shutdown.
+            if self._polls_only_inbox:
+                # The next sync detects a job that is still in the socket; waiting for one would delay the shutdown.
                 self._in_poll = None
-            else:  # a list's message that is in the socket is nowhere else: kombu reads it, and puts it back
+            else:  # a list's message in the socket exists nowhere else: kombu reads it, and restores it
                 self._nudge()
         super().close()
 
 
-class _Impatient:
-    """A redis-py PubSub with something to read. A read waits for the rest of a message no longer than for a reply."""
+class _BoundedPubSub:
+    """A redis-py PubSub with data to read. A read waits for the rest of a message only as long as for a reply."""
 
     def __init__(self, pubsub: Any) -> None:
         self._pubsub = pubsub

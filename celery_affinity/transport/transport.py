@@ -1,21 +1,4 @@
-"""An event loop that is not asked to watch a connection which it already watches.
-
-At each iteration kombu's Redis transport adds all its connections to the loop, which makes a system call for each: a
-twentieth of a worker's time for a short task. Some of these connections are closed, and their file numbers may belong
-to other connections by now.
-
-A URL that kombu does not know, without a transport beside it: Celery makes such a connection for its reports.
-
-`celery report` and `inspect report` mask the password so. Nothing connects by it.
-
-The kombu side: any Redis URL, and the channels that it leads to.
-
-``app.conf.broker_transport = "celery_affinity:Transport"`` installs it.
-
-The channels of a cluster: all connections lead to the node that has the fleet's keys, and kombu's own are there too.
-
-Broadcasts are plain pub/sub, which each node passes on to all others.
-"""
+"""The kombu transport for any Redis URL: ``app.conf.broker_transport = "celery_affinity:Transport"`` installs it."""
 
 import sys
 import types
@@ -48,9 +31,12 @@ class _Connection(Protocol):
 
 
 class SingleWatch:
-    """A ``kombu.asynchronous.Hub``, seen by a transport whose open connections *sockets* returns.
+    """A ``kombu.asynchronous.Hub`` for a transport, without duplicate watches. *sockets* returns its open connections.
 
-    `add_reader` does nothing if it would change nothing, or if no open connection has that file number.
+    In each iteration, kombu's Redis transport adds all its connections to the hub. Each addition is a system call, a
+    twentieth of a worker's time for a short task. Some of these connections are closed, and other connections can have
+    their file descriptors by now. So `add_reader` does nothing if the watch exists, or if no open connection has that
+    descriptor.
     """
 
     def __init__(self, hub: Hub, sockets: Callable[[], Iterable[_Connection]]) -> None:
@@ -60,16 +46,21 @@ class SingleWatch:
         return getattr(self._hub, name)
 
     def add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> None:
-        is_news = self._hub.readers.get(fd) != (callback, args)
-        if is_news and any(each.fileno() == fd for each in self._sockets()):
+        is_new = self._hub.readers.get(fd) != (callback, args)
+        if is_new and any(connection.fileno() == fd for connection in self._sockets()):
             self._hub.add_reader(fd, callback, *args)
 
 
-_TEXT = "a URL with this scheme needs the transport of this package: set broker_transport = 'celery_affinity:Transport'"
+_NO_TRANSPORT = (
+    "a URL with this scheme needs the transport of this package: set broker_transport = 'celery_affinity:Transport'"
+)
 
 
 class DefaultURL(BaseTransport):
-    """Shows a URL, and raises TransportError where it is to connect."""
+    """Masks the password of a URL that kombu does not know, and raises TransportError for connections.
+
+    `celery report` and `inspect report` create such a connection without this transport, and never open it.
+    """
 
     can_parse_url = True
     driver_type = driver_name = "redis"
@@ -81,11 +72,10 @@ class DefaultURL(BaseTransport):
         return "N/A"
 
     def establish_connection(self) -> Any:
-        raise TransportError(_TEXT)
+        raise TransportError(_NO_TRANSPORT)
 
 
 def install_default_url() -> None:
-    """Tell kombu of the schemes."""
     for scheme in (*urls.CLUSTER, *urls.SAME):
         TRANSPORT_ALIASES.setdefault(scheme, f"{__name__}:Unnamed")
 
@@ -94,7 +84,7 @@ logger = limited_logger(__name__)
 
 install_default_url()
 
-#: Transport option in which a connection remembers its URL's scheme: kombu copies the options to a connection's clones.
+#: Transport option with the scheme of a connection's URL: kombu copies the options to the connection's clones.
 _SCHEME = "affinity_scheme"
 
 
@@ -108,43 +98,44 @@ class Transport(stock.Transport):
         app.conf.broker_transport_options = {"namespace": "shop"}
 
     ``broker_url``: ``redis://``, ``rediss://`` (the server's certificate is verified, unless the URL has
-    ``?ssl_cert_reqs=none``), ``sentinel://``, ``redis-cluster://``, ``rediss-cluster://`` or ``socket:///path``;
-    several for failover, or as start nodes of a cluster, joined by ";". Any other scheme raises TransportError, without
-    the password. ``?credential_provider=proj.logins.Provider``: a subclass of
-    ``redis.CredentialProvider``, which says user and password for each new connection.
+    ``?ssl_cert_reqs=none``), ``sentinel://``, ``redis-cluster://``, ``rediss-cluster://`` or ``socket:///path``. Join
+    several with ";" for failover, or as start nodes of a cluster. Any other scheme raises TransportError, without the
+    password. ``?credential_provider=proj.logins.Provider`` names a subclass of ``redis.CredentialProvider``, which
+    supplies user and password for each new connection.
 
     ``broker_transport_options``: the options of stock Celery for Redis, and ``namespace``. The most important ones:
 
     - ``namespace`` ("affinity"): first part of the hash tag of all keys. Apps on one database with different namespaces
       share no job and no worker.
-    - ``global_keyprefix`` (""): the beginning of all keys, kombu's as well.
-    - ``socket_timeout`` (10 s): longest wait for a reply.
-    - ``socket_connect_timeout`` (``broker_connection_timeout``, 4 s): longest wait for a connection.
+    - ``global_keyprefix`` (""): prefix of all keys, including kombu's.
+    - ``socket_timeout`` (10 s): maximum wait for a reply.
+    - ``socket_connect_timeout`` (``broker_connection_timeout``, 4 s): maximum wait for a connection.
     - ``master_name``, ``sentinel_kwargs``: for ``sentinel://``.
 
-    ``visibility_timeout`` counts only for queues that are not scheduled (``affinity_queues``). The app's own settings
-    are listed in docs/reference/settings.md.
+    ``visibility_timeout`` only affects queues that are not scheduled (``affinity_queues``). The app's own settings are
+    listed in docs/reference/settings.md.
     """
 
     Channel = Channel
     can_parse_url = True
 
-    #: A flush of the server's scripts may come between the loading and the call of one of kombu's own: a worker that
-    #: reconnects at that moment tries again, and does not end.
+    #: The server's scripts can be flushed after kombu has loaded one of its own, and before it invokes the script. A
+    #: worker that reconnects at that moment retries instead of exiting.
     connection_errors = (*stock.Transport.connection_errors, NoScriptError)
 
-    #: What kombu takes for granted of a transport that does not say it. With this attribute, a publish is repeated
-    #: after each lost connection, not after the first alone; `celery_methods.connections` pauses in between.
+    #: kombu's default for transports without this attribute. With it, a publish is repeated after each lost connection,
+    #: not only after the first; `publishing.celery_hooks` pauses in between.
     recoverable_connection_errors = (*connection_errors, *stock.Transport.channel_errors)
 
     #: Remote control, mingle and gossip compare this string.
     driver_type = "redis"
     driver_name = "celery_affinity"
 
-    #: Called with the revokes of a broadcast, in a worker that reads it for the whole fleet; None in other processes.
+    #: Called with the revocations of a broadcast, in a worker that reads it for the whole fleet; None in other
+    #: processes.
     on_revoked: Callable[[Revoke], None] | None = None
 
-    #: Number of messages that were brought to their consumers.
+    #: Number of messages delivered to consumers.
     deliveries = 0
 
     implements = stock.Transport.implements.extend(batch_publish=True)
@@ -161,7 +152,7 @@ class Transport(stock.Transport):
             self.Channel = ClusterChannel
         super().__init__(client, **kwargs)
         if "flower" in sys.modules:
-            from ..reports import flower  # not at the top: only Flower's process needs it
+            from ..reports import flower  # imported here, because only Flower's process needs it
             from .app_api import fleet_on
 
             flower.install_in_flower(client, fleet_on)
@@ -180,9 +171,9 @@ class Transport(stock.Transport):
             raise
         except Exception as exc:
             if is_control and isinstance(exc, (ContentDisallowed, DecodeError)):
-                values.log_and_drop_untrusted(queue, message, exc)  # the other replies are to come
+                values.log_and_drop_untrusted(queue, message, exc)  # other replies follow
             elif self.on_revoked is None:
-                raise  # a client's own consumer may raise on purpose; a worker would end
+                raise  # a client's consumer may raise on purpose, but this would end a worker
             else:
                 logger.exception("A message from %r failed and is dropped: %s", queue, shown_bytes(message))
                 self._refuse(message)
@@ -192,7 +183,7 @@ class Transport(stock.Transport):
             self.on_revoked(revoked)
 
     def _refuse(self, message: dict[str, Any]) -> None:
-        """Reject a message that no consumer got: unacknowledged, kombu would bring it again and again."""
+        """Reject a message that no consumer received: kombu would redeliver an unacknowledged message repeatedly."""
         delivery_tag = message["properties"]["delivery_tag"]
         for channel in self.channels:
             if channel.qos.holds(delivery_tag):
@@ -203,19 +194,19 @@ class Transport(stock.Transport):
 
     def driver_version(self) -> str:
         """Return the versions of this package and of redis-py, for `celery report`."""
-        own = versions()
-        return f"{own['celery_affinity']}, redis-py {own['redis']}"
+        package_versions = versions()
+        return f"{package_versions['celery_affinity']}, redis-py {package_versions['redis']}"
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
         for channel in self.channels:
             if channel.inbox is not None:
                 channel.inbox.loop_ran()
-        if hasattr(self.cycle, "maybe_reauth"):  # since kombu 5.7, which has a timer for it in event loops alone
+        if hasattr(self.cycle, "maybe_reauth"):  # kombu 5.7 and later, which has a timer for it only in event loops
             self.cycle.maybe_reauth()
         return super().drain_events(connection, timeout=timeout)
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        """Return the URL of the broker as users write it; Flower connects to that URL."""
+        """Return the broker's URL as users write it. Flower connects to that URL."""
         if self._scheme == "socket":
             return uri if include_password else urls.mask_url(uri, mask)
         client = self.client
@@ -234,9 +225,9 @@ class Transport(stock.Transport):
 
 
 def _describe(client: Any) -> str:
-    """Write the parts of a connection's URL into its fields, as kombu does for its own transports. Return the scheme.
+    """Write the parts of a connection's URL into its fields, like kombu's own transports. Return the scheme.
 
-    A clone of a connection has the fields, and no URL any more.
+    A clone of a connection has these fields, but no URL.
     """
     url = client.hostname or ""
     if "://" not in url:
@@ -255,15 +246,15 @@ def _describe(client: Any) -> str:
             )
         client.credential_provider = broker.credential_provider
     if broker.ssl:
-        of_app = client.ssl if isinstance(client.ssl, dict) else {}  # ``broker_use_ssl``
-        client.ssl = {**broker.ssl, **of_app}
+        app_options = client.ssl if isinstance(client.ssl, dict) else {}  # ``broker_use_ssl``
+        client.ssl = {**broker.ssl, **app_options}
     return broker.scheme
 
 
 def _switch(connection: Any, url: str) -> None:
-    """Go to the next URL of a failover list, in place of `Connection.switch`, which would choose kombu's transport.
+    """Switch to the next URL of a failover list. Replaces `Connection.switch`, which would choose kombu's transport.
 
-    On a cluster each connection finds the nodes by itself, with the login of the first URL.
+    On a cluster, each connection finds the nodes by itself, with the login of the first URL.
     """
     connection.close()
     connection.declared_entities.clear()
@@ -276,7 +267,7 @@ def _switch(connection: Any, url: str) -> None:
 
 
 def _info(connection: Any) -> dict[str, Any]:
-    """Return the facts of a connection for `inspect stats`: `Connection.info` without the passwords in its URLs."""
+    """Return a connection's facts for `inspect stats`: `Connection.info` without the passwords in its URLs."""
     info = dict(connection._info())
     info["hostname"] = urls.mask_url(info["hostname"])
     info["alternates"] = [urls.mask_url(url) for url in info["alternates"]]
@@ -284,6 +275,11 @@ def _info(connection: Any) -> dict[str, Any]:
 
 
 class ClusterChannel(AffinityChannel, stock.Channel):
+    """A channel on a cluster. All its connections, including kombu's, lead to the node with the fleet's keys.
+
+    Broadcasts are plain pub/sub, which each node forwards to all others.
+    """
+
     from_transport_options = Channel.from_transport_options
 
     connection_class = ClusterConnection
@@ -296,10 +292,8 @@ class ClusterChannel(AffinityChannel, stock.Channel):
         return {**super()._connparams(asynchronous), "cluster": cluster_of(tuple(self._start_nodes()), self.keys.base)}
 
     def _start_nodes(self) -> Iterator[ClusterNode]:
-        """Yield the nodes of the broker's URLs, in the order of the user, whichever URL the connection is at."""
+        """Yield the nodes of the broker's URLs, in the user's order, regardless of the connection's current URL."""
         client, default = self.connection.client, self.connection.default_port
-        named = [
-            (each.host, each.port) for each in map(urls.parse_broker_url, client.alt) if each.scheme in urls.CLUSTER
-        ]
-        for host, port in named or [(client.hostname, client.port)]:
+        nodes = [(url.host, url.port) for url in map(urls.parse_broker_url, client.alt) if url.scheme in urls.CLUSTER]
+        for host, port in nodes or [(client.hostname, client.port)]:
             yield ClusterNode(host or "localhost", port or default)

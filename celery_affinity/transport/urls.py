@@ -1,4 +1,4 @@
-"""Broker URLs in every form that Celery has for Redis: kombu leaves the parsing to this transport."""
+"""Parse broker URLs in every form that Celery has for Redis; kombu leaves the parsing to this transport."""
 
 import ssl
 from collections.abc import Mapping
@@ -12,14 +12,8 @@ from ..errors import TransportError
 
 SCHEMES = ("redis", "rediss", "socket", "sentinel", "redis-cluster", "rediss-cluster")
 
-#: Other spellings. kombu takes what stands before a "+" for a transport: Celery's apps hand it a "-"
-#: (`client.celery_methods.apps`).
-SAME = {
-    "valkey": "redis",
-    "valkeys": "rediss",
-    "valkey-cluster": "redis-cluster",
-    "valkeys-cluster": "rediss-cluster",
-}
+#: Aliases. kombu takes the part before a "+" for a transport, so Celery's apps pass it a "-" instead.
+SAME = {"valkey": "redis", "valkeys": "rediss", "valkey-cluster": "redis-cluster", "valkeys-cluster": "rediss-cluster"}
 
 #: Schemes of a cluster.
 CLUSTER = ("redis-cluster", "rediss-cluster")
@@ -27,16 +21,13 @@ CLUSTER = ("redis-cluster", "rediss-cluster")
 #: Schemes with TLS.
 TLS = ("rediss", "rediss-cluster")
 
-#: Names of the parts that kombu makes of a URL, and of those that users may write after the "?".
+#: Names of the URL parts that kombu returns, and of the options that users can write after the "?".
 _PARTS = {"transport", "hostname", "port", "userid", "password", "virtual_host", "ssl", "credential_provider"}
 
 
 @dataclass(frozen=True)
 class BrokerURL:
-    """The parts of a broker URL. *ssl*: redis-py's options, empty without TLS.
-
-    *credential_provider*: the path of a class of redis-py's, which knows user and password.
-    """
+    """The parts of a broker URL."""
 
     scheme: str
     host: str | None
@@ -44,24 +35,26 @@ class BrokerURL:
     user: str | None
     password: str | None
     virtual_host: str | None
+    #: redis-py's options; empty without TLS.
     ssl: Mapping[str, object] = field(default_factory=dict)
+    #: Path of a redis-py credential provider class, which supplies user and password.
     credential_provider: str | None = None
 
 
 def parse_broker_url(url: str) -> BrokerURL:
     """Return the parts of *url*.
 
-    Raises TransportError, which shows no password, for a scheme that is not in `SCHEMES`, for a name after the "?" that
-    has no meaning, and for a provider that is none.
+    Raises TransportError, which shows no password, for a scheme not in `SCHEMES`, an unknown name after the "?", or an
+    invalid credential provider.
     """
     scheme = url_to_parts(url).scheme.replace("+cluster", "-cluster")
     scheme = SAME.get(scheme, scheme)
     if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise TransportError(f"broker_url must begin with one of {known}, got: {mask_url(url)!r}")
+        schemes = ", ".join(f"{name}://" for name in SCHEMES)
+        raise TransportError(f"broker_url must begin with one of {schemes}, got: {mask_url(url)!r}")
     if scheme == "socket":
         provider = _provider(url_to_parts(url).query.get("credential_provider"))
-        return BrokerURL(scheme, url, None, None, None, None, credential_provider=provider)  # kombu parses it itself
+        return BrokerURL(scheme, url, None, None, None, None, credential_provider=provider)  # kombu parses this URL
     parts = parse_url(url)
     ssl_options = parts.get("ssl") or {}
     for name in parts.keys() - _PARTS:
@@ -78,26 +71,26 @@ def parse_broker_url(url: str) -> BrokerURL:
         parts["userid"],
         parts["password"],
         parts["virtual_host"],
-        # The server's certificate is verified unless the URL says otherwise; kombu by itself would not.
+        # The server's certificate is verified unless the URL disables it; kombu's default is not to verify.
         {"ssl_cert_reqs": ssl.CERT_REQUIRED, **ssl_options} if scheme in TLS or ssl_options else {},
         _provider(parts.get("credential_provider")),
     )
 
 
 def _provider(path: str | None) -> str | None:
-    """Return *path*. Raises TransportError unless it is that of a provider: a login must not be left out silently."""
+    """Return *path*, or raise TransportError if it is not a provider's: a login must not be dropped silently."""
     if path is None:
         return None
     try:
-        found = symbol_by_name(path)
+        provider = symbol_by_name(path)
     except (ImportError, AttributeError, ValueError) as exc:
-        raise _no_provider(path) from exc
-    if not callable(found) or (isinstance(found, type) and not issubclass(found, CredentialProvider)):
-        raise _no_provider(path)
+        raise _provider_error(path) from exc
+    if not callable(provider) or (isinstance(provider, type) and not issubclass(provider, CredentialProvider)):
+        raise _provider_error(path)
     return path
 
 
-def _no_provider(path: str) -> TransportError:
+def _provider_error(path: str) -> TransportError:
     return TransportError(
         "credential_provider in broker_url must be the path of a subclass of redis.CredentialProvider, as in "
         f"'proj.logins.Provider', got: {path!r}"
@@ -105,11 +98,11 @@ def _no_provider(path: str) -> TransportError:
 
 
 def mask_url(url: str, mask: str = "**") -> str:
-    """Return *url*, or several that semicolons separate, with *mask* for each password."""
-    return ";".join(_masked(part, mask) if "://" in part else part for part in url.split(";"))
+    """Return *url*, or several URLs separated by semicolons, with each password replaced by *mask*."""
+    return ";".join(_mask_one_url(part, mask) if "://" in part else part for part in url.split(";"))
 
 
-def _masked(url: str, mask: str) -> str:
+def _mask_one_url(url: str, mask: str) -> str:
     parts = url_to_parts(url)
     shown: str = as_url(
         parts.scheme, parts.hostname, parts.port, parts.username, parts.password, parts.path, sanitize=True, mask=mask

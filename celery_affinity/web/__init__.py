@@ -1,8 +1,7 @@
-"""The HTTP interface: every interaction is one ``curl``. It comes with the extra ``[web]``.
+"""The HTTP interface, where each action is one ``curl``. It requires the extra ``[web]``.
 
-Routes read requests, ask `observe` or `operate`, and reply with the JSON that the commands print; routes decide
-nothing. The page in a browser is in `page`.
-Read `application` first.
+Routes parse requests, call `reports` or `admin`, and reply with the JSON that the commands print; they contain no logic
+of their own. Package `page` is the web UI. Read `app` first.
 """
 
 import os
@@ -24,13 +23,15 @@ def asgi(
     names: Iterable[str] = (),
     traces: str | os.PathLike[str] | None = None,
 ) -> "ASGIApp":
-    """Return the HTTP interface of *app*'s broker as an ASGI app, to be served alone or mounted in another one.
+    """Return the HTTP interface of *app*'s broker as an ASGI app, which can run alone or be mounted in another app.
 
-    *tokens*: token -> role ("read", "submit", "admin" or "worker"); None: everybody on this machine is an admin, and
-    nobody else gets an answer. *read_only*: nothing can be changed. *allow*: names or patterns of the tasks that can
-    be submitted. *names*: hosts, beside this one and addresses, by whose names clients may reach it ("*": any).
-    *traces*: a directory of traces, for the lab.
+    - *tokens*: token -> role ("read", "submit", "admin" or "worker"). With None, clients on this machine are admins,
+      and other clients are rejected.
+    - *read_only*: nothing can be changed.
+    - *allow*: names or patterns of the tasks that can be submitted.
+    - *names*: additional host names by which clients can reach this machine ("*": any).
+    - *traces*: a directory of traces, for the lab.
     """
-    from .app import build_app  # not at the top: it needs the extra [web]
+    from .app import build_app  # imported here, because it requires the extra [web]
 
     return build_app(app, tokens=tokens, read_only=read_only, allow=allow, names=names, traces=traces)

@@ -1,9 +1,4 @@
-"""The part of an address after ``?``: a name that a route does not know is refused.
-
-If it were ignored, a misspelt filter would mean all jobs.
-
-The HTTP interface, put together: routes, errors, and the guard before them.
-"""
+"""Assemble the HTTP interface: routes, errors, and the authentication before them."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -24,17 +19,20 @@ from .traces import Traces
 
 
 async def refuse_unknown_queries(request: Request) -> None:
-    """Raise RefusedError for a name in the query that a route of ``/api`` does not have."""
+    """Raise RefusedError for a query parameter that the route of ``/api`` does not define.
+
+    If it were ignored, a misspelt filter would match all jobs.
+    """
     route = request.scope.get("route")
     if not (request.query_params and isinstance(route, APIRoute) and route.path.startswith("/api/")):
         return
-    about = request.app.openapi()["paths"][route.path_format][request.method.lower()]
-    known = [each["name"] for each in about.get("parameters", ()) if each["in"] == "query"]
+    operation = request.app.openapi()["paths"][route.path_format][request.method.lower()]
+    accepted_names = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
     for name in request.query_params:
-        if name not in known:
-            close = closest_names(name, known)
+        if name not in accepted_names:
+            close = closest_names(name, accepted_names)
             question = f"did you mean {close!r}? " if close else ""
-            accepted = ", ".join(known) or "nothing"
+            accepted = ", ".join(accepted_names) or "nothing"
             raise RefusedError(400, f"unknown name after the '?': {name[:100]!r}; {question}accepted: {accepted}")
 
 
@@ -47,7 +45,7 @@ def build_app(
     names: Iterable[str],
     traces: str | os.PathLike[str] | None,
 ) -> ASGIApp:
-    """See `celery_affinity.web.asgi`. Raises SettingError, OptionError."""
+    """See `celery_affinity.web.asgi`. Raises SettingError and OptionError."""
     if isinstance(allow, str) or isinstance(names, str):
         raise SettingError(f"allow and names must be lists, got: {allow!r}, {names!r}")
     app.loader.import_default_modules()
@@ -56,13 +54,13 @@ def build_app(
 
 
 def routes_of(app: Celery, allow: Iterable[str] = (), traces: str | os.PathLike[str] | None = None) -> FastAPI:
-    """Return all routes, with nothing before them: whoever reaches these may do everything."""
+    """Return all routes without authentication: their clients have all rights."""
     site = Site(app, tuple(allow), Traces(traces))
     api = FastAPI(
         title="celery_affinity",
         version=versions()["celery_affinity"],
         summary="Jobs, types and workers of a fleet",
-        docs_url=None,  # these pages need another site
+        docs_url=None,  # these pages load files from another site
         redoc_url=None,
         openapi_url="/openapi.json",
     )

@@ -1,14 +1,12 @@
-"""Tokens and roles: who may do what over HTTP.
+"""Check the host, token, origin and size of a request before a route sees it; tokens and roles.
 
-What a request must be before a route sees it: its host, its token, its origin, its size.
-
-- Host: a name of this machine, or an address. A page that has its own name lead to this machine (DNS rebinding) is
-  refused.
-- Token: ``Authorization: Bearer TOKEN``. There are no cookies, so no browser sends one by itself. Without tokens only
-  clients on this machine get an answer.
-- Origin: a browser says which page asks. A page of another site cannot change anything, and, as no CORS header is ever
-  sent, cannot read anything.
-- Body: 1 MB at most, of JSON, within 30 s.
+- Host: a name of this machine, or an address. This rejects a page whose own name resolves to this machine (DNS
+  rebinding).
+- Token: ``Authorization: Bearer TOKEN``. There are no cookies, so no browser sends one automatically. Without tokens,
+  only clients on this machine are accepted.
+- Origin: set by browsers. A page of another site cannot change anything and, since no CORS header is ever sent, cannot
+  read anything.
+- Body: at most 1 MB of JSON, within 30 s.
 """
 
 import asyncio
@@ -29,45 +27,45 @@ from ..errors import SettingError
 from ..schema.untrusted import MOST_NESTED, loads, strict_json
 from .replies import error_reply
 
-#: Roles, each with the rights of those before it.
+#: Roles. Each includes the rights of the roles before it.
 ROLES = ("read", "submit", "admin")
 
-#: The role of programs that run jobs. An admin has its right; it has none of the others.
+#: The role of programs that run jobs. An admin includes this role; it includes no other.
 WORKER = "worker"
 
 _ALL = (*ROLES, WORKER)
 
-#: Environment variable that has what a token file has.
+#: Environment variable with the contents of a token file.
 VARIABLE = "CELERY_AFFINITY_WEB_TOKENS"
 
-#: Smallest number of characters of a token: a shorter one can be guessed.
-_SHORTEST = 16
+#: Minimum number of characters of a token: a shorter one can be guessed.
+_MIN_LENGTH = 16
 
-_ACCEPTED = f"lines of a role ({', '.join(_ALL)}), a blank and a token of at least {_SHORTEST} characters"
+_ACCEPTED = f"lines of a role ({', '.join(_ALL)}), a blank and a token of at least {_MIN_LENGTH} characters"
 
 
 class Tokens:
     """Tokens by their digests, which are compared in constant time."""
 
     def __init__(self, roles: Mapping[str, str]) -> None:
-        """*roles*: token -> role. Raises SettingError."""
+        """*roles* maps tokens to roles. Raises SettingError."""
         for token, role in roles.items():
-            if role not in _ALL or not isinstance(token, str) or len(token) < _SHORTEST or not token.isascii():
+            if role not in _ALL or not isinstance(token, str) or len(token) < _MIN_LENGTH or not token.isascii():
                 got = f"role {role!r} and a token of {len(token)} characters"
                 raise SettingError(f"tokens must be {_ACCEPTED}, in ASCII, got: {got}")
         self._roles = [(_digest(token), role) for token, role in roles.items()]
 
     def role_of(self, token: str) -> str | None:
-        """Return the role of *token*; None for one that is not known. Takes as long for any token."""
-        given, found = _digest(token), None
+        """Return the role of *token*, or None if the token is unknown. Takes equally long for any token."""
+        given, matching_role = _digest(token), None
         for digest, role in self._roles:
             if hmac.compare_digest(digest, given):
-                found = role
-        return found
+                matching_role = role
+        return matching_role
 
 
 def role_includes(role: str, needed: str) -> bool:
-    """Return whether *role* has the rights of *needed*."""
+    """Return True if *role* has the rights of *needed*."""
     if WORKER in (role, needed):
         return role in (needed, ROLES[-1])
     return ROLES.index(role) >= ROLES.index(needed)
@@ -78,7 +76,7 @@ def _digest(token: str) -> bytes:
 
 
 def read_tokens(path: str | None) -> dict[str, str] | None:
-    """Return token -> role as the file at *path* says, or the environment; None if neither says any.
+    """Return token -> role from the file at *path* or from the environment, or None if neither has tokens.
 
     Raises SettingError, which shows no token.
     """
@@ -92,7 +90,7 @@ def read_tokens(path: str | None) -> dict[str, str] | None:
         words = line.split()
         if not words or line.startswith("#"):
             continue
-        if len(words) != 2 or words[0] not in _ALL or len(words[1]) < _SHORTEST:
+        if len(words) != 2 or words[0] not in _ALL or len(words[1]) < _MIN_LENGTH:
             raise SettingError(f"{where} must have {_ACCEPTED}; line {number} is wrong")
         roles[words[1]] = words[0]
     if path and not roles:
@@ -100,44 +98,41 @@ def read_tokens(path: str | None) -> dict[str, str] | None:
     return roles or None
 
 
-#: Largest number of bytes of a body, and the longest time, s, until all of it is there.
+#: Maximum number of bytes of a body, and seconds in which it must arrive completely.
 MOST_BYTES, BODY_S = 1_000_000, 30.0
 
-#: Paths that say nothing of the fleet: probes send no token, and the page itself asks for one.
+#: Paths without data of the fleet: probes send no token, and the web UI itself requests one from the user.
 _PUBLIC = ("/", "/healthz", "/readyz", "/favicon.ico")
 _PUBLIC_FOLDER = "/page/"
 
 _READS = ("GET", "HEAD")
 
-#: Requests with a body that change nothing: what they ask is too long for an address.
+#: Requests that change nothing, but whose arguments are too long for a URL and need a body.
 _QUESTION = re.compile(r"/api/lab/traces/[^/]+/whatif")
 
 #: Requests of programs that run jobs.
-_OF_WORKERS = re.compile(
+_WORKER_REQUESTS = re.compile(
     r"POST /api/workers|GET /api/workers/[^/]+/jobs|POST /api/workers/[^/]+/heartbeat|DELETE /api/workers/[^/]+"
     r"|POST /api/jobs/.+/(start|end)"
 )
 
-#: Name in a scope of the role that its request has in effect.
+#: Scope key of the request's effective role.
 ROLE = "celery_affinity.role"
 
-#: Name in a scope of the role of the token itself: with --read-only it loses the right to change, and not to see.
+#: Scope key of the token's own role: --read-only removes the right to change data, but not the right to see it.
 SEES_AS = "celery_affinity.sees_as"
 
-#: Headers of every reply. The page needs no other site, and no other site may have it in a frame.
+#: Headers of every reply. The web UI needs no other site, and no other site may embed it in a frame.
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
-    (
-        b"content-security-policy",
-        b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    ),
+    (b"content-security-policy", b"default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"),
 ]
 
 
-class _NoError(Exception):
-    """The request is answered with this status, message and headers."""
+class _RejectedError(Exception):
+    """The request is rejected with this status, message and headers."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -145,12 +140,12 @@ class _NoError(Exception):
 
 
 class AuthMiddleware:
-    """Lets good requests through to *inner*. See `celery_affinity.web.asgi` for the rest."""
+    """Passes valid requests to *inner*. See `celery_affinity.web.asgi` for the parameters."""
 
     def __init__(self, inner: ASGIApp, tokens: Tokens | None, read_only: bool, names: Iterable[str]) -> None:
         self._inner, self._tokens, self._read_only = inner, tokens, read_only
-        own = ("localhost", socket.gethostname())
-        self._names = {each.lower() for each in (*own, *names)}
+        own_names = ("localhost", socket.gethostname())
+        self._names = {name.lower() for name in (*own_names, *names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -164,17 +159,17 @@ class AuthMiddleware:
             self._check(scope, headers)
             if scope["method"] not in _READS:
                 receive = _replayed(await _body(receive, headers))
-        except _NoError as no:
-            await error_reply(no.status, str(no), no.headers)(scope, receive, _with_headers(send))
+        except _RejectedError as rejected:
+            await error_reply(rejected.status, str(rejected), rejected.headers)(scope, receive, _with_headers(send))
             return
-        # Starlette raises an error again that was answered, and logged.
+        # Starlette re-raises errors that were answered and logged.
         with suppress(Exception):
             await self._inner(scope, receive, _with_headers(send))
 
     def _check(self, scope: Scope, headers: dict[bytes, str]) -> None:
         host = _hostname(headers.get(b"host", ""))
-        if not self._is_ours(host):
-            raise _NoError(421, f"the Host header must name this machine (see --name), got: {host!r}")
+        if not self._is_own_host(host):
+            raise _RejectedError(421, f"the Host header must name this machine (see --name), got: {host!r}")
         method, path = scope["method"], path_of(scope)
         needed = needed_role(method, path)
         if needed is None:
@@ -183,7 +178,7 @@ class AuthMiddleware:
         scope[SEES_AS] = role
         scope[ROLE] = "read" if self._read_only else role
         if not role_includes(role, needed):
-            raise _NoError(403, f"this requires the role {needed!r}, the token has {role!r}")
+            raise _RejectedError(403, f"this requires the role {needed!r}, the token has {role!r}")
         if method not in _READS:
             self._check_change(headers, host, is_question(method, path))
 
@@ -191,25 +186,27 @@ class AuthMiddleware:
         if self._tokens is None:
             client = scope.get("client")
             if client and not is_loopback(client[0]):
-                raise _NoError(403, "without tokens only clients on this machine get an answer")
+                raise _RejectedError(403, "without tokens only clients on this machine get an answer")
             return "admin"
         scheme, _, token = headers.get(b"authorization", "").partition(" ")
         role = self._tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
         if role is None:
-            said = "a token that is known" if scheme else "a token"
-            raise _NoError(401, f"send {said}: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+            wanted = "a token that is known" if scheme else "a token"
+            raise _RejectedError(401, f"send {wanted}: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
         return role
 
     def _check_change(self, headers: dict[bytes, str], host: str, is_question: bool) -> None:
         if self._read_only and not is_question:
-            raise _NoError(403, "this server is read-only: --read-only")
+            raise _RejectedError(403, "this server is read-only: --read-only")
         origin = headers.get(b"origin")
         if origin is not None and _hostname(origin.partition("://")[2]) != host:
-            raise _NoError(403, f"a page of another site cannot change anything here, got Origin: {origin[:100]!r}")
+            raise _RejectedError(
+                403, f"a page of another site cannot change anything here, got Origin: {origin[:100]!r}"
+            )
         if headers.get(b"sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise _NoError(403, "a page of another site cannot change anything here")
+            raise _RejectedError(403, "a page of another site cannot change anything here")
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_own_host(self, host: str) -> bool:
         if "*" in self._names or host in self._names:
             return True
         try:
@@ -220,14 +217,14 @@ class AuthMiddleware:
 
 
 def path_of(scope: Scope) -> str:
-    """Return the path as routes see it: without the path at which this app is mounted."""
+    """Return the path as routes see it, without the prefix at which this app is mounted."""
     path, root = str(scope["path"]), str(scope.get("root_path") or "")
     return path[len(root) :] if root and (path == root or path.startswith(f"{root}/")) else path
 
 
 def needed_role(method: str, path: str) -> str | None:
-    """Return the role that a request takes; None: no token. What is not known here takes the highest."""
-    if _OF_WORKERS.fullmatch(f"{method} {path}"):
+    """Return the role that a request requires; None for no token. Unknown requests require the highest role."""
+    if _WORKER_REQUESTS.fullmatch(f"{method} {path}"):
         return WORKER
     if method in _READS:
         return None if path in _PUBLIC or path.startswith(_PUBLIC_FOLDER) else "read"
@@ -237,7 +234,7 @@ def needed_role(method: str, path: str) -> str | None:
 
 
 def is_question(method: str, path: str) -> bool:
-    """Return whether a request changes nothing, though it has a body."""
+    """Return True if a request with a body changes nothing."""
     return method == "POST" and _QUESTION.fullmatch(path) is not None
 
 
@@ -258,27 +255,27 @@ def is_loopback(address: str) -> bool:
 async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
     """Return the body, which is JSON or empty."""
     length = headers.get(b"content-length", "0")
-    too_large = _NoError(413, f"a body must have {MOST_BYTES:,} bytes at most", {"Connection": "close"})
+    too_large = _RejectedError(413, f"a body must have {MOST_BYTES:,} bytes at most", {"Connection": "close"})
     if not length.isdecimal() or int(length[:19]) > MOST_BYTES:
         raise too_large
-    body = bytearray()  # with one-byte parts, a list of parts would need many times the memory
+    body = bytearray()  # a list of one-byte parts would need many times the memory
     try:
         async with asyncio.timeout(BODY_S):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise _NoError(400, "the client closed the connection")
+                    raise _RejectedError(400, "the client closed the connection")
                 body += message.get("body", b"")
                 if len(body) > MOST_BYTES:
                     raise too_large
                 if not message.get("more_body"):
                     break
     except TimeoutError:
-        raise _NoError(408, f"a body must be there within {BODY_S:g} s", {"Connection": "close"}) from None
+        raise _RejectedError(408, f"a body must be there within {BODY_S:g} s", {"Connection": "close"}) from None
     if body:
         kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise _NoError(400, f"a body must be JSON: Content-Type: application/json, got: {kind[:100]!r}")
+            raise _RejectedError(400, f"a body must be JSON: Content-Type: application/json, got: {kind[:100]!r}")
         _check_json(bytes(body))
     return bytes(body)
 
@@ -288,7 +285,7 @@ def _check_json(body: bytes) -> None:
     try:
         strict_json(loads(body, parse_constant=_refuse_constant))
     except ValueError as exc:
-        raise _NoError(
+        raise _RejectedError(
             400, f"a body must be JSON (RFC 8259), nested at most {MOST_NESTED} levels deep: {str(exc)[:200]}"
         ) from None
 
@@ -303,7 +300,7 @@ def _replayed(body: bytes) -> Receive:
     async def receive() -> Message:
         nonlocal sent
         if sent:
-            await asyncio.Event().wait()  # a disconnect is not told: a change goes on to its end
+            await asyncio.Event().wait()  # a disconnect is not reported: a change runs to its end
         sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 

@@ -1,10 +1,6 @@
-"""Requests that wait until a job ends: one look at the broker for all of them, five times a second.
+"""Routes for jobs: get, list, wait for, cancel, move, retry and submit them, alone or in bulk.
 
-Jobs by id: asked, listed, waited for, cancelled, moved, retried.
-
-Jobs that match filters: cancelled, or given another type, priority or mode, up to 5,000 in a request.
-
-Jobs that are submitted: a task is called by its name, and a repeated request is the same job.
+A repeated submission returns the same job. A bulk request changes up to 5,000 jobs that match filters.
 """
 
 import asyncio
@@ -37,28 +33,28 @@ from .broker import BrokerDownError, BusyError
 from .replies import Error, RefusedError, error_responses, json_reply, reply_responses, with_more
 from .site import Site, check_values_setting
 
-#: Pause, s, between two looks; largest number of requests that wait at a time.
-_PAUSE_S, _MOST = 0.2, 1000
+#: Seconds between two queries, and maximum number of requests that wait at the same time.
+_PAUSE_S, _MAX_WAITING = 0.2, 1000
 
 
 class WaitsForJobs:
-    """Wait for jobs of *site*."""
+    """Waits until jobs of *site* end, with one query of the broker for all waiting requests, five times a second."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._waiting: Counter[str] = Counter()
         self._changed = asyncio.Condition()
         self._live: set[str] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._poll_task: asyncio.Task[None] | None = None
 
     async def until_ended(self, id: str, seconds: float) -> None:
         """Return when the job *id* has ended, or after *seconds*."""
-        if self._waiting.total() >= _MOST:
-            raise RefusedError(503, f"{_MOST:,} requests wait already")
+        if self._waiting.total() >= _MAX_WAITING:
+            raise RefusedError(503, f"{_MAX_WAITING:,} requests wait already")
         self._waiting[id] += 1
         self._live.add(id)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+        if self._poll_task is None or self._poll_task.done():
+            self._poll_task = asyncio.create_task(self._poll())
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds), self._changed:
@@ -68,20 +64,20 @@ class WaitsForJobs:
             if not self._waiting[id]:
                 del self._waiting[id]
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while self._waiting:
             await asyncio.sleep(_PAUSE_S)
-            asked = list(self._waiting)
-            with suppress(BrokerDownError, BusyError):  # by the next look it may answer
-                live = await self._site.with_fleet(_live, asked)
-                self._live = (self._live - set(asked)) | live
+            ids = list(self._waiting)
+            with suppress(BrokerDownError, BusyError):  # it may answer the next query
+                live = await self._site.with_fleet(_live, ids)
+                self._live = (self._live - set(ids)) | live
                 async with self._changed:
                     self._changed.notify_all()
 
 
 def _live(fleet: Cohorts, ids: list[str]) -> set[str]:
-    asked = fleet.each(lambda scheduler: live_jobs(scheduler.reader, ids))
-    return set().union(*asked.answers.values())
+    answers = fleet.each(lambda scheduler: live_jobs(scheduler.reader, ids))
+    return set().union(*answers.answers.values())
 
 
 _Limit = Annotated[int, Query(ge=1, le=MOST)]
@@ -90,7 +86,7 @@ _Wait = Annotated[float, Query(ge=0, le=60)]
 
 
 class MoveRequest(BaseModel):
-    """What a job is to have; null: what it has. *priority*: 0 to 10, 10 highest, as lists show it."""
+    """The new values of a job; null keeps a value. *priority* is 0 to 10, where 10 is the highest, as in lists."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     type: str | None = None
@@ -101,7 +97,7 @@ class MoveRequest(BaseModel):
 def add_job_routes(api: APIRouter, site: Site) -> None:
     waits = WaitsForJobs(site)
     changed = reply_responses(Change, 404, 409, status=202)
-    asked = with_more("AskedJob", Job, explanation=explain_module.Explanation | None, values=JobValues | None)
+    job_model = with_more("AskedJob", Job, explanation=explain_module.Explanation | None, values=JobValues | None)
 
     @api.get(
         "/api/jobs", summary="A page of the unfinished jobs and the dead letters", responses=reply_responses(JobsPage)
@@ -128,24 +124,24 @@ def add_job_routes(api: APIRouter, site: Site) -> None:
         "/api/jobs/{id:path}",
         summary="A job: state, times, worker; optionally explain it, its arguments and result, or wait until it ends",
         responses={
-            **reply_responses(asked),
+            **reply_responses(job_model),
             **reply_responses(
-                asked | Error, status=404, text="The job is unknown; an error if the id has a line break."
+                job_model | Error, status=404, text="The job is unknown; an error if the id has a line break."
             ),
         },
     )
     async def job(request: Request, id: str, explain: bool = False, wait: _Wait = 0, values: bool = False) -> Response:
         check_values_setting(site, request, values)
-        found = await get_job_or_404(site, id)
-        if wait and found.source == "broker" and not found.has_ended:
+        job_state = await get_job_or_404(site, id)
+        if wait and job_state.source == "broker" and not job_state.has_ended:
             await waits.until_ended(id, wait)
-            found = await get_job_or_404(site, id)
+            job_state = await get_job_or_404(site, id)
         more: dict[str, object] = {}
-        if explain and found.source != "backend":
-            more |= await _explained(site, found)
+        if explain and job_state.source != "backend":
+            more |= await _explained(site, job_state)
         if values:
-            more["values"] = await _values(site, found)
-        return json_reply({**_dict(found), **more}, 200 if found.source else 404)
+            more["values"] = await _values(site, job_state)
+        return json_reply({**_dict(job_state), **more}, 200 if job_state.source else 404)
 
     @api.delete(
         "/api/jobs/{id:path}",
@@ -174,33 +170,33 @@ def add_job_routes(api: APIRouter, site: Site) -> None:
 
 
 def move_target_of(moving: MoveRequest) -> MoveTarget:
-    """Return the wish that a body says. Raises OptionError."""
+    """Return the move target of a body. Raises OptionError."""
     return MoveTarget(moving.type, moving.priority, None if moving.mode is None else moving.mode == "on_demand")
 
 
 async def get_job_or_404(site: Site, id: str) -> Job:
-    """Return a job as `Jobs.get` does; the result backend, which may hang, is asked in a thread of its own."""
-    found = await site.job(id)
-    return found if found.source else await site.run_untrusted(job_values.backend_of_job, site.app, id)
+    """Return a job like `Jobs.get`. The result backend can block, so it is queried in a separate thread."""
+    job = await site.job(id)
+    return job if job.source else await site.run_untrusted(job_values.backend_of_job, site.app, id)
 
 
-async def _explained(site: Site, found: Job) -> dict[str, object]:
+async def _explained(site: Site, job: Job) -> dict[str, object]:
     """Return the explanation of a job, or of a message in stock Celery's lists that is not a job."""
-    explanation = await site.with_fleet(cohorts.explain_in_all, found.id, None if found.source else site.lists)
-    return {"explanation": explanation} if found.source or explanation.in_list else {}
+    explanation = await site.with_fleet(cohorts.explain_in_all, job.id, None if job.source else site.lists)
+    return {"explanation": explanation} if job.source or explanation.in_list else {}
 
 
 async def _values(site: Site, job: Job) -> JobValues:
-    known = await site.with_fleet(_arguments, job)
-    return await site.run_untrusted(job_values.with_result, site.app, job.id, known)
+    values = await site.with_fleet(_arguments, job)
+    return await site.run_untrusted(job_values.with_result, site.app, job.id, values)
 
 
 def _arguments(fleet: Cohorts, job: Job) -> JobValues:
     return fleet.ask(job.cohort or fleet.names[0], lambda scheduler: job_values.decode_arguments(scheduler.reader, job))
 
 
-def _dict(found: object) -> dict[str, object]:
-    shown = as_json(found)
+def _dict(report: object) -> dict[str, object]:
+    shown = as_json(report)
     assert isinstance(shown, dict)
     return shown
 
@@ -213,26 +209,24 @@ def _cancel(site: Site, id: str, terminate: bool) -> Change:
 def _reply_to_change(change: Change) -> Response:
     if change.done:
         return json_reply(change, 202)
-    if change.found == "unknown":
-        raise RefusedError(404, f"{change.id[:300]}: {change.note}")
-    raise RefusedError(409, f"{change.id[:300]}: {change.note}")
+    raise RefusedError(404 if change.found == "unknown" else 409, f"{change.id[:300]}: {change.note}")
 
 
-#: Largest number of jobs on which a request acts, and of pages of 1,000 jobs that it reads of a state: about 2 s and
-#: 5 s, of the 10 s after which a request is given up.
-_MOST_BULK_JOBS, _MOST_PAGES = 5_000, 50
+#: Maximum number of jobs that a request changes, and of pages of 1,000 jobs that it reads per state. These take about 2
+#: s and 5 s of the 10 s after which a request is abandoned.
+_MAX_BULK_JOBS, _MAX_PAGES = 5_000, 50
 
-#: States of jobs that can be moved, and cancelled.
-_WAIT = ("pending", "scheduled")
-_HAVE_NOT_ENDED = (*_WAIT, "claimed", "running")
+#: States of jobs that can be moved, and that can be cancelled.
+_MOVABLE = ("pending", "scheduled")
+_CANCELLABLE = (*_MOVABLE, "claimed", "running")
 
 
 @dataclass(frozen=True)
 class BulkReply:
-    """How many jobs were *found*, how many *calls* they are, and the first ones, *shown*; *more*: there may be others.
+    """The number of jobs *found*, the number of their *calls*, and the first jobs, *shown*.
 
-    *done*: jobs that were changed, or calls that were cancelled; *left*: how many others there are of each state.
-    *down*: why nothing was done in cohorts.
+    *more* is true if further jobs may match. *done* is the number of changed jobs, or of cancelled calls; *left* counts
+    the others by state. *down* has the reasons why nothing was done in some cohorts.
     """
 
     found: int
@@ -246,7 +240,7 @@ class BulkReply:
 
 
 class JobSelector:
-    """The jobs that are meant, as the query says: at least one filter, beside the cohort."""
+    """The jobs that the query selects, by at least one filter in addition to the cohort."""
 
     def __init__(
         self,
@@ -264,7 +258,7 @@ class JobSelector:
         self.state, self.cohort, self.dry_run = state, cohort, dry_run
         self.filters = JobFilters(None, type, task, stamp, key, older_than_s, newer_than_s, argument)
         if state is None and self.filters.is_empty:
-            names = ", ".join(each.name for each in fields(JobFilters))
+            names = ", ".join(field.name for field in fields(JobFilters))
             raise RefusedError(400, f"name at least one filter: {names}")
 
     def states(self, accepted: Sequence[str]) -> Sequence[str]:
@@ -289,7 +283,7 @@ def add_bulk_routes(api: APIRouter, site: Site) -> None:
     )
     async def cancel(request: Request, which: _Which, terminate: bool = False) -> Response:
         check_values_setting(site, request, which.filters.argument is not None)
-        states = which.states(_HAVE_NOT_ENDED)
+        states = which.states(_CANCELLABLE)
         if which.state is None and not terminate:
             states = states[:-1]
 
@@ -307,7 +301,7 @@ def add_bulk_routes(api: APIRouter, site: Site) -> None:
     )
     async def move(request: Request, which: _Which, moving: MoveRequest) -> Response:
         check_values_setting(site, request, which.filters.argument is not None)
-        states = which.states(_WAIT)
+        states = which.states(_MOVABLE)
         try:
             wish = move_target_of(moving)
         except OptionError as exc:
@@ -329,30 +323,30 @@ def _act(
     filters = which.filters
     with site.broker.reach() as fleet:
         names = fleet.serving(filters.type, which.cohort)
-        asked = choose_jobs_in(
-            fleet, lambda reader: filters.of(site.app, reader), names, states, _MOST_BULK_JOBS, _MOST_PAGES
+        choices = choose_jobs_in(
+            fleet, lambda reader: filters.of(site.app, reader), names, states, _MAX_BULK_JOBS, _MAX_PAGES
         )
-        choice = merge_chosen(asked, fleet.is_split)
+        choice = merge_chosen(choices, fleet.is_split)
         if choice.more and not choice.chosen:
             raise RefusedError(
-                409, f"none of the first {_MOST_PAGES * 1000:,} jobs matches: name the type, or the state"
+                409, f"none of the first {_MAX_PAGES * 1000:,} jobs matches: name the type, or the state"
             )
-        check_target_cohort(site.app, wish, [name for name, each in asked.answers.items() if each.chosen])
-        done, lost = (BulkResult(0, {}), {}) if which.dry_run else bulk.run_in_cohorts(fleet, asked, act)
+        check_target_cohort(site.app, wish, [name for name, chosen in choices.answers.items() if chosen.chosen])
+        done, lost = (BulkResult(0, {}), {}) if which.dry_run else bulk.run_in_cohorts(fleet, choices, act)
     return BulkReply(
-        len(choice.chosen), choice.calls, choice.more, choice.shown, *done, down={**asked.down, **lost} or None
+        len(choice.chosen), choice.calls, choice.more, choice.shown, *done, down={**choices.down, **lost} or None
     )
 
 
 #: Options of a call in the OpenAPI description.
 _OPTIONS: dict[str, Any] = {
-    "properties": {name: {"description": words} for name, (words, _) in submit.ACCEPTED.items()},
+    "properties": {name: {"description": text} for name, (text, _) in submit.ACCEPTED.items()},
     "additionalProperties": False,
 }
 
 
 class TaskCall(BaseModel):
-    """A call of a task. *options*: those of `submit.ACCEPTED`, each as in `apply_async`."""
+    """A call of a task. *options* are the arguments in `submit.ACCEPTED`, as in `apply_async`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     task: str
@@ -377,8 +371,10 @@ def add_submit_routes(api: APIRouter, site: Site) -> None:
         if not site.allows(call.task):
             raise RefusedError(404, f"no task that can be submitted is named {call.task[:300]!r}")
         try:
-            asked = submit.Submission(call.task, call.args, call.kwargs, call.options, idempotency_key)
-            task_id, is_new = await site.run_untrusted(_submit, site, asked, submit.SubmittedIds.of(asked.name))
+            submission = submit.Submission(call.task, call.args, call.kwargs, call.options, idempotency_key)
+            task_id, is_new = await site.run_untrusted(
+                _submit, site, submission, submit.SubmittedIds.of(submission.name)
+            )
         except (submit.IdempotencyKeyReusedError, QueueFull) as exc:
             raise RefusedError(409, str(exc)) from exc
         except OptionError as exc:
@@ -387,12 +383,12 @@ def add_submit_routes(api: APIRouter, site: Site) -> None:
         return json_reply(await _just_submitted(site, task_id), 201 if is_new else 200, {"Location": place})
 
 
-def _submit(site: Site, asked: submit.Submission, ids: submit.SubmittedIds) -> tuple[str, bool]:
-    return submit.submit_task(site.app, asked, ids, site.broker.reach, site.broker.connection)
+def _submit(site: Site, submission: submit.Submission, ids: submit.SubmittedIds) -> tuple[str, bool]:
+    return submit.submit_task(site.app, submission, ids, site.broker.reach, site.broker.connection)
 
 
 async def _just_submitted(site: Site, id: str) -> Job:
-    """Return the job *id*, which was published just now; its id alone if the broker does not answer any more."""
+    """Return the job *id*, which was just published, or only its id if the broker no longer answers."""
     try:
         return await get_job_or_404(site, id)
     except (BrokerDownError, BusyError):

@@ -1,4 +1,4 @@
-"""The lab: recorded traces, their replay, and "what if". Nothing here changes the fleet, or asks its broker."""
+"""Routes of the lab: recorded traces, their replay, and "what if". They neither change the fleet nor use its broker."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ from .replies import RefusedError, json_reply, reply_responses
 from .site import Site
 from .traces import Loaded, TraceFile, check_jobs
 
-#: Most slots that a question adds.
-_MOST_SLOTS = 10_000
+#: Maximum number of slots that a what-if request can add.
+_MAX_SLOTS = 10_000
 
 
 class WhatIfRequest(BaseModel):
-    """What is to be changed, in the words of ``celery affinity lab whatif``.
+    """The changes to a trace, in the format of ``celery affinity lab whatif``.
 
-    *add*: workers such as "[pdf,xls]:2". *remove*: names of workers. *set*: setting -> value, such as "limits.type:pdf"
-    -> "5". *rate*: type -> so many times the jobs. *priority*: type -> that of its jobs. *seed*: chooses the jobs that
-    *rate* repeats, or leaves out.
+    *add* lists workers such as "[pdf,xls]:2", and *remove* names of workers. *set* maps settings to values, such as
+    "limits.type:pdf" to "5". *rate* maps types to a factor for their number of jobs, and *priority* maps types to the
+    priority of their jobs. *seed* determines the jobs that *rate* repeats or omits.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -44,9 +44,9 @@ class WhatIfRequest(BaseModel):
 
 @dataclass(frozen=True)
 class ReplayedTrace:
-    """A trace of *length_s*, and its *replay*. *lost*: claims that workers could not write down.
+    """A trace of *length_s* seconds, and its *replay*.
 
-    *limits*: of types, in force as it was recorded.
+    *lost* is the number of claims that workers could not record. *limits* are the limits of types during the recording.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ReplayedTrace:
 
 
 def add_lab_routes(api: APIRouter, site: Site) -> None:
-    kept = _Kept()
+    cache = _ReplayCache()
 
     @api.get(
         "/api/lab/traces",
@@ -76,7 +76,7 @@ def add_lab_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(ReplayedTrace, 404, 409),
     )
     async def replay(name: str) -> Response:
-        return json_reply(await site.traces.ask(name, kept.replayed))
+        return json_reply(await site.traces.ask(name, cache.replayed))
 
     @api.post(
         "/api/lab/traces/{name}/whatif",
@@ -84,26 +84,26 @@ def add_lab_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(WhatIf, 404, 409),
     )
     async def what_if(name: str, question: WhatIfRequest) -> Response:
-        return json_reply(await site.traces.ask(name, lambda found, steps: _answer(found, question, steps)))
+        return json_reply(await site.traces.ask(name, lambda loaded, steps: _answer(loaded, question, steps)))
 
 
-class _Kept:
-    """The last replay: each viewer of the page asks for that of the newest trace."""
+class _ReplayCache:
+    """The last replay: each viewer of the web UI requests the newest trace's replay."""
 
     def __init__(self) -> None:
         self._version: object = None
-        self._found: ReplayedTrace | None = None
+        self._replay: ReplayedTrace | None = None
 
-    def replayed(self, found: Loaded, steps: Iterator[object]) -> ReplayedTrace:
-        if self._found is None or self._version != found.version:
-            self._found, self._version = _replayed(found, steps), found.version
-        return self._found
+    def replayed(self, loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
+        if self._replay is None or self._version != loaded.version:
+            self._replay, self._version = _replayed(loaded, steps), loaded.version
+        return self._replay
 
 
-def _replayed(found: Loaded, steps: Iterator[object]) -> ReplayedTrace:
-    trace = found.trace
+def _replayed(loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
+    trace = loaded.trace
     return ReplayedTrace(
-        name=found.version[0],
+        name=loaded.version[0],
         recorded_at=trace.recorded_at,
         length_s=trace.length_us / 1e6,
         jobs=len(trace.jobs),
@@ -114,34 +114,36 @@ def _replayed(found: Loaded, steps: Iterator[object]) -> ReplayedTrace:
     )
 
 
-def _answer(found: Loaded, question: WhatIfRequest, steps: Iterator[object]) -> WhatIf:
-    changes = _changes(found, question)
+def _answer(loaded: Loaded, question: WhatIfRequest, steps: Iterator[object]) -> WhatIf:
+    changes = _changes(loaded, question)
     factors = changes.rates
-    check_jobs(sum(factors.get(each.type, 1) for each in found.scenario.arrivals), f"{found.version[0]} at these rates")
-    before, after, engine = replay_module.schedule_both(found.scenario, changes, progress=steps)
+    check_jobs(
+        sum(factors.get(arrival.type, 1) for arrival in loaded.scenario.arrivals), f"{loaded.version[0]} at these rates"
+    )
+    before, after, engine = replay_module.schedule_both(loaded.scenario, changes, progress=steps)
     return replay_module.compare_waits(before, after, engine)
 
 
-def _changes(found: Loaded, question: WhatIfRequest) -> Changes:
+def _changes(loaded: Loaded, question: WhatIfRequest) -> Changes:
     if not any((question.add, question.remove, question.set, question.rate, question.priority)):
         raise RefusedError(400, "give some of add, remove, set, rate and priority")
     try:
         changes = read_changes(
-            found.scenario,
-            settings=_words(question.set),
+            loaded.scenario,
+            settings=_assignments(question.set),
             add=question.add,
             remove=question.remove,
-            rates=_words(question.rate),
-            priorities=_words(question.priority),
+            rates=_assignments(question.rate),
+            priorities=_assignments(question.priority),
             seed=question.seed,
         )
     except OptionError as exc:
         raise RefusedError(400, str(exc).removeprefix("--")) from exc
     slots = sum(count for _, count in changes.add)
-    if slots > _MOST_SLOTS:
-        raise RefusedError(400, f"add must add {_MOST_SLOTS:,} slots at most, got: {slots:,}")
+    if slots > _MAX_SLOTS:
+        raise RefusedError(400, f"add must add {_MAX_SLOTS:,} slots at most, got: {slots:,}")
     return changes
 
 
-def _words(values: Mapping[str, Any]) -> list[str]:
+def _assignments(values: Mapping[str, Any]) -> list[str]:
     return [f"{name}={value}" for name, value in values.items()]

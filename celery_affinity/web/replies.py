@@ -1,6 +1,6 @@
-"""Replies: the JSON of a report, and the JSON of an error, of which no reply has a traceback or a password.
+"""Build replies: the JSON of reports and errors, without tracebacks or passwords, and their models for OpenAPI.
 
-What replies look like, for ``/openapi.json``: models made of the reports, which routes send by `as_json`.
+The models in ``/openapi.json`` are derived from the reports, which routes send by `as_json`.
 """
 
 import inspect
@@ -32,11 +32,11 @@ from .broker import BrokerDownError, BusyError
 
 logger = limited_logger(__name__)
 
-#: Seconds after which a client may ask again when the broker was down.
+#: Seconds after which a client can retry when the broker was down.
 _RETRY_AFTER = {"Retry-After": "1"}
 
-#: The status of the errors of workers over HTTP.
-_OF_WORKERS: dict[type[Exception], int] = {
+#: Status of each error of HTTP workers.
+_WORKER_ERRORS: dict[type[Exception], int] = {
     WrongSecretError: 403,
     UnknownWorkerError: 404,
     StaleClaimError: 409,
@@ -48,10 +48,10 @@ _OF_WORKERS: dict[type[Exception], int] = {
 
 R = TypeVar("R", bound=CohortRow)
 
-#: Header of a reply: the names of cohorts that did not answer, and of which it has nothing.
+#: Header with the names of cohorts that did not answer and are missing in the reply.
 DOWN = "Cohorts-Down"
 
-#: What an HTTP status is called in our errors.
+#: Code of an error by its HTTP status.
 _CODES = {
     400: "bad-request",
     401: "no-token",
@@ -72,31 +72,30 @@ _CODES = {
 
 
 class RefusedError(Exception):
-    """A request is answered with *status* and a message."""
+    """A request is rejected with *status* and a message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
-def json_reply(found: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return *found*, a report or a part of one, as JSON: the same as the commands print."""
-    text = json.dumps(as_json(found), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+def json_reply(report: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a report, or a part of one, as JSON in the format that the commands print."""
+    text = json.dumps(as_json(report), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Response(text.encode(errors="replace"), status, headers, "application/json")
 
 
-def rows_reply(asked: CohortAnswers[list[R]]) -> Response:
-    """Return the rows of all cohorts as JSON, with a header that names those that are down."""
-    return json_reply(cohorts.rows_of_all(asked), headers=cohorts_down_header(asked.down))
+def rows_reply(answers: CohortAnswers[list[R]]) -> Response:
+    """Return the rows of all cohorts as JSON, with a header that names the cohorts that are down."""
+    return json_reply(cohorts.rows_of_all(answers), headers=cohorts_down_header(answers.down))
 
 
 def cohorts_down_header(down: Mapping[str, str] | None) -> dict[str, str] | None:
-    """Return the header of a reply in which cohorts are missing."""
+    """Return the header of a reply without the cohorts *down*, or None if none is down."""
     return {DOWN: ", ".join(down)} if down else None
 
 
 def error_reply(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    """Return an error as JSON."""
     return json_reply({"error": {"code": _CODES.get(status, str(status)), "message": message}}, status, headers)
 
 
@@ -106,8 +105,8 @@ def reply_to_error(exc: Exception) -> Response:
         return error_reply(exc.status, str(exc))
     if isinstance(exc, (BrokerDownError, BusyError)):
         return error_reply(503, str(exc), _RETRY_AFTER)
-    if type(exc) in _OF_WORKERS:
-        status = _OF_WORKERS[type(exc)]
+    if type(exc) in _WORKER_ERRORS:
+        status = _WORKER_ERRORS[type(exc)]
         return error_reply(status, str(exc), _RETRY_AFTER if status == 503 else None)
     if isinstance(exc, (OptionError, SettingError)):
         return error_reply(400, str(exc))
@@ -122,7 +121,7 @@ def reply_to_error(exc: Exception) -> Response:
 
 
 def add_handlers(api: FastAPI) -> None:
-    """Have *api* answer errors so."""
+    """Install the error handlers in *api*."""
 
     async def on_error(_: Request, exc: Exception) -> Response:
         return reply_to_error(exc)
@@ -133,35 +132,35 @@ def add_handlers(api: FastAPI) -> None:
 
     async def on_invalid(_: Request, exc: Exception) -> Response:
         assert isinstance(exc, RequestValidationError)
-        return error_reply(400, "; ".join(_wrong(each) for each in exc.errors()))
+        return error_reply(400, "; ".join(_describe_invalid(error) for error in exc.errors()))
 
     api.add_exception_handler(HTTPException, on_http)
     api.add_exception_handler(RequestValidationError, on_invalid)
-    for kind in (RefusedError, BrokerDownError, BusyError, AffinityError, RedisError, *_OF_WORKERS, Exception):
+    for kind in (RefusedError, BrokerDownError, BusyError, AffinityError, RedisError, *_WORKER_ERRORS, Exception):
         api.add_exception_handler(kind, on_error)
 
 
-def _wrong(each: dict[str, object]) -> str:
-    place = each.get("loc")
-    name = ".".join(str(part) for part in place[1:]) if isinstance(place, (tuple, list)) else ""
-    got = repr(each.get("input"))
-    return f"{name or 'body'}: {each.get('msg')}, got: {got if len(got) <= 100 else got[:100] + '...'}"
+def _describe_invalid(error: dict[str, object]) -> str:
+    location = error.get("loc")
+    name = ".".join(str(part) for part in location[1:]) if isinstance(location, (tuple, list)) else ""
+    got = repr(error.get("input"))
+    return f"{name or 'body'}: {error.get('msg')}, got: {got if len(got) <= 100 else got[:100] + '...'}"
 
 
 class ErrorText(BaseModel):
-    """The *code* of an error, for programs, and its *message*: the invalid field, what is accepted, what came."""
+    """The *code* of an error for programs, and its *message*: the field, the accepted values, the actual value."""
 
     code: str
     message: str
 
 
 class Error(BaseModel):
-    """The reply to a request that failed."""
+    """The reply to a failed request."""
 
     error: ErrorText
 
 
-#: What the status of an error means. Those of `_ANYWHERE` can come from every route under ``/api``.
+#: Descriptions of error statuses. Those in `_ANYWHERE` can be the reply of any route under ``/api``.
 _MEANINGS: dict[int | str, str] = {
     400: "The request cannot be read, or a value in it is not accepted.",
     401: "There is no token, or an unknown one.",
@@ -175,10 +174,10 @@ _MEANINGS: dict[int | str, str] = {
 }
 _ANYWHERE = (400, 401, 403, 503, "default")
 
-#: The reply to an error, by its name: a model for each status of each route would make a server's start take longer.
-_REPLY = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
+#: A reference to the model of errors: a separate model per status and route would slow down the server's start.
+_ERROR_CONTENT = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
 
-#: The scheme of the tokens, as FastAPI describes it; `security.Guard` checks them, before any route.
+#: The token scheme in FastAPI's terms; `AuthMiddleware` checks tokens before any route.
 BEARER = HTTPBearer(
     auto_error=False,
     description="A token of the server. The roles are `read`, `submit` and `admin`, each with the rights of those "
@@ -189,55 +188,59 @@ BEARER = HTTPBearer(
 
 
 def error_responses(*statuses: int | str) -> dict[int | str, dict[str, Any]]:
-    """Return what FastAPI's ``responses`` takes for errors; without *statuses*, for those that can come anywhere."""
-    found = {each: {"description": _MEANINGS[each], **_REPLY} for each in statuses or _ANYWHERE}
-    return found if statuses else found | {"default": {"description": _MEANINGS["default"], "model": Error}}
+    """Return the errors for FastAPI's ``responses``: *statuses*, or by default the errors of any route."""
+    responses = {status: {"description": _MEANINGS[status], **_ERROR_CONTENT} for status in statuses or _ANYWHERE}
+    return responses if statuses else responses | {"default": {"description": _MEANINGS["default"], "model": Error}}
 
 
-def reply_responses(found: Any, *of_errors: int, status: int = 200, text: str = "The answer.") -> dict[int | str, Any]:
-    """Return what FastAPI's ``responses`` takes: with *status* comes *found*, a report, a list of them, or a model."""
+def reply_responses(
+    report: Any, *error_statuses: int, status: int = 200, text: str = "The answer."
+) -> dict[int | str, Any]:
+    """Return *status* with the model of *report* (a report, a list or a model) for FastAPI's ``responses``."""
     return {
-        status: {"model": describe(found), "description": text},
-        **(error_responses(*of_errors) if of_errors else {}),
+        status: {"model": describe(report), "description": text},
+        **(error_responses(*error_statuses) if error_statuses else {}),
     }
 
 
 def text_response(media_type: str, description: str) -> dict[int | str, Any]:
-    """Return what FastAPI's ``responses`` takes for a route that replies with a text, whose class is ``Response``."""
+    """Return the entry in FastAPI's ``responses`` for a route that returns text as a ``Response``."""
     return {200: {"description": description, "content": {media_type: {"schema": {"type": "string"}}}}}
 
 
-def describe(of: Any) -> Any:
-    """Return the type of which pydantic makes the schema of the JSON that `as_json` makes of a value of type *of*."""
-    if isinstance(of, type) and is_dataclass(of):
-        return model_of(of)
-    origin, parts = get_origin(of), tuple(map(describe, get_args(of)))
-    if of is object:
+def describe(annotation: Any) -> Any:
+    """Return the type for pydantic's schema of the JSON that `as_json` creates from a value of type *annotation*."""
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        return model_of(annotation)
+    origin, parts = get_origin(annotation), tuple(map(describe, get_args(annotation)))
+    if annotation is object:
         return Any
     if origin in (Union, UnionType):
         return Union[parts]  # noqa: UP007  # of a tuple
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return dict[parts[0], parts[1]]  # type: ignore[valid-type]
-    return list[parts[0]] if origin in (list, tuple, Sequence) else of  # type: ignore[valid-type]
+    return list[parts[0]] if origin in (list, tuple, Sequence) else annotation  # type: ignore[valid-type]
 
 
 @cache
-def model_of(report: type, name: str | None = None) -> type[BaseModel]:
-    """Return the model of *report*, a dataclass: its fields and public properties, which are there.
+def model_of(report: type, model_name: str | None = None) -> type[BaseModel]:
+    """Return the model of the dataclass *report*: its fields and public properties, which are required.
 
-    Those of `OF_COHORTS` may be missing.
+    Fields in `OF_COHORTS` are optional.
     """
     assert is_dataclass(report)
     hints = get_type_hints(report)
-    parts = {each.name: hints[each.name] for each in fields(report)}
-    parts |= {each: get_type_hints(getattr(report, each).fget)["return"] for each in properties_of(report)}
+    parts = {name.name: hints[name.name] for name in fields(report)}
+    parts |= {name: get_type_hints(getattr(report, name).fget)["return"] for name in properties_of(report)}
     typed: dict[str, Any] = {
-        each: (describe(hint), None if each in OF_COHORTS else ...) for each, hint in parts.items()
+        name: (describe(hint), None if name in OF_COHORTS else ...) for name, hint in parts.items()
     }
-    return create_model(name or report.__name__, __doc__=inspect.getdoc(report), __module__=report.__module__, **typed)
+    return create_model(
+        model_name or report.__name__, __doc__=inspect.getdoc(report), __module__=report.__module__, **typed
+    )
 
 
 def with_more(name: str, report: type, **more: Any) -> type[BaseModel]:
-    """Return the model of *report* with further parts, which are there if the request asks for them."""
-    parts: dict[str, Any] = {each: (describe(of), None) for each, of in more.items()}
+    """Return the model of *report* with optional parts, which are present if the request asks for them."""
+    parts: dict[str, Any] = {part: (describe(annotation), None) for part, annotation in more.items()}
     return create_model(name, __base__=model_of(report), __doc__=inspect.getdoc(report), **parts)

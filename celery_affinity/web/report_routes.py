@@ -1,16 +1,6 @@
-"""Routes, by what they are about. Each module has `add`, which adds its routes for a `Site`.
+"""Routes for reports: the fleet's state and metrics, types, workers, scaling, keys, and probes without a token.
 
-The state of the fleet, and its metrics for Prometheus.
-
-Types: their state. `pauses` has what pauses and resumes them.
-
-Workers: their state, draining them, and having them take jobs again.
-
-How many slots there should be, for whoever starts and ends workers.
-
-What probes ask, without a token: whether this server is alive, and whether its broker answers.
-
-Keys, of which a limited number of jobs run together.
+Also the routes that drain and resume workers.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +17,6 @@ from ..reports.metrics import CONTENT_TYPE, metrics_text
 from ..reports.scale import Scale, scale_of_type
 from ..reports.status import Report, Status, TypeStatus, WorkerStatus
 from ..scheduler.cohorts import Cohorts
-from ..scheduler.scheduler import Scheduler
 from ..schema.untrusted import bounded_text
 from .broker import BrokerDownError, BusyError
 from .replies import RefusedError, cohorts_down_header, json_reply, model_of, reply_responses, text_response
@@ -51,75 +40,75 @@ def add_fleet_routes(api: APIRouter, site: Site) -> None:
     )
     async def metrics() -> Response:
         try:
-            found = await site.with_fleet(cohorts.metrics_of_all, site.bounds)
+            fleet_metrics = await site.with_fleet(cohorts.metrics_of_all, site.bounds)
         except (BrokerDownError, BusyError):
-            found = None  # the metric `up` says so
-        return Response(metrics_text(found), media_type=CONTENT_TYPE)
+            fleet_metrics = None  # the metric `up` reports it
+        return Response(metrics_text(fleet_metrics), media_type=CONTENT_TYPE)
 
 
 def add_type_routes(api: APIRouter, site: Site) -> None:
     @api.get("/api/types", summary="Types with jobs or workers", responses=reply_responses(list[TypeStatus]))
     async def types() -> Response:
-        found = await site.with_fleet(cohorts.status_of_all, site.bounds)
-        return json_reply(found.types, headers=cohorts_down_header(found.down))
+        status = await site.with_fleet(cohorts.status_of_all, site.bounds)
+        return json_reply(status.types, headers=cohorts_down_header(status.down))
 
 
-#: Time, s, that a worker has for its answer.
+#: Seconds for which a worker can take to answer.
 _ANSWER_S = 3.0
 
 
 @dataclass(frozen=True)
 class DrainReply:
-    """The answer of a *worker*, in words."""
+    """The text of a *worker*'s answer."""
 
     worker: str
     ok: str
 
 
 def add_worker_report_routes(api: APIRouter, site: Site) -> None:
-    told = reply_responses(DrainReply, 404, 409, 504, status=202)
+    responses = reply_responses(DrainReply, 404, 409, 504, status=202)
 
     @api.get("/api/workers", summary="Live workers", responses=reply_responses(list[WorkerStatus]))
     async def workers() -> Response:
-        found = await site.with_fleet(cohorts.status_of_all, site.bounds)
-        return json_reply(found.workers, headers=cohorts_down_header(found.down))
+        status = await site.with_fleet(cohorts.status_of_all, site.bounds)
+        return json_reply(status.workers, headers=cohorts_down_header(status.down))
 
     @api.post(
         "/api/workers/{name:path}/drain",
         summary="Drain a worker: it takes no new jobs",
         status_code=202,
-        responses=told,
+        responses=responses,
     )
     async def drain(name: str) -> Response:
-        return await _tell(site, name, "affinity_drain")
+        return await _send_command(site, name, "affinity_drain")
 
     @api.post(
         "/api/workers/{name:path}/resume",
         summary="Resume a worker: it takes jobs again",
         status_code=202,
-        responses=told,
+        responses=responses,
     )
     async def resume(name: str) -> Response:
-        return await _tell(site, name, "affinity_resume")
+        return await _send_command(site, name, "affinity_resume")
 
 
-async def _tell(site: Site, name: str, command: str) -> Response:
+async def _send_command(site: Site, name: str, command: str) -> Response:
     if name not in await site.with_fleet(_names):
         raise RefusedError(404, f"no live worker is named {name!r}")
     if await site.with_scheduler(is_http_worker, name):
         raise RefusedError(
             409, f"worker {name!r} works over HTTP, and takes no commands: it leaves by a DELETE of its own"
         )
-    said = await site.run_untrusted(_broadcast, site, name, command)
-    if said is None:
+    answer = await site.run_untrusted(_broadcast, site, name, command)
+    if answer is None:
         raise RefusedError(504, f"worker {name!r} did not answer within {_ANSWER_S:g} s; it may still do so")
-    if "error" in said:
-        raise RefusedError(409, bounded_text(said["error"]) or "the worker refused, and gave no reason")
-    return json_reply(DrainReply(name, bounded_text(said.get("ok")) or ""), 202)
+    if "error" in answer:
+        raise RefusedError(409, bounded_text(answer["error"]) or "the worker refused, and gave no reason")
+    return json_reply(DrainReply(name, bounded_text(answer.get("ok")) or ""), 202)
 
 
 def _names(fleet: Cohorts) -> set[str]:
-    return {each.name for each in cohorts.status_of_all(fleet).workers}
+    return {worker.name for worker in cohorts.status_of_all(fleet).workers}
 
 
 def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:
@@ -127,13 +116,13 @@ def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:
         replies = site.app.control.broadcast(
             command, destination=[name], reply=True, timeout=_ANSWER_S, limit=1, connection=connection
         )
-    for each in replies or ():
-        if isinstance(each, dict) and isinstance(each.get(name), dict):
-            return dict(each[name])
+    for reply in replies or ():
+        if isinstance(reply, dict) and isinstance(reply.get(name), dict):
+            return dict(reply[name])
     return None
 
 
-#: Checked by `_check`, whose words name both ends of the range.
+#: Checked by `_check`, whose message names both ends of the range.
 _Target = Annotated[float, Query(json_schema_extra={"exclusiveMinimum": 0, "maximum": MOST_TARGET_WAIT_S})]
 
 
@@ -152,13 +141,13 @@ def add_scale_routes(api: APIRouter, site: Site) -> None:
     )
     async def of_profile(profile: str, target_wait: _Target = TARGET_WAIT_S) -> Response:
         _check(target_wait)
-        types = [each for each in profile.split(",") if each]
+        types = [name for name in profile.split(",") if name]
         return json_reply(scale_of_type(await site.with_fleet(_scale, types, target_wait), types))
 
 
 def _scale(fleet: Cohorts, types: list[str], target_wait_s: float) -> list[Scale]:
-    asked = fleet.each(lambda scheduler: Report(scheduler.reader).status())
-    return cohorts.scale_of_all(fleet, asked, types, target_wait_s)
+    answers = fleet.each(lambda scheduler: Report(scheduler.reader).status())
+    return cohorts.scale_of_all(fleet, answers, types, target_wait_s)
 
 
 def _check(target_wait_s: float) -> None:
@@ -181,12 +170,8 @@ def add_probe_routes(api: FastAPI, site: Site) -> None:
 
     @api.get("/readyz", summary="Whether the broker answers", responses=reply_responses(Alive, 503))
     async def readyz() -> Response:
-        await site.with_scheduler(_ping)
+        await site.with_scheduler(lambda scheduler: scheduler.client.ping())
         return json_reply(Alive())
-
-
-def _ping(scheduler: Scheduler) -> None:
-    scheduler.client.ping()
 
 
 _Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -199,10 +184,10 @@ def add_key_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(model_of(key_usage.KeysInUse, "FoundKeys")),
     )
     async def keys(pattern: str = "*", limit: _Limit = 100) -> Response:
-        asked = await site.with_fleet(
+        answers = await site.with_fleet(
             Cohorts.each, lambda scheduler: key_usage.find_keys(scheduler.reader, pattern, limit)
         )
-        return json_reply(cohorts.found_in_cohorts(asked), headers=cohorts_down_header(asked.down))
+        return json_reply(cohorts.found_in_cohorts(answers), headers=cohorts_down_header(answers.down))
 
     @api.get(
         "/api/keys/{key:path}",
@@ -210,8 +195,8 @@ def add_key_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(model_of(key_usage.KeyDetails, "ShownKey"), 404),
     )
     async def key(key: str) -> Response:
-        found = await site.with_fleet(Cohorts.first, lambda scheduler: key_usage.show_key(scheduler.reader, key))
-        if found is None:
+        key_found = await site.with_fleet(Cohorts.first, lambda scheduler: key_usage.show_key(scheduler.reader, key))
+        if key_found is None:
             raise RefusedError(404, f"no job holds the key {key[:300]!r} or waits for it")
-        cohort, details = found
+        cohort, details = key_found
         return json_reply(replace(details, key=replace(details.key, cohort=cohort)) if site.is_split else details)

@@ -1,13 +1,4 @@
-"""Tenants: what each has and waits for, and quotas at run time.
-
-Settings and reserves: those in force, and changing settings for the whole fleet.
-
-Pauses of a type, a key or all types: `celery affinity pause` and `resume`.
-
-Recurring calls: made when none like them came for a while.
-
-Dead letters: jobs that will not run again, unless they are replayed.
-"""
+"""Routes for rules at run time: tenants and quotas, settings, pauses, recurring calls and dead letters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -51,7 +42,7 @@ from .site import Site, values_hidden_reason
 
 
 class QuotaChange(BaseModel):
-    """What is to be changed of a quota; *max*: null for no maximum. What is not given stays as it is."""
+    """The changes to a quota. Omitted values stay unchanged; null for *max* removes the maximum."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -61,7 +52,7 @@ class QuotaChange(BaseModel):
 
 
 def add_tenant_routes(api: APIRouter, site: Site) -> None:
-    own = settings_of(site.app)
+    app_settings = settings_of(site.app)
 
     @api.get(
         "/api/tenants",
@@ -80,8 +71,10 @@ def add_tenant_routes(api: APIRouter, site: Site) -> None:
         fields = quota.model_dump(exclude_unset=True)
         if not fields:
             raise RefusedError(400, "give some of max, min and weight")
-        asked = await site.with_fleet(Cohorts.each, lambda one: runtime_settings.change_quota(one, own, name, fields))
-        return json_reply(asked.answers[DEFAULT][name], headers=cohorts_down_header(asked.down))
+        outcome = await site.with_fleet(
+            Cohorts.each, lambda one: runtime_settings.change_quota(one, app_settings, name, fields)
+        )
+        return json_reply(outcome.answers[DEFAULT][name], headers=cohorts_down_header(outcome.down))
 
     @api.delete(
         "/api/tenants/{name:path}",
@@ -89,10 +82,10 @@ def add_tenant_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(list[TenantStatus], 404),
     )
     async def reset(name: str) -> Response:
-        asked = await site.with_fleet(
-            Cohorts.each, lambda scheduler: runtime_settings.reset_quota(scheduler, own, name)
+        outcome = await site.with_fleet(
+            Cohorts.each, lambda scheduler: runtime_settings.reset_quota(scheduler, app_settings, name)
         )
-        if not any(asked.answers.values()):
+        if not any(outcome.answers.values()):
             raise RefusedError(404, f"no quota is set for {name[:300]!r}")
         return rows_reply(await site.with_fleet(Cohorts.each, _tenants))
 
@@ -102,7 +95,7 @@ def _tenants(scheduler: Scheduler) -> list[TenantStatus]:
 
 
 def add_setting_routes(api: APIRouter, site: Site) -> None:
-    own = settings_of(site.app)
+    app_settings = settings_of(site.app)
 
     @api.get(
         "/api/settings",
@@ -111,7 +104,9 @@ def add_setting_routes(api: APIRouter, site: Site) -> None:
     )
     async def settings() -> Response:
         return rows_reply(
-            await site.with_fleet(Cohorts.each, lambda scheduler: runtime_settings.read_settings(scheduler, own))
+            await site.with_fleet(
+                Cohorts.each, lambda scheduler: runtime_settings.read_settings(scheduler, app_settings)
+            )
         )
 
     @api.patch(
@@ -129,20 +124,20 @@ def add_setting_routes(api: APIRouter, site: Site) -> None:
         def both(scheduler: Scheduler) -> list[RuntimeSetting]:
             typed = {name: str(value) for name, value in changes.items() if value is not None}
             names = [name for name, value in changes.items() if value is None]
-            changed = runtime_settings.change_settings(scheduler, own, typed) if typed else []
-            return [*changed, *(runtime_settings.reset_settings(scheduler, own, names) if names else [])]
+            changed = runtime_settings.change_settings(scheduler, app_settings, typed) if typed else []
+            return [*changed, *(runtime_settings.reset_settings(scheduler, app_settings, names) if names else [])]
 
         return rows_reply(await site.with_fleet(Cohorts.each, both))
 
     @api.get("/api/reserves", summary="Reserved slots, by type", responses=reply_responses(list[ReservedSlots]))
     async def reserves() -> Response:
-        found = await site.with_fleet(cohorts.status_of_all, site.bounds)
-        kept = [reserve for each in found.types for reserve in each.reserves]
-        return json_reply(kept, headers=cohorts_down_header(found.down))
+        status = await site.with_fleet(cohorts.status_of_all, site.bounds)
+        reserves_found = [reserve for type_status in status.types for reserve in type_status.reserves]
+        return json_reply(reserves_found, headers=cohorts_down_header(status.down))
 
 
 class PauseRequest(BaseModel):
-    """A pause. *for_s*: after so many seconds it ends by itself; None: it does not."""
+    """A pause. *for_s* is the number of seconds after which it ends by itself; null for an unlimited pause."""
 
     model_config = ConfigDict(extra="forbid")
     reason: str = Field("", max_length=1000)
@@ -150,7 +145,7 @@ class PauseRequest(BaseModel):
 
 
 class PauseTarget(PauseRequest):
-    """A pause of a type or key, its *name*, or of all types, which have none."""
+    """A pause of the type or key *name*, or of all types, which have no name."""
 
     kind: Kind
     name: str = ""
@@ -158,9 +153,9 @@ class PauseTarget(PauseRequest):
 
 @dataclass(frozen=True)
 class PauseReply:
-    """All pauses after a new one. *warning*: the new one is that of a type that no live worker serves.
+    """All pauses after a new one. *warning* is set if the new pause is of a type that no live worker serves.
 
-    *down*: why nothing was paused in cohorts.
+    *down* has the reasons why nothing was paused in some cohorts.
     """
 
     pauses: list[PauseInForce]
@@ -185,13 +180,13 @@ def add_pause_routes(api: APIRouter, site: Site) -> None:
         responses=paused,
     )
     async def pause(pausing: PauseTarget) -> Response:
-        return await _paused(site, pausing.kind, pausing.name, pausing)
+        return await _pause_target(site, pausing.kind, pausing.name, pausing)
 
     @api.delete(
         "/api/pauses", summary="End the pause of a type, of a key, or of all types", status_code=202, responses=resumed
     )
     async def resume(kind: Annotated[Kind, Query()], name: str = "") -> Response:
-        return await _resumed(site, kind, name)
+        return await _resume_target(site, kind, name)
 
     @api.post(
         "/api/types/{type_:path}/pause",
@@ -200,7 +195,7 @@ def add_pause_routes(api: APIRouter, site: Site) -> None:
         responses={**paused, **error_responses(404)},
     )
     async def pause_type(type_: str, pausing: PauseRequest | None = None) -> Response:
-        return await _paused(site, "type", type_, pausing or PauseRequest(reason="", for_s=None))
+        return await _pause_target(site, "type", type_, pausing or PauseRequest(reason="", for_s=None))
 
     @api.post(
         "/api/types/{type_:path}/resume",
@@ -209,45 +204,45 @@ def add_pause_routes(api: APIRouter, site: Site) -> None:
         responses={**resumed, **error_responses(404)},
     )
     async def resume_type(type_: str) -> Response:
-        return await _resumed(site, "type", type_)
+        return await _resume_target(site, "type", type_)
 
 
-async def _paused(site: Site, kind: Kind, name: str, given: PauseRequest) -> Response:
-    what = _checked(kind, name)
+async def _pause_target(site: Site, kind: Kind, name: str, given: PauseRequest) -> Response:
+    address = _checked_address(kind, name)
 
     def begin(scheduler: Scheduler) -> str | None:
-        scheduler.pause(what, for_s=given.for_s, why=given.reason)
+        scheduler.pause(address, for_s=given.for_s, why=given.reason)
         return is_without_effect(scheduler.reader, kind, name)
 
     def pause(fleet: Cohorts) -> PauseReply:
-        begun = fleet.each(begin, fleet.serving(name if kind == "type" else None))
-        if not begun.answers:
-            raise CohortDownError(*next(iter(begun.down.items())))
-        found = cohorts.rows_of_all(fleet.each(_pauses))
-        return PauseReply(found, next(iter(begun.answers.values())), dict(begun.down) or None)
+        outcome = fleet.each(begin, fleet.serving(name if kind == "type" else None))
+        if not outcome.answers:
+            raise CohortDownError(*next(iter(outcome.down.items())))
+        pauses = cohorts.rows_of_all(fleet.each(_pauses))
+        return PauseReply(pauses, next(iter(outcome.answers.values())), dict(outcome.down) or None)
 
-    found = await site.with_fleet(pause)
-    return json_reply(found, 202, cohorts_down_header(found.down))
+    reply = await site.with_fleet(pause)
+    return json_reply(reply, 202, cohorts_down_header(reply.down))
 
 
-async def _resumed(site: Site, kind: Kind, name: str) -> Response:
-    what = _checked(kind, name)
+async def _resume_target(site: Site, kind: Kind, name: str) -> Response:
+    address = _checked_address(kind, name)
 
     def resume(fleet: Cohorts) -> tuple[bool, list[PauseInForce], Mapping[str, str]]:
-        among = fleet.serving(name if kind == "type" else None)
-        ended = fleet.act_in_each(lambda scheduler: scheduler.resume(what), among)
+        names = fleet.serving(name if kind == "type" else None)
+        ended = fleet.act_in_each(lambda scheduler: scheduler.resume(address), names)
         if ended.down and not any(ended.answers.values()):
             raise CohortDownError(*next(iter(ended.down.items())))
         return any(ended.answers.values()), cohorts.rows_of_all(fleet.each(_pauses)), ended.down
 
-    was_paused, left, down = await site.with_fleet(resume)
+    was_paused, remaining, down = await site.with_fleet(resume)
     if not was_paused:
         raise RefusedError(409, has_no_pause(kind, name))
-    return json_reply(left, 202, cohorts_down_header(down))
+    return json_reply(remaining, 202, cohorts_down_header(down))
 
 
-def _checked(kind: Kind, name: str) -> str:
-    """Return what the arrows call it. Raises OptionError."""
+def _checked_address(kind: Kind, name: str) -> str:
+    """Return the address of a target for server functions. Raises OptionError."""
     if kind == "type" and not is_type_name(name):
         raise refuse("type", ACCEPTED, name[:300])
     if kind == "key" and not name:
@@ -263,7 +258,7 @@ def _pauses(scheduler: Scheduler) -> list[PauseInForce]:
 
 @dataclass(frozen=True)
 class RemoveReply:
-    """The name of the recurring call that was *removed*. *declared_by*: the app whose setting declares it, if any."""
+    """The name of the *removed* recurring call. *declared_by* is the app whose setting declares it, if any."""
 
     removed: str
     declared_by: str | None
@@ -284,8 +279,8 @@ def add_recurring_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(list[RecurringRow]),
     )
     async def calls(request: Request) -> Response:
-        asked = await site.with_fleet(Cohorts.each, _rows)
-        return json_reply(_shown(cohorts.rows_of_all(asked), request), headers=cohorts_down_header(asked.down))
+        outcome = await site.with_fleet(Cohorts.each, _rows)
+        return json_reply(_shown(cohorts.rows_of_all(outcome), request), headers=cohorts_down_header(outcome.down))
 
     @api.post(
         "/api/recurring/{name:path}/fire",
@@ -294,10 +289,10 @@ def add_recurring_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(RecurringRow, 404, 409, status=202),
     )
     async def fire(request: Request, name: str) -> Response:
-        found = await site.with_fleet(_find_recurring, name)
-        if found.task not in site.app.tasks:
-            raise RefusedError(409, f"the app has no task {found.task!r}, the task of recurring call {name!r}")
-        await site.run_untrusted(_fire, site, found)
+        row = await site.with_fleet(_find_recurring, name)
+        if row.task not in site.app.tasks:
+            raise RefusedError(409, f"the app has no task {row.task!r}, the task of recurring call {name!r}")
+        await site.run_untrusted(_fire, site, row)
         return one(await site.with_fleet(_find_recurring, name), request)
 
     @api.post(
@@ -327,34 +322,34 @@ def _rows(scheduler: Scheduler) -> list[RecurringRow]:
 
 
 def _find_recurring(fleet: Cohorts, name: str) -> RecurringRow:
-    """Return a recurring call, with its cohort if there are several."""
-    asked = fleet.each(_rows)
-    rows = {row.name: row for row in cohorts.rows_of_all(asked)}
+    """Return a recurring call, with its cohort if there are several cohorts."""
+    outcome = fleet.each(_rows)
+    rows = {row.name: row for row in cohorts.rows_of_all(outcome)}
     if name not in rows:
-        if asked.down:
-            raise CohortDownError(*next(iter(asked.down.items())))
+        if outcome.down:
+            raise CohortDownError(*next(iter(outcome.down.items())))
         close = closest_names(name, rows)
         question = f"; did you mean {close!r}?" if close else ""
         raise RefusedError(404, f"no recurring call is named {name[:300]!r}{question}")
     return rows[name]
 
 
-def _fire(site: Site, found: RecurringRow) -> None:
-    call = DueCall(found.name, "", found.task, found.signature)
+def _fire(site: Site, row: RecurringRow) -> None:
+    call = DueCall(row.name, "", row.task, row.signature)
     with site.broker.reach() as fleet:
-        fleet.act(found.cohort or fleet.names[0], lambda scheduler: fire_call(site.app, scheduler, call))
+        fleet.act(row.cohort or fleet.names[0], lambda scheduler: fire_call(site.app, scheduler, call))
 
 
 def _suspend(fleet: Cohorts, name: str, is_suspended: bool) -> RecurringRow:
-    where = _find_recurring(fleet, name).cohort or fleet.names[0]
-    fleet.ask(where, lambda scheduler: scheduler.pause_recurring(name, is_suspended))
+    cohort = _find_recurring(fleet, name).cohort or fleet.names[0]
+    fleet.ask(cohort, lambda scheduler: scheduler.pause_recurring(name, is_suspended))
     return _find_recurring(fleet, name)
 
 
 def _remove(fleet: Cohorts, name: str) -> RemoveReply:
-    found = _find_recurring(fleet, name)
-    fleet.act(found.cohort or fleet.names[0], lambda scheduler: scheduler.remove_recurring(name))
-    return RemoveReply(name, found.app or None)
+    row = _find_recurring(fleet, name)
+    fleet.act(row.cohort or fleet.names[0], lambda scheduler: scheduler.remove_recurring(name))
+    return RemoveReply(name, row.app or None)
 
 
 T = TypeVar("T")
@@ -371,7 +366,7 @@ class ReplayedLetters:
 
 @dataclass(frozen=True)
 class DropReply:
-    """How many dead letters were deleted."""
+    """The number of deleted dead letters."""
 
     dropped: int
 
@@ -387,10 +382,10 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
     ) -> Response:
         if reason is not None and reason not in REASONS:
             raise RefusedError(400, f"reason must be one of {', '.join(REASONS)}, got: {reason[:100]!r}")
-        which = LetterFilter((), reason, type, task, older_than_s)
-        asked = await site.with_fleet(Cohorts.each, lambda scheduler: _find_letter(scheduler, which, limit))
-        found = sorted(cohorts.rows_of_all(asked), key=lambda each: each.ended_s, reverse=True)[:limit]
-        return json_reply(found, headers=cohorts_down_header(asked.down))
+        filter_ = LetterFilter((), reason, type, task, older_than_s)
+        outcome = await site.with_fleet(Cohorts.each, lambda scheduler: _find_letter(scheduler, filter_, limit))
+        letters = sorted(cohorts.rows_of_all(outcome), key=lambda letter: letter.ended_s, reverse=True)[:limit]
+        return json_reply(letters, headers=cohorts_down_header(outcome.down))
 
     @api.get(
         "/api/dead/{id:path}",
@@ -399,10 +394,10 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
     )
     async def show(request: Request, id: str) -> Response:
         hidden = values_hidden_reason(site, request)
-        found = await site.with_fleet(
+        result = await site.with_fleet(
             Cohorts.first, lambda one: dead_letters.shown_letter(one.reader, id, hidden) or None
         )
-        return json_reply(_there(id, None if found is None else found[1]))
+        return json_reply(_result_or_404(id, None if result is None else result[1]))
 
     @api.post(
         "/api/dead/{id:path}/replay",
@@ -411,7 +406,9 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(ReplayedLetters, 404, 409, status=202),
     )
     async def replay(id: str) -> Response:
-        replayed = _there(id, await site.with_fleet(_act, id, lambda scheduler, found: scheduler.replay(found)))
+        replayed = _result_or_404(
+            id, await site.with_fleet(_act, id, lambda scheduler, job_ids: scheduler.replay(job_ids))
+        )
         if not replayed:
             raise RefusedError(409, "its message is gone")
         return json_reply(ReplayedLetters(replayed), 202)
@@ -420,15 +417,17 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
         "/api/dead/{id:path}", summary="Delete a dead letter for ever", responses=reply_responses(DropReply, 404)
     )
     async def drop(id: str) -> Response:
-        dropped = _there(id, await site.with_fleet(_act, id, lambda scheduler, found: scheduler.drop(found)))
+        dropped = _result_or_404(
+            id, await site.with_fleet(_act, id, lambda scheduler, job_ids: scheduler.drop(job_ids))
+        )
         return json_reply(DropReply(dropped))
 
 
-def _there(id: str, found: T | None) -> T:
-    """Return what was *found* in a cohort."""
-    if found is None:
+def _result_or_404(id: str, result: T | None) -> T:
+    """Return the *result* of a cohort, or raise RefusedError if there is none."""
+    if result is None:
         raise RefusedError(404, f"no dead letter has the task id or job id {id[:300]!r}")
-    return found
+    return result
 
 
 def _find_letter(scheduler: Scheduler, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
@@ -436,8 +435,12 @@ def _find_letter(scheduler: Scheduler, which: LetterFilter, limit: int | None = 
 
 
 def _act(fleet: Cohorts, id: str, change: Callable[[Scheduler, list[str]], T]) -> T | None:
-    """Return what *change* says of the jobs of the dead letters with that id; None if there are none."""
-    found = fleet.first(
-        lambda scheduler: [each.job_id for each in _find_letter(scheduler, LetterFilter((id,)))] or None
+    """Return the result of *change* for the jobs of the dead letters with that id, or None if there are none."""
+    cohort_and_jobs = fleet.first(
+        lambda scheduler: [letter.job_id for letter in _find_letter(scheduler, LetterFilter((id,)))] or None
     )
-    return None if found is None else fleet.act(found[0], lambda scheduler: change(scheduler, found[1]))
+    return (
+        None
+        if cohort_and_jobs is None
+        else fleet.act(cohort_and_jobs[0], lambda scheduler: change(scheduler, cohort_and_jobs[1]))
+    )

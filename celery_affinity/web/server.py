@@ -1,9 +1,8 @@
-"""Limit the resources that a client of `celery affinity web` can use before its token is checked.
+"""Serve the HTTP interface (``celery affinity web``), and limit a client's resources before its token is checked.
 
-uvicorn waits forever for the head of a request, and stores the head regardless of its size. This subclass of uvicorn's
-protocol limits the size, number and duration of everything in a request except its body. `security` limits bodies.
-
-Serve the HTTP interface alone: ``celery affinity web``.
+uvicorn waits forever for the head of a request, and stores the head regardless of its size. `HttpConnection`, a
+subclass of uvicorn's protocol, limits the size, number and duration of everything in a request except its body. `auth`
+limits bodies.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ _SLICE = 16_384
 
 #: Maximum bytes that are read and discarded after a refused request. If the connection were reset immediately, a client
 #: that is still sending would lose the reply.
-_MOST_DROPPED = 1_000_000
+_MAX_DROPPED = 1_000_000
 
 
 class _RefusedError(Exception):
@@ -64,10 +63,10 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._await_head()
-        most = self.limit_concurrency
-        if most is not None and len(self.connections) >= most:  # from `most` on, uvicorn refuses all requests
+        limit = self.limit_concurrency
+        if limit is not None and len(self.connections) >= limit:  # from `limit` on, uvicorn refuses all requests
             self.connections.discard(self)
-            self._refuse(_RefusedError(503, f"the server has {most - 1:,} connections already"), lingers=False)
+            self._refuse(_RefusedError(503, f"the server has {limit - 1:,} connections already"), lingers=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_head()
@@ -151,7 +150,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _drop(self, number: int) -> None:
         self._dropped += number
-        if self._dropped > _MOST_DROPPED:
+        if self._dropped > _MAX_DROPPED:
             self.transport.abort()
 
     def _await_head(self) -> None:
@@ -163,11 +162,11 @@ class HttpConnection(HttpToolsProtocol):
             self._head = None
 
 
-#: Longest time, s, for which requests that are under way hold up the end.
-_END_S = 3
+#: Maximum seconds for which requests in progress delay the exit.
+_EXIT_S = 3
 
-#: Time, s, for which an idle connection is kept, and largest number of connections.
-_IDLE_S, _MOST_CONNECTIONS = 30, 2000
+#: Seconds for which an idle connection is kept, and maximum number of connections.
+_IDLE_S, _MAX_CONNECTIONS = 30, 2000
 
 
 def serve(
@@ -182,9 +181,9 @@ def serve(
     on_ready: Callable[[str], object],
     traces: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. *on_ready* is called with the URL. Raises SettingError, OSError."""
+    """Serve until SIGINT or SIGTERM. *on_ready* is called with the URL. Raises SettingError and OSError."""
     tokens = read_tokens(token_file)
-    if tokens is None and not _is_this_machine(host):
+    if tokens is None and not (host == "localhost" or is_loopback(host)):
         raise SettingError(f"--host {host} admits other machines: --token-file or ${VARIABLE} must name their tokens")
     wildcard = host in ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
     names = [*names, *([] if wildcard else [host])]
@@ -193,27 +192,21 @@ def serve(
         site,
         host=host,
         port=port,
-        log_level="critical",  # the guard answers and logs errors; here each request that the end cuts off is one
+        log_level="critical",  # `AuthMiddleware` logs errors; here, each request that the exit interrupts is one
         server_header=False,
         proxy_headers=False,
         ws="none",
         http=HttpConnection,
-        limit_concurrency=_MOST_CONNECTIONS,
+        limit_concurrency=_MAX_CONNECTIONS,
         timeout_keep_alive=_IDLE_S,
-        timeout_graceful_shutdown=_END_S,
+        timeout_graceful_shutdown=_EXIT_S,
     )
-    with socket.create_server((host, port), family=_family(host), backlog=2048) as listening:
-        # Connections inherit this; asyncio sees to it for its own sockets alone. A reply is two writes, of which the
-        # second would wait 40 ms for the client's ack of the first.
+    with socket.create_server(
+        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
+    ) as listening:
+        # Connections inherit this option; asyncio only sets it for its own sockets. A reply is two writes, and without
+        # the option the second would wait 40 ms for the client's ack of the first.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         shown = f"[{host}]" if ":" in host else host or "0.0.0.0"  # noqa: S104
         on_ready(f"http://{shown}:{listening.getsockname()[1]}")
         uvicorn.Server(config).run(sockets=[listening])
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _is_this_machine(host: str) -> bool:
-    return host == "localhost" or is_loopback(host)

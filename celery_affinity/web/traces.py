@@ -1,6 +1,6 @@
-"""The directory of traces that the lab's routes read: its files are named by its own list, never by a path.
+"""The directory of traces for the lab's routes. Clients name its files as listed, never by a path.
 
-A trace is read, and scheduled, in one thread, one at a time: that takes seconds of a processor.
+One thread reads and schedules one trace at a time, since this takes seconds of CPU time.
 """
 
 import json
@@ -22,17 +22,18 @@ from .replies import RefusedError
 
 T = TypeVar("T")
 
-#: Most jobs of a trace, with those that a rate adds: twice as many are scheduled for an answer.
+#: Maximum job count of a trace, including jobs that a rate adds. A reply schedules twice as many.
 MOST_JOBS = 200_000
 
-#: Longest time, s, of a request, with its wait for those before it; and for the end of a computation that it cuts off.
+#: Maximum seconds of a request, including its wait for earlier requests, and for the end of a computation that is cut
+#: off.
 LONGEST_S, _END_S = 60.0, 5.0
 
-#: Longest time, s, of a look at the directory.
-_LOOK_S = 10.0
+#: Maximum seconds for listing the directory.
+_LIST_S = 10.0
 
-#: Most files of a list, and the longest header, bytes, that a list reads.
-_MOST_FILES, _HEADER_BYTES = 200, 65_536
+#: Maximum number of listed files, and maximum bytes of a header that a list reads.
+_MAX_FILES, _HEADER_BYTES = 200, 65_536
 
 _SUFFIXES = (".jsonl", ".csv")
 
@@ -43,7 +44,7 @@ _NO_DIRECTORY = f"no directory of traces is given: record with {HOW}, and start 
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A trace in the directory. *modified_at*: UTC; *recorded_at*: as its header says, "" if it says none."""
+    """A trace in the directory. *modified_at* is in UTC. *recorded_at* is the header's value, or "" if it has none."""
 
     name: str
     size_bytes: int
@@ -53,7 +54,7 @@ class TraceFile:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The trace in a file, as it was when it had this *version*, and its scenario."""
+    """The trace in a file with this *version*, and its scenario."""
 
     version: tuple[str, int, int]
     trace: Trace
@@ -61,25 +62,27 @@ class Loaded:
 
 
 class Traces:
-    """The traces in *directory*; None: there is none, and each question is refused. Raises SettingError."""
+    """The traces in *directory*, or None, which rejects each request. Raises SettingError."""
 
     def __init__(self, directory: str | os.PathLike[str] | None) -> None:
         self._directory = None if directory is None else Path(directory)
         if self._directory is not None and not self._directory.is_dir():
             raise SettingError(f"--traces must be a directory, got: {str(directory)!r}")
         self._thread = RequestThreads("affinity-web-lab", 1, LONGEST_S + _END_S)
-        self._looks = RequestThreads("affinity-web-lab-files", 1, _LOOK_S)  # which do not wait for a computation
+        self._list_thread = RequestThreads(
+            "affinity-web-lab-files", 1, _LIST_S
+        )  # reads that do not wait for a computation
         self._last: Loaded | None = None
 
     async def newest(self) -> list[TraceFile]:
         """Return the files, the newest first. Raises RefusedError."""
         self._given()
-        return await self._looks.run(lambda: [_about(each) for each in self._files()[:_MOST_FILES]])
+        return await self._list_thread.run(lambda: [_about(file) for file in self._files()[:_MAX_FILES]])
 
     async def ask(self, name: str, function: Callable[[Loaded, Iterator[object]], T]) -> T:
-        """Return what *function* makes of the trace *name*, and of steps that end it when it takes too long.
+        """Return the result of *function* for the trace *name*. Its second argument, steps, ends it after too long.
 
-        Raises RefusedError, BusyError, or what it raises.
+        Raises RefusedError, BusyError, or the errors of *function*.
         """
         self._given()
         steps = _steps_until(time.monotonic() + LONGEST_S)
@@ -92,23 +95,23 @@ class Traces:
 
     def _files(self) -> list[os.DirEntry[str]]:
         try:
-            with os.scandir(self._given()) as found:
+            with os.scandir(self._given()) as entries:
                 files = [
-                    (each.stat().st_mtime_ns, each.name, each)
-                    for each in found
-                    if each.name.endswith(_SUFFIXES) and not each.name.startswith(".") and each.is_file()
+                    (file.stat().st_mtime_ns, file.name, file)
+                    for file in entries
+                    if file.name.endswith(_SUFFIXES) and not file.name.startswith(".") and file.is_file()
                 ]
         except OSError as exc:
             raise RefusedError(503, f"the directory of traces cannot be read: {exc.strerror}") from exc
-        return [each for *_, each in sorted(files, key=lambda file: file[:2], reverse=True)]
+        return [file for *_, file in sorted(files, key=lambda item: item[:2], reverse=True)]
 
     def _load(self, name: str) -> Loaded:
-        file = next((each for each in self._files() if each.name == name), None)
+        file = next((candidate for candidate in self._files() if candidate.name == name), None)
         if file is None:
             raise RefusedError(404, f"there is no trace {name[:300]!r}: GET /api/lab/traces lists them")
         version = (name, file.stat().st_mtime_ns, file.stat().st_size)
         if self._last is None or self._last.version != version:
-            self._last = None  # two large ones would need twice the memory
+            self._last = None  # two large traces would need twice the memory
             try:
                 _check_length(file)
                 trace = trace_file.read_trace(file.path)
@@ -121,7 +124,7 @@ class Traces:
 
 
 def check_jobs(count: float, name: str) -> None:
-    """Raise RefusedError for too many jobs to be scheduled for a request."""
+    """Raise RefusedError for more jobs than a request may schedule."""
     if count > MOST_JOBS:
         raise RefusedError(
             409, f"{name} has more than {MOST_JOBS:,} jobs, the most that are scheduled here: ask celery affinity lab"
@@ -129,7 +132,7 @@ def check_jobs(count: float, name: str) -> None:
 
 
 def _check_length(file: os.DirEntry[str]) -> None:
-    """Refuse a file with too many jobs before it is read into memory."""
+    """Reject a file with too many jobs before it is loaded into memory."""
     with open(file.path, "rb") as lines:
         next(lines, None)  # the header
         jobs = (1 for line in lines if b'"job"' in line or file.name.endswith(".csv"))
@@ -147,7 +150,7 @@ def _recorded_at(file: os.DirEntry[str]) -> str:
         with open(file.path, "rb") as lines:
             header = json.loads(lines.readline(_HEADER_BYTES))
     except (OSError, ValueError, RecursionError):
-        return ""  # a CSV file, or no trace: who asks for it hears why
+        return ""  # a CSV file, or not a trace: requests for it return the reason
     return str(header.get("recorded_at", "")) if isinstance(header, dict) else ""
 
 

@@ -1,4 +1,4 @@
-"""Workers that are other programs: they join, wait for jobs, say that they live, and tell starts and ends."""
+"""Routes for HTTP workers, which are other programs: join, wait for jobs, heartbeat, and report starts and ends."""
 
 import asyncio
 from contextlib import suppress
@@ -32,23 +32,23 @@ from ..scheduler.scheduler import Scheduler
 from .replies import RefusedError, json_reply, reply_responses
 from .site import Site
 
-#: Longest wait for a job, s.
-_LONGEST_S = 60
+#: Maximum seconds to wait for a job.
+_MAX_WAIT_S = 60
 
-#: Pause, s, between two looks whether a type is still left to Celery's workers, while a worker waits for jobs.
-_LEAVES_S = 1.0
+#: While a worker waits for jobs: seconds between two checks whether a type is still left to Celery workers.
+_RECHECK_S = 1.0
 
 _Fence = Annotated[int, Field(strict=True, ge=1, lt=10**LONGEST_FENCE)]
 _Id = Annotated[str, Field(strict=True, min_length=1, max_length=255)]
 _Secret = Annotated[str, Header(max_length=100, description="The secret of the worker, from its join.")]
-_Wait = Annotated[float, Query(ge=0, le=_LONGEST_S)]
+_Wait = Annotated[float, Query(ge=0, le=_MAX_WAIT_S)]
 
 
 class JoinRequest(BaseModel):
-    """A worker that joins. *types*: those of whose jobs it gets up to *slots* at a time.
+    """A worker that joins. It gets up to *slots* jobs of *types* at the same time.
 
-    *priority*: among equally specialised workers, the lower the sooner (``affinity_placement``). *stops*: whether it
-    stops jobs, or gives them back, when a reply asks for that: then jobs of tasks with ``preemptible=True`` may be
+    *priority* ranks equally specialised workers, the lowest number first (``affinity_placement``). *stops* is true if
+    the worker stops or returns jobs when a reply requests that. Jobs of tasks with ``preemptible=True`` can then be
     stopped there for a tenant below its minimum.
     """
 
@@ -61,7 +61,7 @@ class JoinRequest(BaseModel):
 
 
 class HeartbeatRequest(BaseModel):
-    """A heartbeat. *running*: id and fence of each job that the worker has."""
+    """A heartbeat. *running* has id and fence of each job of the worker."""
 
     model_config = ConfigDict(extra="forbid")
     running: list[tuple[_Id, _Fence]] = Field(default_factory=list, max_length=MOST_SLOTS)
@@ -75,7 +75,7 @@ class StartRequest(BaseModel):
 
 
 class JobErrorModel(BaseModel):
-    """The error of a job that failed. Celery callers see an exception with this type and message."""
+    """The error of a failed job. Celery callers see an exception with this type and message."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     type: str = Field(max_length=80, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")
@@ -84,12 +84,12 @@ class JobErrorModel(BaseModel):
 
 
 class EndRequest(BaseModel):
-    """The end of a job. *result*: of one that is done. *error*: of one that failed.
+    """The end of a job: the *result* of a job that is done, or the *error* of a failed job.
 
-    *requeue*: a job that failed is to run again, after a pause, which counts as a requeue; no caller is told. A job
-    that is *returned* was not begun: it runs again at once, and that counts as none. One that is *preempted* was
-    stopped because a reply asked for that: it runs again at once, and that counts as none either; without such a reply
-    it counts as one.
+    With *requeue*, a failed job runs again after a pause, which counts as a requeue, and no caller is notified. A
+    *returned* job was not started: it runs again immediately, which is not counted. A *preempted* job was stopped
+    because a reply requested that: it runs again immediately, which is not counted either. Without such a reply, it is
+    counted.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -102,15 +102,15 @@ class EndRequest(BaseModel):
 
 @dataclass(frozen=True)
 class JobsReply:
-    """*jobs* for a worker, and jobs that it is to *stop*."""
+    """New *jobs* for a worker, and jobs that it must *stop*."""
 
     jobs: list[HandedOutJob] = field(default_factory=list)
     stop: list[JobToStop] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class _Came:
-    """What has come for a worker. *leaves_types*: whether it leaves types to Celery's workers for the moment."""
+class _Delivery:
+    """New data for a worker. *leaves_types* is True if the worker currently leaves types to Celery workers."""
 
     reply: JobsReply = JobsReply()
     wants_a_tick: bool = False
@@ -123,7 +123,7 @@ class _Came:
 
 @dataclass(frozen=True)
 class LeaveReply:
-    """A worker that has left. *returned*: jobs that it still held, and that are pending again."""
+    """A worker that has left. *returned* is the number of jobs that it still held, which are pending again."""
 
     id: str
     returned: int
@@ -148,26 +148,28 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
     async def jobs(
         request: Request, worker: str, worker_secret: _Secret, wait: _Wait = 0, held: str | None = None
     ) -> Response:
-        holds = None if held is None else _fences(held)
-        found, came = await site.with_scheduler(_known_and_its, site.app, worker, worker_secret, holds)
+        fences = None if held is None else _fences(held)
+        http_worker, delivery = await site.with_scheduler(
+            _live_worker_and_delivery, site.app, worker, worker_secret, fences
+        )
         site.dispatcher_duty.begin()
-        if came.wants_a_tick:
+        if delivery.wants_a_tick:
             site.dispatcher_duty.tick()
-        if came.is_empty and wait:
-            came = await _waited(site, request, found, wait, came.leaves_types)
-        return Response(status_code=204) if came.is_empty else json_reply(came.reply)
+        if delivery.is_empty and wait:
+            delivery = await _wait_for_jobs(site, request, http_worker, wait, delivery.leaves_types)
+        return Response(status_code=204) if delivery.is_empty else json_reply(delivery.reply)
 
     @api.post(
         "/api/workers/{worker}/heartbeat",
         summary="Say that a worker lives, and which jobs it has; the reply says which to stop",
         responses=reply_responses(HeartbeatReply, 404),
     )
-    async def heartbeat(worker: str, worker_secret: _Secret, said: HeartbeatRequest) -> Response:
-        found = await site.with_scheduler(find_worker, worker)
-        found.check(worker_secret)
+    async def heartbeat(worker: str, worker_secret: _Secret, beat: HeartbeatRequest) -> Response:
+        http_worker = await site.with_scheduler(find_worker, worker)
+        http_worker.check(worker_secret)
         site.dispatcher_duty.begin()
-        running = [ClaimNumber(*each) for each in said.running]
-        answer, wants_a_tick = await site.with_scheduler(heartbeat_module.send_heartbeat, found, running)
+        running = [ClaimNumber(*claim) for claim in beat.running]
+        answer, wants_a_tick = await site.with_scheduler(heartbeat_module.send_heartbeat, http_worker, running)
         if wants_a_tick:
             site.dispatcher_duty.tick()
         return json_reply(answer)
@@ -178,10 +180,10 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(LeaveReply, 404),
     )
     async def leave(worker: str, worker_secret: _Secret) -> Response:
-        found = await site.with_scheduler(find_worker, worker)
-        found.check(worker_secret)
+        http_worker = await site.with_scheduler(find_worker, worker)
+        http_worker.check(worker_secret)
         site.listening.end(worker)
-        return json_reply(LeaveReply(worker, await site.with_scheduler(leave_worker, found)))
+        return json_reply(LeaveReply(worker, await site.with_scheduler(leave_worker, http_worker)))
 
     @api.post(
         "/api/jobs/{id:path}/start",
@@ -198,69 +200,71 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         summary="Tell the end of a job; a repeated request gets the same reply",
         responses=reply_responses(EndReply, 404, 409, 422),
     )
-    async def end(id: str, worker_secret: _Secret, said: EndRequest) -> Response:
-        outcome = _outcome(said)
+    async def end(id: str, worker_secret: _Secret, ending: EndRequest) -> Response:
+        outcome = _outcome(ending)
         return json_reply(
-            await site.foreign_with_scheduler(job_end.end_job, site.app, id, said.fence, worker_secret, outcome)
+            await site.foreign_with_scheduler(job_end.end_job, site.app, id, ending.fence, worker_secret, outcome)
         )
 
 
-def _known(scheduler: Scheduler, worker: str, secret: str) -> HttpWorker:
-    """Return a worker, which lives. Raises UnknownWorkerError, WrongSecretError."""
-    found = find_worker(scheduler, worker)
-    found.check(secret)
+def _live_worker(scheduler: Scheduler, worker: str, secret: str) -> HttpWorker:
+    """Return a live worker and count this as its heartbeat. Raises UnknownWorkerError and WrongSecretError."""
+    http_worker = find_worker(scheduler, worker)
+    http_worker.check(secret)
     if not scheduler.heartbeat(worker, loop_runs=True):
-        forget_worker(scheduler, found)
+        forget_worker(scheduler, http_worker)
         raise unknown_worker_error(worker)
-    return found
+    return http_worker
 
 
-def _known_and_its(
+def _live_worker_and_delivery(
     scheduler: Scheduler, app: Celery, worker: str, secret: str, holds: frozenset[int] | None
-) -> tuple[HttpWorker, _Came]:
-    """Return a worker, and what has come for it."""
-    found = _known(scheduler, worker, secret)
-    return found, _taken(scheduler, app, found, holds)
+) -> tuple[HttpWorker, _Delivery]:
+    """Return a live worker, and its new data."""
+    http_worker = _live_worker(scheduler, worker, secret)
+    return http_worker, _take_delivery(scheduler, app, http_worker, holds)
 
 
-def _taken(
+def _take_delivery(
     scheduler: Scheduler, app: Celery, worker: HttpWorker, holds: frozenset[int] | None, first: bytes = NOBODY
-) -> _Came:
-    """Return what has come for a worker. *first*: what was read of its inbox before."""
-    came = take_inbox(scheduler, worker.id, holds)
+) -> _Delivery:
+    """Take the new data for a worker from its inbox. *first* is an item that was read before."""
+    inbox = take_inbox(scheduler, worker.id, holds)
     if first != NOBODY:
-        came.add(first)
-    jobs = handout.hand_out_jobs(scheduler, app, worker, came.claims)
-    said = JobsReply(jobs, heartbeat_module.stop_orders_in(came.signs))
-    return _Came(said, heartbeat_module.wants_a_tick(came.signs), handout.take_left_jobs(scheduler, app, worker))
+        inbox.add(first)
+    jobs = handout.hand_out_jobs(scheduler, app, worker, inbox.claims)
+    reply = JobsReply(jobs, heartbeat_module.stop_orders_in(inbox.signs))
+    return _Delivery(reply, heartbeat_module.wants_a_tick(inbox.signs), handout.take_left_jobs(scheduler, app, worker))
 
 
-async def _waited(site: Site, request: Request, worker: HttpWorker, wait_s: float, leaves_types: bool) -> _Came:
-    """Return jobs as soon as there are some, and none after *wait_s*, or if the client closes its connection."""
+async def _wait_for_jobs(
+    site: Site, request: Request, worker: HttpWorker, wait_s: float, leaves_types: bool
+) -> _Delivery:
+    """Return jobs as soon as there are any; none after *wait_s*, or if the client closes the connection."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
-    gone = asyncio.ensure_future(_disconnected(request))
+    disconnected = asyncio.ensure_future(_disconnected(request))
     try:
         while True:
             line, item = site.listening.begin(worker.id)
-            round_s = min(until_s - loop.time(), _LEAVES_S if leaves_types else wait_s)
+            round_s = min(until_s - loop.time(), _RECHECK_S if leaves_types else wait_s)
             try:
                 await site.with_scheduler(line.nudge)
-                await asyncio.wait((item, gone), timeout=round_s, return_when=asyncio.FIRST_COMPLETED)
-                is_over = item.done() or gone.done() or loop.time() >= until_s
+                await asyncio.wait((item, disconnected), timeout=round_s, return_when=asyncio.FIRST_COMPLETED)
+                is_over = item.done() or disconnected.done() or loop.time() >= until_s
             finally:
                 site.listening.end(worker.id, item)
             first = item.result() if item.done() else NOBODY
             if first == NOBODY and is_over:
-                return _Came()
-            came = await site.with_scheduler(_taken, site.app, worker, None, first)
-            if came.wants_a_tick:
+                return _Delivery()
+            delivery = await site.with_scheduler(_take_delivery, site.app, worker, None, first)
+            if delivery.wants_a_tick:
                 site.dispatcher_duty.tick()
-            if not came.is_empty:  # else it was a sign, or no job that can be handed out
-                return came
-            leaves_types = came.leaves_types
+            if not delivery.is_empty:  # otherwise it was a control message, or a job that cannot be handed out
+                return delivery
+            leaves_types = delivery.leaves_types
     finally:
-        gone.cancel()
+        disconnected.cancel()
 
 
 async def _disconnected(request: Request) -> None:
@@ -270,21 +274,23 @@ async def _disconnected(request: Request) -> None:
 
 
 def _fences(held: str) -> frozenset[int]:
-    """Return the fencing numbers in *held*, separated by commas. Raises RefusedError."""
-    words = [each for each in held.split(",") if each]
-    for each in words:
-        if not (each.isascii() and each.isdecimal() and len(each) <= LONGEST_FENCE):
-            raise RefusedError(400, f"held must be fences, separated by commas, got: {each[:100]!r}")
-    return frozenset(map(int, words))
+    """Return the comma-separated fencing tokens in *held*. Raises RefusedError."""
+    fences = [fence for fence in held.split(",") if fence]
+    for fence in fences:
+        if not (fence.isascii() and fence.isdecimal() and len(fence) <= LONGEST_FENCE):
+            raise RefusedError(400, f"held must be fences, separated by commas, got: {fence[:100]!r}")
+    return frozenset(map(int, fences))
 
 
-def _outcome(said: EndRequest) -> Outcome:
-    """Return the outcome that a body says. Raises RefusedError for parts that do not go together."""
-    if (said.state == "failed") != (said.error is not None):
-        raise RefusedError(422, f"error must be there if state is 'failed', and only then, got: state {said.state!r}")
-    if said.result is not None and said.state != "done":
-        raise RefusedError(422, f"result must be there only if state is 'done', got: state {said.state!r}")
-    if said.requeue and said.state != "failed":
-        raise RefusedError(422, f"requeue must be true only if state is 'failed', got: state {said.state!r}")
-    error = None if said.error is None else ReportedError(said.error.type, said.error.message, said.error.traceback)
-    return Outcome(said.state, said.result, error, said.requeue)
+def _outcome(ending: EndRequest) -> Outcome:
+    """Return the outcome in a body. Raises RefusedError for contradictory fields."""
+    if (ending.state == "failed") != (ending.error is not None):
+        raise RefusedError(422, f"error must be there if state is 'failed', and only then, got: state {ending.state!r}")
+    if ending.result is not None and ending.state != "done":
+        raise RefusedError(422, f"result must be there only if state is 'done', got: state {ending.state!r}")
+    if ending.requeue and ending.state != "failed":
+        raise RefusedError(422, f"requeue must be true only if state is 'failed', got: state {ending.state!r}")
+    error = (
+        None if ending.error is None else ReportedError(ending.error.type, ending.error.message, ending.error.traceback)
+    )
+    return Outcome(ending.state, ending.result, error, ending.requeue)

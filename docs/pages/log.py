@@ -39,4 +39,4 @@ def _level(node: ast.AST) -> str | None:
     called = node.func if isinstance(node, ast.Call) else None
     if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "logger":
         return called.attr if called.attr in _LEVELS else None
-    return "warning" if isinstance(called, ast.Name) and called.id == "_say" else None
+    return "warning" if isinstance(called, ast.Name) and called.id == "_log_line" else None

@@ -20,14 +20,14 @@ def membership_with(claims, sync):
     members._loop, members._host, members._heartbeats = Mock(), Host(), Mock()
     members._loop.stands_still = members._loop.report.return_value = False
     members._settings = SimpleNamespace(heartbeat_interval=5)
-    members._dispatcher, members._recording = Mock(), Mock()
+    members._dispatcher, members._recorder = Mock(), Mock()
 
     def join(scheduler, name, app, *, withdrawn):
         calls.append(("join without", sorted(withdrawn)))
         return SimpleNamespace(void_up_to=0)
 
     members.id = members.name = members._app = "any"
-    members._reconciling = SimpleNamespace(
+    members._reconciler = SimpleNamespace(
         join=join, sync=sync, requeue=lambda scheduler, numbers: calls.append(("given back", numbers))
     )
     return members, calls

@@ -27,7 +27,7 @@ def test_no_other_thread_waits_for_the_loop_or_tells_the_same(worker, in_flight)
 
 
 def test_while_another_thread_tells_the_loop_goes_on(worker, in_flight):
-    with worker.outbox._flushing:
+    with worker.outbox._flush_lock:
         worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
     assert not worker.outbox.is_telling
     assert worker.outbox.has_news

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.leases.heartbeat import _voided
+from celery_affinity.leases.heartbeat import _void_numbers
 from celery_affinity.scheduler.messages import Claim
 
 from ..support.members import claims_of
@@ -20,12 +20,12 @@ def test_a_job_that_came_back_meanwhile_is_not_void(both_were_named):
     again = claims.hold(claim(2))  # the job came back with the reply
     if both_were_named:
         named = claims.running()
-    assert claims.void(_voided(named, ["job"])) == []
+    assert claims.void(_void_numbers(named, ["job"])) == []
     assert not claims.is_void(again)
 
 
 def test_what_was_named_and_is_another_s_is_void():
     claims = claims_of()
     tag = claims.hold(claim(1))
-    assert [held.number for held in claims.void(_voided(claims.running(), ["job"]))] == [("job", "1")]
+    assert [held.number for held in claims.void(_void_numbers(claims.running(), ["job"]))] == [("job", "1")]
     assert claims.is_void(tag)

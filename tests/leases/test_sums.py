@@ -46,7 +46,7 @@ class Worker:
         members = Member.__new__(Member)
         members.id, members.claims = "worker", SimpleNamespace(sums=self.sums, settled_in_buffer=frozenset)
         members.reporter = SimpleNamespace(scheduler=self.scheduler)
-        members._recording = Mock()
+        members._recorder = Mock()
         return members
 
     def hand_over(self):
@@ -127,7 +127,7 @@ def test_a_worker_that_leaves_hands_over_the_rest_before_the_server_forgets_it(w
     worker.sums.ran("pdf", "done", 1)
     members = worker.membership()
     members._dispatcher = members._heartbeats = Mock()
-    members._reconciling, members._loop = SimpleNamespace(returned=0), Mock()
+    members._reconciler, members._loop = SimpleNamespace(returned=0), Mock()
     members.reporter.flush_all = lambda: worker.sums.ran("pdf", "done", 1)
     assert members.leave()
     assert worker.runs == 2

@@ -23,14 +23,14 @@ def guard(monkeypatch):
 def test_a_login_that_was_renewed_is_told_once(guard, monkeypatch):
     login = {"password": "first"}
     monkeypatch.setattr(guard_module, "address_of", lambda pool: dict(login))
-    monkeypatch.setattr(guard_module, "_ASKS_AGAIN_S", 0.0)
+    monkeypatch.setattr(guard_module, "_LOGIN_INTERVAL_S", 0.0)
     scheduler, told = SimpleNamespace(client=Mock()), []
-    guard._scheduler, guard._told = scheduler, dict(login)
-    monkeypatch.setattr(guard, "_tell", told.append)
+    guard._scheduler, guard._sent_server = scheduler, dict(login)
+    monkeypatch.setattr(guard, "_send_message", told.append)
 
     def tend():
         guard.tend(scheduler)
-        wait_until(lambda: not guard._asking.is_alive(), 5, "it has asked")
+        wait_until(lambda: not guard._login_thread.is_alive(), 5, "it has asked")
 
     tend()
     assert told == []

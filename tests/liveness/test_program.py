@@ -27,7 +27,7 @@ def test_it_needs_nothing_but_the_standard_library():
 def test_a_worker_that_leaves_at_once_is_not_reported_dead(valkey, redis_client):
     pulse, kin = Pulse(), ForkMarker()
     own = Guard("worker", "worker@host", 5, pulse=pulse, kin=kin, ends_children=False)
-    lines = [own._charge(Scheduler(redis_client, Keys())), {"leave": True}]
+    lines = [own._guarded_worker(Scheduler(redis_client, Keys())), {"leave": True}]
     run = subprocess.run(
         [sys.executable, "-I", "-S", "-c", guard._PROGRAM, DIRECTORY],
         input="".join(f"{json.dumps(line)}\n" for line in lines),

@@ -48,13 +48,13 @@ def test_all_jobs_that_match_get_another_type_and_priority(customers, web):
 
 
 def test_a_request_acts_on_so_many_jobs_and_says_that_there_are_more(customers, web, monkeypatch):
-    monkeypatch.setattr(job_routes, "_MOST_BULK_JOBS", 3)
+    monkeypatch.setattr(job_routes, "_MAX_BULK_JOBS", 3)
     replies = [web("DELETE", "/api/jobs?type=pdf").json() for _ in range(3)]
     assert [(each["done"], each["more"]) for each in replies] == [(3, True), (3, True), (2, False)]
 
 
 def test_a_request_that_reads_too_much_says_what_narrows_it(customers, web, monkeypatch):
-    monkeypatch.setattr(job_routes, "_MOST_PAGES", 0)
+    monkeypatch.setattr(job_routes, "_MAX_PAGES", 0)
     reply = web("DELETE", "/api/jobs?task=nobody.*")
     assert (reply.status_code, "name the type" in said(reply)) == (409, True)
 

@@ -25,7 +25,7 @@ WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 def connect(valkey, redis_client, app, monkeypatch):
     """Return a function that connects to a server in a thread, and sends bytes."""
     monkeypatch.setattr(server_module, "HEAD_S", HEAD_S)
-    monkeypatch.setattr("celery_affinity.web.server._MOST_CONNECTIONS", MOST_CONNECTIONS + 1)
+    monkeypatch.setattr("celery_affinity.web.server._MAX_CONNECTIONS", MOST_CONNECTIONS + 1)
     servers, ready, clients = [], queue.Queue(), []
     run = uvicorn.Server.run
     monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: (servers.append(server), run(server, sockets)))

@@ -73,7 +73,7 @@ class Unkillable:
 
 @pytest.fixture
 def own_guard(monkeypatch):
-    monkeypatch.setattr(guard, "_LEAVES_WITHIN_S", 0.05)
+    monkeypatch.setattr(guard, "_DISMISS_WAIT_S", 0.05)
     return Guard("worker", "worker@host", 5, pulse=Pulse(), kin=ForkMarker(), ends_children=False)
 
 

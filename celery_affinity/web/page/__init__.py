@@ -1,7 +1,7 @@
-"""The page in a browser, and its news. What is under ``/page/`` needs no token; all else does.
+"""The web UI and its live data. Paths under ``/page/`` do not need a token; all other paths do.
 
-The page is a handful of files, served as they are: no build step, and nothing from another host. `news` asks the
-broker; `files/main.js` shows what it says.
+The web UI is a few files, which are served unchanged: no build step, and nothing from another host. `news` queries the
+broker, and `files/main.js` shows the data.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from .news import MOST_VIEWERS, News
 
 _FILES = Path(__file__).with_name("files")
 
-#: The kinds of files that the page has. The system's own table may lack one, or have it changed.
+#: Media types of the web UI's files. The system's own table can lack one, or contain a different type.
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -35,7 +35,7 @@ _EVENTS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 class CurrentUser:
     """The name of the *app*, and the *role* of the request: "read", "submit" or "admin".
 
-    *sees_values*: whether the request may ask for arguments, results and tracebacks.
+    *sees_values* is true if the request may read arguments, results and tracebacks.
     """
 
     app: str
@@ -44,7 +44,7 @@ class CurrentUser:
 
 
 def add_page_routes(api: APIRouter, site: Site) -> None:
-    """Add the page (``/``, ``/page/...``: files) and its events (``/api/events``) to *api*."""
+    """Add the web UI (``/``, ``/page/...``: files) and its events (``/api/events``) to *api*."""
     news = News(site)
     files = {path.relative_to(_FILES).as_posix(): path for path in _FILES.rglob("*") if path.suffix in _TYPES}
 
@@ -81,7 +81,7 @@ def add_page_routes(api: APIRouter, site: Site) -> None:
 
 
 class _Stream(StreamingResponse):
-    """A stream of news for one viewer, who is counted from before the reply's head until the connection ends."""
+    """An event stream for one viewer, who is counted from before the reply's head until the connection ends."""
 
     def __init__(self, news: News) -> None:
         super().__init__(news.events(), media_type=_EVENT_STREAM, headers=_EVENTS)

@@ -1,9 +1,7 @@
-"""How long jobs waited and ran lately: what metrics that only grow have grown by since a few minutes ago.
+"""Live data of the fleet: queried once regardless of the number of viewers, and kept for a quarter of an hour.
 
-News of the fleet: read once, whatever the number of viewers, and kept for a quarter of an hour.
-
-The broker is asked every 2 s while somebody looks, and every 10 s else, so that a page that is opened has a past. A
-viewer that is slow gets the newest news next, and misses those between.
+The broker is queried every 2 s while there are viewers, and every 10 s otherwise, so that a newly opened page has a
+history. A slow viewer gets the latest data next, and misses the data in between.
 """
 
 import asyncio
@@ -27,39 +25,37 @@ from ...schema.histograms import TimeHistogram
 from ...schema.keys import StockLists
 from ..site import Site
 
-#: Shortest time, s, between two looks that are kept: each has a few hundred numbers a type.
-_BETWEEN_S = 10.0
+#: Minimum seconds between two kept samples, since each has a few hundred numbers per type.
+_MIN_INTERVAL_S = 10.0
 
 
 class RecentWaits:
-    """The times of the last *kept_s* seconds, or since the first look."""
+    """Wait and run times of the last *kept_s* seconds, as differences between samples of metrics that only grow."""
 
     def __init__(self, kept_s: float) -> None:
         self._kept_s = kept_s
-        self._looks: deque[tuple[float, dict[str, TypeMetrics]]] = deque()
+        self._samples: deque[tuple[float, dict[str, TypeMetrics]]] = deque()
 
     def add(self, at_s: float, metrics: Iterable[TypeMetrics]) -> dict[str, Any]:
-        """Add a look. Return the seconds that are compared, and a row for each type and mode: halves and 95 %."""
-        now = {each.type: each for each in metrics}
-        while len(self._looks) > 1 and at_s - self._looks[1][0] >= self._kept_s:
-            self._looks.popleft()
-        since_s, before = self._looks[0] if self._looks else (at_s, now)
-        rows = [
-            row for each in now.values() for row in _rows(each.since(before.get(each.type, TypeMetrics(each.type))))
-        ]
-        if not self._looks or at_s - self._looks[-1][0] >= _BETWEEN_S:
-            self._looks.append((at_s, now))
+        """Add a sample. Return the compared period in seconds, and a row with p50 and p95 per type and mode."""
+        latest = {type_metrics.type: type_metrics for type_metrics in metrics}
+        while len(self._samples) > 1 and at_s - self._samples[1][0] >= self._kept_s:
+            self._samples.popleft()
+        since_s, oldest = self._samples[0] if self._samples else (at_s, latest)
+        rows = [row for new in latest.values() for row in _rows(new.since(oldest.get(new.type, TypeMetrics(new.type))))]
+        if not self._samples or at_s - self._samples[-1][0] >= _MIN_INTERVAL_S:
+            self._samples.append((at_s, latest))
         return {"seconds": at_s - since_s, "rows": rows}
 
 
 def _rows(grown: TypeMetrics) -> list[dict[str, Any]]:
-    found = []
+    rows = []
     if grown.runs.number:
-        found.append({"type": grown.type, "what": "run", **_shares(grown.runs)})
-    for what, times in (("queued", grown.queued), ("on_demand", grown.on_demand)):
+        rows.append({"type": grown.type, "what": "run", **_shares(grown.runs)})
+    for mode, times in (("queued", grown.queued), ("on_demand", grown.on_demand)):
         if times.number:
-            found.append({"type": grown.type, "what": what, **_shares(times)})
-    return found
+            rows.append({"type": grown.type, "what": mode, **_shares(times)})
+    return rows
 
 
 def _shares(times: TimeHistogram) -> dict[str, Any]:
@@ -68,30 +64,30 @@ def _shares(times: TimeHistogram) -> dict[str, Any]:
 
 logger = limited_logger(__name__)
 
-#: Interval, s, at which the broker is asked while somebody looks, and while nobody does.
+#: Seconds between two queries of the broker, with and without viewers.
 LOOKED_AT_S, ALONE_S = 2.0, 10.0
 
-#: Time, s, of which the history is kept.
+#: Seconds for which the history is kept.
 KEPT_S = 900.0
 
-#: Largest number of viewers; each holds a connection.
+#: Maximum number of viewers; each holds a connection.
 MOST_VIEWERS = 200
 
-#: Jobs that are shown as next, and as claimed, at most.
-_NEXT, _CLAIMED = 50, 200
+#: Maximum number of next jobs, and of claimed jobs, that are shown.
+_MAX_NEXT, _MAX_CLAIMED = 50, 200
 
-#: Types, the busiest ones, that the history has, at most.
-_TYPES = 50
+#: Maximum number of types, the busiest ones, in the history.
+_MAX_TYPES = 50
 
-#: Time, s, between two samples in which others are missing: a suspended process, or an answer that took long.
+#: Seconds between two samples that indicate missing ones: the process was suspended, or an answer took long.
 _GAP_S = 3 * ALONE_S
 
-#: Pause, s, after which a viewer hears that there is nothing new: proxies close silent connections.
+#: Seconds after which a viewer gets an empty message, because proxies close silent connections.
 _SILENCE_S = 15.0
 
 
 class News:
-    """The news of *site*'s fleet, for any number of viewers on one event loop."""
+    """The live data of *site*'s fleet, for any number of viewers on one event loop."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -109,7 +105,7 @@ class News:
     def viewing(self) -> Iterator[bool]:
         """Admit and count a viewer, or yield False if there are already `MOST_VIEWERS`.
 
-        Check and count run in one step of the event loop, so no other request runs between them.
+        The check and the count run in one step of the event loop, so no other request runs between them.
         """
         is_admitted = self._viewers < MOST_VIEWERS
         self._viewers += is_admitted
@@ -119,10 +115,10 @@ class News:
             self._viewers -= is_admitted
 
     async def events(self) -> AsyncIterator[str]:
-        """Yield the history and then the news as server-sent events. Call it within `viewing`."""
+        """Yield the history and then the live data as server-sent events. Call it within `viewing`."""
         self._start()
         yield _event("history", json.dumps(list(self._history), allow_nan=False))
-        seen = 0  # the number of the news that are none yet
+        seen = 0  # number of the latest data that this viewer has
         while True:
             if seen != self._number:
                 seen = self._number
@@ -141,16 +137,16 @@ class News:
     def _start(self) -> None:
         self._wanted.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._go_on())
+            self._task = asyncio.create_task(self._query_periodically())
 
-    async def _go_on(self) -> None:
-        """Look again and again; nobody looks for long after the last viewer has gone."""
+    async def _query_periodically(self) -> None:
+        """Query the broker periodically, until there was no viewer for `KEPT_S`."""
         alone_since_s = time.monotonic()
         while time.monotonic() - alone_since_s < KEPT_S:
             self._wanted.clear()
             if self._viewers:
                 alone_since_s = time.monotonic()
-            await self._look()
+            await self._query()
             if self._viewers:
                 await asyncio.sleep(LOOKED_AT_S)
             else:
@@ -162,21 +158,21 @@ class News:
         self._history.clear()
         self._waits = RecentWaits(KEPT_S)
 
-    async def _look(self) -> None:
+    async def _query(self) -> None:
         try:
-            found = await self._site.with_fleet(_snapshot, self._site.bounds, self._site.lists)
-        except Exception as exc:  # the broker is down, or says no: the page says so, and this goes on
+            snapshot = await self._site.with_fleet(_snapshot, self._site.bounds, self._site.lists)
+        except Exception as exc:  # the broker is down, or refuses: the web UI shows that, and this loop continues
             logger.debug("No news: %s", exc)
             self._is_gap = True
-            await self._tell(_event("down", json.dumps({"at": time.time(), "why": str(exc)}, allow_nan=False)))
+            await self._publish(_event("down", json.dumps({"at": time.time(), "why": str(exc)}, allow_nan=False)))
             return
-        self._remember(found["sample"])
-        found["times"] = self._waits.add(found["sample"]["at"], found.pop("metrics", []))
-        data = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        await self._tell(_event("news", data))
+        self._remember(snapshot["sample"])
+        snapshot["times"] = self._waits.add(snapshot["sample"]["at"], snapshot.pop("metrics", []))
+        data = json.dumps(snapshot, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        await self._publish(_event("news", data))
 
     def _remember(self, sample: dict[str, Any]) -> None:
-        """Add *sample* to the history. One before which others are missing says so: a plot draws no line to it."""
+        """Add *sample* to the history. A sample after missing ones is marked, so that a plot draws no line to it."""
         if self._history and (self._is_gap or sample["at"] - self._history[-1]["at"] > _GAP_S):
             sample["gap"] = True
         self._is_gap = False
@@ -184,7 +180,7 @@ class News:
         while sample["at"] - self._history[0]["at"] > KEPT_S:
             self._history.popleft()
 
-    async def _tell(self, text: str) -> None:
+    async def _publish(self, text: str) -> None:
         async with self._changed:
             self._text = text
             self._number += 1
@@ -192,44 +188,46 @@ class News:
 
 
 def _event(name: str, data: str) -> str:
-    safe = data.encode(errors="replace").decode()  # JSON has no line breaks but escaped ones
+    safe = data.encode(errors="replace").decode()  # JSON only has escaped line breaks
     return f"event: {name}\ndata: {safe}\n\n"
 
 
 def _snapshot(fleet: Cohorts, bounds: Mapping[str, int | Bound], lists: StockLists) -> dict[str, Any]:
-    asked = fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status())
-    status = cohorts.with_unserved_lists(fleet, cohorts.merge_status(asked), lists)
-    upcoming, _ = cohorts.next_jobs_of_all(fleet, None, _NEXT)
+    answers = fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status())
+    status = cohorts.with_unserved_lists(fleet, cohorts.merge_status(answers), lists)
+    upcoming, _ = cohorts.next_jobs_of_all(fleet, None, _MAX_NEXT)
     now_s = fleet.main.reader.now_us() / SECOND_US
     sample = _sample(status, now_s)
     metrics = fleet.each(
-        lambda one: metrics_of(one.reader, [type_ for type_ in sample["types"] if _is_of(type_, one, fleet)])
+        lambda scheduler: metrics_of(
+            scheduler.reader, [type_ for type_ in sample["types"] if _is_of(type_, scheduler, fleet)]
+        )
     )
     return {
         "status": as_json(status),
-        "cohorts": [_of_cohort(name, asked) for name in fleet.names] if fleet.is_split else [],
+        "cohorts": [_cohort_counts(name, answers) for name in fleet.names] if fleet.is_split else [],
         "next": as_json(upcoming),
-        "claimed": as_json(cohorts.held_keys(fleet, _CLAIMED)),
+        "claimed": as_json(cohorts.held_keys(fleet, _MAX_CLAIMED)),
         "now_s": now_s,
         "sample": sample,
-        "metrics": [each for its in metrics.answers.values() for each in its],
+        "metrics": [type_metrics for cohort_metrics in metrics.answers.values() for type_metrics in cohort_metrics],
     }
 
 
-def _of_cohort(name: str, asked: CohortAnswers[Status]) -> dict[str, Any]:
-    """Return the counts of a cohort; *down*: the error, if there are none."""
-    its = asked.answers.get(name)
-    if its is None:
-        return {"cohort": name, "down": asked.down.get(name, "")}
+def _cohort_counts(name: str, answers: CohortAnswers[Status]) -> dict[str, Any]:
+    """Return the counts of a cohort, or its error as *down*."""
+    status = answers.answers.get(name)
+    if status is None:
+        return {"cohort": name, "down": answers.down.get(name, "")}
     return {
         "cohort": name,
-        "pending": sum(each.pending for each in its.types),
-        "claimed": sum(each.claimed or 0 for each in its.types),
-        "scheduled": its.scheduled,
-        "dead": its.dead,
-        "workers": len(its.workers),
-        "free": sum(each.free for each in its.workers),
-        "slots": sum(each.slots for each in its.workers),
+        "pending": sum(type_.pending for type_ in status.types),
+        "claimed": sum(type_.claimed or 0 for type_ in status.types),
+        "scheduled": status.scheduled,
+        "dead": status.dead,
+        "workers": len(status.workers),
+        "free": sum(worker.free for worker in status.workers),
+        "slots": sum(worker.slots for worker in status.workers),
     }
 
 
@@ -238,5 +236,5 @@ def _is_of(type_: str, scheduler: Scheduler, fleet: Cohorts) -> bool:
 
 
 def _sample(status: Status, now_s: float) -> dict[str, Any]:
-    busiest = sorted(status.types, key=lambda each: each.pending + (each.claimed or 0), reverse=True)[:_TYPES]
-    return {"at": now_s, "types": {each.type: [each.pending, each.claimed] for each in busiest}}
+    busiest = sorted(status.types, key=lambda type_: type_.pending + (type_.claimed or 0), reverse=True)[:_MAX_TYPES]
+    return {"at": now_s, "types": {type_.type: [type_.pending, type_.claimed] for type_ in busiest}}
