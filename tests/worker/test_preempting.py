@@ -133,12 +133,12 @@ def test_a_stopped_claim_tells_for_how_long_it_had_its_slot():
 
 def test_a_pool_without_force_names_the_tasks_that_ask_fifty_at_most():
     slots = PoolSlots(SimpleNamespace(pool=SimpleNamespace(terminate_job=None)))
-    slots._asking = []
+    slots._stoppable_tasks = []
     assert [slots.stops_when_asked(name) for name in ("a", "b c", "a")] == [True, True, False]
-    assert slots._asking == ["a", "b c"]
+    assert slots._stoppable_tasks == ["a", "b c"]
     for number in range(60):
         slots.stops_when_asked(f"task{number}")
-    assert len(slots._asking) == 50
+    assert len(slots._stoppable_tasks) == 50
 
 
 def test_outside_of_a_task_nobody_is_asked_to_stop():
