@@ -131,7 +131,7 @@ ONE_MEANING = {
     ),
     r"\bdef beat\b|\.beat\(": ((), "heartbeat"),
     r"\bdef of_(type|key)\b": ((), "type_address, key_address"),
-    r"_Telling\b": ((), "_EndInHand"),
+    r"_Telling\b": ((), "_Report"),
     r"(?i)\b(\w+_)?turn(s|ed|ing)?(_\w+)?\b": (
         # where tenants, or types that share a key, take turns
         (

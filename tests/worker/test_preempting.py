@@ -73,7 +73,7 @@ def test_a_reconnect_which_may_drop_timers_ends_no_grace(worker):
     held = worker.claims.find(order(worker, request))
     held.stops_at_s = monotonic() - 1
     worker.limited.timer.reset_mock()
-    worker.job_feed._preempting.begin()
+    worker.job_feed._preemption.begin()
     ((pause_s, stop, arguments),) = (call.args for call in worker.limited.timer.call_after.call_args_list)
     assert pause_s == 0
     stop(*arguments)
