@@ -27,10 +27,8 @@ from ..transport import urls
 
 #: Calls a function without arguments until it raises no error of a lost connection.
 Repeat = Callable[[Callable[[], Any]], Any]
-
 #: Counting commands: if such a command is repeated after a lost reply, it could count twice.
 _COUNTING_COMMANDS = {"INCR", "INCRBY", "RPUSH"}
-
 #: Maximum attempts of such a command that nodes refuse before executing it: one per connection to a former owner.
 _MAX_MOVES = 20
 
@@ -80,7 +78,6 @@ class _RepeatedPipeline(Pipeline):
 #: Seconds between two searches for ends without a message. A former owner of the keys receives messages through other
 #: nodes, and messages are lost while the nodes are disconnected.
 LOOK_S = 5.0
-
 #: Maximum seconds to wait for a connection to a node, unless ``redis_socket_connect_timeout`` is set.
 CONNECT_TIMEOUT_S = 5.0
 

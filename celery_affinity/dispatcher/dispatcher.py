@@ -72,10 +72,8 @@ class TrendNotes:
 
 #: Seconds without a call until a library is deleted.
 IDLE_S = 86_400
-
 #: Seconds between two checks.
 _COLLECTION_INTERVAL_S = 3_600.0
-
 #: Name prefix of all versions' libraries.
 _LIBRARY_PREFIX = "affinity_"
 
@@ -126,26 +124,19 @@ def _idle_s(scheduler: Scheduler, name: str) -> float:
 
 #: Maximum seconds between two ticks in a worker. `publish` wakes the worker for a job that is due sooner.
 LONGEST_PAUSE_S = TICK_US / SECOND_US
-
 #: Maximum seconds between two ticks of a stand-alone dispatcher, which publishers cannot wake, and of every dispatcher
 #: for 10 s after a message of a stock producer, because such messages wait in a list for the next tick.
 SHORT_PAUSE_S = 0.2
-
 #: Seconds for which further messages are expected after a stock producer's message.
 _PRODUCERS_SEND_S = 10.0
-
 #: Seconds between two reads of a quiet dispatcher, which leaves ticking to others.
 QUIET_PAUSE_S = 5.0
-
 #: Seconds between two repairs of keys that other programs deleted or overwrote, and checks of reserves.
 _REPAIR_INTERVAL_S = REPAIRED_EVERY_US / SECOND_US
-
 #: Seconds to pause after a tick that the server did not answer.
 _PAUSE_AFTER_ERROR_S = 1.0
-
 #: Seconds until moving messages is logged as hanging. Moving a few hundred takes 0.2 s.
 _MAX_MOVE_S = 30.0
-
 #: Maximum seconds that `stop` waits for messages being moved. Moving a message is atomic.
 _MAX_STOP_S = 1.0
 

@@ -29,19 +29,14 @@ from ..schema.untrusted import clamp, shown_text
 from ..schema.values import decode_part
 
 logger = limited_logger(__name__)
-
 #: Seconds between two reads of the queues that live workers serve.
 _QUEUES_READ_EVERY_S = 15.0
-
 #: Maximum number of queues whose lists one tick reads.
 _MAX_QUEUES_PER_TICK = 100
-
 #: Seconds before another attempt to move a list that cannot be moved (missing rights, another program's key).
 _RETRY_LIST_S = 600.0
-
 #: Maximum number of messages moved after one tick, in about 0.2 s: due jobs must not wait for a long backlog.
 _MAX_MOVED_PER_TICK = 500
-
 #: Message size in bytes above which a list is read one message at a time, because the server buffers a whole reply.
 _LARGE_MESSAGE_BYTES = 100_000
 

@@ -22,16 +22,12 @@ from ..scheduler.scheduler import Scheduler
 from ..settings.table import PREFIX
 
 logger = limited_logger(__name__)
-
 #: Seconds until a due call is assigned again, to another process if this one hangs.
 AGAIN_S = 10.0
-
 #: Seconds between two log messages about the same failing call.
 _LOG_INTERVAL_S = 600.0
-
 #: Stands for the name of an app without a name in the declarations on the server.
 NAMELESS = "app.conf"
-
 #: Maximum seconds that `stop` waits for a call that is being published.
 _MAX_STOP_S = 1.0
 

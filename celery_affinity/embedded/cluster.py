@@ -15,7 +15,6 @@ from .server import HOST, ContextManaged, EmbeddedServer, EmbeddedServerError, H
 
 #: Milliseconds of silence until nodes consider a node to be down. A replica takes over within about 2 s.
 NODE_TIMEOUT_MS = 600
-
 #: Maximum seconds to wait for gossip between nodes, seconds between two checks, and seconds to wait for a reply.
 _MAX_WAIT_S = 30.0
 _POLL_S = 0.02

@@ -31,7 +31,6 @@ from ..log_limit import limited_logger
 from ..versions import install_with
 
 logger = limited_logger(__name__)
-
 #: Maximum seconds to wait for a killed process: it ends immediately unless the kernel is working for it.
 _MAX_REAP_S = 10.0
 
@@ -134,10 +133,8 @@ def free_port() -> int:
 #: Maximum seconds until a starting server answers, and until a server has shut down.
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
-
 #: Seconds between two checks whether the server answers.
 _POLL_S = 0.01
-
 #: Maximum number of ports to try if none is given.
 _MAX_PORT_ATTEMPTS = 10
 

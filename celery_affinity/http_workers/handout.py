@@ -147,7 +147,6 @@ def _redis_key(reader: Reader, worker: str) -> str:
 
 
 logger = limited_logger(__name__)
-
 #: Sequence number of a `release` that is never repeated under the same number.
 ONCE = 1
 
@@ -303,13 +302,10 @@ def _decode_arguments(message: Message) -> tuple[list[Any], dict[str, Any]]:
 
 #: Maximum number of workers whose inboxes one thread reads, and of threads.
 _MAX_WORKERS_PER_THREAD, _MAX_THREADS = 50, 40
-
 #: Maximum seconds of one BRPOP: shorter than the reply timeout of a connection.
 _POLL_S = 1
-
 #: The item for a request that stops waiting, because another request waits for the same worker.
 NOBODY = b""
-
 #: Seconds until an unread nudge expires, and seconds for which a thread without waiting workers is kept.
 _NUDGE_KEPT_S, _KEEP_THREAD_S = 10, 5.0
 

@@ -54,7 +54,6 @@ from .worker import (
 
 #: Seconds for which the note of an end is kept for repeated requests.
 _NOTE_KEPT_S = 3600
-
 #: Maps the reported state of an end to the state of the job after it.
 STATES = {"done": "done", "failed": "failed", "revoked": "revoked", "returned": "pending", PREEMPTED: "pending"}
 

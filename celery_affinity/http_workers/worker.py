@@ -37,7 +37,6 @@ from ..settings.wire import shared_settings
 
 #: Maximum number of types per worker, of slots per worker, and of characters in its name.
 MOST_TYPES, MOST_SLOTS, LONGEST_NAME = 100, 1000, 255
-
 #: Seconds for which a silent worker's id is kept: far longer than the silence until a worker is declared dead.
 KEPT_S = 86_400
 
@@ -76,6 +75,7 @@ class JoinedWorker:
 
     It must send a heartbeat every *heartbeat_s* seconds, and is declared dead after *timeout_s* seconds of silence.
     *namesake* is true if another live worker has the same name.
+
     """
 
     id: str
@@ -199,10 +199,8 @@ def _digest(secret: str) -> str:
 
 #: Maximum number of jobs in one reply; the next reply contains the others.
 MOST_AT_ONCE = 10
-
 #: Maximum number of control messages that a heartbeat reads from an inbox.
 _MAX_CONTROL_MESSAGES = 100
-
 #: Fields that are read from a job hash.
 _FIELDS = (
     *("state", "worker", "fence", "type", "task", "name", "acked", "started", "claimed", "enqueued", "lane"),

@@ -19,7 +19,6 @@ from ..publishing.canvas import follow_up_ids
 
 #: Value of Celery's claim of a chord after the body was published.
 _DONE = (b"done", "done")
-
 #: Attribute that marks the replaced method of a result backend.
 _WRAPPED = "_celery_affinity_publishes_once"
 

@@ -18,10 +18,8 @@ from kombu.utils.encoding import safe_repr
 from ..log_limit import limited_logger
 
 logger = limited_logger(__name__)
-
 #: Request attribute: True if the worker sends events.
 SENDS_EVENTS = "affinity_sends_events"
-
 #: Maximum number of events in one message.
 _MAX_EVENTS_PER_MESSAGE = 1000
 

@@ -86,14 +86,11 @@ def _splits_result(task: Task) -> bool:
 
 
 logger = limited_logger(__name__)
-
 #: Seconds after the end of a run without a stored result until the result counts as lost. If the task replaced itself,
 #: another run may still publish the result.
 LOST_AFTER_S = 60.0
-
 #: Errors of a broker or result backend that does not answer.
 DOWN = (RedisError, OSError, OperationalError)
-
 #: Outcome of a batch whose end is stored in the result backend, but not reported to all callers.
 SHARED = "shared"
 

@@ -171,7 +171,6 @@ def _stored_end(backend: Any, task_id: str) -> dict[str, Any] | None:
 #: Maximum number of characters of an error's text, and of its type's name. They fit the limit in ``lua/jobs/ends.lua``.
 MOST = 200
 _MAX_NAME_LENGTH = 80
-
 #: A header that exists only in task messages.
 _TASK_HEADER = "task"
 

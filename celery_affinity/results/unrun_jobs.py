@@ -22,16 +22,12 @@ from .merged import deliver_later
 from .reporter import ResultReporter, describe_error
 
 logger = limited_logger(__name__)
-
 #: Seconds after which a report is late: it is logged, and another process may try. Later attempts wait longer.
 LATE_AFTER_S = 10.0
-
 #: Number of threads, so that a blocked thread does not block the others.
 THREADS = 4
-
 #: Seconds before another thread is added while all threads hang. Doubles for each further thread.
 _NEW_THREAD_AFTER_S = 60.0
-
 #: Maximum seconds that `stop` waits for running reports.
 _MAX_STOP_S = 3.0
 

@@ -28,7 +28,6 @@ from .app import TestingError, check_concurrency, check_types, import_path, load
 #: Maximum seconds until a worker process has joined, and for the running tasks of a stopping worker process.
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
-
 #: Seconds between two checks whether the worker has joined.
 _POLL_S = 0.05
 
@@ -120,10 +119,8 @@ class WorkerProcess(ContextManaged):
 #: Maximum seconds until a worker thread has joined, and for the running tasks of a stopping worker thread.
 THREAD_START_TIMEOUT_S = 30.0
 THREAD_STOP_TIMEOUT_S = 30.0
-
 #: Seconds between two iterations of the worker's idle loop: `stop` waits for the next iteration.
 _IDLE_INTERVAL_S = 0.05
-
 #: Lock that the single worker of this process holds, because Celery keeps a worker's state in module variables.
 _one_at_a_time = threading.Lock()
 

@@ -317,8 +317,8 @@ class AffinityBootstep(bootsteps.StartStopStep):
     def end_merged_runs(self, task_ids: Sequence[str], signal: object) -> None:
         """End the runs here that represent calls with these ids, except runs whose primary call has one of the ids.
 
-        Celery ends the excepted runs. The other calls of each ended run are requeued.
-        Raises NotImplementedError if the pool cannot end a task.
+        Celery ends the excepted runs. The other calls of each ended run are requeued. Raises NotImplementedError if the
+        pool cannot end a task.
         """
         runs = {request._tag: request for request in state.active_requests if getattr(request, "_reporting", None)}
         runs = {

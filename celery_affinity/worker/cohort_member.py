@@ -61,10 +61,8 @@ class CohortSlots(PoolSlots):
 
 
 logger = limited_logger(__name__)
-
 #: Errors of a server that does not answer.
 _DOWN = (RedisError, OperationalError, OSError)
-
 #: Seconds between two attempts to reach a server that did not answer.
 _RETRY_INTERVAL_S = 1.0
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .rate_limits import RateLimits
 
 logger = limited_logger(__name__)
-
 #: Minimum seconds that a connection to a healthy server lasts. First and maximum seconds to pause after a shorter one.
 _MIN_CONNECTION_S = 0.5
 _PAUSE_S = 0.05
@@ -185,7 +184,6 @@ def derive_consumer(base: type[Consumer]) -> type[Consumer]:
 
 #: Seconds between two checks of a waiting consumer: for the heartbeat thread's signal, and for ended tasks.
 _POLL_S = 0.05
-
 #: Scales down the pauses passed to kombu. kombu would sleep through the real pauses, so they are waited for here.
 _PAUSE_FACTOR = 1e-6
 

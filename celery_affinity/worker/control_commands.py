@@ -30,13 +30,10 @@ if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
 logger = limited_logger(__name__)
-
 #: Maximum accepted value of a limit, in seconds or tasks.
 _MAX_LIMIT = 1e9
-
 #: Maximum number of processes or threads that one command adds or removes.
 _MAX_PROCESSES = 10_000
-
 #: Maximum body size for which a list of jobs contains decoded arguments, in bytes. For larger bodies, the list contains
 #: the representations in the message headers.
 _MAX_DECODED_BYTES = 100_000

@@ -108,7 +108,6 @@ class PrebuiltRequests:
 
 #: Maximum number of digits in a number of a control message.
 _MAX_DIGITS = 9
-
 #: Seconds for which a pool that blocks the event loop starts jobs before the loop must iterate.
 _MAX_BLOCKING_S = 0.002
 
@@ -386,11 +385,9 @@ def _fail(exc: BaseException) -> None:
 
 
 logger = limited_logger(__name__)
-
 #: Maximum seconds of one blocking read of the inbox, and seconds of the pause after an error.
 _MAX_WAIT_S = 2.0
 _RETRY_S = 0.5
-
 #: Seconds until the item that ends a blocking read expires.
 _NUDGE_KEPT_S = 10
 

@@ -38,10 +38,8 @@ from .request import NotStartedError
 logger = limited_logger(__name__)
 
 _T = TypeVar("_T")
-
 #: Options of a retry policy that apply to connecting. A custom policy can have others, for publishing.
 _CONNECT_OPTIONS = ("max_retries", "interval_start", "interval_step", "interval_max")
-
 #: Maximum seconds to wait for an unavailable broker: for a run that can be returned, and for an acked run, which would
 #: fail for all callers. Seconds between two attempts.
 _MAX_WAIT_S, _MAX_WAIT_AFTER_ACK_S, _PAUSE_S = 60.0, 600.0, 0.5
@@ -90,7 +88,6 @@ def _scheduler_of(task: Task, channel: AffinityChannel) -> Scheduler:
 
 #: Request attribute that holds its `_Run`.
 _RUN = "affinity_run"
-
 #: Attribute that marks a wrapped task function.
 _WRAPPED = "_celery_affinity_runs_all_calls"
 

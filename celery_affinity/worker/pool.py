@@ -363,8 +363,8 @@ class AffinityResults(_ResultHandler):
     def _flush_outqueue(self, fd: int, remove: Callable[[int], None], *args: Any) -> None:
         """Read a result while the pool is joined: first the rest of a half-read result, like Celery since 5.7.
 
-        Otherwise the rest would be parsed as a length. The end would be lost, and a warm shutdown would last half
-        a minute or forever.
+        Otherwise the rest would be parsed as a length. The end would be lost, and a warm shutdown would last half a
+        minute or forever.
         """
         process, read = self._half_read.get(fd, (None, None))
         is_half_read = (

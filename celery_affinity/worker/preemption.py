@@ -36,10 +36,9 @@ _BYTES = 8
 class Preempted(Ignore):
     """Raised by a task that stops on request (`preempted`): its job is requeued as if it had not started.
 
-    No delivery is counted, and there is no result, no failure and no retry. A task that raises this error without
-    a request is requeued too, like with ``Reject(requeue=True)``: a pause precedes the next
-    run, and a task that always does so becomes a dead letter. If the task is acked early, its job ends, as with
-    ``Ignore``.
+    No delivery is counted, and there is no result, no failure and no retry. A task that raises this error without a
+    request is requeued too, like with ``Reject(requeue=True)``: a pause precedes the next run, and a task that always
+    does so becomes a dead letter. If the task is acked early, its job ends, as with ``Ignore``.
     """
 
 
@@ -79,7 +78,6 @@ def _digest(tag: str) -> bytes:
 
 #: The marks of the workers in this process. They use no memory before the first mark.
 MARKS = PreemptionMarks()
-
 #: Called with the name and the delivery tag of a task that calls `preempted`. Registered by workers that cannot stop a
 #: task by force, which report to the server which tasks stop on request.
 on_asked: list[Callable[[str, str], None]] = []
@@ -102,10 +100,8 @@ def preempted() -> bool:
 
 
 logger = limited_logger(__name__)
-
 #: Seconds between two checks of a process that was signalled to end, and the number of checks before it is killed.
 _CHECK_INTERVAL_S, _CHECKS_BEFORE_KILL = 0.1, 20
-
 #: Seconds between two searches for control messages by a task that blocks the event loop; number of items searched.
 _INBOX_INTERVAL_S, _MAX_INBOX_ITEMS = 0.5, 20
 

@@ -1,9 +1,9 @@
 """Rate limits next to other work: a job that waits for a rate token lends its slot.
 
 Celery keeps such a job in a token bucket of its worker. The claim remains, but the worker reports an additional slot to
-the server (`Member.lend`), so that other jobs can run. If too many jobs wait, the worker withdraws from their
-types for a while. If other jobs have all slots when the token becomes available, the job returns to its lane with its
-age. Another worker may have a slot, and a job must not wait here behind an hour-long task that the scheduler ignores.
+the server (`Member.lend`), so that other jobs can run. If too many jobs wait, the worker withdraws from their types for
+a while. If other jobs have all slots when the token becomes available, the job returns to its lane with its age.
+Another worker may have a slot, and a job must not wait here behind an hour-long task that the scheduler ignores.
 
 A job that holds a key may wait only briefly, because it blocks the other jobs of the key. After that it is returned,
 and the worker withdraws from its type until shortly before the token.
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from .consumer import AffinityConsumer
 
 logger = limited_logger(__name__)
-
 #: Maximum seconds for which a job may wait for a token while it holds a key.
 _MAX_KEY_WAIT_S = 1.0
-
 #: Seconds before a token at which the worker accepts key-holding jobs again. It is less than `_MAX_KEY_WAIT_S`, because
 #: an inaccurate timer would otherwise return such a job a second time.
 _ACCEPT_BEFORE_S = 0.9 * _MAX_KEY_WAIT_S

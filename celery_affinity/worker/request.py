@@ -43,10 +43,8 @@ else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
 
 logger = limited_logger(__name__)
-
 #: Maximum time limit in seconds.
 _MAX_LIMIT_S = 1e9
-
 
 #: Maximum plausible number of retries. Celery computes 2 to the power of this number for ``retry_backoff``.
 _MAX_RETRIES = 1_000_000
@@ -184,10 +182,8 @@ class ClaimedRequest(_Request):
 
 #: True if a cancel can omit the retry event: not in Celery 5.5.
 _CAN_CANCEL_SILENTLY = "emit_retry" in inspect.signature(Request.cancel).parameters
-
 #: Result that the gevent and eventlet pools return for a greenlet that they have killed.
 _KILLED = (False, None, None)
-
 #: Errors that prefork raises if a process ended before its task.
 _PROCESS_ENDED = (Terminated, WorkerLostError, SystemExit, KeyboardInterrupt)
 
@@ -201,13 +197,10 @@ class CancelledRequest(ClaimedRequest):
     """
 
     _is_cancelled = False
-
     #: The pool that the task was submitted to.
     _pool: Any
-
     #: True if the worker stops, so that nothing is announced: the fleet observes the job's fate.
     _is_left_behind = False
-
     #: The outcome (`RETURNED` or `PREEMPTED`) if the job must run again after this end, even if it was acked; or "".
     _returned_as = ""
 
@@ -295,10 +288,8 @@ class StartedRequest(CancelledRequest):
     """
 
     _is_fenced = False
-
     #: True if the body must not start, because another worker may have claimed the job since it was submitted.
     is_cancelled_before_start = False
-
     #: Returns True if the pool runs the task or will run it. None before the task is submitted to the pool.
     is_in_the_pool: Callable[[], bool] | None = None
 

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
 logger = limited_logger(__name__)
-
 #: True if this Celery leaves the result of a task that rejected its message pending forever (celery#4222).
 _KEEPS_REJECTED_PENDING = celery.VERSION[:2] < (5, 7)
 
@@ -64,10 +63,8 @@ class EndOfTask(StartedRequest):
 
     #: The kind of revoke that was announced: `REVOKED` or `EXPIRED`; "" before that.
     _revoked_as = ""
-
     #: True if the loss of the pool process is not a failure: the task runs again, or had succeeded.
     _is_spared = False
-
     #: True if the ack is sent only with the end.
     _acks_at_end = False
 
@@ -299,7 +296,6 @@ def install_task_end(task: Task) -> None:
 
 #: Seconds that a claim must be leaked before its slot is freed, because an end takes some time.
 NOWHERE_FOR_S = 30.0
-
 #: Seconds between two searches while there are leaked claims.
 _SEARCH_INTERVAL_S = 5.0
 

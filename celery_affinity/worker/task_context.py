@@ -79,7 +79,6 @@ def affinity_of_request(context: Context) -> RequestAffinity:
 
 #: Attribute that marks a wrapped task function.
 _WRAPPED = "_celery_affinity_waits_for_its_chord"
-
 #: Maximum seconds to wait in a slot. Then the job is returned, so that other jobs run first and no time limit ends an
 #: unstarted run. Seconds between two checks.
 _MAX_WAIT_S, _PAUSE_S = 0.5, 0.05

@@ -81,7 +81,7 @@ class Worker:
             start()
         except ValueError:
             self.buried.append(claim.job_id)
-            self.reporter.settle(tag, REJECTED)
+            self.reporter.set_outcome(tag, REJECTED)
             self.reporter.end(tag, FAILED)
 
     def run(self, request):
