@@ -129,7 +129,7 @@ class ClusterBackend(RedisBackend):
 
     def _params_from_url(self, url: str, defaults: dict[str, Any]) -> dict[str, Any]:
         params_by_node = [
-            super(ClusterBackend, self)._params_from_url(_as_server_url(node_url), defaults)
+            super(ClusterBackend, self)._params_from_url(_CLUSTER_SCHEME.sub(r"redis\1://", node_url), defaults)
             for node_url in url.split(";")
         ]
         params = params_by_node[0]
@@ -161,10 +161,7 @@ class ClusterBackend(RedisBackend):
         return RepeatedClient(lambda call: self.ensure(call, ()), pool)
 
     def ensure(self, fun: Callable[..., Any], args: Any, **policy: Any) -> Any:
-        """Return the result of *fun*, called again after a lost connection according to *policy*.
-
-        Inside *fun*, `ensure` does not repeat: the outer call does.
-        """
+        """Return the result of *fun*, repeated after lost connections by *policy*. Nested calls do not repeat."""
         if getattr(self._repeating, "is_under_way", False):
             return fun(*args)
         self._repeating.is_under_way = True
@@ -175,8 +172,3 @@ class ClusterBackend(RedisBackend):
 
     def as_uri(self, include_password: bool = False) -> str:
         return str(self.url) if include_password else urls.mask_url(str(self.url))
-
-
-def _as_server_url(url: str) -> str:
-    """Return *url* with the scheme of a single server, which Celery can parse."""
-    return _CLUSTER_SCHEME.sub(r"redis\1://", url)

@@ -96,12 +96,7 @@ class EmbeddedCluster(ContextManaged):
     Node = EmbeddedNode
 
     def __init__(
-        self,
-        *,
-        directory: Path | None = None,
-        executable: str | None = None,
-        primaries: int = 3,
-        replicas: bool = True,
+        self, *, directory: Path | None = None, executable: str | None = None, primaries: int = 3, replicas: bool = True
     ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="celery-affinity-") if directory is None else None
         self._directory = Path(self._temporary.name) if self._temporary else Path(str(directory))

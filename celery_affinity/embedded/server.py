@@ -136,7 +136,7 @@ STOP_TIMEOUT_S = 10.0
 #: Seconds between two checks whether the server answers.
 _POLL_S = 0.01
 #: Maximum number of ports to try if none is given.
-_MAX_PORT_ATTEMPTS = 10
+_MAX_ATTEMPTS = 10
 
 
 class EmbeddedServerError(AffinityError, RuntimeError):
@@ -243,16 +243,14 @@ class EmbeddedServer(ContextManaged):
 
     def _start_on_a_free_port(self) -> int:
         # Where ports cannot be reserved, another process may take the port before the server binds it.
-        for _ in range(_MAX_PORT_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             self._held_port = HeldPort()
             try:
                 self._start_on(self._held_port.number)
             except _PortTakenError:
                 continue
             return self._held_port.number
-        raise EmbeddedServerError(
-            f"no free port on {HOST}: {_MAX_PORT_ATTEMPTS} were taken before the server came to them"
-        )
+        raise EmbeddedServerError(f"no free port on {HOST}: {_MAX_ATTEMPTS} were taken before the server came to them")
 
     def _start_on(self, port: int) -> None:
         log_size = self.log_path.stat().st_size if self.log_path.exists() else 0

@@ -64,20 +64,16 @@ def leave_to_celery(scheduler: Scheduler, app: Celery, worker: HttpWorker, claim
     key = _redis_key(scheduler.reader, worker.id)
     with scheduler.client.pipeline(transaction=False) as pipe:
         pipe.hset(key, claim.job_id, f"{encode_part(claim.type)} {why}").expire(key, KEPT_S).execute()
-    _rejoin_without(
-        scheduler, app, worker, {job.type for job in jobs_left_by(scheduler.reader, [worker.id])} | {claim.type}
-    )
+    _rejoin(scheduler, app, worker, {job.type for job in jobs_left_by(scheduler.reader, [worker.id])} | {claim.type})
     scheduler.requeue(worker.id, [(claim.job_id, claim.fence)], counted=False)
     return True
 
 
 def take_left_jobs(scheduler: Scheduler, app: Celery, worker: HttpWorker) -> bool:
-    """Make a worker serve types again if it no longer has to leave their jobs to Celery's workers.
-
-    Return True if there are types that it still leaves to them.
-    """
+    """Make a worker serve types again whose jobs it no longer leaves. Return True if it still leaves other jobs."""
     reader = scheduler.reader
-    withdrawn = {type_ for type_ in map(decode_text, _served_types(reader, worker)) if type_ != without_mark(type_)}
+    types_field: bytes = reader.ask_one("hget", reader.key("worker", worker.id), "types") or b""
+    withdrawn = {type_ for type_ in map(decode_text, types_field.split()) if type_ != without_mark(type_)}
     if not withdrawn:
         return False
     jobs = jobs_left_by(reader, [worker.id])
@@ -88,7 +84,7 @@ def take_left_jobs(scheduler: Scheduler, app: Celery, worker: HttpWorker) -> boo
         scheduler.client.hdel(_redis_key(reader, worker.id), *finished)
     types = {job.type for job in jobs if job.job_id not in finished}
     if {with_mark(encode_part(type_)) for type_ in types} != withdrawn:
-        _rejoin_without(scheduler, app, worker, types)
+        _rejoin(scheduler, app, worker, types)
     return bool(types)
 
 
@@ -109,7 +105,7 @@ def still_left(reader: Reader, workers: Sequence[str]) -> list[JobLeftToCelery]:
     return list({job.job_id: job for job in jobs if job.job_id in pending}.values())
 
 
-def _rejoin_without(scheduler: Scheduler, app: Celery, worker: HttpWorker, withdrawn: set[str]) -> None:
+def _rejoin(scheduler: Scheduler, app: Celery, worker: HttpWorker, withdrawn: set[str]) -> None:
     """Make a worker serve its types except *withdrawn*. It keeps its jobs."""
     scheduler.join(joining_of(app, worker, withdrawn), shared_settings(settings_of(app)))
 
@@ -118,10 +114,6 @@ def _pending_ids(reader: Reader, jobs: Sequence[JobLeftToCelery]) -> set[str]:
     """Return the ids of the jobs that are pending, and still have the type that they had then."""
     rows = [claim.row for claim in claims_of_worker(reader, [claim.job_id for claim in jobs])]
     return {row.job_id for row, job in zip(rows, jobs, strict=True) if (row.state, row.type) == ("pending", job.type)}
-
-
-def _served_types(reader: Reader, worker: HttpWorker) -> list[bytes]:
-    return (reader.ask_one("hget", reader.key("worker", worker.id), "types") or b"").split()
 
 
 def _is_served_by_celery(reader: Reader, type_: str) -> bool:
@@ -133,10 +125,8 @@ def _is_served_by_celery(reader: Reader, type_: str) -> bool:
     workers = list(reader.large_zset("heartbeats"))
     for start in range(0, len(workers), _WORKERS_PER_READ):
         batch = workers[start : start + _WORKERS_PER_READ]
-        profile_names = reader.ask([("hget", reader.key("worker", worker), "profile") for worker in batch])
-        serving = [
-            worker for worker, profile in zip(batch, profile_names, strict=True) if decode_text(profile) in profiles
-        ]
+        names = reader.ask([("hget", reader.key("worker", worker), "profile") for worker in batch])
+        serving = [worker for worker, profile in zip(batch, names, strict=True) if decode_text(profile) in profiles]
         if set(serving) - http_workers_among(reader, serving):
             return True
     return False
@@ -274,10 +264,7 @@ def _selected_call(scheduler: Scheduler, app: Celery, claim: Claim) -> Message |
 
 
 def _decode_arguments(message: Message) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments in the body of *message*. Raises LeftToCeleryError unless its content type is JSON.
-
-    Raises ValueError for JSON that does not follow Celery's protocol.
-    """
+    """Return the arguments in a message. Raises LeftToCeleryError unless it is JSON, ValueError for invalid JSON."""
     content_type, encoding = (
         bounded_text(message.get("content-type")),
         (bounded_text(message.get("content-encoding")) or "").lower(),

@@ -54,10 +54,7 @@ def count_again(backend: Any, context: Context) -> None:
 
 
 def count_what_is_stored(backend: Any, context: Context, state: str, result: Any) -> None:
-    """Count the part of *context*, which ended with the stored *result*, unless the backend could count it twice.
-
-    Raises ChordIsClaimedError.
-    """
+    """Count the part of *context*, with the stored *result*, like `count_again`. Raises ChordIsClaimedError."""
     count_again(backend, context)
     if context.chord and context.group:
         backend.on_chord_part_return(context, state, result)
@@ -91,21 +88,19 @@ def _publish_body_once(backend: Any, context: Any) -> Iterator[None]:
     The id is stored next to the chord's own keys while another process may count again. A chord that is applied twice
     has one group id, so that id alone would make the second body a duplicate.
     """
-    redis_keys: list[str] = []
+    keys: list[str] = []
 
     def origin() -> str:
-        redis_keys.append(backend.get_key_for_group(context.group, ".body"))
+        keys.append(backend.get_key_for_group(context.group, ".body"))
         nonce = uuid4().hex
         with suppress(RedisError):  # the body is published anyway
-            backend.client.set(
-                redis_keys[0], nonce, nx=True, ex=getattr(backend, "chord_expires", backend.expires) or None
-            )
-            stored = backend.client.get(redis_keys[0]) or nonce
+            backend.client.set(keys[0], nonce, nx=True, ex=getattr(backend, "chord_expires", backend.expires) or None)
+            stored = backend.client.get(keys[0]) or nonce
             nonce = stored.decode() if isinstance(stored, bytes) else stored
         return f"{context.group} {nonce}"
 
     with follow_up_ids(origin, context.chord):
         yield
-    if redis_keys:
+    if keys:
         with suppress(RedisError):  # the key expires
-            backend.client.delete(redis_keys[0])
+            backend.client.delete(keys[0])

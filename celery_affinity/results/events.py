@@ -43,10 +43,7 @@ class CollectedEvents:
 
 @contextmanager
 def collect_events(app: Celery, request: Context) -> Iterator[CollectedEvents | None]:
-    """Yield a collector for events of *request*'s callers, or None if its worker sends none. Send them at the end.
-
-    A failure to send events does not affect the results.
-    """
+    """Yield a collector for events of *request*'s callers, or None without events. Try to send them at the end."""
     if not vars(request).get(SENDS_EVENTS):
         yield None
         return

@@ -142,7 +142,8 @@ def deliver_merged_result(
                 stored = None  # the run failed, and was run again
             report_to_caller(reporter, batch, caller, stored or end, is_stored=stored is not None)
 
-    return _report_all(scheduler, batch, report, outcome=_outcome_of(end))
+    outcome = f"failed {describe_error(end.error)}" if isinstance(end, StoredFailure) else "acked"
+    return _report_all(scheduler, batch, report, outcome=outcome)
 
 
 def deliver_retry(reporter: ResultReporter, batch: BatchRun, exc: Retry, run: Context, *, scheduler: Scheduler) -> None:
@@ -155,7 +156,7 @@ def deliver_retry(reporter: ResultReporter, batch: BatchRun, exc: Retry, run: Co
     def report(caller: BatchCall) -> None:
         request = _request_of(reporter, batch, caller)
         if request is None:
-            raise _unreadable_message()
+            raise _unreadable()
         task, context = request.task, request._context
         option_sources.copy_move_to_retry(run, context)
         with _current(task, context), follow_up_ids(caller.job_id):
@@ -165,15 +166,8 @@ def deliver_retry(reporter: ResultReporter, batch: BatchRun, exc: Retry, run: Co
     _report_all(scheduler, batch, report, outcome="acked")
 
 
-def _outcome_of(end: StoredSuccess | StoredFailure) -> str:
-    return f"failed {describe_error(end.error)}" if isinstance(end, StoredFailure) else "acked"
-
-
 def _report_all(scheduler: Scheduler, batch: BatchRun, report: Callable[[BatchCall], None], *, outcome: str) -> bool:
-    """Call *report* for each caller of *batch*. After each success, end that caller's call with *outcome*.
-
-    Return True if *report* succeeded for all callers.
-    """
+    """Call *report* for each caller of *batch*, and end its call with *outcome*. Return True if all succeeded."""
     all_reported = True
     for page in pages_of(scheduler, batch):
         reported: list[str] = []
@@ -203,10 +197,7 @@ def deliver_later(reporter: ResultReporter, scheduler: Scheduler, ending: Unrepo
 
 
 def _publish_again(reporter: ResultReporter, batch: BatchRun, *, scheduler: Scheduler) -> bool:
-    """Publish the calls of *batch* without an end again. They may merge. Return True if all are published.
-
-    Raises the broker's errors.
-    """
+    """Publish *batch*'s calls without an end again; they may merge. Return True if all are. Raises broker errors."""
 
     def report(caller: BatchCall) -> None:
         stored = stored_end_of_call(reporter.app, batch.task_name, caller.task_id)
@@ -216,7 +207,7 @@ def _publish_again(reporter: ResultReporter, batch: BatchRun, *, scheduler: Sche
                 request.task.signature_from_request(request._context).apply_async()
         elif not is_revoked(stored):
             report_to_caller(
-                reporter, batch, caller, stored or StoredFailure(_unreadable_message()), is_stored=stored is not None
+                reporter, batch, caller, stored or StoredFailure(_unreadable()), is_stored=stored is not None
             )
 
     return _report_all(scheduler, batch, report, outcome="acked")
@@ -230,7 +221,7 @@ def _request_of(reporter: ResultReporter, batch: BatchRun, caller: BatchCall) ->
     return request
 
 
-def _unreadable_message() -> Exception:
+def _unreadable() -> Exception:
     return ValueError("the message of this call cannot be read")
 
 
@@ -296,7 +287,7 @@ def report_to_caller(
     """Report to a caller. *is_stored*: its result is stored, so its links are published; later steps may be missing."""
     request = reporter.request_of(batch.task_name, caller.task_id, caller.message)
     if request is None:  # the follow-up calls are unreadable
-        error = end.error if isinstance(end, StoredFailure) else _unreadable_message()
+        error = end.error if isinstance(end, StoredFailure) else _unreadable()
         reporter.app.backend.mark_as_failure(caller.task_id, error, request=Context(id=caller.task_id))
         return
     task, context = request.task, request._context
@@ -315,9 +306,7 @@ def report_to_caller(
         result = end.result_of(caller.job_id)
         if not is_stored:
             _publish_follow_ups(reporter.app, caller.job_id, result, context)
-        task.backend.mark_as_done(
-            caller.task_id, result, context, not (ignores or is_stored)
-        )  # `chords` counts the part
+        task.backend.mark_as_done(caller.task_id, result, context, not (ignores or is_stored))  # counts the chord part
         send_success(request, batch.run_id, result)
 
 

@@ -141,15 +141,12 @@ def reason_text(ending: UnreportedEnd) -> Exception:
     exc: Exception
     if ending.how == "rejected":
         exc = Reject("the run of this call was rejected")
-        return exc
-    if ending.how == "max_requeues":
+    elif ending.how == "max_requeues":
         exc = Reject("Given up: the task requeued it more often than affinity_max_requeues allows")
-        return exc
-    exc = WorkerLostError(
-        "The worker that ran it died, and the task had been acknowledged: it is not run again"
-        if ending.how == "lost"
-        else f"Given up after {ending.deliveries} deliveries, none of which was acknowledged"
-    )
+    elif ending.how == "lost":
+        exc = WorkerLostError("The worker that ran it died, and the task had been acknowledged: it is not run again")
+    else:
+        exc = WorkerLostError(f"Given up after {ending.deliveries} deliveries, none of which was acknowledged")
     return exc
 
 
@@ -176,10 +173,7 @@ _TASK_HEADER = "task"
 
 
 def describe_error(exc: BaseException) -> str:
-    """Return an exception as text, such as "ValueError: no such page". The text of a Reject is its reason.
-
-    Never raises, even if the exception's own code does.
-    """
+    """Return *exc* as text, such as "ValueError: no such page"; a Reject's text is its reason. Never raises."""
     name: object = type(exc).__name__
     content: object = exc
     if isinstance(exc, UnpickleableExceptionWrapper):  # the exception itself stayed in a pool process
@@ -202,10 +196,7 @@ def printable_error(text: str) -> str:
 
 
 def error_from(failure: object) -> BaseException | None:
-    """Return the exception in *failure*: an exception, or a wrapper that Celery's hooks receive.
-
-    Return None if there is no exception, or if the task has not failed: a Retry or an Ignore.
-    """
+    """Return the exception in *failure* (bare or wrapped by Celery), or None for a success, a Retry or an Ignore."""
     exc = _unwrap(failure)
     return exc if isinstance(exc, BaseException) and not isinstance(exc, (Ignore, Retry)) else None
 

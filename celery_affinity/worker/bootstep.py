@@ -77,10 +77,7 @@ def line_on_joining(
 
 
 def line_on_joining_again(*, anew: bool, unfinished: int) -> str:
-    """Return the line of a worker that joins after a reconnect.
-
-    *anew*: True if the server had declared the worker dead or had lost its data.
-    """
+    """Return the line of a worker that rejoins. *anew*: the server had declared it dead or lost its data."""
     if anew:
         return "celery_affinity: joined again, as a new member"
     return f"celery_affinity: joined again; still holds {_count(unfinished, 'job')}"
@@ -321,9 +318,7 @@ class AffinityBootstep(bootsteps.StartStopStep):
         pool cannot end a task.
         """
         runs = {request._tag: request for request in state.active_requests if getattr(request, "_reporting", None)}
-        runs = {
-            tag: request for tag, request in runs.items() if is_batch(job_of_tag(tag)) and request.id not in task_ids
-        }
+        runs = {tag: run for tag, run in runs.items() if is_batch(job_of_tag(tag)) and run.id not in task_ids}
         for scheduler in (member.scheduler for member in self.memberships if runs):
             runs_by_call = scheduler.reader.runs_of(task_ids)
             for run in runs_by_call.values():
@@ -349,9 +344,7 @@ class CohortsBootstep(AffinityBootstep):
 
     def __init__(self, consumer: "AffinityConsumer", **kwargs: Any) -> None:
         super().__init__(consumer, **kwargs)
-        self._cohort_members = CohortMembers(
-            self.settings, Keys.of_options(consumer.app.conf.broker_transport_options or {})
-        )
+        self._cohorts = CohortMembers(self.settings, Keys.of_options(consumer.app.conf.broker_transport_options or {}))
 
     def start(self, consumer: "AffinityConsumer") -> None:
         self._channel = channel = consumer.task_consumer.channel
@@ -362,12 +355,12 @@ class CohortsBootstep(AffinityBootstep):
         if self._slot_mover is None:
             self._create_cohort_members(list(types) or [DEFAULT])
         self.limits.begin()
-        channel.inbox = self._cohort_members
-        for cohort, cohort_member in self._cohort_members.by_cohort.items():
+        channel.inbox = self._cohorts
+        for cohort, cohort_member in self._cohorts.by_cohort.items():
             cohort_member.start(channel, types.get(cohort, []))
 
     def _create_cohort_members(self, cohorts: list[str]) -> None:
-        consumer, cohort_members = self._consumer, self._cohort_members
+        consumer, cohort_members = self._consumer, self._cohorts
         slots = SharedSlots(self.slots, cohorts)
         for index, cohort in enumerate(cohorts):
             cohort_slots = CohortSlots(consumer, self.slots, slots, cohort, counts_unclaimed=index == 0)
@@ -379,22 +372,22 @@ class CohortsBootstep(AffinityBootstep):
             self._slot_mover.start()
 
     def register_with_event_loop(self, consumer: "AffinityConsumer", hub: Hub) -> None:
-        for cohort_member in self._cohort_members.by_cohort.values():
+        for cohort_member in self._cohorts.by_cohort.values():
             cohort_member.run_with(hub)
 
     def _pause(self) -> None:
-        for cohort_member in self._cohort_members.by_cohort.values():
+        for cohort_member in self._cohorts.by_cohort.values():
             cohort_member.pause()
 
     def shutdown(self, consumer: "AffinityConsumer") -> None:
         """Leave all cohorts, after the pool has drained."""
         if self._slot_mover is not None:
             self._slot_mover.stop()
-        for cohort_member in self._cohort_members.by_cohort.values():
+        for cohort_member in self._cohorts.by_cohort.values():
             cohort_member.close_loop()
         if self._returned_before is None:
             self._returned_before = self._returned
-        have_left = [cohort_member.leave() for cohort_member in self._cohort_members.by_cohort.values()]
+        have_left = [cohort_member.leave() for cohort_member in self._cohorts.by_cohort.values()]
         if all(have_left):
             logger.info(line_on_leaving(self._returned - self._returned_before), extra=UNLIMITED)
 
@@ -405,28 +398,28 @@ class CohortsBootstep(AffinityBootstep):
         shown["slots"] = self.slots.size()
         shown["cohorts"] = {
             cohort: {"worker": member.id, "slots": member.capacity.slots, "claims": len(member.claims.held())}
-            for cohort, member in self._cohort_members.members().items()
+            for cohort, member in self._cohorts.members().items()
             if member is not None
         }
         return {"affinity": shown}
 
     @property
     def members(self) -> Member:
-        assert self._cohort_members.taken, "a server has answered"
-        return self._cohort_members.taken[0]
+        assert self._cohorts.taken, "a server has answered"
+        return self._cohorts.taken[0]
 
     @property
     def memberships(self) -> list[Member]:
-        return self._cohort_members.taken
+        return self._cohorts.taken
 
     def _give_up(self) -> list[HeldClaim]:
         claims: list[HeldClaim] = []
-        for cohort_member in self._cohort_members.by_cohort.values():
+        for cohort_member in self._cohorts.by_cohort.values():
             if cohort_member.job_feed is not None and cohort_member.members is not None:
                 cohort_member.job_feed.drop()
                 claims += cohort_member.members.pause()
         return claims
 
     def _on_revoked(self, revoked: Revoke) -> None:
-        for member in self._cohort_members.taken if hasattr(self, "_cohort_members") else ():
+        for member in self._cohorts.taken if hasattr(self, "_cohorts") else ():
             member.revoke(revoked)

@@ -149,16 +149,14 @@ class CohortMember:
         self._register_loop()
         member.join(scheduler, self.types)
         member.drop_unstarted()  ## claims whose requests Celery dropped after a lost connection
-        scheduler_of_reader = self._cohort_channel.scheduler_of_its_own()
+        own = self._cohort_channel.scheduler_of_its_own()
         if self._reader is None:
-            self._reader = InboxReader(
-                self.cohort, scheduler_of_reader, member.id, receive=self._receive, obey=self._obey
-            )
+            self._reader = InboxReader(self.cohort, own, member.id, receive=self._receive, obey=self._obey)
             self._reader.start()
             types = ", ".join(self.types)
             logger.info("celery_affinity: joined cohort %s: types %s", self.cohort, types, extra=UNLIMITED)
         else:
-            self._reader.use(scheduler_of_reader)
+            self._reader.use(own)
 
     def _create_member(self, scheduler: Scheduler) -> None:
         self.members = member = self._step.membership_with(scheduler, self._slots, self.host)
@@ -289,8 +287,7 @@ class CohortMembers:
         for member in self.taken:
             types = member.capacity.types
             member.lend(
-                Counter({type_: number for type_, number in waiting.items() if type_ in types}),
-                avoided.intersection(types),
+                Counter({type_: n for type_, n in waiting.items() if type_ in types}), avoided.intersection(types)
             )
 
     def give_back(self, tags: Sequence[str]) -> None:
@@ -301,11 +298,8 @@ class CohortMembers:
 
     def room(self) -> int:
         """Return the number of jobs that the pool could start in addition to jobs with a slot or a rate limit wait."""
-        return sum(
-            cohort_member.job_feed.room()
-            for cohort_member in self.by_cohort.values()
-            if cohort_member.job_feed is not None
-        )
+        feeds = (cohort_member.job_feed for cohort_member in self.by_cohort.values())
+        return sum(feed.room() for feed in feeds if feed is not None)
 
     def ask(self) -> None:
         for member in self.taken:

@@ -67,8 +67,7 @@ def replace() -> None:
     control.inspect_command(alias="dump_schedule")(scheduled)
     control.inspect_command(variadic="ids", signature="[id1 [id2 [... [idN]]]]")(query_task)
     control.control_command(
-        args=[("task_name", str), ("rate_limit", str)],
-        signature="<task_name> <rate_limit (e.g., 5/s | 5/m | 5/h)>",
+        args=[("task_name", str), ("rate_limit", str)], signature="<task_name> <rate_limit (e.g., 5/s | 5/m | 5/h)>"
     )(rate_limit)
     control.control_command(
         args=[("task_name", str), ("soft", float), ("hard", float)], signature="<task_name> <soft_secs> [hard_secs]"
@@ -109,8 +108,9 @@ class ReplyingNode(Node):
             logger.warning("A reply to remote control is dropped: the server does not take it: %s", describe_error(exc))
 
 
-def describe(state: ControlState) -> Reply:
-    """Return the worker's types, slots, claims and settings."""
+@control.inspect_command()
+def affinity(state: ControlState, **_: object) -> Reply:
+    """Show this worker's types, slots, claims and settings."""
     step = _step(state)
     if step is None:
         return _refuse_other_transport(state)
@@ -139,8 +139,9 @@ def _describe_member(step: AffinityBootstep, member: Member) -> Reply:
     }
 
 
-def drain(state: ControlState) -> Reply:
-    """Stop taking jobs, and return the jobs that have not started."""
+@control.control_command()
+def affinity_drain(state: ControlState, **_: object) -> Reply:
+    """Take no new jobs, and return the jobs that have not started, until affinity_resume."""
     step = _step(state)
     if step is None:
         return _refuse_other_transport(state)
@@ -148,8 +149,9 @@ def drain(state: ControlState) -> Reply:
     return control.ok(f"takes no new jobs; {returned} given back, {running} running")  # type: ignore[no-any-return]
 
 
-def resume(state: ControlState) -> Reply:
-    """Take jobs again after `drain`."""
+@control.control_command()
+def affinity_resume(state: ControlState, **_: object) -> Reply:
+    """Take jobs again after affinity_drain."""
     step = _step(state)
     if step is None:
         return _refuse_other_transport(state)
@@ -158,8 +160,9 @@ def resume(state: ControlState) -> Reply:
     return control.ok("takes jobs")  # type: ignore[no-any-return]
 
 
-def set_priority(state: ControlState, priority: int) -> Reply:
-    """Set this worker's priority among equally specialised workers."""
+@control.control_command(args=[("priority", int)], signature="<priority>")
+def affinity_priority(state: ControlState, priority: int, **_: object) -> Reply:
+    """Set this worker's priority among equally specialised workers, until it restarts."""
     step = _step(state)
     if step is None:
         return _refuse_other_transport(state)
@@ -187,9 +190,7 @@ def query_task(state: ControlState, ids: object, **kwargs: object) -> Reply:
     tasks: Reply = _stock_query_task(state, ids, **kwargs)
     reader = _reader_if_responder(state)
     if reader is not None:
-        task_ids = [
-            task_id for task_id in control.maybe_list(ids) or () if isinstance(task_id, str) and is_readable(task_id)
-        ]
+        task_ids = [id_ for id_ in control.maybe_list(ids) or () if isinstance(id_, str) and is_readable(id_)]
         missing = [task_id for task_id in task_ids if task_id not in tasks]
         tasks.update(celery_inspect.queried_tasks(reader, missing, _arguments(state), state.hostname))
     return tasks
@@ -199,8 +200,7 @@ def rate_limit(state: ControlState, task_name: str, rate_limit: object, **kwargs
     """Tell worker(s) to modify the rate limit for a task by type."""
     if not isinstance(rate_limit, str):
         _check_numbers(rate_limit=rate_limit)
-    reply: Reply = _stock_rate_limit(state, task_name, rate_limit, **kwargs)
-    return reply
+    return _stock_rate_limit(state, task_name, rate_limit, **kwargs)  # type: ignore[no-any-return]
 
 
 def time_limit(state: ControlState, task_name: str | None = None, **kwargs: object) -> Reply:
@@ -224,8 +224,7 @@ def pool_grow(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
 def pool_shrink(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
     """Shrink pool by n processes/threads."""
     _check_whole(n=n)
-    reply: Reply = _stock_pool_shrink(state, n, **kwargs)
-    return reply
+    return _stock_pool_shrink(state, n, **kwargs)  # type: ignore[no-any-return]
 
 
 def autoscale(state: ControlState, max: int | None = None, min: int | None = None) -> Reply:
@@ -257,8 +256,7 @@ def add_consumer(
 def cancel_consumer(state: ControlState, queue: str, **kwargs: object) -> Reply:
     """Tell worker(s) to stop consuming from task queue by name."""
     _check_names(queue=queue)
-    reply: Reply = _stock_cancel_consumer(state, queue, **kwargs)
-    return reply
+    return _stock_cancel_consumer(state, queue, **kwargs)  # type: ignore[no-any-return]
 
 
 def revoke(
@@ -269,8 +267,7 @@ def revoke(
     if terminate and step is not None:
         ids = [id_ for id_ in control.maybe_list(task_id) or () if isinstance(id_, str) and is_readable(id_)]
         step.end_merged_runs(ids, signal)
-    reply: Reply = _stock_revoke(state, task_id, terminate, signal, **kwargs)
-    return reply
+    return _stock_revoke(state, task_id, terminate, signal, **kwargs)  # type: ignore[no-any-return]
 
 
 def terminate(state: ControlState, signal: object, task_id: object, **kwargs: object) -> Reply:
@@ -339,27 +336,3 @@ def _arguments(state: ControlState) -> celery_inspect.Arguments:
         return args, kwargs
 
     return read
-
-
-@control.inspect_command()
-def affinity(state: "ControlState", **_: object) -> "Reply":
-    """Show this worker's types, slots, claims and settings."""
-    return describe(state)
-
-
-@control.control_command()
-def affinity_drain(state: "ControlState", **_: object) -> "Reply":
-    """Take no new jobs, and return those that have not started, until affinity_resume."""
-    return drain(state)
-
-
-@control.control_command()
-def affinity_resume(state: "ControlState", **_: object) -> "Reply":
-    """Take jobs again after affinity_drain."""
-    return resume(state)
-
-
-@control.control_command(args=[("priority", int)], signature="<priority>")
-def affinity_priority(state: "ControlState", priority: int, **_: object) -> "Reply":
-    """Set this worker's priority among equally specialised workers, until it restarts."""
-    return set_priority(state, priority)

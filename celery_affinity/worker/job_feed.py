@@ -77,9 +77,7 @@ class PrebuiltRequests:
         self._claims.bind(tag, request)
         properties = request.request_dict["properties"]
         self._claims.count_wait(tag, on_demand=bool(mode_of(properties)), priority=properties.get("priority"))
-        bucket = self._consumer.task_buckets.get(
-            request.name
-        )  # the current limit: it may have changed since the request was built
+        bucket = self._consumer.task_buckets.get(request.name)  # not of the time when the request was built
         if bucket:
             self._consumer._limit_task(request, bucket, 1)
         else:
@@ -235,7 +233,8 @@ class JobFeed:
             self.reporter.tell()
             self._run_until_time_is_up()
             return
-        if self._start_jobs() and not pool.writes_immediately(self._consumer.pool, self._consumer.hub):
+        started = self._start_arrived() + self._start_ready_jobs()
+        if started and not pool.writes_immediately(self._consumer.pool, self._consumer.hub):
             self._host.wake()  # for the rest, once the loop has made the pool write
             return
         self.reporter.tell()
@@ -307,10 +306,6 @@ class JobFeed:
         self._prebuilt.drop(tags)
         for tag in tags:
             self.reporter.set_outcome(tag, RETURNED)
-
-    def _start_jobs(self) -> int:
-        """Start arrived and prefetched jobs while there are free slots. Return the number of jobs started."""
-        return self._start_arrived() + self._start_ready_jobs()
 
     def _start_arrived(self) -> int:
         arrived = len(self._arrived)

@@ -105,10 +105,7 @@ class _Run(NamedTuple):
 
 
 def install_merged_run(app: Celery) -> None:
-    """Make the merging tasks of *app* run once for all calls of a batch.
-
-    Raises OptionError for a function that cannot be imported.
-    """
+    """Make the merging tasks of *app* run once per batch. Raises OptionError if a function cannot be imported."""
     merging = [(task, import_merge_functions(merge)) for task in app.tasks.values() if (merge := merge_of(task))]
     for task, merge in merging:
         if not hasattr(task.run, _WRAPPED):  # wrapped by another worker in this process
@@ -140,7 +137,8 @@ def _wrap_run(task: Task, merge: Merge, run: Callable[..., Any]) -> Callable[...
         batch = None
         if claim is not None and is_batch(claim[0]):
             batch = BatchRun(claim[0], task.name, claim[1], request.id)
-            calls = _read_calls(task, names, batch, primary)
+            read = partial(_read_calls, task, names, batch, primary)
+            calls = retry_while_down(task, read, "The calls that are merged with task %s cannot be read")
         merged, folded = _Run(batch, calls, []), None
         setattr(request, _RUN, merged)
         if merge.fold is not None and batch is not None:
@@ -253,12 +251,6 @@ def _build_call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Ma
 
 def _read_calls(task: Task, names: inspect.Signature | None, batch: BatchRun, primary: Call) -> dict[str, Call]:
     """Return the calls of a batch, by job id, in the order of publishing. *primary*: the run's own, with id ""."""
-    return retry_while_down(
-        task, partial(_read_pages, task, names, batch, primary), "The calls that are merged with task %s cannot be read"
-    )
-
-
-def _read_pages(task: Task, names: inspect.Signature | None, batch: BatchRun, primary: Call) -> dict[str, Call]:
     calls = {"": primary}
     published_us: dict[str, int] = {}
     requests = []
@@ -272,7 +264,7 @@ def _read_pages(task: Task, names: inspect.Signature | None, batch: BatchRun, pr
             for caller in page.callers:
                 published_us[caller.job_id] = caller.published_us
                 request = reporter.request_of(task.name, caller.task_id, caller.message)
-                if request is not None:  # otherwise the reporter has reported the unreadable message
+                if request is not None:  # otherwise its caller is notified that it is unreadable
                     calls[caller.job_id] = _build_call(names, request.args, request.kwargs, request._context)
                     requests.append(request)
             after = page.after

@@ -114,10 +114,7 @@ def let_pauses_yield(pool: BasePool) -> None:
 
 
 def read_results(pool: BasePool) -> None:
-    """Read the ends of tasks from a prefork pool, as the event loop would if it ran.
-
-    Only the event loop's own thread may call this function.
-    """
+    """Read the ends of tasks from a prefork pool like a running event loop. Only the loop's thread may call this."""
     results = getattr(getattr(pool, "_pool", None), "_result_handler", None)
     if results is None or "handle_event" not in vars(results):
         return  # another kind of pool, or one that no loop has read yet
@@ -162,10 +159,7 @@ def is_accepted_inline() -> bool:
 
 
 def liveness_check(pool: BasePool, handle: Any) -> Callable[[], bool]:
-    """Return a function that is True while *pool* has the run for which `apply_async` returned *handle*.
-
-    For a pool that is not Celery's own, the function always returns True.
-    """
+    """Return a function that is True while *pool* has the run of *handle*. For a custom pool it is always True."""
     if pool_forks(pool):
         return _never_alive if handle is None else partial(has_in_a_process, pool, ref(handle))
     if isinstance(pool, SoloPool):
@@ -432,16 +426,10 @@ def _accepted_jobs_kept(pool: _AsynPool) -> Iterator[None]:
 def derive_pool(base: type[BasePool]) -> type[BasePool]:
     """Return a pool class that derives from *base* and has its name."""
     if is_prefork(base):
-        is_derived = issubclass(base, CountingPool)
-        return base if is_derived else _derive(base, CountingPool, Pool=_derive_processes(base.Pool))
+        results = _derive(base.Pool.ResultHandler, AffinityResults)
+        processes = _derive(base.Pool, AffinityProcesses, ResultHandler=results)
+        return base if issubclass(base, CountingPool) else _derive(base, CountingPool, Pool=processes)
     return base if issubclass(base, AffinityPool) else _derive(base, AffinityPool)
-
-
-def _derive_processes(base: type[_AsynPool]) -> type[_AsynPool]:
-    processes: type[_AsynPool] = _derive(
-        base, AffinityProcesses, ResultHandler=_derive(base.ResultHandler, AffinityResults)
-    )
-    return processes
 
 
 def _derive(base: type, *mixins: type, **attributes: Any) -> Any:

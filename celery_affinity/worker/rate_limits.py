@@ -81,7 +81,9 @@ class RateLimits:
         self._end_expired(bucket)
         self._return_withdrawn(bucket)
         self._sort_by_claim(bucket)
-        _discard_idle_time(bucket)
+        # Fill a full bucket from now on: kombu before 5.7 also counts its time since it was full, and would start two.
+        if bucket._tokens >= bucket.capacity:
+            bucket.timestamp = monotonic()
         if bucket.contents and self._job_feed.room() <= -self._waiting_count() and bucket.expected_time(1) <= 0:
             self._return(_remove_claims(bucket))  # all of them, because the others would overtake the first
         try:
@@ -193,12 +195,6 @@ class RateLimits:
         for request in requests:
             state.task_ready(request)
         self._members.give_back([request._tag for request in requests])
-
-
-def _discard_idle_time(bucket: "TokenBucket") -> None:
-    """Fill a full bucket from now on: kombu before 5.7 also counts its time since it was full, and would start two."""
-    if bucket._tokens >= bucket.capacity:
-        bucket.timestamp = monotonic()
 
 
 def _is_claimed(request: Request) -> bool:

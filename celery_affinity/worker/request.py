@@ -82,7 +82,8 @@ class ClaimedRequest(_Request):
             self._restore_eta()
             self._set_expiry()
             if is_run_of_batch:
-                self._set_sends_events()
+                # The pool process sends the events of each merged call if this is set.
+                self.request_dict[SENDS_EVENTS] = self.task.send_events and are_events_sent(self.eventer)
             self._set_wait_times()
             reporter.claims.bind(tag, self)
         else:
@@ -149,10 +150,6 @@ class ClaimedRequest(_Request):
             expiry = Expiry(self.request_dict.get("expires"), now_s() + remaining_us / SECOND_US)
             properties[PROPERTY] = {**(header if isinstance(header, dict) else {}), "until": expiry}
 
-    def _set_sends_events(self) -> None:
-        """Set whether the process that runs merged calls sends the events of each call to monitors."""
-        self.request_dict[SENDS_EVENTS] = self.task.send_events and are_events_sent(self.eventer)
-
     def _set_wait_times(self) -> None:
         """Pass the start and end of the wait (Unix ns, local clock) to the process that emits the tracing span."""
         assert self._reporting is not None, "it is a claim"
@@ -160,9 +157,7 @@ class ClaimedRequest(_Request):
         claim = self._reporting.claims.find(self._tag)
         if wait is None or claim is None:
             return
-        prefetched_us = round(
-            (time.monotonic() - claim.held_since_s) * SECOND_US
-        )  # time since the arrival, if prefetched
+        prefetched_us = round((time.monotonic() - claim.held_since_s) * SECOND_US)  # time since the arrival
         until_ns = time.time_ns() - prefetched_us * 1000
         wait.update(since_ns=until_ns - claim.waited_us * 1000, until_ns=until_ns)
 
@@ -331,10 +326,7 @@ class StartedRequest(CancelledRequest):
                     self.cancel(self._pool, emit_retry=not self.task.acks_late)
 
     def _cancel_if_start_forbidden(self) -> None:
-        """Cancel the task if it may no longer start, in pools where the body starts after this call.
-
-        `run_unless_reassigned` skips the body of a cancelled task.
-        """
+        """Cancel the task if it may no longer start. `run_unless_reassigned`, called later, then skips its body."""
         if self._reporting is None or pool_forks(self._pool):
             return
         if state.should_terminate:
@@ -359,7 +351,10 @@ class StartedRequest(CancelledRequest):
         """Submit the task to *pool* with *submit*. A task that the pool refuses is rejected."""
         self._pool = pool
         requeue_buffered(self)
-        self._reject_if_start_forbidden()
+        if self._reporting is not None and not self._reporting.check_may_start(self._tag):
+            logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
+            task_ready(self)
+            raise TaskRevokedError(self.id)  # Celery continues without the task
         self.is_in_the_pool = is_accepted_inline
         try:
             handle = submit(pool, **kwargs)
@@ -379,12 +374,6 @@ class StartedRequest(CancelledRequest):
             raise TaskRevokedError(self.id) from exc  # Celery continues without the task
         self.is_in_the_pool = liveness_check(pool, handle)
         return handle
-
-    def _reject_if_start_forbidden(self) -> None:
-        if self._reporting is not None and not self._reporting.check_may_start(self._tag):
-            logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
-            task_ready(self)
-            raise TaskRevokedError(self.id)  # Celery continues without the task
 
 
 def starting_if_allowed(generated: Any) -> Any:

@@ -365,8 +365,8 @@ class LeakedClaims:
             return bool(request.is_in_the_pool())
         return is_buffered(self._consumer, request)
 
-    def _free_slot(self, request_or_tag: Any, claim: HeldClaim | None) -> None:
-        name = f"Task {request_or_tag.name}[{request_or_tag.id}]" if claim is None else claim.in_words
+    def _free_slot(self, key: Any, claim: HeldClaim | None) -> None:
+        name = f"Task {key.name}[{key.id}]" if claim is None else claim.in_words
         logger.error(
             "%s is held but has not run in this worker for %g s: its end went unnoticed. Its slot is freed%s",
             name,
@@ -375,7 +375,7 @@ class LeakedClaims:
             if claim is None or claim.outcome == ACKED or claim.void
             else "; it was not acked, so it is pending again",
         )
-        if isinstance(request_or_tag, str):
-            self._reporting.end(request_or_tag)
+        if isinstance(key, str):
+            self._reporting.end(key)
         else:
-            request_or_tag.end_leaked()
+            key.end_leaked()

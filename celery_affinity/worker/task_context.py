@@ -36,10 +36,7 @@ from .request import NotStartedError
 
 @dataclass(frozen=True)
 class RequestAffinity:
-    """The claim of the job that a task runs.
-
-    It is computed from the message properties, in any process or thread, so only tasks that read it pay for it.
-    """
+    """The claim of the job that a task runs. It is computed from message properties when the task reads it."""
 
     #: Fencing token of the claim, higher than the tokens of all earlier claims of the fleet. Storage can refuse a write
     #: with a lower token than the highest it has seen: the sender's worker was declared dead. None if the task was not
