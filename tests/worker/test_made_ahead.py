@@ -114,7 +114,7 @@ def test_what_can_wait_does_not_hold_up_a_start(monkeypatch, blocks, writes, ord
     worker.end_one()
     following = worker.job_feed
     following._slots, worker.limited.hub = Pool(blocks), None
-    monkeypatch.setattr(following_module.pools, "writes_at_once", lambda pool, hub: did.append("write") or writes)
+    monkeypatch.setattr(following_module.pool, "writes_immediately", lambda pool, hub: did.append("write") or writes)
     following._start_claim = lambda claim, tag: did.append("start") or following._prebuilt.drop([tag])
     following.reporter.tell = lambda: did.append("tell")
     following._prebuilt.make = lambda tag, consume: did.append("make") or True

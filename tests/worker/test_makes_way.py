@@ -37,7 +37,7 @@ def one_of_two_has_ended(*, forks=True, in_flight="a connection", ahead=3):
 def written(monkeypatch):
     """The numbers of jobs that had started when the pool was told to write."""
     found = []
-    monkeypatch.setattr(job_feed.pools, "writes_at_once", lambda pool, hub: found.append(pool.started()))
+    monkeypatch.setattr(job_feed.pool, "writes_immediately", lambda pool, hub: found.append(pool.started()))
     return found
 
 
