@@ -308,5 +308,5 @@ def test_loggers_of_the_package_share_one_limit():
 
 
 def test_loggers_of_messages_that_a_worker_limits_exist_in_celery():
-    for name in install._LOGGERS_OF_MESSAGES:
+    for name in install._MESSAGE_LOGGERS:
         assert importlib.import_module(name).logger.name == name

@@ -1,6 +1,6 @@
-"""Result backends that Celery does not have: their schemes may stand in ``result_backend`` once this is imported.
+"""Result backends that Celery lacks. Importing this package registers their schemes for ``result_backend``.
 
-The package's entry points say the same, to processes that only read results and import nothing of ours.
+Entry points register the same schemes for processes that only read results without importing this package.
 """
 
 from celery.app.backends import BACKEND_ALIASES

@@ -1,9 +1,7 @@
-"""A client whose commands are repeated while a server is being replaced.
+"""Results on a cluster: Celery's Redis backend, with connections that find the node that has its keys.
 
-Results on a cluster: Celery's own backend for Redis, on connections that lead to the node with its keys.
-
-All keys have one hash tag, so one node has all results: transactions, scripts, MGET and messages of ends mean there
-what they mean on one server. The tag is not that of jobs, and in a cluster of three primaries leads to another node
+All keys have one hash tag, so one node has all results. Transactions, scripts, MGET and result messages therefore work
+as on a single server. The tag differs from the jobs' tag. In a cluster of three primaries, it belongs to another node
 than the namespace ``affinity``.
 """
 
@@ -27,18 +25,16 @@ from ..broker.cluster import ClusterConnection, ClusterNode, ClusterSSLConnectio
 from ..broker.failover import surviving_failover
 from ..transport import urls
 
-#: Calls a function with no arguments until it raises no error of a lost connection.
+#: Calls a function without arguments until it raises no error of a lost connection.
 Repeat = Callable[[Callable[[], Any]], Any]
-
-#: Commands that count: one whose reply is lost may have counted already.
-_COUNT = {"INCR", "INCRBY", "RPUSH"}
-
-#: How often such a command is sent again that a node refused unread: once for each connection to a former owner.
-_MOVES = 20
+#: Counting commands: if such a command is repeated after a lost reply, it could count twice.
+_COUNTING_COMMANDS = {"INCR", "INCRBY", "RPUSH"}
+#: Maximum attempts of such a command that nodes refuse before executing it: one per connection to a former owner.
+_MAX_MOVES = 20
 
 
 class RepeatedClient(redis.Redis):
-    """Commands, and pipelines, that *repeat* calls; those that count only while nodes refuse them unread."""
+    """Repeats commands and pipelines with *repeat*, but counting commands only if nodes refuse to execute them."""
 
     def __init__(self, repeat: Repeat, pool: redis.ConnectionPool) -> None:
         super().__init__(connection_pool=pool)
@@ -52,14 +48,14 @@ class RepeatedClient(redis.Redis):
         return _RepeatedPipeline(self, transaction, shard_hint)
 
     def repeated(self, names: Iterable[str], call: Callable[[], Any]) -> Any:
-        """Call *call*, which sends the commands *names*, as often as it may be."""
-        if _COUNT.isdisjoint(names):
+        """Call *call*, which sends the commands *names*, and repeat it as often as these commands allow."""
+        if _COUNTING_COMMANDS.isdisjoint(names):
             return self._repeat(call)
-        for _ in range(_MOVES):
+        for _ in range(_MAX_MOVES):
             try:
                 return call()
             except SlotMovedError:
-                continue  # the next connection leads to where the keys are
+                continue  # the next connection leads to the keys' owner
         return call()
 
 
@@ -73,50 +69,49 @@ class _RepeatedPipeline(Pipeline):
         execute = super().execute
 
         def call() -> Any:
-            self.command_stack = list(commands)  # which an attempt forgets
+            self.command_stack = list(commands)  # an attempt deletes them
             return execute(raise_on_error)
 
-        return self._client.repeated([each[0][0] for each in commands], call)
+        return self._client.repeated([command[0][0] for command in commands], call)
 
 
-#: Time, s, after which ends are looked for that no message came of: a node that is no longer the owner of the keys
-#: hears of them through other nodes, and what is sent while these are apart is lost.
+#: Seconds between two searches for ends without a message. A former owner of the keys receives messages through other
+#: nodes, and messages are lost while the nodes are disconnected.
 LOOK_S = 5.0
-
-#: Longest wait, s, for a node that takes no connection, unless ``redis_socket_connect_timeout`` says otherwise.
+#: Maximum seconds to wait for a connection to a node, unless ``redis_socket_connect_timeout`` is set.
 CONNECT_TIMEOUT_S = 5.0
 
-_CLUSTER = re.compile(r"^(?:redis|valkey)(s?)[+-]cluster://")
+_CLUSTER_SCHEME = re.compile(r"^(?:redis|valkey)(s?)[+-]cluster://")
 
 
 class ResultConsumer(StockConsumer):
-    """Hears of the ends of tasks, and looks for them now and then."""
+    """Receives messages about ended tasks, and also searches for ended tasks periodically."""
 
-    _next_look = 0.0
+    _next_check_s = 0.0
 
     def drain_events(self, timeout: float | None = None) -> None:
         super().drain_events(timeout)
-        now = monotonic()
-        if now < self._next_look:
+        now_s = monotonic()
+        if now_s < self._next_check_s:
             return
-        self._next_look = now + LOOK_S
-        for meta in self._ends():
+        self._next_check_s = now_s + LOOK_S
+        for meta in self._stored_ends():
             self.on_state_change(meta, None)
 
-    def _ends(self) -> list[Any]:
-        keys = tuple(self.subscribed_to.copy())  # other threads subscribe meanwhile
-        found = map(self._decode_result, filter(None, self.backend.mget(keys))) if keys else ()
-        return [meta for meta in found if meta["status"] in states.READY_STATES]
+    def _stored_ends(self) -> list[Any]:
+        keys = tuple(self.subscribed_to.copy())  # other threads subscribe concurrently
+        results = map(self._decode_result, filter(None, self.backend.mget(keys))) if keys else ()
+        return [meta for meta in results if meta["status"] in states.READY_STATES]
 
 
 class ClusterBackend(RedisBackend):
     """``redis-cluster://one:6379;redis-cluster://two:6379`` or ``rediss-cluster://`` in ``result_backend``.
 
-    The URLs are start nodes: each of them is asked for the others, and may be down. The first one's user, password and
-    options are for all nodes. Further settings are those of Celery's backend for Redis.
+    The URLs are start nodes. Each is queried for the other nodes, and any of them may be down. The first URL's user,
+    password and options apply to all nodes. All other settings of Celery's Redis backend apply.
 
-    Each command is repeated by ``retry_policy`` of ``result_backend_transport_options``, for about 20 s by default: a
-    node is replaced meanwhile.
+    Each command is repeated according to ``retry_policy`` in ``result_backend_transport_options``, by default for about
+    20 s, which is enough to replace a node.
     """
 
     ResultConsumer = ResultConsumer
@@ -127,14 +122,17 @@ class ClusterBackend(RedisBackend):
 
     def _add_global_keyprefix(self) -> None:
         super()._add_global_keyprefix()
-        own = self.task_keyprefix.removesuffix(RedisBackend.task_keyprefix)  # of ``global_keyprefix``
-        self.tag = f"{{{own}celery-result}}"
+        prefix = self.task_keyprefix.removesuffix(RedisBackend.task_keyprefix)  # from ``global_keyprefix``
+        self.tag = f"{{{prefix}celery-result}}"
         for name in ("task_keyprefix", "group_keyprefix", "chord_keyprefix"):
             setattr(self, name, f"{self.tag}:{getattr(RedisBackend, name)}")
 
     def _params_from_url(self, url: str, defaults: dict[str, Any]) -> dict[str, Any]:
-        each = [super(ClusterBackend, self)._params_from_url(_of_a_server(one), defaults) for one in url.split(";")]
-        params = each[0]
+        params_by_node = [
+            super(ClusterBackend, self)._params_from_url(_CLUSTER_SCHEME.sub(r"redis\1://", node_url), defaults)
+            for node_url in url.split(";")
+        ]
+        params = params_by_node[0]
         if params["db"]:
             raise ImproperlyConfigured(
                 f"result_backend of a cluster must have no database, or 0, got: {urls.mask_url(url)!r}"
@@ -143,8 +141,8 @@ class ClusterBackend(RedisBackend):
         if with_tls:
             params.setdefault("ssl_cert_reqs", "required")  # as for the broker
             verifies = str(params["ssl_cert_reqs"]).lower().removeprefix("cert_") not in ("none", "0")
-            params.setdefault("ssl_check_hostname", verifies)  # redis-py before 6 would not
-        nodes = tuple(ClusterNode(one["host"] or "localhost", int(one["port"] or 6379)) for one in each)
+            params.setdefault("ssl_check_hostname", verifies)  # redis-py before 6 does not
+        nodes = tuple(ClusterNode(node["host"] or "localhost", int(node["port"] or 6379)) for node in params_by_node)
         return {
             **params,
             "connection_class": surviving_failover(
@@ -152,21 +150,18 @@ class ClusterBackend(RedisBackend):
             ),
             "cluster": cluster_of(nodes, self.tag),
             "socket_connect_timeout": params.get("socket_connect_timeout") or CONNECT_TIMEOUT_S,
-            "retry": Retry(NoBackoff(), 0),  # `ensure` repeats
+            "retry": Retry(NoBackoff(), 0),  # `ensure` repeats instead
         }
 
     def _create_client(self, **params: Any) -> RepeatedClient:
         pool = self._get_pool(**params)
-        # A subscription that is collected while its pool makes a connection gives back its own: redis-py before 6.2
-        # waits for ever there, since a reconnect leaves a subscription behind.
+        # A subscription that is garbage-collected while its pool creates a connection returns its own connection. In
+        # redis-py before 6.2 that waits forever, because a reconnect leaves a subscription behind.
         pool._lock = threading.RLock()
         return RepeatedClient(lambda call: self.ensure(call, ()), pool)
 
     def ensure(self, fun: Callable[..., Any], args: Any, **policy: Any) -> Any:
-        """Return what *fun* returns. After a lost connection *fun* is called again, as *policy* says.
-
-        A call of `ensure` inside *fun* repeats nothing by itself: the outer call repeats it.
-        """
+        """Return the result of *fun*, repeated after lost connections by *policy*. Nested calls do not repeat."""
         if getattr(self._repeating, "is_under_way", False):
             return fun(*args)
         self._repeating.is_under_way = True
@@ -177,8 +172,3 @@ class ClusterBackend(RedisBackend):
 
     def as_uri(self, include_password: bool = False) -> str:
         return str(self.url) if include_password else urls.mask_url(str(self.url))
-
-
-def _of_a_server(url: str) -> str:
-    """Return *url* as Celery reads that of one server."""
-    return _CLUSTER.sub(r"redis\1://", url)

@@ -1,4 +1,4 @@
-"""Results on Valkey by its own name: Celery's backend for Redis, since both servers speak alike."""
+"""Results on Valkey under its own URL scheme: Celery's Redis backend, because both use the same protocol."""
 
 import re
 from typing import Any

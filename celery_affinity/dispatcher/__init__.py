@@ -1,5 +1,5 @@
-"""The work that no event triggers: jobs that become due, silent workers, ends to be told, lists of stock Celery.
+"""The work that no event triggers: due jobs, silent workers, unreported ends and lists of stock Celery.
 
-A dispatcher runs in a thread of each worker, or alone (`celery affinity dispatcher`), and takes no job.
-Read `dispatcher` first.
+A dispatcher runs in a thread of each worker or stand-alone (`celery affinity dispatcher`). It claims no jobs. Read
+`dispatcher` first.
 """

@@ -1,17 +1,7 @@
-"""Warnings of reserves for which a type has no more slots than they keep free.
+"""Run the work that no event triggers, in a loop of ticks. Each worker embeds a dispatcher.
 
-Notes of what waits, by type, once a minute: one process of those that tick writes them, for all who look.
-
-Libraries of other versions that nobody calls any more: a server keeps each library until somebody deletes it.
-
-A library itself knows when it was called last. So a library that processes of any namespace still call stays.
-
-The loop that ticks, for the work that no event triggers. Each worker embeds a dispatcher.
-
-`celery affinity dispatcher` runs one alone.
-
-The ticking thread calls nothing but the broker. Foreign code runs in daemon threads: results and signals of jobs that
-ended (`announcer`), messages of stock producers (`ingest`), and calls that recur (`recurring_calls`).
+`celery affinity dispatcher` runs a stand-alone one. The ticking thread only calls the broker. Untrusted code runs in
+daemon threads: results and signals of ended jobs, messages of stock producers, and recurring calls.
 """
 
 import random
@@ -36,25 +26,25 @@ logger = limited_logger(__name__)
 
 
 class ReserveWarnings:
-    """Warns once of each reserve that is too large, and again if it is after it was not."""
+    """Warns once of each reserve that exceeds its type's number of slots, and again if that recurs."""
 
     def __init__(self) -> None:
-        self._known: set[ReservedSlots] = set()
+        self._warned: set[ReservedSlots] = set()
 
     def warn(self, reader: Reader) -> None:
-        found = {*reserve_too_large(reader)}
-        for each in sorted(found - self._known, key=str):
-            logger.warning("%s Lower the reserve, or start more workers.", each.sentence)
-        self._known = found
+        reserves = {*reserve_too_large(reader)}
+        for reserve in sorted(reserves - self._warned, key=str):
+            logger.warning("%s Lower the reserve, or start more workers.", reserve.sentence)
+        self._warned = reserves
 
 
-#: Interval, s, of the notes, and the time for which they are kept without further ones.
-_TREND_PERIOD_S = 60.0
-_KEPT_S = 3_600
+#: Seconds between two notes, and seconds for which the notes are kept without further ones.
+_TREND_INTERVAL_S = 60.0
+_TREND_KEPT_S = 3_600
 
 
 class TrendNotes:
-    """Writes a note when a minute is over and no other process has."""
+    """Records the pending jobs by type once a minute. One of the ticking processes writes the note for all readers."""
 
     def __init__(self) -> None:
         self._next_s = 0.0
@@ -62,106 +52,100 @@ class TrendNotes:
     def write(self, scheduler: Scheduler) -> None:
         if time.monotonic() < self._next_s:
             return
-        self._next_s = time.monotonic() + _TREND_PERIOD_S
+        self._next_s = time.monotonic() + _TREND_INTERVAL_S
         try:
             self._write(scheduler)
-        except ResponseError as exc:  # somebody else's data stand there, or rights are missing: ticks go on
+        except ResponseError as exc:  # foreign data at the key, or missing rights: ticks continue
             logger.debug("No note of what waits: %s", exc)
 
     def _write(self, scheduler: Scheduler) -> None:
         client, key = scheduler.client, scheduler.keys.key
-        if not client.set(key("trend_written"), 1, nx=True, px=int(0.9 * _TREND_PERIOD_S * 1000)):
+        if not client.set(key("trend_written"), 1, nx=True, px=int(0.9 * _TREND_INTERVAL_S * 1000)):
             return
         note = type_metrics.note_trends(scheduler.reader)
         with client.pipeline(transaction=False) as pipe:
             pipe.lpush(key("trend"), note)
             pipe.ltrim(key("trend"), 0, type_metrics.KEPT - 1)
-            pipe.expire(key("trend"), _KEPT_S)
+            pipe.expire(key("trend"), _TREND_KEPT_S)
             pipe.execute()
 
 
-#: Time, s, without a call after which a library is deleted.
+#: Seconds without a call until a library is deleted.
 IDLE_S = 86_400
-
-#: Pause, s, between two looks.
-_COLLECTION_PERIOD_S = 3_600.0
-
-#: What begins the names of all versions' libraries.
-_OURS = "affinity_"
+#: Seconds between two checks.
+_COLLECTION_INTERVAL_S = 3_600.0
+#: Name prefix of all versions' libraries.
+_LIBRARY_PREFIX = "affinity_"
 
 
 class LibraryCollector:
-    """Looks for old libraries, once an hour at most."""
+    """Deletes unused libraries of other versions, at most once an hour. A server never deletes libraries by itself.
+
+    The library itself records its last call, so a library that processes of any namespace still call is kept.
+    """
 
     def __init__(self) -> None:
-        self._at_s = time.monotonic()
+        self._next_s = time.monotonic()
 
     def delete(self, scheduler: Scheduler) -> None:
-        """Delete libraries that nobody has called for `IDLE_S`, if an hour has passed. Raises errors of connections."""
-        if time.monotonic() >= self._at_s:
-            self._at_s = time.monotonic() + _COLLECTION_PERIOD_S
+        """Delete libraries that were not called for `IDLE_S`, if an hour has passed. Raises connection errors."""
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + _COLLECTION_INTERVAL_S
             for name in delete_idle_libraries(scheduler):
                 logger.info("The library %s of another version was deleted: nobody has called it for a day", name)
 
 
 def delete_idle_libraries(scheduler: Scheduler, idle_s: float = IDLE_S) -> list[str]:
-    """Delete all libraries but *scheduler*'s that were not called for *idle_s*. Return their names."""
+    """Delete all libraries except *scheduler*'s that were not called for *idle_s*. Return their names."""
     deleted = []
     try:
-        for name in _names(scheduler):
+        for name in _library_names(scheduler):
             if name != scheduler.library.name and _idle_s(scheduler, name) >= idle_s:
                 scheduler.client.execute_command("FUNCTION", "DELETE", name)
                 deleted.append(name)
-    except redis.ResponseError as exc:  # the user has no right, or the server has no functions
+    except redis.ResponseError as exc:  # missing rights, or a server without functions
         logger.debug("Libraries of other versions are left as they are: %s", exc)
     return deleted
 
 
-def _names(scheduler: Scheduler) -> list[str]:
-    found = scheduler.client.execute_command("FUNCTION", "LIST", "LIBRARYNAME", f"{_OURS}*")
-    rows = (each if isinstance(each, dict) else dict(zip(each[::2], each[1::2], strict=True)) for each in found)
+def _library_names(scheduler: Scheduler) -> list[str]:
+    reply = scheduler.client.execute_command("FUNCTION", "LIST", "LIBRARYNAME", f"{_LIBRARY_PREFIX}*")
+    rows = (entry if isinstance(entry, dict) else dict(zip(entry[::2], entry[1::2], strict=True)) for entry in reply)
     return [row[b"library_name"].decode() for row in rows]
 
 
 def _idle_s(scheduler: Scheduler, name: str) -> float:
-    """Return for how long nobody has called the library; -1 if it does not say, as one that somebody else named so."""
+    """Return the seconds since the library's last call, or -1 for a foreign library of that name."""
     try:
         return float(scheduler.client.execute_command("FCALL", f"{name}_idle", 0))
     except (redis.ResponseError, TypeError, ValueError):
         return -1.0
 
 
-#: Longest pause, s, between two ticks in a worker: `publish` wakes the worker for a job that is due sooner.
+#: Maximum seconds between two ticks in a worker. `publish` wakes the worker for a job that is due sooner.
 LONGEST_PAUSE_S = TICK_US / SECOND_US
-
-#: Longest pause, s, of a stand-alone dispatcher (no publisher can wake it), and of every dispatcher for 10 s after a
-#: stock producer sent something: its messages lie in a list until the next tick.
+#: Maximum seconds between two ticks of a stand-alone dispatcher, which publishers cannot wake, and of every dispatcher
+#: for 10 s after a message of a stock producer, because such messages wait in a list for the next tick.
 SHORT_PAUSE_S = 0.2
-
-#: Time, s, for which further messages are expected after one of a stock producer.
+#: Seconds for which further messages are expected after a stock producer's message.
 _PRODUCERS_SEND_S = 10.0
-
-#: Pause, s, of a quiet dispatcher, for which others tick.
+#: Seconds between two reads of a quiet dispatcher, which leaves ticking to others.
 QUIET_PAUSE_S = 5.0
-
-#: Interval, s, at which a ticking dispatcher repairs what other programs deleted or overwrote, and looks at reserves.
-_REPAIRS_EVERY_S = REPAIRED_EVERY_US / SECOND_US
-
-#: Pause, s, after a tick that the server did not answer.
+#: Seconds between two repairs of keys that other programs deleted or overwrote, and checks of reserves.
+_REPAIR_INTERVAL_S = REPAIRED_EVERY_US / SECOND_US
+#: Seconds to pause after a tick that the server did not answer.
 _PAUSE_AFTER_ERROR_S = 1.0
-
-#: Time, s, after which moving messages counts as hanging, and the log says so: a few hundred take 0.2 s.
-_MOVES_WITHIN_S = 30.0
-
-#: Longest wait, s, of `stop` for messages being moved. Each message is moved whole or not at all.
-_PATIENCE_S = 1.0
+#: Seconds until moving messages is logged as hanging. Moving a few hundred takes 0.2 s.
+_MAX_MOVE_S = 30.0
+#: Maximum seconds that `stop` waits for messages being moved. Moving a message is atomic.
+_MAX_STOP_S = 1.0
 
 
 class Dispatcher:
-    """Tick *scheduler* from a thread until stopped. Any number of dispatchers may run; they elect nobody.
+    """Ticks *scheduler* from a thread until stopped. Any number of dispatchers can run, without an election.
 
-    *announcer* tells the ends that no worker tells; *ingest* moves messages of stock producers; *recurring* makes calls
-    that recur. *pause_s*: the longest pause between two ticks.
+    *announcer* reports ends of jobs without a worker, *ingest* moves messages of stock producers, and *recurring*
+    publishes recurring calls. *pause_s* is the maximum pause between two ticks.
     """
 
     def __init__(
@@ -178,80 +162,80 @@ class Dispatcher:
         self._ingest = ingest
         self._recurring = recurring
         self._quiet = False
-        self._in_trouble = False
+        self._is_down = False
         self._pause_s = pause_s
         self._expects_messages_until_s = 0.0
         self._mover = DaemonPool("affinity-ingest", self._move, most=1)
-        self._to_move: list[str] | None = None  # lists with messages; None: ticks may look for some
-        self._hangs_in_a_message = False
-        self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S * random.random()  # noqa: S311  # not all at once
+        self._to_move: list[str] | None = None  # lists with messages; None: ticks may read the lists
+        self._is_move_hanging = False
+        self._next_repair_s = time.monotonic() + _REPAIR_INTERVAL_S * random.random()  # noqa: S311  # spread over the processes
         self._reserves = ReserveWarnings()
         self._trend = TrendNotes()
         self._old_libraries = LibraryCollector()
         self._clock = ClockWatch()
-        self._ticking = PeriodicThread("affinity-dispatcher", self._tick, pause_s)
+        self._thread = PeriodicThread("affinity-dispatcher", self._tick, pause_s)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether other dispatchers tick, and this one does not."""
+        """True if only other dispatchers tick."""
         return self._quiet
 
     def start(self) -> None:
-        self._ticking.start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """Tick no more. Waits a few seconds at most, and logs what still runs then."""
-        self._ticking.stop()
+        """Stop ticking. Wait at most a few seconds, and log the threads still running."""
+        self._thread.stop()
         self._announcer.stop()
         self._recurring.stop()
-        if self._mover.stop(_PATIENCE_S):
+        if self._mover.stop(_MAX_STOP_S):
             logger.warning(
                 "The dispatcher ends without waiting for messages of stock producers that are still being moved"
             )
 
     def wake(self) -> None:
         """Tick now."""
-        self._ticking.wake()
+        self._thread.wake()
 
     def use(self, scheduler: Scheduler, *, quiet: bool) -> None:
-        """Go on with *scheduler*. *quiet*: leave ticking to others."""
+        """Continue with *scheduler*. *quiet*: leave ticking to others."""
         was_quiet, self._quiet = self._quiet, quiet
         self._scheduler = scheduler
         if was_quiet and not quiet:
-            self._ticking.wake()
+            self._thread.wake()
 
     def declare_again(self) -> None:
-        """Bring the app's recurring calls to the server again, which may have lost them."""
+        """Send the app's recurring calls to the server again, which may have lost them."""
         self._recurring.declare_again()
 
-    def _repair_now_and_then(self) -> None:
-        if time.monotonic() >= self._repairs_at_s:
-            self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S
+    def _repair_if_due(self) -> None:
+        if time.monotonic() >= self._next_repair_s:
+            self._next_repair_s = time.monotonic() + _REPAIR_INTERVAL_S
             self._scheduler.repair()
             self._reserves.warn(self._scheduler.reader)
             self._old_libraries.delete(self._scheduler)
 
     def _tick(self) -> float:
         try:
-            # A quiet dispatcher asks for untold ends and calls that are due, too: the ticking ones may belong to other
-            # apps, which have not the tasks of this one.
-            ticked = None if self._quiet else self._scheduler.tick(self._lists())
+            # A quiet dispatcher also reads unreported ends and due calls, because the ticking dispatchers may belong to
+            # other apps without this app's tasks.
+            ticked = None if self._quiet else self._scheduler.tick(self._lists_to_read())
             reader = self._scheduler.reader
-            untold = reader.has_unreported_ends() if ticked is None else ticked.untold
+            unreported = reader.has_unreported_ends() if ticked is None else ticked.untold
             due = reader.has_due() if ticked is None else ticked.recurring
             if ticked is not None:
-                self._note_step(ticked.time)
-                self._repair_now_and_then()
+                self._record_clock_step(ticked.time)
+                self._repair_if_due()
                 self._trend.write(self._scheduler)
         except (RedisError, OSError) as exc:
-            if not self._in_trouble:
+            if not self._is_down:
                 logger.warning("The broker does not answer the dispatcher, scheduled jobs wait: %s", exc)
-            self._in_trouble = True
+            self._is_down = True
             return _PAUSE_AFTER_ERROR_S
-        if self._in_trouble:
+        if self._is_down:
             logger.info("The broker answers the dispatcher again")
-        self._in_trouble = False
-        self._announcer.announce(self._scheduler, untold=untold)
+        self._is_down = False
+        self._announcer.announce(self._scheduler, untold=unreported)
         self._recurring.look(self._scheduler, due=due)
         if ticked is None:
             return QUIET_PAUSE_S
@@ -268,8 +252,8 @@ class Dispatcher:
         pause_s = SHORT_PAUSE_S if time.monotonic() < self._expects_messages_until_s else self._pause_s
         return pause_s if ticked.next_due_s is None else min(pause_s, ticked.next_due_s)
 
-    def _note_step(self, time: ServerTime) -> None:
-        """Log a step of the server's clock, and write it down for `check`."""
+    def _record_clock_step(self, time: ServerTime) -> None:
+        """Log a step of the server's clock, and store it for `check`."""
         step = self._clock.step(time)
         if step is None:
             return
@@ -282,30 +266,30 @@ class Dispatcher:
         scheduler = self._scheduler
         try:
             scheduler.client.hset(scheduler.keys.key("clock"), "stepped", step.text)
-        except ResponseError as exc:  # no memory: the log has it
+        except ResponseError as exc:  # no memory: it is in the log
             logger.debug("The step of the server's clock is not written down: %s", exc)
 
-    def _lists(self) -> list[str]:
-        """Return the lists that the tick looks at: none while messages that an earlier tick found are being moved."""
+    def _lists_to_read(self) -> list[str]:
+        """Return the lists for the tick to read, or [] while messages of an earlier tick are being moved."""
         if self._to_move is None:
             return self._ingest.lists(self._scheduler)
         busy_for_s = self._mover.busy_for_s
         if not busy_for_s:
-            self._mover.call()  # the system had no room for a thread
-        elif busy_for_s[0] > _MOVES_WITHIN_S and not self._hangs_in_a_message:
-            self._hangs_in_a_message = True
+            self._mover.call()  # the system could not start a thread
+        elif busy_for_s[0] > _MAX_MOVE_S and not self._is_move_hanging:
+            self._is_move_hanging = True
             logger.error("Reading a message of a stock producer hangs: the messages in lists %s wait", self._to_move)
         return []
 
     def _move(self) -> bool:
-        """Move messages from the lists that a tick found. Return False: the next tick says whether there are more."""
-        goes_on = False
+        """Move messages from the lists of an earlier tick. Return False: the next tick shows if there are more."""
+        has_more = False
         try:
-            goes_on = self._ingest.move(self._scheduler, self._to_move or [])
+            has_more = self._ingest.move(self._scheduler, self._to_move or [])
         except (RedisError, OSError) as exc:
             logger.warning("The broker does not answer the dispatcher, messages of stock producers wait: %s", exc)
         finally:
-            self._to_move, self._hangs_in_a_message = None, False
-        if goes_on:
-            self._ticking.wake()
+            self._to_move, self._is_move_hanging = None, False
+        if has_more:
+            self._thread.wake()
         return False

@@ -1,8 +1,8 @@
-"""Make the recurring calls that are due, and bring those of the app's configuration to the server.
+"""Publish due recurring calls, and declare the recurring calls of the app's configuration on the server.
 
-Both run the app's code: routers, functions that make keys, handlers of ``before_task_publish``. So both have a thread
-of their own, which may hang. The server hands out a call that is due to one process at a time, and takes its job only
-while the call is due: any number of dispatchers make one job.
+Both run the app's code: routers, functions that compute keys, handlers of ``before_task_publish``. So both run in a
+dedicated thread, which can block. The server assigns a due call to one process at a time, and accepts its job only
+while the call is due, so any number of dispatchers creates one job.
 """
 
 import time
@@ -22,77 +22,72 @@ from ..scheduler.scheduler import Scheduler
 from ..settings.table import PREFIX
 
 logger = limited_logger(__name__)
-
-#: Time, s, after which a call that is due is handed out again: to another process, if this one hangs.
+#: Seconds until a due call is assigned again, to another process if this one hangs.
 AGAIN_S = 10.0
-
-#: Interval, s, at which the log says again of a call that it cannot be made.
-_SAID_AGAIN_S = 600.0
-
-#: Stands for the name of an app that has none, where the server keeps what an app declared.
+#: Seconds between two log messages about the same failing call.
+_LOG_INTERVAL_S = 600.0
+#: Stands for the name of an app without a name in the declarations on the server.
 NAMELESS = "app.conf"
-
-#: Longest wait, s, of `stop` for a call that is being made.
-_PATIENCE_S = 1.0
+#: Maximum seconds that `stop` waits for a call that is being published.
+_MAX_STOP_S = 1.0
 
 
 class RecurringCalls:
-    """Make recurring calls of *app*. *teller* knows the app's tasks. Only `stop` waits, for 1 s at most."""
+    """Publishes recurring calls of *app*. *reporter* has the app's tasks. Only `stop` waits, for at most 1 s."""
 
-    def __init__(self, app: Celery, teller: ResultReporter) -> None:
+    def __init__(self, app: Celery, reporter: ResultReporter) -> None:
         self._app = app
-        self._teller = teller
+        self._reporter = reporter
         self._scheduler: Scheduler | None = None
-        self._threads = DaemonPool("affinity-recurring", self._work, most=1)
+        self._threads = DaemonPool("affinity-recurring", self._run_next, most=1)
         self._is_declared = False
-        self._in_trouble = False
-        self._said_s: dict[str, float] = {}  # when the log said of a call that it cannot be made
+        self._is_down = False
+        self._logged_s: dict[str, float] = {}  # time of the last log message about a failing call
 
     def declare_again(self) -> None:
-        """Have the next `look` bring the configuration's calls to the server, which may have lost them."""
+        """Make the next `look` declare the configuration's calls again, because the server may have lost them."""
         self._is_declared = False
 
     def look(self, scheduler: Scheduler, *, due: bool) -> None:
-        """Begin to make calls if some are *due*, and before that declare those of the configuration."""
+        """Start to publish calls if some are *due*, and declare the configuration's calls before."""
         self._scheduler = scheduler
         if due or not self._is_declared:
             self._threads.call()
 
     def stop(self) -> None:
-        """Begin no further call, and wait 1 s for the one that is being made."""
-        if self._threads.stop(_PATIENCE_S):
+        """Stop starting calls, and wait at most 1 s for the current one."""
+        if self._threads.stop(_MAX_STOP_S):
             logger.warning("Not waiting for a recurring call that is still being made")
 
-    # -- in the thread
-
-    def _work(self) -> bool:
+    # -- the thread
+    def _run_next(self) -> bool:
         scheduler = self._scheduler
         assert scheduler is not None, "set by look"
         try:
             if not self._is_declared:
-                self._is_declared = True  # first: the server may be flushed meanwhile
+                self._is_declared = True  # first, because the server may be flushed at the same time
                 try:
                     self._declare(scheduler)
                 except BaseException:
                     self._is_declared = False
                     raise
-            went_on = self._make_one(scheduler)
+            has_more = self._fire_next(scheduler)
         except (RedisError, OSError) as exc:
-            if not self._in_trouble:
+            if not self._is_down:
                 logger.warning("The broker does not answer: recurring calls are made later: %s", exc)
-            self._in_trouble = True
+            self._is_down = True
             return False
-        self._in_trouble = False
-        return went_on
+        self._is_down = False
+        return has_more
 
     def _declare(self, scheduler: Scheduler) -> None:
         entries: list[RecurringCall] = []
-        for name, found in recurring.calls_in_conf(self._app):
-            if isinstance(found, RecurringCall):
-                if settings_of(self._app).cohort_of(found.type) == scheduler.keys.cohort:
-                    entries.append(found)
+        for name, call in recurring.calls_in_conf(self._app):
+            if isinstance(call, RecurringCall):
+                if settings_of(self._app).cohort_of(call.type) == scheduler.keys.cohort:
+                    entries.append(call)
             else:
-                logger.error("%srecurring[%r] has no effect: %s", PREFIX, name, found)
+                logger.error("%srecurring[%r] has no effect: %s", PREFIX, name, call)
         app = self._app.main or NAMELESS
         try:
             replaced = scheduler.declare_recurring(entries, app=app)
@@ -108,13 +103,13 @@ class RecurringCalls:
                 app,
             )
 
-    def _make_one(self, scheduler: Scheduler) -> bool:
-        """Make the next call that is due. Return whether there was one."""
-        identity = self._teller.identity()
+    def _fire_next(self, scheduler: Scheduler) -> bool:
+        """Publish the next due call. Return True if there was one."""
+        identity = self._reporter.identity()
         due = scheduler.due_recurring(identity, again_s=AGAIN_S)
         if due is None:
             return False
-        if not self._teller.knows(due.task):
+        if not self._reporter.knows(due.task):
             scheduler.decline_recurring(identity, due.name)
             return True
         try:
@@ -122,24 +117,24 @@ class RecurringCalls:
         except (RedisError, OSError):
             raise
         except Exception as exc:
-            self._say(due, exc)
+            self._log_failure(due, exc)
             return True
         if fired:
             logger.info("Recurring call %r is made: no matching call became pending in time", due.name)
         return True
 
-    def _say(self, due: DueCall, exc: Exception) -> None:
+    def _log_failure(self, due: DueCall, exc: Exception) -> None:
         now_s = time.monotonic()
-        if now_s - self._said_s.get(due.name, -_SAID_AGAIN_S) >= _SAID_AGAIN_S:
-            self._said_s[due.name] = now_s
-            known = exc if not isinstance(exc, AffinityError) else None
-            logger.error("Recurring call %r failed and will be retried: %s", due.name, exc, exc_info=known)
+        if now_s - self._logged_s.get(due.name, -_LOG_INTERVAL_S) >= _LOG_INTERVAL_S:
+            self._logged_s[due.name] = now_s
+            traceback = exc if not isinstance(exc, AffinityError) else None
+            logger.error("Recurring call %r failed and will be retried: %s", due.name, exc, exc_info=traceback)
 
 
 def fire_call(app: Celery, scheduler: Scheduler, due: DueCall) -> bool:
-    """Make a call that is due. Return whether it was: something that matches may have become pending meanwhile.
+    """Publish a due call. Return False if it is no longer due, because a matching call may have become pending.
 
-    Raises OptionError if it is no call that can be made, and whatever ``apply_async`` raises.
+    Raises OptionError for an invalid call, and the errors of ``apply_async``.
     """
     job = recurring.recurring_job(app, due)
     published = scheduler.fire_recurring(due.name, due.due, job)

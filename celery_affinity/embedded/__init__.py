@@ -1,9 +1,6 @@
-"""A Valkey server, or a cluster, of one's own, for demos and tests: `EmbeddedServer`, `EmbeddedCluster`.
+"""An embedded Valkey server or cluster for demos and tests: `EmbeddedServer`, `EmbeddedCluster`.
 
-This is their public import path.
-
-Nothing here knows Celery, or what the server is for.
-Read `server` first.
+This is their public import path. The package is independent of Celery. Read `server` first.
 """
 
 from .cluster import EmbeddedCluster

@@ -1,4 +1,4 @@
-"""A cluster on this machine: three primaries with a replica each, as `redis-cli --cluster create` makes it."""
+"""A cluster on this machine: three primaries with a replica each, like `redis-cli --cluster create`."""
 
 import itertools
 import tempfile
@@ -13,17 +13,16 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
 from .server import HOST, ContextManaged, EmbeddedServer, EmbeddedServerError, HeldPort
 
-#: Time, ms, after which nodes take a silent node for down: a replica takes over within about 2 s.
+#: Milliseconds of silence until nodes consider a node to be down. A replica takes over within about 2 s.
 NODE_TIMEOUT_MS = 600
-
-#: Longest wait, s, for what nodes have to tell each other; pause, s, between two looks; longest wait, s, for a reply.
-_WAIT_S = 30.0
+#: Maximum seconds to wait for gossip between nodes, seconds between two checks, and seconds to wait for a reply.
+_MAX_WAIT_S = 30.0
 _POLL_S = 0.02
-_REPLY_S = 5.0
+_REPLY_TIMEOUT_S = 5.0
 
 
 class EmbeddedNode(EmbeddedServer):
-    """A server with ``cluster-enabled``, which knows no other node yet."""
+    """A server with ``cluster-enabled``, which has not met other nodes yet."""
 
     def __init__(self, directory: Path, executable: str | None = None) -> None:
         self._bus = HeldPort()
@@ -36,13 +35,15 @@ class EmbeddedNode(EmbeddedServer):
             "cluster-allow-replica-migration": "no",
             "repl-diskless-sync-delay": 0,
         }
-        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-        super().__init__(directory=directory, executable=executable, options=words)
+        arguments = [str(argument) for name, value in options.items() for argument in (f"--{name}", value)]
+        super().__init__(directory=directory, executable=executable, options=arguments)
 
     def ask(self, *words: object) -> Any:
-        """Return the reply to a command as it comes over the wire: redis-py's versions differ in what they return."""
-        kind: Any = redis.Connection  # whose types differ from version to version
-        connection = kind(host=HOST, port=self.port, socket_timeout=_REPLY_S, decode_responses=True, protocol=2)
+        """Return the raw reply to a command, because the return types of redis-py's versions differ."""
+        connection_class: Any = redis.Connection  # its types differ between versions
+        connection = connection_class(
+            host=HOST, port=self.port, socket_timeout=_REPLY_TIMEOUT_S, decode_responses=True, protocol=2
+        )
         try:
             connection.send_command(*words)
             return connection.read_response()
@@ -55,7 +56,7 @@ class EmbeddedNode(EmbeddedServer):
 
     @property
     def is_up(self) -> bool:
-        """Whether this node takes the cluster for up."""
+        """True if this node considers the cluster to be up."""
         with suppress(redis.RedisError):
             return "cluster_state:ok" in self.ask("CLUSTER", "INFO")
         return False
@@ -68,39 +69,34 @@ class EmbeddedNode(EmbeddedServer):
 
     @property
     def follows(self) -> bool:
-        """Whether this is a replica that gets all writes of its primary."""
+        """True if this is a replica that receives all writes of its primary."""
         with suppress(redis.RedisError):
             role = self.ask("ROLE")
             return bool(role[0] == "slave" and role[3] == "connected")
         return False
 
     def owns(self, slot: int) -> bool:
-        """Return whether this node has *slot*, as far as it knows."""
-        mine, ranges = self.id, self.ask("CLUSTER", "SLOTS")
-        return any(first <= slot <= last and owner[2] == mine for first, last, owner, *_ in ranges)
+        """Return True if this node owns *slot*, according to its own data."""
+        node_id, ranges = self.id, self.ask("CLUSTER", "SLOTS")
+        return any(first <= slot <= last and owner[2] == node_id for first, last, owner, *_ in ranges)
 
     def known(self) -> set[str]:
-        """Return the ids of the nodes that this one has met."""
+        """Return the ids of the nodes that this node has met."""
         rows = [line.split() for line in self.ask("CLUSTER", "NODES").splitlines()]
         return {row[0] for row in rows if "handshake" not in row[2]}
 
 
 class EmbeddedCluster(ContextManaged):
-    """Six nodes on 127.0.0.1. *directory*: for their data and logs. *executable*: as of `EmbeddedServer`.
+    """Six nodes on 127.0.0.1, or fewer with fewer *primaries* or without *replicas* (one per primary).
 
-    *replicas*: whether each primary has one.
+    *directory*: for their data and logs. *executable*: as in `EmbeddedServer`.
     """
 
     #: The class of the nodes.
     Node = EmbeddedNode
 
     def __init__(
-        self,
-        *,
-        directory: Path | None = None,
-        executable: str | None = None,
-        primaries: int = 3,
-        replicas: bool = True,
+        self, *, directory: Path | None = None, executable: str | None = None, primaries: int = 3, replicas: bool = True
     ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="celery-affinity-") if directory is None else None
         self._directory = Path(self._temporary.name) if self._temporary else Path(str(directory))
@@ -111,7 +107,7 @@ class EmbeddedCluster(ContextManaged):
         self.nodes: list[EmbeddedNode] = []
 
     def start(self) -> None:
-        """Start the nodes, and wait until each of them takes the cluster for up."""
+        """Start the nodes, and wait until all of them consider the cluster to be up."""
         try:
             for _ in range(self._primaries + self._replicas):
                 self.start_node()
@@ -121,43 +117,41 @@ class EmbeddedCluster(ContextManaged):
             raise
 
     def stop(self) -> None:
-        """End all nodes at once."""
+        """Kill all nodes."""
         for node in self.nodes:
             node.kill()
         if self._temporary is not None:
             self._temporary.cleanup()
 
     def _join_all(self) -> None:
-        heads, tails = self.nodes[: self._primaries], self.nodes[self._primaries :]
+        primaries, replicas = self.nodes[: self._primaries], self.nodes[self._primaries :]
         bounds = [number * REDIS_CLUSTER_HASH_SLOTS // self._primaries for number in range(self._primaries + 1)]
-        for head, first, end in zip(heads, bounds, bounds[1:], strict=False):
-            head.ask("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
+        for primary, first, end in zip(primaries, bounds, bounds[1:], strict=False):
+            primary.ask("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
         for number, node in enumerate(self.nodes, 1):
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", number)
         self.meet(itertools.combinations(self.nodes, 2))
-        for head, tail in zip(heads, tails, strict=False):
-            tail.ask("CLUSTER", "REPLICATE", head.id)
-        for tail in tails:
-            _wait_until(tail, lambda node: node.follows, "follows its primary")
+        for primary, replica in zip(primaries, replicas, strict=False):
+            replica.ask("CLUSTER", "REPLICATE", primary.id)
+        for replica in replicas:
+            _wait_until(replica, lambda node: node.follows, "follows its primary")
         for node in self.nodes:
             _wait_until(node, lambda node: node.is_up, "takes the cluster for up")
 
     def start_node(self) -> EmbeddedNode:
-        """Return a further node, which knows no other."""
+        """Start and return another node, which has not met the others."""
         node = self.Node(self._directory / f"node-{next(self._numbers)}", self._executable)
         node.start()
         self.nodes.append(node)
         return node
 
     def meet(self, pairs: Iterable[tuple[EmbeddedNode, EmbeddedNode]]) -> None:
-        """Have the nodes of each pair meet, and wait until all nodes know each other."""
-        for one, two in pairs:
-            one.ask("CLUSTER", "MEET", HOST, two.port, two.bus_port)
+        """Make the nodes of each pair meet, and wait until all nodes know each other."""
+        for first, second in pairs:
+            first.ask("CLUSTER", "MEET", HOST, second.port, second.bus_port)
         ids = {node.id for node in self.alive}
         for node in self.alive:
             _wait_until(node, lambda node: node.known() >= ids, "knows the others")
-
-    # -- what clients need
 
     @property
     def alive(self) -> list[EmbeddedNode]:
@@ -168,7 +162,7 @@ class EmbeddedCluster(ContextManaged):
         return ";".join(f"redis-cluster://{HOST}:{node.port}" for node in self.nodes)
 
     def owner_of(self, key: str) -> EmbeddedNode | None:
-        """Return the primary that has *key*; None while there is none."""
+        """Return the primary that owns *key*, or None while there is none."""
         slot = key_slot(key.encode())
         for node in self.alive:
             with suppress(redis.RedisError):
@@ -185,9 +179,9 @@ class EmbeddedCluster(ContextManaged):
         raise EmbeddedServerError(f"{primary!r} has no replica")
 
 
-def _wait_until(node: EmbeddedNode, is_so: Callable[[EmbeddedNode], bool], what: str) -> None:
-    deadline = monotonic() + _WAIT_S
-    while not is_so(node):
+def _wait_until(node: EmbeddedNode, holds: Callable[[EmbeddedNode], bool], condition: str) -> None:
+    deadline = monotonic() + _MAX_WAIT_S
+    while not holds(node):
         if monotonic() > deadline:
-            raise EmbeddedServerError(f"not within {_WAIT_S:g} s: {node!r} {what}")
+            raise EmbeddedServerError(f"not within {_MAX_WAIT_S:g} s: {node!r} {condition}")
         sleep(_POLL_S)

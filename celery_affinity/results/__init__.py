@@ -1,6 +1,5 @@
-"""What callers hear of their jobs: results of merged runs, ends without a worker, events, parts of chords.
+"""Report job results to callers: merged runs, jobs that ended without a worker, events and chord parts.
 
-A worker's processes tell the ends of the tasks that they run (`sharing`, for merged calls). The `announcer`, a thread
-of each worker and of `celery affinity dispatcher`, tells those of jobs that ended without one. `teller` gives an end to
-a caller in both cases: read it first.
+Pool processes report the merged runs that they execute (`merged`). Threads in workers and in `celery affinity
+dispatcher` report jobs that ended without a worker (`unrun_jobs`). Both use `reporter`: read it first.
 """

@@ -1,7 +1,7 @@
-"""Parts of chords that may have been counted: the process that counted a part died before it could say so.
+"""Redelivered chord parts: the process that counted a part may have died before it acked the job.
 
-Whoever counts the last part of a chord publishes the body. Celery 5.7 has that process claim the chord first, and
-ignores the last part while a claim lasts, even the claim of a process that died: for about 20 s.
+The process that counts the last part of a chord publishes the body. In Celery 5.7 that process first claims the chord.
+While a claim lasts (about 20 s, even if its process died), Celery ignores further attempts to count the last part.
 """
 
 from collections.abc import Iterator
@@ -17,26 +17,25 @@ from redis.exceptions import RedisError
 
 from ..publishing.canvas import follow_up_ids
 
-#: What Celery's claim of a chord says once the chord's body is published.
+#: Value of Celery's claim of a chord after the body was published.
 _DONE = (b"done", "done")
-
-#: Name of the attribute of the method of a result backend that is replaced.
+#: Attribute that marks the replaced method of a result backend.
 _WRAPPED = "_celery_affinity_publishes_once"
 
 
 class ChordIsClaimedError(Exception):
-    """Somebody is publishing the body of the chord, or has died in the middle of that."""
+    """Another process is publishing the body of the chord, or died while publishing it."""
 
 
 def install_chord_parts() -> None:
-    """Have the process publish a chord's body under one id, however often its parts are counted until then."""
+    """Make this process publish a chord's body under one id, even if parts are counted repeatedly."""
     count = RedisBackend.on_chord_part_return
     if hasattr(count, _WRAPPED):
         return
 
     @wraps(count)
     def on_chord_part_return(backend: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        with _published_once(backend, request):
+        with _publish_body_once(backend, request):
             return count(backend, request, *args, **kwargs)
 
     setattr(on_chord_part_return, _WRAPPED, True)
@@ -44,37 +43,33 @@ def install_chord_parts() -> None:
 
 
 def count_again(backend: Any, context: Context) -> None:
-    """Have *backend* count the part of the call *context*, which may be counted, or leave the part out.
+    """Make *backend* count the part of *context* if it can count a part twice safely. Otherwise leave the part out.
 
-    A backend that counts by a number would count a part twice, and so call the body too early. Raises
-    ChordIsClaimedError.
+    A backend with a plain counter would count a part twice, and so call the body too early. Raises ChordIsClaimedError.
     """
-    if context.chord and context.group and not _counts_once(backend):
+    if context.chord and context.group and not _counts_idempotently(backend):
         context.chord = None
     else:
         check_claim(backend, context)
 
 
 def count_what_is_stored(backend: Any, context: Context, state: str, result: Any) -> None:
-    """Count the part of the call *context*, which ended with the stored *result*, unless nobody could tell it twice.
-
-    Raises ChordIsClaimedError.
-    """
+    """Count the part of *context*, with the stored *result*, like `count_again`. Raises ChordIsClaimedError."""
     count_again(backend, context)
     if context.chord and context.group:
         backend.on_chord_part_return(context, state, result)
 
 
 def check_claim(backend: Any, context: Context) -> None:
-    """Raise ChordIsClaimedError if the chord of the call *context* is claimed, and its body may not be published."""
+    """Raise ChordIsClaimedError if the chord of *context* is claimed and its body may be unpublished."""
     if context.chord and context.group and _claims(backend):
         claim = backend.client.get(backend.get_key_for_group(context.group, ".c"))
         if claim is not None and claim not in _DONE:
             raise ChordIsClaimedError(f"the body of chord {context.group} is being published, or its publisher died")
 
 
-def _counts_once(backend: Any) -> bool:
-    """Return whether *backend* counts parts by the ids of their tasks, or by the parts themselves."""
+def _counts_idempotently(backend: Any) -> bool:
+    """Return True if *backend* counts parts by their task ids or contents, so that no part is counted twice."""
     if not isinstance(backend, RedisBackend):
         return False
     options = backend.app.conf.get("result_backend_transport_options", {})
@@ -82,30 +77,30 @@ def _counts_once(backend: Any) -> bool:
 
 
 def _claims(backend: Any) -> bool:
-    """Return whether *backend* claims a chord before it publishes the body, as that of Celery 5.7 does."""
+    """Return True if *backend* claims a chord before it publishes the body, as in Celery 5.7."""
     return isinstance(backend, RedisBackend) and celery.VERSION[:2] >= (5, 7)
 
 
 @contextmanager
-def _published_once(backend: Any, context: Any) -> Iterator[None]:
-    """Give the body of a chord, if it is published meanwhile, the id that it was published by before.
+def _publish_body_once(backend: Any, context: Any) -> Iterator[None]:
+    """Publish the body of a chord, if that happens in this context, under the id of an earlier attempt.
 
-    That id is kept beside the chord's own keys for as long as somebody may count again. A chord that is applied twice
-    has one group id, so the group's id alone would make the second body a known one.
+    The id is stored next to the chord's own keys while another process may count again. A chord that is applied twice
+    has one group id, so that id alone would make the second body a duplicate.
     """
-    kept: list[str] = []
+    keys: list[str] = []
 
     def origin() -> str:
-        kept.append(backend.get_key_for_group(context.group, ".body"))
+        keys.append(backend.get_key_for_group(context.group, ".body"))
         nonce = uuid4().hex
-        with suppress(RedisError):  # the body is published all the same
-            backend.client.set(kept[0], nonce, nx=True, ex=getattr(backend, "chord_expires", backend.expires) or None)
-            found = backend.client.get(kept[0]) or nonce
-            nonce = found.decode() if isinstance(found, bytes) else found
+        with suppress(RedisError):  # the body is published anyway
+            backend.client.set(keys[0], nonce, nx=True, ex=getattr(backend, "chord_expires", backend.expires) or None)
+            stored = backend.client.get(keys[0]) or nonce
+            nonce = stored.decode() if isinstance(stored, bytes) else stored
         return f"{context.group} {nonce}"
 
     with follow_up_ids(origin, context.chord):
         yield
-    if kept:
-        with suppress(RedisError):  # it expires
-            backend.client.delete(kept[0])
+    if keys:
+        with suppress(RedisError):  # the key expires
+            backend.client.delete(keys[0])

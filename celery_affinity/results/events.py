@@ -1,6 +1,6 @@
-"""Events of the callers of a merged run, from whoever tells them: a monitor shows the state of each caller.
+"""Send task events for all calls of a merged run, so that a monitor shows their states.
 
-The worker's own process sends those of the call whose message is run, and does not know which calls have merged. Field
+The worker sends the events of the primary call only, because it does not know which calls have merged. The field
 *merged_into* of an event is the task id of the run.
 """
 
@@ -18,21 +18,19 @@ from kombu.utils.encoding import safe_repr
 from ..log_limit import limited_logger
 
 logger = limited_logger(__name__)
-
-#: Name of the attribute of a request that says whether its worker sends events.
+#: Request attribute: True if the worker sends events.
 SENDS_EVENTS = "affinity_sends_events"
-
-#: Events that are sent as one message, at most.
-_AT_ONCE = 1000
+#: Maximum number of events in one message.
+_MAX_EVENTS_PER_MESSAGE = 1000
 
 
 def are_events_sent(eventer: EventDispatcher | None) -> bool:
-    """Return whether *eventer*, of a worker, sends events of tasks. Without ``-E`` it sends those of the worker."""
+    """Return True if a worker's *eventer* sends task events. Without ``-E`` it only sends worker events."""
     return eventer is not None and eventer.enabled and (not eventer.groups or "task" in eventer.groups)
 
 
 class CollectedEvents:
-    """Takes the place of a worker's dispatcher of events: keeps them until all callers are told."""
+    """Replaces a worker's event dispatcher: collects events until the results are reported to all callers."""
 
     enabled = True
 
@@ -45,20 +43,17 @@ class CollectedEvents:
 
 @contextmanager
 def collect_events(app: Celery, request: Context) -> Iterator[CollectedEvents | None]:
-    """Yield what takes events of the callers of *request*; None if its worker sends none. Sends them in the end.
-
-    Callers are told, whether or not events can be sent.
-    """
+    """Yield a collector for events of *request*'s callers, or None without events. Try to send them at the end."""
     if not vars(request).get(SENDS_EVENTS):
         yield None
         return
-    kept = CollectedEvents()
+    collected = CollectedEvents()
     try:
-        yield kept
+        yield collected
     finally:
         try:
-            if kept.events:
-                _send_all(app, request.hostname, kept.events)
+            if collected.events:
+                _send_all(app, request.hostname, collected.events)
         except Exception as exc:
             logger.warning("Events of the calls merged with task %s are not sent: %s", request.id, exc)
 
@@ -71,7 +66,7 @@ def _send_all(app: Celery, hostname: str | None, events: Sequence[tuple[str, dic
             channel=producer.channel,
             buffer_while_offline=False,
             buffer_group=frozenset({"task"}),
-            buffer_limit=_AT_ONCE,
+            buffer_limit=_MAX_EVENTS_PER_MESSAGE,
         )
         try:
             for type_, fields in events:
@@ -82,7 +77,7 @@ def _send_all(app: Celery, hostname: str | None, events: Sequence[tuple[str, dic
 
 
 def send_start(request: Any, run_id: str) -> None:
-    """Send the events by which a monitor knows a call whose run begins, as Celery's worker sends them."""
+    """Send the events that Celery's worker sends at the start of a call."""
     _send(
         request,
         "task-received",
@@ -112,8 +107,8 @@ def send_retry(request: Any, run_id: str, exc: BaseException) -> None:
 
 
 def _send(request: Any, type_: str, run_id: str, **fields: object) -> None:
-    """Send an event of a call, if events are sent."""
+    """Send an event of a call, if events are enabled."""
     try:
         request.send_event(type_, merged_into=run_id, **fields)
-    except Exception as exc:  # a monitor misses it, no caller does
+    except Exception as exc:  # only the monitor misses it
         logger.warning("Event %s of task %s is not sent: %s", type_, request.id, exc)

@@ -1,4 +1,4 @@
-"""The app under test: found, checked, and directed to a server of the test's own."""
+"""Load and check the app under test, and point it at the test's server."""
 
 import os
 import sys
@@ -15,51 +15,51 @@ from ..publishing.app_config import uses_affinity_transport
 
 _BROKER_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
 _RESULT_VARIABLE = "CELERY_RESULT_BACKEND"
-#: Schemes of ``result_backend``, up to a "-" or "+", with which results go to a server like the broker's.
-_REDIS = ("redis", "rediss", "sentinel", "valkey", "valkeys")
+#: Schemes of ``result_backend``, up to a "-" or "+", for results on a Redis or Valkey server.
+_REDIS_SCHEMES = ("redis", "rediss", "sentinel", "valkey", "valkeys")
 
 
 class TestingError(AffinityError, RuntimeError):
-    """A fixture of `celery_affinity.testing` cannot do what the test asks for."""
+    """A fixture of `celery_affinity.testing` cannot do what the test requests."""
 
-    __test__ = False  # by its name pytest would take the class for tests
+    __test__ = False  # otherwise pytest would collect the class because of its name
 
 
 def load_app(app: Celery | str) -> Celery:
-    """Return *app*, or the app that a text names as after ``celery -A``. Raises OptionError, TestingError."""
+    """Return *app*, or the app with the name *app*, as in ``celery -A``. Raises OptionError, TestingError."""
     if isinstance(app, Celery):
-        found = app
+        celery_app = app
     elif isinstance(app, str) and app:
-        found = _find(app)
+        celery_app = _find(app)
     else:
         raise refuse("affinity_app", "a Celery app, or what stands after `celery -A`", app)
-    if not uses_affinity_transport(found.conf.broker_transport):
+    if not uses_affinity_transport(celery_app.conf.broker_transport):
         raise TestingError(
-            f"the app {found.main!r} must have broker_transport = 'celery_affinity:Transport', "
-            f"got: {found.conf.broker_transport!r}"
+            f"the app {celery_app.main!r} must have broker_transport = 'celery_affinity:Transport', "
+            f"got: {celery_app.conf.broker_transport!r}"
         )
-    return found
+    return celery_app
 
 
 def _find(name: str) -> Celery:
     try:
-        found = find_app(name)
+        app = find_app(name)
     except (ImportError, AttributeError) as exc:
         raise TestingError(f"affinity_app must name an app as `celery -A` does, got: {name!r}: {exc}") from exc
-    if not isinstance(found, Celery):
-        raise TestingError(f"affinity_app must name a Celery app, got: {name!r}, which is {found!r}")
-    return found
+    if not isinstance(app, Celery):
+        raise TestingError(f"affinity_app must name a Celery app, got: {name!r}, which is {app!r}")
+    return app
 
 
 @contextmanager
 def directed_app(app: Celery, url: str) -> Iterator[None]:
-    """Have *app*, and each worker process started meanwhile, use the server at *url*, whatever the settings say.
+    """Make *app*, and worker processes started in this context, use the server at *url* regardless of the settings.
 
-    Celery prefers some variables of the environment to every setting, so the settings file of a worker process does not
-    matter. Meanwhile *app* is the default app: a publisher in any thread finds it.
+    Celery prefers some environment variables to all settings, so the settings file of a worker process does not matter.
+    In this context, *app* is the default app, so publishers in any thread use it.
     """
     variables = [*_BROKER_VARIABLES]
-    if str(app.conf.result_backend).partition(":")[0].partition("+")[0].partition("-")[0] in _REDIS:
+    if str(app.conf.result_backend).partition(":")[0].partition("+")[0].partition("-")[0] in _REDIS_SCHEMES:
         variables.append(_RESULT_VARIABLE)
     with pytest.MonkeyPatch.context() as patch:
         for name in variables:
@@ -73,23 +73,23 @@ def directed_app(app: Celery, url: str) -> Iterator[None]:
 
 
 def forget_connections(app: Celery) -> None:
-    """Have *app* connect anew: the app keeps its connections, and kombu the list of queues declared on them."""
+    """Make *app* reconnect: the app keeps its connections, and kombu keeps the list of queues declared on them."""
     pools.reset()
     app._pool = None
     app.amqp._producer_pool = None
     results = getattr(app._backend, "result_consumer", None)
     if results is not None:
         results.stop()
-        results._pubsub = None  # else a result collected later would unsubscribe, at a server gone by then
+        results._pubsub = None  # otherwise a result collected later would unsubscribe at the deleted server
     app._backend_cache = None
     vars(app._local).pop("backend", None)
 
 
 def check_types(types: tuple[str, ...]) -> tuple[str, ...]:
     """Return *types*, the queues of a worker. Raises OptionError."""
-    for each in types:
-        if not isinstance(each, str) or not each or "," in each:
-            raise refuse("types", "names of types, one an argument, such as 'pdf', 'excel'", each)
+    for type_ in types:
+        if not isinstance(type_, str) or not type_ or "," in type_:
+            raise refuse("types", "names of types, one an argument, such as 'pdf', 'excel'", type_)
     return types
 
 
@@ -101,5 +101,5 @@ def check_concurrency(concurrency: int) -> int:
 
 
 def import_path() -> str:
-    """Return a PYTHONPATH with which a process can import what the tests can."""
+    """Return a PYTHONPATH for a process that must import the same modules as the tests."""
     return os.pathsep.join(path for path in sys.path if path)

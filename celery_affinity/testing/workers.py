@@ -1,6 +1,6 @@
-"""A real worker in a process of its own, for tests of fleets, of prefork, of a crash: a thread cannot show these.
+"""Real workers for tests: in a separate process, or in a thread of the tests' process.
 
-A worker in a thread of the tests' process: its tasks see what a test has patched.
+Only a process can show behaviour of fleets, of prefork or in a crash. Only tasks of a thread see a test's patches.
 """
 
 import os
@@ -25,21 +25,20 @@ from ..reports.status import Report
 from ..transport.app_api import scheduler_on
 from .app import TestingError, check_concurrency, check_types, import_path, load_app
 
-#: Longest wait, s, until a worker has joined, and for the tasks of a worker that stops.
+#: Maximum seconds until a worker process has joined, and for the running tasks of a stopping worker process.
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
-
-#: Pause, s, between two questions whether the worker has joined.
+#: Seconds between two checks whether the worker has joined.
 _POLL_S = 0.05
 
 _numbers = count(1)
 
 
 class WorkerProcess(ContextManaged):
-    """A process ``celery -A app worker -Q types``, ended at the latest with the tests' process, even by kill -9.
+    """A process ``celery -A app worker -Q types``. It never outlives the tests' process, even after kill -9.
 
-    *app*: the text that stands after ``-A``. Without *types*, the worker serves the default queue. The worker has the
-    environment of the tests and their import path, but none of a test's patches.
+    *app*: the argument of ``-A``, as a string. Without *types*, the worker serves the default queue. The worker has the
+    tests' environment and import path, but none of a test's patches.
     """
 
     def __init__(self, app: Celery | str, *types: str, concurrency: int = 1, pool: str = "prefork") -> None:
@@ -53,7 +52,7 @@ class WorkerProcess(ContextManaged):
         self._command += ["--hostname", self.name, "--pool", pool, "--concurrency", str(check_concurrency(concurrency))]
         self._command += ["--queues", ",".join(types)] if types else []
         self._command += ["--without-mingle"]  # mingle waits a second for other workers' revoked tasks
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this object: pytest may ask for the log later
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this object: pytest may need the log later
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
@@ -70,14 +69,12 @@ class WorkerProcess(ContextManaged):
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
-        """Return the log of the worker so far."""
-        # The worker writes at the position of this file, which reading must not move.
+        """Return the worker's log so far."""
+        # The worker writes at this file's position, which reading must not change.
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
-    # -- its life
-
     def start(self) -> None:
-        """Start the worker, and wait until it has joined. Raises TestingError with the end of its log."""
+        """Start the worker, and wait until it has joined. Raises TestingError with the last lines of its log."""
         if self._process is not None:
             raise TestingError(f"{self!r} is running already")
         self._process = server.start_child(
@@ -92,12 +89,12 @@ class WorkerProcess(ContextManaged):
             sleep(_POLL_S)
 
     def terminate(self) -> None:
-        """Have the worker stop (SIGTERM) without waiting: it ends its running tasks and gives back the other jobs."""
+        """Send SIGTERM without waiting: the worker ends its running tasks and returns the other jobs."""
         if self._process is not None:
             self._process.terminate()
 
     def stop(self) -> None:
-        """Stop the worker, and end what it leaves behind; after 10 s, with the tasks that it still runs."""
+        """Stop the worker and its remaining child processes. After 10 s, running tasks are killed."""
         if self._process is None:
             return
         self._process.terminate()
@@ -106,7 +103,7 @@ class WorkerProcess(ContextManaged):
         self.kill()
 
     def kill(self) -> None:
-        """End the worker and its pool at once, as a crash of its container would (SIGKILL)."""
+        """Kill the worker and its pool with SIGKILL, like a crash of its container."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -119,24 +116,20 @@ class WorkerProcess(ContextManaged):
             return any(worker.name == self.name for worker in report.status().workers)
 
 
-#: Longest wait, s, until a worker has joined, and for the tasks of a worker that stops.
+#: Maximum seconds until a worker thread has joined, and for the running tasks of a stopping worker thread.
 THREAD_START_TIMEOUT_S = 30.0
 THREAD_STOP_TIMEOUT_S = 30.0
-
-#: Interval, s, at which `start` looks whether the worker's thread has ended.
-
-#: Interval, s, at which the worker's idle loop iterates: `stop` waits for the next iteration.
-_TURN_S = 0.05
-
-#: Lock that the one worker of this process holds: Celery keeps a worker's state in module variables.
+#: Seconds between two iterations of the worker's idle loop: `stop` waits for the next iteration.
+_IDLE_INTERVAL_S = 0.05
+#: Lock that the single worker of this process holds, because Celery keeps a worker's state in module variables.
 _one_at_a_time = threading.Lock()
 
 
 class WorkerThread(ContextManaged):
-    """A worker of *app* that serves *types*; without types, the default queue.
+    """A worker of *app* that serves *types*, or the default queue without types. It runs in the tests' process.
 
     The pool is solo or, with a *concurrency* above 1, threads. The worker logs through the loggers of the process, and
-    has no guard, since it cannot die alone.
+    has no guard, because it cannot die without the process.
     """
 
     def __init__(self, app: Celery, *types: str, concurrency: int = 1) -> None:
@@ -160,7 +153,7 @@ class WorkerThread(ContextManaged):
             )
         self._selected = self._app.amqp.queues._consume_from
         try:
-            controller = self._controller()
+            controller = self._create_controller()
         except BaseException as exc:
             self._clean_up()
             if isinstance(exc, SystemExit):  # a worker that refuses its settings
@@ -171,7 +164,7 @@ class WorkerThread(ContextManaged):
         self._wait_until_ready()
 
     def stop(self) -> None:
-        """Stop the worker: it ends its running tasks, gives back other jobs. Raises TestingError if a task hangs."""
+        """Stop the worker: it ends its running tasks and returns other jobs. Raises TestingError if a task hangs."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -181,13 +174,11 @@ class WorkerThread(ContextManaged):
             raise TestingError(f"{self!r} runs a task that did not end within {THREAD_STOP_TIMEOUT_S:.0f} s")
         self._clean_up()
 
-    # -- the pieces
-
-    def _controller(self) -> Any:
+    def _create_controller(self) -> Any:
         controller = WorkController(
             app=self._app,
             hostname=self.name,
-            # Never none: Celery 5.5 would then also serve every queue that this process has published to.
+            # Never None: Celery 5.5 would then also serve all queues that this process has published to.
             queues=list(self.types or self._app.amqp.Queues(self._app.conf.task_queues)),
             pool="solo" if self._concurrency == 1 else "threads",
             concurrency=self._concurrency,
@@ -197,12 +188,12 @@ class WorkerThread(ContextManaged):
             without_mingle=True,
         )
         controller.affinity_kin = None  # no guard
-        # The pool has set this flag for the whole process, in which the test waits for results.
+        # The pool has set this flag for the whole process, where the test waits for results.
         _state._set_task_join_will_block(False)
         return controller
 
     def _on_ready(self, consumer: Any) -> None:
-        consumer.timer.call_repeatedly(_TURN_S, lambda: None)
+        consumer.timer.call_repeatedly(_IDLE_INTERVAL_S, lambda: None)
         self._ready.set()
 
     def _run(self, controller: Any) -> None:

@@ -1,5 +1,4 @@
-"""Inside Celery's worker: the only place that changes how Celery's own objects behave there.
+"""Integration into Celery's worker: the only package that changes the behaviour of Celery's own objects there.
 
-A worker's part in the fleet belongs to `membership`, the work of its channel to `transport`.
-Read `step` first (the consumer bootstep), then `following` and `end_of_task` (from the inbox to the end of a job).
+Read `bootstep` first, then `job_feed` and `request_end`, which follow a job from the inbox to its end.
 """

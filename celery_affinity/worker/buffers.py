@@ -1,10 +1,9 @@
 """Track jobs in the buffers of custom strategies, such as celery-batches: a buffered job keeps its claim, but no slot.
 
 Celery's default strategy starts a task or stores its request in a collection that Celery exposes. A custom strategy can
-keep a message for any time, and ack it or start its task later. If a custom strategy has received a claimed job, and
-the job is in none of Celery's collections, the job is in the strategy's buffer. The buffer itself cannot be inspected.
-But code that can still ack the message holds a reference to it. When the message is garbage-collected, it can no longer
-be acked, so the job is requeued.
+keep a message for any time, and ack it or start its task later. A claimed job that a custom strategy has received, and
+that is in none of Celery's collections, is in the strategy's buffer, which cannot be inspected. But code that can still
+ack the message holds a reference to it. A garbage-collected message can no longer be acked, so the job is requeued.
 """
 
 import weakref
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
     from .consumer import AffinityConsumer
-
 
 logger = limited_logger(__name__)
 
@@ -81,39 +79,43 @@ class StrategyBuffers:
     def noting(self, task: Task, handle: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap *handle*, the handler of *task*'s custom strategy, to record the message if the strategy buffers it."""
 
-        def handle_and_note(message: Any, *args: Any, **options: Any) -> Any:
+        def handle_and_record(message: Any, *args: Any, **options: Any) -> Any:
             result = handle(message, *args, **options)
-            self._note(task, message)
+            self._record_buffered(task, message)
             return result
 
-        return handle_and_note
+        return handle_and_record
 
-    def _note(self, task: Task, message: Any) -> None:
+    def _record_buffered(self, task: Task, message: Any) -> None:
         tag = message.delivery_tag
         inbox = getattr(message.channel, "inbox", None)
         if inbox is None or not is_claim_tag(tag):
             return
-        reporting = inbox.reporting_of(tag)
-        held = reporting.claims.find(tag)
-        if held is None or held.ended_s is not None or any(tag in made for made in self._consumer.affinity_made_ahead):
+        reporter = inbox.reporting_of(tag)
+        claim = reporter.claims.find(tag)
+        if (
+            claim is None
+            or claim.ended_s is not None
+            or any(tag in prebuilt for prebuilt in self._consumer.affinity_made_ahead)
+        ):
             return
-        request: Any = held.request
-        if request is not None and self._is_celerys(request):
+        request: Any = claim.request
+        if request is not None and self._is_tracked_by_celery(request):
             return
-        if held.slot_since_s is None:  # the request was prefetched
+        if claim.slot_since_s is None:  # the request was prefetched
             properties = message.properties
             on_demand, priority = bool(mode_of(properties)), properties.get("priority")
-            reporting.claims.count_wait(tag, on_demand=on_demand, priority=priority)
+            reporter.claims.count_wait(tag, on_demand=on_demand, priority=priority)
         if request is not None:
             request.is_buffered = True
         task_id = message.headers.get("id", "") if request is None else request.id
         if self._consumer.affinity_limits is not None:
             self._consumer.affinity_limits.has_lent = True
-        reporting.buffer(tag, BufferedRequest(message, task, task_id))
+        reporter.buffer(tag, BufferedRequest(message, task, task_id))
         if message.acknowledged:
-            reporting.claims.drop_from_buffer(tag)  # the strategy has requeued it
+            reporter.claims.drop_from_buffer(tag)  # the strategy has requeued it
 
-    def _is_celerys(self, request: Any) -> bool:
+    def _is_tracked_by_celery(self, request: Any) -> bool:
         return (
             request.is_in_the_pool is not None
             or request in state.reserved_requests
@@ -123,14 +125,14 @@ class StrategyBuffers:
 
 def warn_of_small_batches(consumer: "AffinityConsumer", slots: int) -> None:
     """Log each task whose batches are larger than the buffer capacity of this worker with *slots* slots."""
-    most = most_buffered(consumer.prefetch_multiplier, slots)
+    max_calls = most_buffered(consumer.prefetch_multiplier, slots)
     for name in sorted(consumer.affinity_own_strategies):
         number = gathers_messages(consumer.app.tasks[name])
-        if number > most:
+        if number > max_calls:
             logger.warning(
                 "Task %s gathers %d calls (flush_every), but this worker keeps at most %d calls in buffers: a batch "
                 "has no more, and runs when flush_interval is over. Set worker_prefetch_multiplier to %d or more",
-                *(name, number, most, -(-number // slots)),
+                *(name, number, max_calls, -(-number // slots)),
             )
 
 

@@ -1,10 +1,6 @@
-"""The slots of a worker's pool that belong to one cohort, as the membership there sees its pool.
+"""A worker's membership in each of its cohorts: its inbox, its event loop registration and its slots of the pool.
 
-A worker's place in one cohort: a membership with its inbox, its part of the event loop, and its slots.
-
-The seat is taken when the cohort's server answers, and kept while the server is down.
-
-A worker's places in several cohorts: what Celery does once is done by each of them, or by the one concerned.
+A membership begins when the cohort's server first answers, and continues while the server is down.
 """
 
 import uuid
@@ -43,21 +39,21 @@ if TYPE_CHECKING:
 
 
 class CohortSlots(PoolSlots):
-    """The part of *pool*, that of *consumer*, which *shared* has for *cohort*.
+    """The slots of *pool* that *shared* assigns to *cohort*.
 
-    *counts_unclaimed*: whether requests without a claim, as of broadcast tasks, take slots of this cohort: they do of
-    one.
+    *counts_unclaimed*: True if requests without a claim, such as broadcast tasks, take slots of this cohort. Exactly
+    one cohort of a worker counts them.
     """
 
     def __init__(
         self, consumer: "Consumer", pool: PoolSlots, shared: SharedSlots, cohort: str, *, counts_unclaimed: bool
     ) -> None:
         super().__init__(consumer)
-        self._asking = pool._asking  # which tasks stop when they are asked to is known of the whole pool
+        self._stoppable_tasks = pool._stoppable_tasks  # shared by all cohorts: which tasks stop on request
         self._shared, self._cohort, self._counts_unclaimed = shared, cohort, counts_unclaimed
 
     def size(self) -> int:
-        """Return how many slots the cohort has now."""
+        """Return the cohort's current number of slots."""
         return self._shared.of(self._cohort)
 
     def unclaimed(self) -> int:
@@ -65,28 +61,26 @@ class CohortSlots(PoolSlots):
 
 
 logger = limited_logger(__name__)
-
 #: Errors of a server that does not answer.
 _DOWN = (RedisError, OperationalError, OSError)
+#: Seconds between two attempts to reach a server that did not answer.
+_RETRY_INTERVAL_S = 1.0
 
-#: Interval, s, at which a server that did not answer is tried again.
-_TRIES_EVERY_S = 1.0
 
-
-class _Step(Protocol):
-    """The bootstep, which knows how this worker becomes a member."""
+class _Bootstep(Protocol):
+    """The bootstep, which creates the memberships."""
 
     def membership_with(self, scheduler: Scheduler, slots: PoolSlots, host: CeleryWorkerLoop) -> Member: ...
 
 
 class CohortMember:
-    """The place of *consumer*'s worker in *cohort*, with *slots*. The event loop's thread calls all methods.
+    """The worker's place in *cohort*, with *slots*. All methods run in the event loop's thread.
 
-    *step* makes the membership, and *inbox* knows all seats.
+    *inbox* is the inbox of the channel that Celery consumes on. It gives access to all cohorts.
     """
 
     def __init__(
-        self, consumer: "AffinityConsumer", cohort: str, slots: CohortSlots, step: _Step, inbox: Inbox
+        self, consumer: "AffinityConsumer", cohort: str, slots: CohortSlots, step: _Bootstep, inbox: Inbox
     ) -> None:
         self.cohort = cohort
         self.types: list[str] = []
@@ -96,96 +90,94 @@ class CohortMember:
         self._consumer, self._slots, self._step, self._inbox = consumer, slots, step, inbox
         #: The channel that Celery consumes on; None between two connections to the broker.
         self._channel: AffinityChannel | None = None
-        #: That of the cohort. It stays while the broker's is lost and found again, unless they are the same.
-        self._own: AffinityChannel | None = None
+        #: The cohort's channel. It outlives reconnects to the broker, unless both use the same channel.
+        self._cohort_channel: AffinityChannel | None = None
         self._hub: Hub | None = None
         self._reader: InboxReader | None = None
-        self._opening = PeriodicThread(f"affinity-opens-{cohort}", self._open, _TRIES_EVERY_S)
+        self._opener = PeriodicThread(f"affinity-opens-{cohort}", self._open, _RETRY_INTERVAL_S)
         self._is_opening = False
 
-    # -- its life
-
     def start(self, channel: AffinityChannel, types: list[str]) -> None:
-        """Take the seat, or come back to it, for *types*; at the start, and after each reconnect to the broker."""
+        """Join the cohort with *types*, or rejoin it. Called at the start, and after each reconnect to the broker."""
         self._channel, self.types = channel, types
         if self.cohort == DEFAULT:
-            self._own = channel
+            self._cohort_channel = channel
             self._begin(channel.scheduler_of_its_own())
-        elif self._own is not None:
-            self._begin_if_it_answers()
+        elif self._cohort_channel is not None:
+            self._begin_or_retry()
         elif not self._is_opening:
             self._is_opening = True
-            self._opening.start()
-            self._opening.wake()
+            self._opener.start()
+            self._opener.wake()
 
     def _open(self) -> None:
-        """Connect to the cohort's server, in a thread of its own: a server that is down holds up nobody."""
+        """Connect to the cohort's server in a separate thread, so that a dead server does not block the worker."""
         channel = self._channel
-        if self._own is not None or channel is None or channel.routes is None:
+        if self._cohort_channel is not None or channel is None or channel.routes is None:
             return
         try:
-            own = channel.routes.connection_to(self.cohort).channel()
-            own.scheduler  # noqa: B018  # raises unless the server has data of this release
+            cohort_channel = channel.routes.connection_to(self.cohort).channel()
+            cohort_channel.scheduler  # noqa: B018  # raises unless the server has data of this release
         except _DOWN as exc:
             logger.warning(
                 "The server of cohort %r does not answer: no job of it is run until it does: %s", self.cohort, exc
             )
             return
-        self._own = own
-        self._consumer.call_soon(self._begin_if_it_answers)
+        self._cohort_channel = cohort_channel
+        self._consumer.call_soon(self._begin_or_retry)
 
-    def _begin_if_it_answers(self) -> None:
-        if self._channel is None or self._own is None:
-            return  # the next start begins
+    def _begin_or_retry(self) -> None:
+        if self._channel is None or self._cohort_channel is None:
+            return  # the next start joins
         try:
-            self._begin(self._own.scheduler_of_its_own() if self.members is None else self.members.scheduler)
+            self._begin(self._cohort_channel.scheduler_of_its_own() if self.members is None else self.members.scheduler)
         except _DOWN as exc:
             logger.warning("The server of cohort %r does not answer: it is tried again: %s", self.cohort, exc)
             if self.members is not None and self.members.has_started:
-                return  # the heartbeats join again
-            self._consumer.timer.call_after(_TRIES_EVERY_S, self._begin_if_it_answers)
+                return  # the heartbeats rejoin
+            self._consumer.timer.call_after(_RETRY_INTERVAL_S, self._begin_or_retry)
 
     def _begin(self, scheduler: Scheduler) -> None:
         assert self._channel is not None, "started"
-        assert self._own is not None, "open"
+        assert self._cohort_channel is not None, "open"
         if self.members is None:
-            self._enter(scheduler)
-        members, following = self.members, self.job_feed
-        assert members is not None, "entered"
-        assert following is not None, "entered"
-        following.begin(self._channel, self._inbox)
-        self._loop()
-        members.join(scheduler, self.types)
-        members.drop_unstarted()  # those that a lost connection made Celery drop
-        own = self._own.scheduler_of_its_own()
+            self._create_member(scheduler)
+        member, job_feed = self.members, self.job_feed
+        assert member is not None, "entered"
+        assert job_feed is not None, "entered"
+        job_feed.begin(self._channel, self._inbox)
+        self._register_loop()
+        member.join(scheduler, self.types)
+        member.drop_unstarted()  ## claims whose requests Celery dropped after a lost connection
+        own = self._cohort_channel.scheduler_of_its_own()
         if self._reader is None:
-            self._reader = InboxReader(self.cohort, own, members.id, receive=self._receive, obey=self._obey)
+            self._reader = InboxReader(self.cohort, own, member.id, receive=self._receive, obey=self._obey)
             self._reader.start()
             types = ", ".join(self.types)
             logger.info("celery_affinity: joined cohort %s: types %s", self.cohort, types, extra=UNLIMITED)
         else:
             self._reader.use(own)
 
-    def _enter(self, scheduler: Scheduler) -> None:
-        self.members = members = self._step.membership_with(scheduler, self._slots, self.host)
-        self.job_feed = self.host.job_feed = JobFeed(self._consumer, members, self.host, self._slots)
-        self.host.leaked_claims = LeakedClaims(self._consumer, members.reporter)
+    def _create_member(self, scheduler: Scheduler) -> None:
+        self.members = member = self._step.membership_with(scheduler, self._slots, self.host)
+        self.job_feed = self.host.job_feed = JobFeed(self._consumer, member, self.host, self._slots)
+        self.host.leaked_claims = LeakedClaims(self._consumer, member.reporter)
         if self._slots.blocks_the_loop:
             self.job_feed.watch_the_loop()
 
     def run_with(self, hub: Hub) -> None:
-        """Have a part in the event loop, now or when the seat is taken."""
+        """Register with the event loop now, or once the membership exists."""
         self._hub = hub
-        self._loop()
+        self._register_loop()
 
-    def _loop(self) -> None:
-        if self._hub is None or self.job_feed is None or self._own is None or self.host.loop is not None:
+    def _register_loop(self) -> None:
+        if self._hub is None or self.job_feed is None or self._cohort_channel is None or self.host.loop is not None:
             return
-        in_flight: InFlightCommands = self._own.in_flight_of_its_own()
+        in_flight: InFlightCommands = self._cohort_channel.in_flight_of_its_own()
         self.host.loop = EventLoop(self._hub, in_flight, on_tick=self.job_feed.iterate, on_reply=self.job_feed.reply)
 
     def pause(self) -> None:
-        """Start nothing until the next `start`: Celery has lost the broker, or stops."""
+        """Start no job until the next `start`, because Celery has lost the broker or stops."""
         self._channel = None
         self.close_loop()
         if self.job_feed is not None:
@@ -193,43 +185,42 @@ class CohortMember:
 
     def close_loop(self) -> None:
         self._hub = None
-        loop, self.host.loop = self.host.loop, None  # first no thread wakes the loop any more
+        loop, self.host.loop = self.host.loop, None  # first keep threads from waking the loop
         if self.members is not None:
             self.members.reporter.outbox.abandon()
         if loop is not None:
             loop.close()
 
     def leave(self) -> bool:
-        """Leave the cohort. Return whether its server knows."""
+        """Leave the cohort. Return True if its server was notified."""
         if self._is_opening:
-            self._opening.stop()
+            self._opener.stop()
         if self._reader is not None:
             self._reader.stop()
         if self.job_feed is not None:
             self.job_feed.stop()
         has_left = self.members is None or self.members.leave()
-        if self._own is not None and self.cohort != DEFAULT:
-            self._own.connection.client.release()
+        if self._cohort_channel is not None and self.cohort != DEFAULT:
+            self._cohort_channel.connection.client.release()
         return has_left
 
-    # -- the inbox, in the reader's thread
-
+    # -- callbacks of the inbox reader's thread
     def _receive(self, claim: Claim) -> None:
         assert self.job_feed is not None, "entered"
         if getattr(self._consumer.pool, "is_green", False) and self._channel is not None:
-            self.job_feed.receive(claim)  # another greenlet of the only thread, and no event loop that would run
+            self.job_feed.receive(claim)  # runs in another greenlet of the only thread; there is no event loop
         else:
             self.job_feed.receive_elsewhere([claim])
 
-    def _obey(self, sign: list[str]) -> None:
+    def _obey(self, control_message: list[str]) -> None:
         assert self.job_feed is not None, "entered"
-        self._consumer.call_soon(self.job_feed.obey, sign)
+        self._consumer.call_soon(self.job_feed.obey, control_message)
 
 
 class CohortMembers:
-    """The *seats* of a worker, by cohort: the inbox of the channel that Celery consumes on.
+    """Maps a worker's cohorts to their `CohortMember`, and acts as the inbox of the channel that Celery consumes on.
 
-    Nothing comes to that inbox: each seat reads its own (`inbox_reader`).
+    That inbox receives nothing: each `CohortMember` has its own inbox, which an `InboxReader` reads.
     """
 
     def __init__(self, settings: Settings, keys: Keys) -> None:
@@ -240,48 +231,46 @@ class CohortMembers:
         self._settings = settings
 
     def members(self) -> dict[str, Member | None]:
-        """Return the membership in each cohort; None: its server has not answered yet."""
-        return {name: seat.members for name, seat in tuple(self.by_cohort.items())}
+        """Return the membership in each cohort, or None if the cohort's server has not answered yet."""
+        return {cohort: cohort_member.members for cohort, cohort_member in tuple(self.by_cohort.items())}
 
     @property
     def taken(self) -> list[Member]:
-        """The memberships of all seats that were taken."""
-        return [each for each in self.members().values() if each is not None]
+        """The memberships in all cohorts whose server has answered."""
+        return [member for member in self.members().values() if member is not None]
 
     def of(self, tag: str) -> Member | None:
-        """Return the membership that holds a claim."""
-        return next((each for each in self.taken if each.claims.find(tag) is not None), None)
+        """Return the membership that holds the claim with *tag*, or None."""
+        return next((member for member in self.taken if member.claims.find(tag) is not None), None)
 
-    # -- the channel's inbox
-
+    # -- the interface of the channel's inbox
     @property
     def drained(self) -> bool:
-        return any(each.claims.drained for each in self.taken)
+        return any(member.claims.drained for member in self.taken)
 
     def reporting_of(self, tag: str) -> EndReporter:
-        found = self.of(tag)
-        return (self.taken[0] if found is None else found).reporter
+        member = self.of(tag)
+        return (self.taken[0] if member is None else member).reporter
 
     def serve(self, queue: str, serves: bool) -> None:
         cohort = self._settings.cohort_of(queue)
-        seat = self.by_cohort.get(cohort)
-        if seat is None:
+        cohort_member = self.by_cohort.get(cohort)
+        if cohort_member is None:
             logger.error("Queue %r is not served: this worker was started without types of cohort %r", queue, cohort)
-        elif seat.job_feed is not None:
-            seat.job_feed.serve(queue, serves)
+        elif cohort_member.job_feed is not None:
+            cohort_member.job_feed.serve(queue, serves)
 
     def receive(self, claim: Claim) -> None:
         raise AssertionError("no server knows this inbox")
 
-    def obey(self, sign: list[str]) -> None:
+    def obey(self, control_message: list[str]) -> None:
         raise AssertionError("no server knows this inbox")
 
     def loop_ran(self) -> None:
-        for each in self.taken:
-            each.loop_ran()
+        for member in self.taken:
+            member.loop_ran()
 
-    # -- as `rate_limits` and `fleet_consumer` see one membership
-
+    # -- the interface of a single `Member`, for `RateLimits` and `ReconnectingConsumer`
     @property
     def claims(self) -> "CohortMembers":
         return self
@@ -291,52 +280,53 @@ class CohortMembers:
         return WithdrawnTypesOfAll(self.taken)
 
     def find(self, tag: str) -> HeldClaim | None:
-        found = self.of(tag)
-        return None if found is None else found.claims.find(tag)
+        member = self.of(tag)
+        return None if member is None else member.claims.find(tag)
 
     def lend(self, waiting: Counter[str], avoided: frozenset[str] = frozenset()) -> None:
-        for each in self.taken:
-            types = each.capacity.types
-            each.lend(
+        for member in self.taken:
+            types = member.capacity.types
+            member.lend(
                 Counter({type_: n for type_, n in waiting.items() if type_ in types}), avoided.intersection(types)
             )
 
     def give_back(self, tags: Sequence[str]) -> None:
-        for each in self.taken:
-            its = [tag for tag in tags if each.claims.find(tag) is not None]
-            if its:
-                each.give_back(its)
+        for member in self.taken:
+            held_tags = [tag for tag in tags if member.claims.find(tag) is not None]
+            if held_tags:
+                member.give_back(held_tags)
 
     def room(self) -> int:
-        """Return how many jobs the pool could start beside those that have a slot or wait for a rate limit."""
-        return sum(seat.job_feed.room() for seat in self.by_cohort.values() if seat.job_feed is not None)
+        """Return the number of jobs that the pool could start in addition to jobs with a slot or a rate limit wait."""
+        feeds = (cohort_member.job_feed for cohort_member in self.by_cohort.values())
+        return sum(feed.room() for feed in feeds if feed is not None)
 
     def ask(self) -> None:
-        for each in self.taken:
-            each.ask()
+        for member in self.taken:
+            member.ask()
 
     @property
     def reporter(self) -> SimpleNamespace:
-        """What `reconnecting` asks of: the times that a server came back."""
-        return SimpleNamespace(returns=sum(each.reporter.returns for each in self.taken))
+        """The number of times that a server became available again, for `ReconnectingConsumer`."""
+        return SimpleNamespace(returns=sum(member.reporter.returns for member in self.taken))
 
     def wake(self) -> bool:
-        have_loops = [seat.host.wake() for seat in self.by_cohort.values()]
+        have_loops = [cohort_member.host.wake() for cohort_member in self.by_cohort.values()]
         return any(have_loops)
 
 
 class WithdrawnTypesOfAll:
-    """The pauses that concern claims of *members*."""
+    """The withdrawn types of those *members* that have any."""
 
     def __init__(self, members: Iterable[Member]) -> None:
-        self._members = [each for each in members if each.withdrawn_types]
+        self._members = [member for member in members if member.withdrawn_types]
 
     def __bool__(self) -> bool:
         return bool(self._members)
 
     def has(self, job_id: str, type_: str, fence: str) -> bool:
         return any(
-            each.withdrawn_types.has(job_id, type_, fence)
-            for each in self._members
-            if each.claims.find(delivery_tag(job_id, fence)) is not None
+            member.withdrawn_types.has(job_id, type_, fence)
+            for member in self._members
+            if member.claims.find(delivery_tag(job_id, fence)) is not None
         )

@@ -1,11 +1,6 @@
-"""Celery's consumer, as that of a worker in a fleet: a class that derives from the one that `worker_consumer` names.
+"""Celery's consumer in a worker of the fleet: derived from the class that the setting `worker_consumer` names.
 
-A reconnect as soon as the server answers: Celery's own pauses between its tries grow to half a minute.
-
-While the server is down, the heartbeats' thread calls it several times a second. A consumer that reconnects waits for
-the word of that thread instead of sleeping. Meanwhile nobody runs the event loop, so the ends of tasks in pool
-processes are read here: the heartbeats' thread tells the server these ends before the connection of the event loop is
-back, which takes a second and more.
+It reconnects as soon as the server answers; Celery's own pauses between attempts grow to half a minute.
 """
 
 from collections.abc import Callable
@@ -37,22 +32,21 @@ if TYPE_CHECKING:
     from .rate_limits import RateLimits
 
 logger = limited_logger(__name__)
-
-#: Time, s, that a connection lasts at least if the server is fit; first pause after one that did not, and longest, s.
-_SHORT_S = 0.5
+#: Minimum seconds that a connection to a healthy server lasts. First and maximum seconds to pause after a shorter one.
+_MIN_CONNECTION_S = 0.5
 _PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
+_MAX_PAUSE_S = 1.0
 
 
-class _Wakes(Protocol):
+class _Wakeable(Protocol):
     def wake(self) -> bool: ...
 
 
 class AffinityBlueprint(Consumer.Blueprint):
-    """Connects again after an error of a server in a state that passes, or that takes no writes for now.
+    """Reconnects after a transient server error, or while the server accepts no writes.
 
-    Not all connections on its way are of this transport: a result backend may be on the same server. A server that
-    takes connections and refuses all else would have Celery connect at once, again and again: the pauses grow.
+    The failed connection may not be of this transport: a result backend can be on the same server. The pauses grow,
+    because Celery would reconnect in a tight loop if a server accepted connections and refused everything else.
     """
 
     _pause_s = _PAUSE_S
@@ -62,21 +56,23 @@ class AffinityBlueprint(Consumer.Blueprint):
         try:
             super().start(parent)
         except (redis.ConnectionError, redis.ResponseError, OperationalError) as exc:
-            is_short = monotonic() - began_s < _SHORT_S
-            self._pause_s = min(_LONGEST_PAUSE_S, 2 * self._pause_s) if is_short else _PAUSE_S
+            is_short = monotonic() - began_s < _MIN_CONNECTION_S
+            self._pause_s = min(_MAX_PAUSE_S, 2 * self._pause_s) if is_short else _PAUSE_S
             if is_short:
                 sleep(self._pause_s)
-            # Of a publish on the way up, such as mingle's, kombu says that it was in vain: Celery would end for that.
-            is_kombus = isinstance(exc, OperationalError) and parent.connection is not None
-            if isinstance(exc, redis.ConnectionError) or not (is_kombus or is_transient(exc) or refuses_writes(exc)):
+            # kombu raises OperationalError for a failed publish during startup, such as mingle's. Celery would exit.
+            is_from_kombu = isinstance(exc, OperationalError) and parent.connection is not None
+            if isinstance(exc, redis.ConnectionError) or not (
+                is_from_kombu or is_transient(exc) or refuses_writes(exc)
+            ):
                 raise
             raise redis.ConnectionError(str(exc)) from exc
 
 
 class AffinityConsumer(Consumer):
-    """Passes on what the parts of a worker have to know. A part is None until the worker has joined for the first time.
+    """Dispatches calls to the components of a worker. They are None until the worker has joined for the first time.
 
-    *on_task_request* starts a task. Celery, and a user's own class, get `affinity_start` instead.
+    *on_task_request* starts a task. Celery, or a custom base class, gets `affinity_start` instead.
     """
 
     #: Called with the revokes of each broadcast; the bootstep sets it.
@@ -85,32 +81,28 @@ class AffinityConsumer(Consumer):
     affinity_reconnecting: "ReconnectingConsumer | None" = None
     #: Names of the tasks with a custom strategy, which can buffer requests.
     affinity_own_strategies: frozenset[str] = frozenset()
-    #: What wakes the event loop.
-    affinity_host: _Wakes | None = None
+    #: Wakes the event loop.
+    affinity_host: _Wakeable | None = None
 
     def __init__(self, on_task_request: Callable[[Request], Any], *args: Any, **kwargs: Any) -> None:
         self.affinity_made_ahead: list[PrebuiltRequests] = []
-        self._affinity_process = on_task_request
+        self._affinity_start_task = on_task_request
         super().__init__(self.affinity_start, *args, **kwargs)
 
-    # -- connections
-
     def connection_for_read(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a connection that hears of revokes. With green pools remote control has a connection of its own."""
+        """Return a connection that receives revokes. With green pools, remote control has a separate connection."""
         connection = super().connection_for_read(*args, **kwargs)
         connection.transport.on_revoked = self.affinity_on_revoked
         return connection
 
     def ensure_connected(self, conn: Any) -> Any:
-        """Connect *conn*, and return it: the next try is as soon as the server answers the worker's heartbeats."""
+        """Connect *conn* as soon as the server answers the worker's heartbeats, and return it."""
         if self.affinity_reconnecting is None:
             return super().ensure_connected(conn)
         return self.affinity_reconnecting.connected(conn, super().ensure_connected)
 
-    # -- tasks
-
     def update_strategies(self) -> None:
-        """Have the requests of all tasks tell their end, tasks included that a reload of modules brings."""
+        """Make the requests of all tasks report their end, including tasks added when modules are reloaded."""
         for task in self.app.tasks.values():
             request_end.install_task_end(task)
         super().update_strategies()
@@ -121,23 +113,22 @@ class AffinityConsumer(Consumer):
             self.strategies[name] = buffers.noting(tasks[name], self.strategies[name])
 
     def affinity_start(self, request: Request) -> Any:
-        """Start the task of *request*, unless the request is made ahead, or no slot is left for it."""
-        if self._is_made_ahead(request):
+        """Start the task of *request*, unless the request is being prebuilt or there is no free slot."""
+        if self._is_prebuilt(request):
             return None
         if self.affinity_limits is None:
-            return self._affinity_process(request)
+            return self._affinity_start_task(request)
         if request.name in self.affinity_own_strategies:
             requeue_buffered(request)
-            return self._affinity_process(request)  # if it were returned, the strategy would buffer it again
-        return self.affinity_limits.start_if_there_is_room(request, self._affinity_process)
+            return self._affinity_start_task(request)  # if it were returned, the strategy would buffer it again
+        return self.affinity_limits.start_if_there_is_room(request, self._affinity_start_task)
 
-    def _is_made_ahead(self, request: Request) -> bool:
-        return any(each.keeps(request) for each in self.affinity_made_ahead)
+    def _is_prebuilt(self, request: Request) -> bool:
+        return any(requests.keeps(request) for requests in self.affinity_made_ahead)
 
-    # -- rate limits: Celery's timer calls `_schedule_bucket_request` when a token comes.
-
+    # Celery's timer calls `_schedule_bucket_request` when a rate token becomes available.
     def _limit_task(self, request: Request, bucket: "TokenBucket", tokens: int) -> Any:
-        if self._is_made_ahead(request):
+        if self._is_prebuilt(request):
             return None
         if request.name in self.affinity_own_strategies:
             requeue_buffered(request)
@@ -150,27 +141,25 @@ class AffinityConsumer(Consumer):
             self.affinity_limits.start_what_may(bucket, super()._schedule_bucket_request)
 
     def reset_rate_limits(self) -> None:
-        """Set the limits anew, for the jobs that wait as well."""
+        """Set the limits again, also for the waiting jobs."""
         if self.affinity_limits is None:
             super().reset_rate_limits()
         else:
             self.affinity_limits.change(super().reset_rate_limits)
 
-    # -- the event loop
-
     def call_soon(self, p: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Have the event loop call *p*, and iterate for it: kombu before 5.7 lets an ack of another thread wait.
+        """Make the event loop call *p*, and iterate soon: kombu before 5.7 delays acks of other threads.
 
-        An error of *p* does not end the loop: a command of remote control may ask for the impossible.
+        An error of *p* does not end the loop, because a remote control command may request something impossible.
         """
-        promise = super().call_soon(_surviving(p), *args, **kwargs)
+        promise = super().call_soon(_log_errors_of(p), *args, **kwargs)
         if self.affinity_host is not None:
             self.affinity_host.wake()
         return promise
 
 
-def _surviving(callback: Any) -> Any:
-    """Return a function that calls *callback* and logs its errors, except the loss of a connection."""
+def _log_errors_of(callback: Any) -> Any:
+    """Return a function that calls *callback* and logs its errors, except a lost connection."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -186,30 +175,34 @@ def _surviving(callback: Any) -> Any:
 
 @cache
 def derive_consumer(base: type[Consumer]) -> type[Consumer]:
-    """Return a class of consumers that derives from *base*, Celery's own or a user's, and has its name."""
+    """Return a consumer class that derives from *base* and has its name."""
     if issubclass(base, AffinityConsumer):
         return base
     blueprint = type(base.Blueprint.__name__, (AffinityBlueprint, base.Blueprint), {})
     return type(base.__name__, (AffinityConsumer, base), {"Blueprint": blueprint, "__module__": base.__module__})
 
 
-#: Interval, s, at which a waiting consumer looks for the word of the heartbeats' thread, and for ends of tasks.
+#: Seconds between two checks of a waiting consumer: for the heartbeat thread's signal, and for ended tasks.
 _POLL_S = 0.05
-
-#: Factor of the pauses that kombu gets: kombu would sleep through the real ones, so they are waited for here.
-_SMALLER = 1e-6
+#: Scales down the pauses passed to kombu. kombu would sleep through the real pauses, so they are waited for here.
+_PAUSE_FACTOR = 1e-6
 
 
 class ReconnectingConsumer:
-    """Makes *consumer* wait for its server by the word of the heartbeats' thread of *members*."""
+    """Makes *consumer* reconnect as soon as the heartbeats of *members* reach the server again.
+
+    While the server is down, the heartbeat thread calls it several times a second, and a reconnecting consumer waits
+    for that thread. The event loop does not run in this time, so the ends of tasks in pool processes are read here. The
+    heartbeat thread reports them before the event loop's connection is back, which takes a second or more.
+    """
 
     def __init__(self, consumer: "Consumer", members: Member | CohortMembers) -> None:
         self._consumer = consumer
         self._members = members
-        self._known = 0
+        self._returns_seen = 0
 
     def connected(self, connection: Any, connect: Callable[[Any], Any]) -> Any:
-        """Return *connection*, which *connect*, Celery's own way, has connected."""
+        """Return *connection* after Celery's function *connect* has connected it."""
         ensure = connection.ensure_connection
 
         def ensuring(
@@ -221,29 +214,29 @@ class ReconnectingConsumer:
             **options: Any,
         ) -> Any:
             def waiting(exc: BaseException, interval: float) -> None:
-                pause_s = round(interval / _SMALLER, 3)
+                pause_s = round(interval / _PAUSE_FACTOR, 3)
                 errback(exc, pause_s)
                 self._wait(pause_s)
 
-            pauses = (each * _SMALLER for each in (interval_start, interval_step, interval_max))
+            pauses = (pause_s * _PAUSE_FACTOR for pause_s in (interval_start, interval_step, interval_max))
             return ensure(waiting, max_retries, *pauses, **options)
 
         connection.ensure_connection = ensuring
-        self._known = self._members.reporter.returns
+        self._returns_seen = self._members.reporter.returns
         try:
             return connect(connection)
         finally:
             del connection.ensure_connection
 
     def _wait(self, pause_s: float) -> None:
-        """Wait *pause_s*, or until the server is back; not at all if the server came back during the last try."""
+        """Wait *pause_s*, or until the server is available again. Return if it recovered during the last attempt."""
         until_s = monotonic() + pause_s
         self._members.ask()
-        while self._members.reporter.returns == self._known and monotonic() < until_s:
+        while self._members.reporter.returns == self._returns_seen and monotonic() < until_s:
             maybe_shutdown()
             self._read_ends()
             sleep(_POLL_S)
-        self._known = self._members.reporter.returns
+        self._returns_seen = self._members.reporter.returns
 
     def _read_ends(self) -> None:
         try:

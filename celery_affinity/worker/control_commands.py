@@ -1,11 +1,8 @@
-"""Remote control in a worker: what our own commands do (`own_commands`), and Celery's lists, which show pending jobs.
+"""Remote control commands of a worker: our own, and replacements of Celery's in workers of this transport only.
 
-Celery's commands are replaced in workers of this transport alone.
-
-Our own commands of remote control: `inspect affinity`, `control affinity_drain`, `_resume` and `_priority`.
-
-Commands belong to a process, not to an app: `celery inspect` has to know them, and a worker on another transport
-replies with an error that names the transport. What they do is in `remote_control`, which only a worker loads.
+Our commands are `inspect affinity` and `control affinity_drain`, `affinity_resume` and `affinity_priority`. Commands
+belong to a process and not to an app, so a worker on another transport replies with an error that names the transport.
+The replaced `inspect` commands also list the jobs that wait in Redis.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -33,22 +30,19 @@ if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
 logger = limited_logger(__name__)
-
 #: Maximum accepted value of a limit, in seconds or tasks.
-_LARGEST = 1e9
-
+_MAX_LIMIT = 1e9
 #: Maximum number of processes or threads that one command adds or removes.
-_MOST_PROCESSES = 10_000
-
+_MAX_PROCESSES = 10_000
 #: Maximum body size for which a list of jobs contains decoded arguments, in bytes. For larger bodies, the list contains
 #: the representations in the message headers.
-_LONGEST_SHOWN = 100_000
+_MAX_DECODED_BYTES = 100_000
 
 Reply = dict[str, object]
 
 
 class ControlState(Protocol):
-    """Celery's state of a command of remote control."""
+    """The state that Celery passes to a remote control command."""
 
     app: Celery
     consumer: "Consumer"
@@ -69,12 +63,11 @@ _stock_terminate = control.terminate
 
 
 def replace() -> None:
-    """Have `inspect` list the jobs that wait in Redis, and some commands of `control` take effect at once."""
+    """Replace Celery's commands: `inspect` lists the jobs waiting in Redis; `control` takes effect immediately."""
     control.inspect_command(alias="dump_schedule")(scheduled)
     control.inspect_command(variadic="ids", signature="[id1 [id2 [... [idN]]]]")(query_task)
     control.control_command(
-        args=[("task_name", str), ("rate_limit", str)],
-        signature="<task_name> <rate_limit (e.g., 5/s | 5/m | 5/h)>",
+        args=[("task_name", str), ("rate_limit", str)], signature="<task_name> <rate_limit (e.g., 5/s | 5/m | 5/h)>"
     )(rate_limit)
     control.control_command(
         args=[("task_name", str), ("soft", float), ("hard", float)], signature="<task_name> <soft_secs> [hard_secs]"
@@ -94,7 +87,7 @@ def replace() -> None:
 
 
 def keep_the_connection(app: Celery) -> None:
-    """Let *app*'s workers survive a refused reply to remote control. A node class set by the user stays the base."""
+    """Let *app*'s workers survive a refused reply to remote control, even with a custom node class."""
     mailbox = app.control.mailbox
     base = mailbox.node_cls
     if not issubclass(base, ReplyingNode):
@@ -115,104 +108,107 @@ class ReplyingNode(Node):
             logger.warning("A reply to remote control is dropped: the server does not take it: %s", describe_error(exc))
 
 
-def describe(state: ControlState) -> Reply:
-    """Return what this worker can do, holds, lends and has been told."""
+@control.inspect_command()
+def affinity(state: ControlState, **_: object) -> Reply:
+    """Show this worker's types, slots, claims and settings."""
     step = _step(state)
     if step is None:
-        return _not_ours(state)
-    found = {each.scheduler.keys.cohort: _described(step, each) for each in step.memberships}
-    return next(iter(found.values())) if len(found) == 1 else {"cohorts": found}
+        return _refuse_other_transport(state)
+    replies = {member.scheduler.keys.cohort: _describe_member(step, member) for member in step.memberships}
+    return next(iter(replies.values())) if len(replies) == 1 else {"cohorts": replies}
 
 
-def _described(step: AffinityBootstep, members: Member) -> Reply:
-    reader = members.scheduler.reader
-    free, stalled = reader.ask_one("hmget", reader.key("worker", members.id), ["free", "stalled"])
-    in_force = runtime_settings.read_settings(members.scheduler, step.settings)
+def _describe_member(step: AffinityBootstep, member: Member) -> Reply:
+    reader = member.scheduler.reader
+    free, stalled = reader.ask_one("hmget", reader.key("worker", member.id), ["free", "stalled"])
+    in_force = runtime_settings.read_settings(member.scheduler, step.settings)
     return {
-        "worker": members.id,
-        "types": sorted(members.capacity.types),
-        "withdrawn": sorted(members.withdrawn),
-        "slots": members.capacity.slots,
+        "worker": member.id,
+        "types": sorted(member.capacity.types),
+        "withdrawn": sorted(member.withdrawn),
+        "slots": member.capacity.slots,
         "free": decode_number(free),
-        "priority": members.capacity.priority,
-        "hints": jobs.hints_of(reader, members.id),
-        "lent": members.capacity.lent + members.capacity.buffered,
+        "priority": member.capacity.priority,
+        "hints": jobs.hints_of(reader, member.id),
+        "lent": member.capacity.lent + member.capacity.buffered,
         "stops": step.slots.stops,
-        "drained": members.claims.drained,
+        "drained": member.claims.drained,
         "stalled": stalled is not None,
-        "claims": [each.described() for each in members.claims.held()],
-        "settings": {PREFIX + each.name: each.value for each in in_force},
+        "claims": [claim.described() for claim in member.claims.held()],
+        "settings": {PREFIX + setting.name: setting.value for setting in in_force},
     }
 
 
-def drain(state: ControlState) -> Reply:
-    """Take no new jobs, and give back those that have not started."""
+@control.control_command()
+def affinity_drain(state: ControlState, **_: object) -> Reply:
+    """Take no new jobs, and return the jobs that have not started, until affinity_resume."""
     step = _step(state)
     if step is None:
-        return _not_ours(state)
-    given_back, running = step.drain()
-    return control.ok(f"takes no new jobs; {given_back} given back, {running} running")  # type: ignore[no-any-return]
+        return _refuse_other_transport(state)
+    returned, running = step.drain()
+    return control.ok(f"takes no new jobs; {returned} given back, {running} running")  # type: ignore[no-any-return]
 
 
-def resume(state: ControlState) -> Reply:
-    """Take jobs again after `drain`."""
+@control.control_command()
+def affinity_resume(state: ControlState, **_: object) -> Reply:
+    """Take jobs again after affinity_drain."""
     step = _step(state)
     if step is None:
-        return _not_ours(state)
-    for each in step.memberships:
-        each.resume()
+        return _refuse_other_transport(state)
+    for member in step.memberships:
+        member.resume()
     return control.ok("takes jobs")  # type: ignore[no-any-return]
 
 
-def set_priority(state: ControlState, priority: int) -> Reply:
-    """Give this worker another priority among equally specialised ones."""
+@control.control_command(args=[("priority", int)], signature="<priority>")
+def affinity_priority(state: ControlState, priority: int, **_: object) -> Reply:
+    """Set this worker's priority among equally specialised workers, until it restarts."""
     step = _step(state)
     if step is None:
-        return _not_ours(state)
+        return _refuse_other_transport(state)
     accepted = placement.check_worker_priority(priority)
     if accepted:
         return control.nok(f"priority must be {accepted}, got: {priority!r}")  # type: ignore[no-any-return]
-    for each in step.memberships:
-        each.set_priority(priority)
+    for member in step.memberships:
+        member.set_priority(priority)
     return control.ok(f"has priority {priority}")  # type: ignore[no-any-return]
 
 
 def scheduled(state: ControlState, **kwargs: object) -> list[Reply]:
     """List of currently scheduled ETA/countdown tasks; one worker lists those that wait in Redis."""
-    found: list[Reply] = _stock_scheduled(state, **kwargs)
-    reader = _reader_of_the_spokesman(state)
+    tasks: list[Reply] = _stock_scheduled(state, **kwargs)
+    reader = _reader_if_responder(state)
     return (
-        found
+        tasks
         if reader is None
-        else [*found, *celery_inspect.scheduled_tasks(reader, _arguments(state), state.hostname)]
+        else [*tasks, *celery_inspect.scheduled_tasks(reader, _arguments(state), state.hostname)]
     )
 
 
 def query_task(state: ControlState, ids: object, **kwargs: object) -> Reply:
     """Query for task information by id; one worker answers for those that wait in Redis."""
-    found: Reply = _stock_query_task(state, ids, **kwargs)
-    reader = _reader_of_the_spokesman(state)
+    tasks: Reply = _stock_query_task(state, ids, **kwargs)
+    reader = _reader_if_responder(state)
     if reader is not None:
-        texts = [each for each in control.maybe_list(ids) or () if isinstance(each, str) and is_readable(each)]
-        asked = [each for each in texts if each not in found]
-        found.update(celery_inspect.queried_tasks(reader, asked, _arguments(state), state.hostname))
-    return found
+        task_ids = [id_ for id_ in control.maybe_list(ids) or () if isinstance(id_, str) and is_readable(id_)]
+        missing = [task_id for task_id in task_ids if task_id not in tasks]
+        tasks.update(celery_inspect.queried_tasks(reader, missing, _arguments(state), state.hostname))
+    return tasks
 
 
 def rate_limit(state: ControlState, task_name: str, rate_limit: object, **kwargs: object) -> Reply:
     """Tell worker(s) to modify the rate limit for a task by type."""
     if not isinstance(rate_limit, str):
         _check_numbers(rate_limit=rate_limit)
-    reply: Reply = _stock_rate_limit(state, task_name, rate_limit, **kwargs)
-    return reply
+    return _stock_rate_limit(state, task_name, rate_limit, **kwargs)  # type: ignore[no-any-return]
 
 
 def time_limit(state: ControlState, task_name: str | None = None, **kwargs: object) -> Reply:
     """Tell worker(s) to modify the time limit for task by type."""
-    # The pool would get the value with the next tasks, and the event loop's timers take numbers alone.
+    # The pool would receive the value with the next tasks, and the event loop's timers accept only numbers.
     _check_numbers(soft=kwargs.get("soft"), hard=kwargs.get("hard"))
     reply: Reply = _stock_time_limit(state, task_name=task_name, **kwargs)
-    state.consumer.update_strategies()  # each strategy has a copy of the limits that its task had so far
+    state.consumer.update_strategies()  # each strategy has a copy of its task's previous limits
     return reply
 
 
@@ -220,7 +216,7 @@ def pool_grow(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
     """Grow pool by n processes/threads."""
     _check_whole(n=n)
     reply: Reply = _stock_pool_grow(state, n, **kwargs)
-    # The server knows of the new slots by now; Celery by itself starts the processes 5 s later.
+    # The server already has the new slots; Celery on its own starts the processes 5 s later.
     state.consumer.pool.maintain_pool()
     return reply
 
@@ -228,8 +224,7 @@ def pool_grow(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
 def pool_shrink(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
     """Shrink pool by n processes/threads."""
     _check_whole(n=n)
-    reply: Reply = _stock_pool_shrink(state, n, **kwargs)
-    return reply
+    return _stock_pool_shrink(state, n, **kwargs)  # type: ignore[no-any-return]
 
 
 def autoscale(state: ControlState, max: int | None = None, min: int | None = None) -> Reply:
@@ -249,11 +244,11 @@ def add_consumer(
     **options: object,
 ) -> Reply:
     """Tell worker(s) to consume from task queue by name."""
-    # Celery consumes later, in its loop, and at each reconnect: an impossible queue would end the worker there.
+    # Celery consumes later, in its loop, and at each reconnect, where an invalid queue would end the worker.
     _check_names(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key)
-    known = state.consumer.task_consumer.channel.exchange_types
-    if exchange_type and exchange_type not in known:
-        raise ValueError(f"exchange_type must be one of {', '.join(known)}, got: {exchange_type!r}")
+    types = state.consumer.task_consumer.channel.exchange_types
+    if exchange_type and exchange_type not in types:
+        raise ValueError(f"exchange_type must be one of {', '.join(types)}, got: {exchange_type!r}")
     reply: Reply = _stock_add_consumer(state, queue, exchange, exchange_type, routing_key, **options)
     return reply
 
@@ -261,8 +256,7 @@ def add_consumer(
 def cancel_consumer(state: ControlState, queue: str, **kwargs: object) -> Reply:
     """Tell worker(s) to stop consuming from task queue by name."""
     _check_names(queue=queue)
-    reply: Reply = _stock_cancel_consumer(state, queue, **kwargs)
-    return reply
+    return _stock_cancel_consumer(state, queue, **kwargs)  # type: ignore[no-any-return]
 
 
 def revoke(
@@ -271,10 +265,9 @@ def revoke(
     """Revoke task by task id (or list of ids)."""
     step = _step(state)
     if terminate and step is not None:
-        ids = [each for each in control.maybe_list(task_id) or () if isinstance(each, str) and is_readable(each)]
+        ids = [id_ for id_ in control.maybe_list(task_id) or () if isinstance(id_, str) and is_readable(id_)]
         step.end_merged_runs(ids, signal)
-    reply: Reply = _stock_revoke(state, task_id, terminate, signal, **kwargs)
-    return reply
+    return _stock_revoke(state, task_id, terminate, signal, **kwargs)  # type: ignore[no-any-return]
 
 
 def terminate(state: ControlState, signal: object, task_id: object, **kwargs: object) -> Reply:
@@ -283,7 +276,7 @@ def terminate(state: ControlState, signal: object, task_id: object, **kwargs: ob
 
 
 def _check_names(queue: object, **others: object) -> None:
-    """Raise ValueError, which is logged and replied, unless each is a name; *others* may be None."""
+    """Raise ValueError, which is logged and sent as reply, unless each value is a name; *others* may be None."""
     for option, name in {
         "queue": queue,
         **{option: name for option, name in others.items() if name is not None},
@@ -292,18 +285,18 @@ def _check_names(queue: object, **others: object) -> None:
             raise ValueError(f"{option} must be a name, got: {_shown(name)}")
 
 
-def _check_numbers(**given: object) -> None:
-    """Raise ValueError, which is logged and replied, unless each is None, or a number of seconds that a timer takes."""
-    for option, number in given.items():
-        if not (number is None or (is_number(number, _LARGEST) and number >= 0)):  # type: ignore[operator]
-            raise ValueError(f"{option} must be a number from 0 to {_LARGEST:g}, got: {_shown(number)}")
+def _check_numbers(**options: object) -> None:
+    """Raise ValueError, which is logged and sent as reply, unless each value is None or valid seconds for a timer."""
+    for option, number in options.items():
+        if not (number is None or (is_number(number, _MAX_LIMIT) and number >= 0)):  # type: ignore[operator]
+            raise ValueError(f"{option} must be a number from 0 to {_MAX_LIMIT:g}, got: {_shown(number)}")
 
 
-def _check_whole(**given: object) -> None:
+def _check_whole(**options: object) -> None:
     """Raise ValueError, which is logged and sent as reply, unless each value is None or a number of processes."""
-    for option, number in given.items():
-        if not (number is None or as_whole_number(number, 0, _MOST_PROCESSES) is not None):
-            raise ValueError(f"{option} must be a whole number from 0 to {_MOST_PROCESSES:,}, got: {_shown(number)}")
+    for option, number in options.items():
+        if not (number is None or as_whole_number(number, 0, _MAX_PROCESSES) is not None):
+            raise ValueError(f"{option} must be a whole number from 0 to {_MAX_PROCESSES:,}, got: {_shown(number)}")
 
 
 def _shown(value: object) -> str:
@@ -315,12 +308,12 @@ def _step(state: ControlState) -> AffinityBootstep | None:
     return step
 
 
-def _not_ours(state: ControlState) -> Reply:
+def _refuse_other_transport(state: ControlState) -> Reply:
     transport = state.app.conf.broker_transport
     return control.nok(f"this worker's broker_transport is {transport!r}")  # type: ignore[no-any-return]
 
 
-def _reader_of_the_spokesman(state: ControlState) -> Reader | None:
+def _reader_if_responder(state: ControlState) -> Reader | None:
     step = _step(state)
     if step is None:
         return None
@@ -329,41 +322,17 @@ def _reader_of_the_spokesman(state: ControlState) -> Reader | None:
 
 
 def _arguments(state: ControlState) -> celery_inspect.Arguments:
-    """Return a function that decodes a message's arguments, or else returns their representations in the headers."""
+    """Return a function that decodes a message's arguments, or returns their representations in the headers."""
     consumer = state.consumer.task_consumer
 
     def read(raw: dict[str, Any]) -> tuple[Any, Any]:
         try:
-            raw_body(raw, _LONGEST_SHOWN)  # otherwise the reply would contain all bodies
+            raw_body(raw, _MAX_DECODED_BYTES)  # otherwise the reply would contain all bodies
             message = consumer.channel.message_to_python(raw)
             message.accept = consumer.accept
             args, kwargs, _ = message.payload
-        except Exception:  # whatever a sender's serializer may do
+        except Exception:  # a sender's serializer may raise anything
             args, kwargs = (raw["headers"].get(name) for name in ("argsrepr", "kwargsrepr"))
         return args, kwargs
 
     return read
-
-
-@control.inspect_command()
-def affinity(state: "ControlState", **_: object) -> "Reply":
-    """Show what this worker can do, holds, lends and has been told."""
-    return describe(state)
-
-
-@control.control_command()
-def affinity_drain(state: "ControlState", **_: object) -> "Reply":
-    """Take no new jobs, and give back those that have not started, until affinity_resume."""
-    return drain(state)
-
-
-@control.control_command()
-def affinity_resume(state: "ControlState", **_: object) -> "Reply":
-    """Take jobs again after affinity_drain."""
-    return resume(state)
-
-
-@control.control_command(args=[("priority", int)], signature="<priority>")
-def affinity_priority(state: "ControlState", priority: int, **_: object) -> "Reply":
-    """Give this worker another priority among equally specialised ones, until it restarts."""
-    return set_priority(state, priority)

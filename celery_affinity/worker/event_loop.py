@@ -1,7 +1,4 @@
-"""A worker's part in kombu's event loop: a call at each iteration, a way to wake it, a connection with replies.
-
-Celery's worker, as its membership in the fleet sees it (`Host`): the event loop, and what happens there to jobs.
-"""
+"""A worker's use of kombu's event loop, and the interface through which its membership reaches Celery's worker."""
 
 import os
 import threading
@@ -31,7 +28,7 @@ class EventLoop:
         self._on_tick, self._on_reply = on_tick, on_reply
         self._watched: Any = None
         self._watched_fileno = -1
-        self._turns_anyway = False
+        self._will_iterate = False
         self._thread = threading.get_ident()
         self._waker = _Waker()
         in_flight.on_open, in_flight.on_close = self.watch, self._unwatch
@@ -40,40 +37,40 @@ class EventLoop:
 
     @property
     def is_here(self) -> bool:
-        """Whether the loop runs in the thread that asks."""
+        """True if the loop runs in the current thread."""
         return threading.get_ident() == self._thread
 
     def wake(self) -> None:
-        """Have the loop iterate soon; from any thread."""
-        if not self._turns_anyway and not self.in_flight.is_under_way:
+        """Make the loop iterate soon. Can be called from any thread."""
+        if not self._will_iterate and not self.in_flight.is_under_way:
             self._waker.wake()
 
     def close(self) -> None:
-        """Leave the hub. Commands in flight get no reply any more."""
+        """Leave the hub. Replies to commands in flight are lost."""
         self._hub.on_tick.discard(self._tick)
         self._hub.remove(self._waker.fileno())
         self._waker.close()
         self.in_flight.close()
 
     def _tick(self) -> None:
-        self._turns_anyway = False  # before the news is read: later news wakes the loop
+        self._will_iterate = False  # before the reports are read, so that later reports wake the loop
         if self.in_flight.is_unread:
-            self._reply()  # even if something else took the place of the connection in the hub
+            self._reply()  # even if another file has replaced the connection in the hub
         self._on_tick()
         self.watch()
 
     def _reply(self) -> None:
-        self._turns_anyway = True  # the next tick is near
+        self._will_iterate = True  # the next tick follows immediately
         if self.in_flight.is_under_way:
             self._on_reply()
         else:
-            self.in_flight.close()  # as the server did
+            self.in_flight.close()  # the server has closed it too
         self.watch()
 
     def watch(self) -> None:
-        """Watch the present connection, if there is one."""
+        """Watch the current connection, if there is one."""
         socket = self.in_flight.socket
-        if socket is self._watched and (socket is None or self._is_in_the_hub):
+        if socket is self._watched and (socket is None or self._is_in_hub):
             return
         self._unwatch()
         self._watched = socket
@@ -82,24 +79,24 @@ class EventLoop:
             self._hub.add_reader(self._watched_fileno, self._reply)
 
     def _unwatch(self) -> None:
-        if self._is_in_the_hub:
+        if self._is_in_hub:
             self._hub.remove(self._watched_fileno)
         self._watched, self._watched_fileno = None, -1
 
     @property
-    def _is_in_the_hub(self) -> bool:
-        """Whether the hub has the connection: others may close a file with that number, and not tell the hub."""
+    def _is_in_hub(self) -> bool:
+        """True if the hub watches the connection. Other code can close that file without notifying the hub."""
         return bool(self._hub.readers.get(self._watched_fileno) == (self._reply, ()))
 
 
 class _Waker:
-    """Ends the wait of an event loop, from any thread: kombu's own call_soon does so only in its newest versions."""
+    """Ends the wait of an event loop from any thread. Only the newest versions of kombu do so in `call_soon`."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        self._lock = threading.RLock()  # reentrant: a signal's handler may wake the loop
+        self._lock = threading.RLock()  # reentrant: a signal handler may wake the loop
         self._pending = False
         self._closed = False
 
@@ -124,8 +121,8 @@ class _Waker:
             os.close(self._write)
 
 
-#: Time, s, for a worker that comes back from a silence to read which of its tasks have ended.
-_CATCHES_UP_S = 1.0
+#: Seconds in which a worker that was silent reads which of its tasks have ended, before it stops tasks.
+_READ_ENDS_S = 1.0
 
 
 class _Receiver(Protocol):
@@ -134,7 +131,7 @@ class _Receiver(Protocol):
 
 
 class CeleryWorkerLoop:
-    """The worker of *consumer*. `loop` is set while an event loop runs, `following` and `strays` from the join on."""
+    """The worker of *consumer*. `loop` is set while an event loop runs, the other attributes from the join on."""
 
     def __init__(self, consumer: "Consumer") -> None:
         self.loop: EventLoop | None = None
@@ -144,7 +141,7 @@ class CeleryWorkerLoop:
 
     @property
     def in_flight(self) -> InFlightCommands | None:
-        # The jobs that a cold shutdown ends are counted first, and told after that (`AffinityStep.stop`).
+        # A cold shutdown first counts the jobs that it ends, and reports them afterwards (`AffinityBootstep.stop`).
         loop = self.loop
         return loop.in_flight if loop is not None and loop.is_here and not state.should_terminate else None
 
@@ -164,7 +161,7 @@ class CeleryWorkerLoop:
 
     @property
     def goes_on(self) -> bool:
-        """Whether nobody has told the worker to stop: Celery's loop sees that in its next iteration."""
+        """True until the worker is requested to stop. Celery's loop notices a stop in the next iteration."""
         return (state.should_stop is None or state.should_stop is False) and not state.should_terminate  # 0 stops
 
     def wake_in(self, pause_s: float) -> None:
@@ -175,15 +172,15 @@ class CeleryWorkerLoop:
         self.job_feed.receive_elsewhere(claims)
 
     def fence(self, claims: list[HeldClaim]) -> None:
-        """Stop the tasks whose jobs other workers have by now. The task of an acked job goes on: nobody else runs it.
+        """Stop the tasks whose jobs other workers have claimed, except acked jobs, which run nowhere else.
 
-        The stop comes a second later: a pool process may have ended its task long ago, and the ends are read first.
+        The stop is delayed by a second: a pool process may have ended its task long ago, and ends are read first.
         """
-        for held in claims:
-            if held.request is not None and held.outcome != ACKED:
-                self._consumer.timer.call_after(_CATCHES_UP_S, held.request.fence)
+        for claim in claims:
+            if claim.request is not None and claim.outcome != ACKED:
+                self._consumer.timer.call_after(_READ_ENDS_S, claim.request.fence)
         self.wake()
 
     def heartbeat(self, *, loop_runs: bool) -> float | None:
-        """Free slots of claims that run nowhere."""
+        """Free the slots of leaked claims."""
         return None if self.leaked_claims is None else self.leaked_claims.free(loop_runs=loop_runs)

@@ -1,7 +1,4 @@
-"""The bootstep of a worker that derives the classes of its consumer and of its pool, before either is made.
-
-The way of the step into a worker whose app names this transport.
-"""
+"""Install the bootsteps in a worker whose app names this transport, and derive its consumer and pool classes."""
 
 from typing import Any
 
@@ -23,10 +20,10 @@ from .bootstep import AffinityBootstep, CohortsBootstep
 
 
 class ClassesStep(bootsteps.Step):
-    """Derives from the classes that the settings `worker_consumer` and `worker_pool` name, or the command line.
+    """Derives from the classes that the command line or the settings `worker_consumer` and `worker_pool` name.
 
-    Celery makes all steps of a worker before the first of them creates anything. It has imported the class of the pool
-    by then, and no sooner than the handlers of `worker_init` have run, since some of them patch the process for it.
+    Celery instantiates all steps of a worker before the first step creates anything. It imports the pool's class before
+    that, but after the handlers of `worker_init`, because some of them patch the process for the pool.
     """
 
     name = "affinity classes"
@@ -37,9 +34,9 @@ class ClassesStep(bootsteps.Step):
         super().__init__(worker, **kwargs)
 
 
-#: Loggers of Celery and kombu that log an error, with the body or a traceback, for each unreadable message. Errors of a
-#: task's run (`celery.app.trace`, `celery.worker.request`) belong to the task, so these loggers are not limited.
-_LOGGERS_OF_MESSAGES = (
+#: Loggers of Celery and kombu that log an error, with the body or a traceback, for each unreadable message. The loggers
+#: of a task's run (`celery.app.trace`, `celery.worker.request`) are not limited: these errors belong to the task.
+_MESSAGE_LOGGERS = (
     "celery.worker.consumer.consumer",
     "celery.worker.consumer.gossip",
     "celery.worker.control",
@@ -51,8 +48,8 @@ _LOGGERS_OF_MESSAGES = (
 def install(worker: WorkController) -> None:
     """Add the steps to *worker*, a ``celery.worker.WorkController`` whose app names this transport.
 
-    Raises TransportError if the worker's connections would use another transport, SettingError for a bad setting,
-    OptionError for a bad option of a task, a route or an annotation.
+    Raises TransportError if the worker's connections would use another transport, SettingError for an invalid setting,
+    OptionError for an invalid option of a task, a route or an annotation.
     """
     app = worker.app
     if not uses_affinity_transport(app.conf.broker_transport):
@@ -70,10 +67,10 @@ def install(worker: WorkController) -> None:
     task_context.prepare_process(app)  # before a pool forks
     worker_process_init.connect(end_orphans(), weak=False)
     settings = settings_of(app)
-    worker.affinity_kin = ForkMarker() if settings.guard else None  # now, before the pool's processes are forked
+    worker.affinity_kin = ForkMarker() if settings.guard else None  # before the pool forks
     app.steps["worker"].add(ClassesStep)
     app.steps["consumer"].add(CohortsBootstep if settings.cohorts else AffinityBootstep)
     control_commands.replace()
-    for name in _LOGGERS_OF_MESSAGES:
+    for name in _MESSAGE_LOGGERS:
         limited_logger(name)
     control_commands.keep_the_connection(app)

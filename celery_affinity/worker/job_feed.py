@@ -1,17 +1,7 @@
-"""Celery's requests of the jobs that start next, made while other tasks run.
+"""Feed claimed jobs to Celery's consumer: from the inbox and from replies, until they start.
 
-A request takes longer to make (the message is read, the task's strategy runs) than a free pool process should wait. So
-requests are made ahead for as many jobs held beyond the slots as the pool has slots. A job whose request is made waits
-like the others: its claim has no request until the job starts, and the job can be given back.
-
-The jobs that follow: each is held first and started next, whichever way it came.
-
-Without lookahead a job has its slot when it comes, and starts at once. With lookahead all jobs that came are held
-before the first of them starts; each starts when a slot is free, in the order of the fencing numbers.
-
-Reads the inbox of one cohort in a thread, since one BRPOP cannot wait on two servers, or on two shards.
-
-A server that is down holds up nobody else's jobs.
+Without look-ahead, a job has its slot when it arrives and starts immediately. With look-ahead, all arrived jobs are
+prefetched before the first of them starts. Each starts when a slot is free, in the order of the fencing tokens.
 """
 
 import time
@@ -50,12 +40,17 @@ if TYPE_CHECKING:
 
 
 class PrebuiltRequests:
-    """The requests of claims whose jobs wait for a slot of *consumer*, by delivery tag. For the event loop's thread."""
+    """Celery's requests of prefetched jobs, by delivery tag, built while other tasks run. Event loop's thread only.
+
+    Building a request (decoding the message, running the task's strategy) takes longer than a free pool process should
+    wait. So requests are prebuilt for at most as many prefetched jobs as the pool has slots. A job with a prebuilt
+    request waits like the others: its claim has no request until the job starts, and the job can still be returned.
+    """
 
     def __init__(self, consumer: "AffinityConsumer", claims: ClaimTable) -> None:
         self._consumer, self._claims = consumer, claims
         self._requests: dict[str, Request] = {}
-        self._keeps: str | None = None
+        self._tag_being_built: str | None = None
         consumer.affinity_made_ahead.append(self)
 
     def __len__(self) -> int:
@@ -65,31 +60,31 @@ class PrebuiltRequests:
         return tag in self._requests
 
     def make(self, tag: str, consume: Callable[[], None]) -> bool:
-        """Keep the request that *consume* makes for the claim of *tag*. Return False if the job has ended, or has gone.
+        """Keep the request that *consume* creates for the claim of *tag*.
 
-        A message may be refused, for example, and a task may have expired or be revoked.
+        Return False if there is none: the message may have been refused, or the task may have expired or be revoked.
         """
-        self._keeps = tag
+        self._tag_being_built = tag
         try:
             consume()
         finally:
-            self._keeps = None
+            self._tag_being_built = None
         return tag in self._requests
 
     def start(self, tag: str) -> None:
-        """Start the task of *tag*, whose request was made, and which has a slot now."""
+        """Start the task of *tag*, which has a prebuilt request and now has a slot."""
         request = self._requests.pop(tag)
         self._claims.bind(tag, request)
         properties = request.request_dict["properties"]
         self._claims.count_wait(tag, on_demand=bool(mode_of(properties)), priority=properties.get("priority"))
-        bucket = self._consumer.task_buckets.get(request.name)  # of today's limit: that of the making may be gone
+        bucket = self._consumer.task_buckets.get(request.name)  # not of the time when the request was built
         if bucket:
             self._consumer._limit_task(request, bucket, 1)
         else:
             self._consumer.on_task_request(request)
 
     def drop(self, tags: Collection[str]) -> None:
-        """Drop the requests of *tags*: their jobs start elsewhere."""
+        """Drop the requests of *tags*, whose jobs start on other workers."""
         for tag in tags:
             request = self._requests.pop(tag, None)
             if request is not None:
@@ -100,8 +95,8 @@ class PrebuiltRequests:
         self.drop(tuple(self._requests))
 
     def keeps(self, request: Request) -> bool:
-        """Keep *request* if it is the one that is being made, and return whether it is."""
-        tag = self._keeps
+        """Keep *request* and return True if it is being prebuilt."""
+        tag = self._tag_being_built
         if tag is None or getattr(request, "_tag", None) != tag:
             return False
         self._claims.unbind(tag)
@@ -109,18 +104,16 @@ class PrebuiltRequests:
         return True
 
 
-#: Most digits of a number of jobs in a sign of the server.
-_LONGEST_NUMBER = 9
-
-
-#: Time, s, after which a pool that blocks the event loop starts no further job before the loop has iterated.
-_RUNS_FOR_S = 0.002
+#: Maximum number of digits in a number of a control message.
+_MAX_DIGITS = 9
+#: Seconds for which a pool that blocks the event loop starts jobs before the loop must iterate.
+_MAX_BLOCKING_S = 0.002
 
 
 class JobFeed:
-    """The jobs that come to *members*, from the inbox (`Inbox`) and in replies, until they start in *consumer*.
+    """Starts the jobs claimed by *members* in *consumer*. Claims arrive in the inbox (`Inbox`) and in replies.
 
-    The event loop's thread calls all methods but `receive_elsewhere`.
+    All methods except `receive_elsewhere` run in the event loop's thread.
     """
 
     def __init__(self, consumer: "AffinityConsumer", members: Member, host: CeleryWorkerLoop, slots: PoolSlots) -> None:
@@ -129,51 +122,47 @@ class JobFeed:
         self._consumer = consumer
         self._members, self._host, self._slots = members, host, slots
         self._lookahead = members.lookahead
-        self._made = PrebuiltRequests(consumer, members.claims)
-        self._preempting = Preemption(consumer, members, slots)
+        self._prebuilt = PrebuiltRequests(consumer, members.claims)
+        self._preemption = Preemption(consumer, members, slots)
         self._arrived: deque[Claim] = deque()
         self._channel: AffinityChannel | None = None
-        self._heeds_consumers = False
+        self._follows_consumers = False
         self._watch: PeriodicThread | None = None
-        self._looks_again_s = 0.0
-
-    # -- its life
+        self._next_check_s = 0.0
 
     def begin(self, channel: AffinityChannel, inbox: Inbox | None = None) -> None:
-        """Read the inbox on *channel*: at the start, and after each reconnect. *inbox*: what reads it instead."""
+        """Read the inbox on *channel*, at the start and after each reconnect. *inbox* replaces this feed as reader."""
         self._channel = channel
-        self._heeds_consumers = True
-        self.drop()  # a lost connection made Celery drop the jobs, as all others
+        self._follows_consumers = True
+        self.drop()  # Celery dropped these jobs too when the connection was lost
         channel.inbox = inbox or self
-        self._preempting.begin()
+        self._preemption.begin()
 
     def pause(self) -> None:
-        """Start nothing more until `begin`. Celery cancels consumers meanwhile; the worker serves their types still."""
+        """Start nothing until `begin`. Celery cancels consumers while paused, but their types stay served."""
         self.drop()
-        self._heeds_consumers = False
+        self._follows_consumers = False
 
     def drop(self) -> None:
-        """Start none of the jobs that wait for a slot: they were given back, or will be."""
+        """Start none of the prefetched jobs. The caller returns them."""
         self._lookahead.clear()
-        self._made.clear()
+        self._prebuilt.clear()
 
     def watch_the_loop(self) -> None:
-        """Give back the jobs beyond the slots if a task blocks the event loop, which then hears no request for them."""
+        """Return the prefetched jobs if a task blocks the event loop, which then cannot receive a request to do so."""
         if not self._lookahead.is_off:
-            self._watch = PeriodicThread("affinity-lookahead", self._give_back_if_it_stands_still, STARTS_WITHIN_S / 2)
+            self._watch = PeriodicThread("affinity-lookahead", self._return_if_loop_blocked, STARTS_WITHIN_S / 2)
             self._watch.start()
 
-    def _give_back_if_it_stands_still(self) -> None:
-        if self._lookahead or self.reporter.outbox.is_telling:  # a reply that nobody reads brings more
+    def _return_if_loop_blocked(self) -> None:
+        if self._lookahead or self.reporter.outbox.is_telling:  # a reply that nothing reads contains further jobs
             self._members.look_at_the_loop(STARTS_WITHIN_S)
 
     def stop(self) -> None:
-        """Watch the event loop no more."""
+        """Stop watching the event loop."""
         if self._watch is not None:
             self._watch.stop()
-        self._preempting.stop()
-
-    # -- the inbox
+        self._preemption.stop()
 
     @property
     def worker(self) -> str:
@@ -191,7 +180,7 @@ class JobFeed:
         return self.reporter
 
     def serve(self, queue: str, serves: bool) -> None:
-        if self._heeds_consumers:
+        if self._follows_consumers:
             self._members.serve(queue, serves)
             if not serves:
                 self._give_back({queue})
@@ -200,103 +189,100 @@ class JobFeed:
         self._members.loop_ran()
 
     def receive(self, claim: Claim) -> None:
-        """Start a job that the server sent for a free slot, unless a job that was held before has the slot by now."""
+        """Start a job that the server sent for a free slot, unless a prefetched job already has the slot."""
         if self._host.loop is None or self._lookahead.is_off:
             self._start(claim)
         else:
-            self._hold(claim)
+            self._prefetch(claim)
             self._start_ready_jobs()
 
-    def obey(self, sign: list[str]) -> None:
-        match sign:
+    def obey(self, message: list[str]) -> None:
+        match message:
             case [constants.TICK_SIGN]:
                 self._members.tick()
-            case [constants.BACK_SIGN, at_most, *types] if at_most.isdecimal() and len(at_most) <= _LONGEST_NUMBER:
-                self._return(self._lookahead.give_back(set(map(decode_part, types)), int(at_most)))
-            case [constants.PAUSED_SIGN, what, fence] if fence.isdecimal() and len(fence) <= LONGEST_FENCE:
-                self._recall(what, int(fence))
+            case [constants.BACK_SIGN, limit, *types] if limit.isdecimal() and len(limit) <= _MAX_DIGITS:
+                self._return(self._lookahead.give_back(set(map(decode_part, types)), int(limit)))
+            case [constants.PAUSED_SIGN, target, fence] if fence.isdecimal() and len(fence) <= LONGEST_FENCE:
+                self._recall(target, int(fence))
             case [constants.PREEMPT_SIGN, job_id, fence, grace_ms] if (
                 fence.isdecimal() and len(fence) <= LONGEST_FENCE
-            ) and (grace_ms.isdecimal() and len(grace_ms) <= _LONGEST_NUMBER):
-                self._return(self._preempting.order(job_id, fence, int(grace_ms) / 1000))
+            ) and (grace_ms.isdecimal() and len(grace_ms) <= _MAX_DIGITS):
+                self._return(self._preemption.order(job_id, fence, int(grace_ms) / 1000))
             case _:
-                values.log_and_drop_untrusted("the inbox", sign, "it is neither a job nor a sign of the server")
+                values.log_and_drop_untrusted("the inbox", message, "it is neither a job nor a sign of the server")
 
-    def _recall(self, what: str, fence: int) -> None:
-        """Give back claims up to *fence* that a pause of *what* concerns: those ahead now, others when they come."""
-        self._members.withdrawn_types.add(what, fence)
-        kind, _, name = what.partition(":")
+    def _recall(self, target: str, fence: int) -> None:
+        """Return claims up to *fence* that the pause of *target* affects: prefetched ones now, others on arrival."""
+        self._members.withdrawn_types.add(target, fence)
+        kind, _, name = target.partition(":")
         types = self._members.capacity.types if kind == "*" else (decode_part(name),) if kind == "type" else ()
         self._return(self._lookahead.give_back(types, len(self._lookahead)))
 
-    # -- replies
-
     def iterate(self) -> None:
-        """Start the jobs that follow, tell the ends since the loop's last iteration, and make requests ahead."""
+        """Start jobs, report the ends since the loop's last iteration, and prebuild requests."""
         self._members.loop_ran()
         self._members.notice_slots()
         self._prefetch_arrived()
         if self._lookahead:
-            self._give_back_what_is_late()
-        self._go_on()
+            self._return_late_jobs()
+        self._start_and_report()
 
-    def _go_on(self) -> None:
-        """Start jobs, tell ends and make requests ahead: nothing that can wait holds up a start."""
-        if self._slots.blocks_the_loop:  # the start is the whole task, and the server can work meanwhile
+    def _start_and_report(self) -> None:
+        """Start jobs, report ends and prebuild requests, in this order, so that starts are not delayed."""
+        if self._slots.blocks_the_loop:  # the start is the whole task, so the server can work at the same time
             self.reporter.tell()
-            self._run_what_follows()
+            self._run_until_time_is_up()
             return
-        if self._start_what_follows() and not pool.writes_immediately(self._consumer.pool, self._consumer.hub):
-            self._host.wake()  # for the rest: first the loop has the pool write
+        started = self._start_arrived() + self._start_ready_jobs()
+        if started and not pool.writes_immediately(self._consumer.pool, self._consumer.hub):
+            self._host.wake()  # for the rest, once the loop has made the pool write
             return
         self.reporter.tell()
         self._prebuild_requests()
 
     def _prebuild_requests(self) -> None:
-        """Make the requests of as many jobs that are held as the pool has slots."""
-        most = min(self._slots.size(), len(self._lookahead))
-        if len(self._made) >= most:
+        """Prebuild requests of at most as many prefetched jobs as the pool has slots."""
+        max_requests = min(self._slots.size(), len(self._lookahead))
+        if len(self._prebuilt) >= max_requests:
             return
-        for claim, tag in self._lookahead.first(most):
-            if tag not in self._made and not self._made.make(tag, partial(self._consume_ahead, claim, tag)):
+        for claim, tag in self._lookahead.first(max_requests):
+            if tag not in self._prebuilt and not self._prebuilt.make(tag, partial(self._prebuild, claim, tag)):
                 self._lookahead.discard(tag)
 
-    def _consume_ahead(self, claim: Claim, tag: str) -> None:
+    def _prebuild(self, claim: Claim, tag: str) -> None:
         assert self._channel is not None, "begun"
         self._channel.consume(claim, tag, has_slot=False)
 
     def reply(self) -> None:
-        """Start the jobs that a reply brings, and tell the ends that came meanwhile."""
+        """Start the jobs in a reply, and report the ends since the command."""
         self._arrived.extend(self.reporter.receive())
         self._prefetch_arrived()
-        self._go_on()
+        self._start_and_report()
 
     def receive_elsewhere(self, claims: list[Claim]) -> None:
-        """Have the event loop start jobs of a reply to another thread, if the loop runs (see `watch_the_loop`)."""
+        """Make the event loop start jobs of a reply to another thread, if the loop runs (see `watch_the_loop`)."""
         if self._lookahead.is_off:
             self._arrived.extend(claims)
         else:
             for claim in claims:
-                self._hold(claim)
+                self._prefetch(claim)
         self._host.wake()
 
-    # -- hold, then start
-
     def room(self) -> int:
-        """Return how many jobs the pool could start beside those that have a slot or wait for a rate limit."""
+        """Return the number of jobs that the pool could start in addition to jobs with a slot or a rate limit wait."""
         return self._members.capacity.room() + len(self._lookahead)
 
     def _prefetch_arrived(self) -> None:
-        """With lookahead, hold all jobs that arrived before the first of them starts."""
+        """With look-ahead, prefetch all arrived jobs before the first of them starts."""
         while self._arrived and not self._lookahead.is_off:
-            self._hold(self._arrived.popleft())
+            self._prefetch(self._arrived.popleft())
 
-    def _hold(self, claim: Claim) -> None:
+    def _prefetch(self, claim: Claim) -> None:
         claims = self.reporter.claims
         tag = claims.hold(claim)
         if tag is None:
             return
-        if claims.drained:  # the job was on its way; here it would wait behind a long task, and then not start
+        if claims.drained:  # the job was in transit; here it would wait behind a long task, and then not start
             self.reporter.set_outcome(tag, RETURNED)
         else:
             self._lookahead.add(claim, tag)
@@ -304,41 +290,37 @@ class JobFeed:
     def _start(self, claim: Claim) -> None:
         tag = self.reporter.claims.hold(claim)
         if tag is not None:
-            self._hand_over(claim, tag)
+            self._start_claim(claim, tag)
 
-    def _hand_over(self, claim: Claim, tag: str) -> None:
+    def _start_claim(self, claim: Claim, tag: str) -> None:
         assert self._channel is not None, "begun"
-        recalled = self._members.withdrawn_types
-        if recalled and recalled.has(claim.job_id, claim.type, claim.fence):
+        withdrawn = self._members.withdrawn_types
+        if withdrawn and withdrawn.has(claim.job_id, claim.type, claim.fence):
             self._return([tag])
-        elif tag in self._made:
-            self._channel.burying(claim, tag, partial(self._made.start, tag))
+        elif tag in self._prebuilt:
+            self._channel.burying(claim, tag, partial(self._prebuilt.start, tag))
         else:
             self._channel.consume(claim, tag)
 
     def _return(self, tags: Collection[str]) -> None:
-        self._made.drop(tags)
+        self._prebuilt.drop(tags)
         for tag in tags:
             self.reporter.set_outcome(tag, RETURNED)
 
-    def _start_what_follows(self) -> int:
-        """Start the jobs that arrived, as far as there are slots. Return how many."""
-        return self._start_what_arrived() + self._start_ready_jobs()
-
-    def _start_what_arrived(self) -> int:
+    def _start_arrived(self) -> int:
         arrived = len(self._arrived)
         for _ in range(arrived):
             self._start(self._arrived.popleft())
         return arrived
 
-    def _run_what_follows(self) -> None:
-        """Run jobs one after the other in a pool that blocks the loop, which is to iterate again soon.
+    def _run_until_time_is_up(self) -> None:
+        """Run jobs one after the other in a pool that blocks the loop, for at most `_MAX_BLOCKING_S`.
 
-        An iteration of the loop takes about half as long as a short task with all that Celery does for it.
+        An iteration of the loop takes about half as long as a short task with all of Celery's work for it.
         """
-        until_s = time.monotonic() + _RUNS_FOR_S
+        until_s = time.monotonic() + _MAX_BLOCKING_S
         has_run = False
-        while (self._arrived or self._lookahead) and (self._start_what_arrived() or self._start_as_many_as_fit()):
+        while (self._arrived or self._lookahead) and (self._start_arrived() or self._fill_free_slots()):
             has_run = True
             if time.monotonic() >= until_s or not self._host.goes_on:
                 break
@@ -346,50 +328,50 @@ class JobFeed:
             self._host.wake()
 
     def start_next(self) -> None:
-        """Start the job that has the slot of a task that has just ended, and have a prefork pool write it at once.
+        """Start a job in the slot of a task that has just ended, and make a prefork pool write it immediately.
 
-        An error is raised in the loop, and so is a SystemExit of a signal's handler or of a stop: it has nothing to do
-        with the task that has ended, whose end goes on.
+        Errors are raised in the event loop, including a SystemExit of a signal handler or of a stop: they are unrelated
+        to the task that has ended, and must not disturb its end.
         """
         try:
-            if self._start_as_many_as_fit():
+            if self._fill_free_slots():
                 pool.writes_immediately(self._consumer.pool, self._consumer.hub)
         except (Exception, SystemExit) as exc:
             self._consumer.call_soon(_fail, exc)
 
     def _start_ready_jobs(self) -> int:
-        """Start as many of the jobs that are held as slots are free. Return how many."""
-        started = self._start_as_many_as_fit()
+        """Start a prefetched job in each free slot. Return the number of jobs started."""
+        started = self._fill_free_slots()
         if started and self._lookahead and self._free_slots() > 0:
-            self._host.wake()  # a job that has to wait for a rate limit, say, has left its slot to the next
+            self._host.wake()  # for example, a job waiting for a rate limit has lent its slot to the next
         return started
 
-    def _start_as_many_as_fit(self) -> int:
+    def _fill_free_slots(self) -> int:
         if not self._lookahead:
             return 0
         self._give_back(self._members.capacity.unwanted)
         started = max(0, min(len(self._lookahead), self._free_slots()))
         for _ in range(started):
-            self._hand_over(*self._lookahead.next())
+            self._start_claim(*self._lookahead.next())
         return started
 
-    def _give_back_what_is_late(self) -> None:
-        """Give back the jobs that longer tasks hold up, and have the loop iterate when others may be late."""
+    def _return_late_jobs(self) -> None:
+        """Return the jobs that longer tasks delay, and make the loop iterate when others may be late."""
         self._return(self._lookahead.give_back_what_is_late())
         now_s = time.monotonic()
-        if self._lookahead and now_s >= self._looks_again_s:
-            self._looks_again_s = now_s + STARTS_WITHIN_S
+        if self._lookahead and now_s >= self._next_check_s:
+            self._next_check_s = now_s + STARTS_WITHIN_S
             self._host.wake_in(STARTS_WITHIN_S)
 
     def _free_slots(self) -> int:
-        """Return how many jobs may start: the pool's room, and the slots lent by jobs that wait for a rate limit."""
+        """Return the number of jobs that may start, in free slots and in slots lent by rate-limited jobs."""
         return self.room() + self._members.capacity.lent
 
     def _give_back(self, types: Collection[str]) -> None:
-        """Give back the jobs of *types* that wait here for a slot: the worker wants no more jobs of these types."""
+        """Return the prefetched jobs of *types*, which the worker no longer serves."""
         tags = self._lookahead.give_back(types, len(self._lookahead)) if types else []
         if tags:
-            self._made.drop(tags)
+            self._prebuilt.drop(tags)
             self._members.give_back(tags)
 
 
@@ -398,19 +380,18 @@ def _fail(exc: BaseException) -> None:
 
 
 logger = limited_logger(__name__)
-
-#: Longest wait, s, of one call for the inbox, and pause after an error.
-_WAITS_S = 2.0
+#: Maximum seconds of one blocking read of the inbox, and seconds of the pause after an error.
+_MAX_WAIT_S = 2.0
 _RETRY_S = 0.5
-
-#: Time, s, after which the word that ends a wait is gone.
+#: Seconds until the item that ends a blocking read expires.
 _NUDGE_KEPT_S = 10
 
 
 class InboxReader:
-    """Calls *receive* with each claim in the inbox of *worker*, and *obey* with each sign, until stopped.
+    """Reads the inbox of *worker* in one cohort, in a thread: one BRPOP cannot wait on two servers, or on two shards.
 
-    *scheduler*: on connections of its own.
+    It calls *receive* with each claim, and *obey* with each control message, until stopped. A cohort whose server is
+    down does not block the others. *scheduler* must have dedicated connections.
     """
 
     def __init__(
@@ -425,41 +406,41 @@ class InboxReader:
         self._scheduler, self._worker = scheduler, worker
         self._inbox, self._nudges = (scheduler.keys.key(name, worker) for name in ("inbox", "nudges"))
         self._receive, self._obey = receive, obey
-        timeout_s = scheduler.client.connection_pool.connection_kwargs.get("socket_timeout") or 2 * _WAITS_S
-        self._waits_s = min(_WAITS_S, timeout_s / 2)
+        timeout_s = scheduler.client.connection_pool.connection_kwargs.get("socket_timeout") or 2 * _MAX_WAIT_S
+        self._wait_s = min(_MAX_WAIT_S, timeout_s / 2)
         self._is_stopped = False
-        self._reading = PeriodicThread(f"affinity-inbox-{cohort}", self._read, 0.0)
+        self._thread = PeriodicThread(f"affinity-inbox-{cohort}", self._read, 0.0)
 
     def start(self) -> None:
-        self._reading.start()
+        self._thread.start()
 
     def use(self, scheduler: Scheduler) -> None:
-        """Go on with another *scheduler* of the same cohort."""
-        before, self._scheduler = self._scheduler, scheduler
-        before.close()
+        """Continue with another *scheduler* of the same cohort."""
+        previous, self._scheduler = self._scheduler, scheduler
+        previous.close()
 
     def stop(self) -> None:
-        """Read no more. What is still in the inbox goes back with the worker's leave."""
+        """Stop reading. The server requeues the jobs remaining in the inbox when the worker leaves."""
         self._is_stopped = True
         with suppress(RedisError, OSError), self._scheduler.client.pipeline(transaction=False) as pipe:
             pipe.lpush(self._nudges, "")  # ends the wait
             pipe.expire(self._nudges, _NUDGE_KEPT_S)
             pipe.execute()
-        self._reading.stop()
+        self._thread.stop()
         self._scheduler.close()
 
     def _read(self) -> float | None:
         if self._is_stopped:
-            return _WAITS_S
+            return _MAX_WAIT_S
         try:
-            reply = self._scheduler.client.execute_command("BRPOP", self._inbox, self._nudges, self._waits_s)
+            reply = self._scheduler.client.execute_command("BRPOP", self._inbox, self._nudges, self._wait_s)
         except ResponseError as exc:
             if str(exc).startswith("WRONGTYPE"):
                 with suppress(RedisError, OSError):
                     self._scheduler.repair([self._worker])
             return _RETRY_S
         except (RedisError, OSError):
-            return _RETRY_S  # the heartbeats say so in the log
+            return _RETRY_S  # the heartbeats log it
         if reply and reply[0].decode() == self._inbox:
             self._read_item(reply[1])
         return None
@@ -467,11 +448,11 @@ class InboxReader:
     def _read_item(self, item: bytes) -> None:
         try:
             claim = None if item.startswith(b"\n") else Claim.parse(item)
-            sign = item.decode().split() if claim is None else []
+            message = item.decode().split() if claim is None else []
         except ValueError as exc:
-            values.log_and_drop_untrusted("the inbox", item, exc)  # a job that was there is given back by the next sync
+            values.log_and_drop_untrusted("the inbox", item, exc)  # if it was a job, the next sync requeues it
             return
         if claim is not None:
             self._receive(claim)
         else:
-            self._obey(sign)
+            self._obey(message)

@@ -1,27 +1,8 @@
-"""Celery's pools from the inside: their sizes, the jobs that they still have, the processes that have none.
+"""Celery's pools in a worker of the fleet: their size, the jobs that they still have, and classes derived from them.
 
-No other module but `fleet_pool` knows the private parts of pools.
-
-One run of a task in a pool: its errors reach Celery, and the pool says whether the run goes on.
-
-prefork tells Celery of every error of a task, in its body or after it. The pools that run tasks in the worker's own
-process leave an error after the body (a result that cannot be stored, an `on_failure` that fails) to a thread or a
-greenlet that nobody watches: stock Celery never learns that such a task has ended.
-
-Requests that take a slot of the pool without a claim: those of broadcast tasks, and of queues left to kombu.
-
-Count pool runs without a request, such as the batches of celery-batches: each run occupies a slot.
-
-A custom task strategy can submit any function to the pool. The worker must report these runs to the server, like
-requests without a claim. Otherwise the server would place jobs on occupied slots.
-
-Celery's pools, as those of a worker in a fleet: classes that derive from the one that `worker_pool` names.
-
-After a lost connection Celery forgets the requests that no pool process has accepted, since a broker redelivers them.
-Here claims outlive the connection: a job that was written to a pool process, and will run there, is kept. Only a job
-that will surely not run is given back.
-
-Celery's pool, as the worker's membership in the fleet sees it (`Pool`).
+No other module accesses private parts of pools. Requests without a claim (of broadcast tasks, and of queues left to
+kombu) and pool runs without a request (such as celery-batches' runs) also occupy slots. The worker reports both to the
+server, which would otherwise place jobs on occupied slots.
 """
 
 import inspect
@@ -55,46 +36,46 @@ if TYPE_CHECKING:
 
 
 def pool_forks(pool: BasePool) -> bool:
-    """Return whether *pool* runs tasks in processes that it forks."""
-    return isinstance(pool, _prefork())
+    """Return True if *pool* runs tasks in processes that it forks."""
+    return isinstance(pool, _prefork_pool())
 
 
 def is_prefork(pool: type[BasePool]) -> bool:
-    """Return whether pools of the class *pool* run tasks in processes that they fork."""
-    return issubclass(pool, _prefork())
+    """Return True if pools of the class *pool* run tasks in processes that they fork."""
+    return issubclass(pool, _prefork_pool())
 
 
 @cache
-def _prefork() -> Any:
-    from celery.concurrency.prefork import TaskPool  # brings billiard's pool, which producers can do without
+def _prefork_pool() -> Any:
+    from celery.concurrency.prefork import TaskPool  # imports billiard's pool, which producers do not need
 
     return TaskPool
 
 
 def pool_size(pool: BasePool) -> int:
-    """Return how many tasks *pool* can run at a time."""
+    """Return the number of tasks that *pool* can run concurrently."""
     inner = getattr(pool, "_pool", None)
     if inner is None and pool_forks(pool):
         return 0  # terminated: Celery's own count fails
-    # Celery before 5.7 counts only the running ones of gevent's greenlets.
+    # Celery before 5.7 counts only the running greenlets of gevent.
     greenlets: int | None = getattr(inner, "size", None)
     return int(pool.num_processes) if greenlets is None else greenlets
 
 
 def writes_immediately(pool: BasePool, hub: Hub) -> bool:
-    """Have a prefork pool write its jobs now, as *hub* would in its next iteration, to the processes that have none.
+    """Make a prefork pool write jobs to its idle processes now, instead of in the next iteration of *hub*.
 
-    The pipe of such a process is empty: it takes a job, and what does not fit is written by the loop. A process is here
-    though it is dead while the pool reads what it has left: that job would lie in its pipe. Return whether there is
-    nothing left to write, as in other pools. If there is, the loop watches the pipes from now on, though the pool's own
-    part of this iteration may be over.
+    The pipe of an idle process is empty, so it takes a job. The loop writes the part that does not fit. A dead process
+    is still listed while the pool reads its remaining results: a job written to its pipe would be stuck. Return True if
+    nothing remains to be written, as in other pools. Otherwise the loop watches the pipes from now on, because the
+    pool's own part of this iteration may be over.
     """
     asyn: Any = getattr(pool, "_pool", None)
     on_poll_start = getattr(asyn, "on_poll_start", None)
     if on_poll_start is None:
         return True
     ready = asyn._all_inqueues - asyn._busy_workers
-    idle = [each.inqW_fd for each in asyn._pool if each.inqW_fd in ready and each.is_alive()]
+    idle = [process.inqW_fd for process in asyn._pool if process.inqW_fd in ready and process.is_alive()]
     if idle:
         hub.consolidate_callback(idle)
     if not asyn.outbound_buffer:
@@ -104,7 +85,7 @@ def writes_immediately(pool: BasePool, hub: Hub) -> bool:
 
 
 def still_has_job(pool: BasePool, request: Request | None) -> bool:
-    """Return whether *pool* runs *request* now or will."""
+    """Return True if *pool* runs *request* now or will run it."""
     if request is None or request in state.active_requests:
         return request is not None
     if not pool_forks(pool):
@@ -113,30 +94,27 @@ def still_has_job(pool: BasePool, request: Request | None) -> bool:
 
 
 def has_in_a_process(pool: BasePool, job: "Callable[[], ApplyResult | None]") -> bool:
-    """Return whether a prefork pool has a job, in a process or for one. Any thread may ask. *job*: a weak reference."""
+    """Return True if a process of a prefork pool has or will get *job*, a weak reference. Callable from any thread."""
     if pool._pool is None:
-        return True  # terminated: all ends are near
+        return True  # terminated: all tasks end soon
     result = job()
-    if result is None or not any(each is result for each in list((_unfinished(pool) or {}).values())):
+    if result is None or not any(other is result for other in list((_unfinished(pool) or {}).values())):
         return False
     process = result._write_to
-    return process is None or any(each is process for each in list(pool._pool._pool))
+    return process is None or any(process is process for process in list(pool._pool._pool))
 
 
 def let_pauses_yield(pool: BasePool) -> None:
-    """Let the other greenlets of *pool* run during kombu's pauses between two tries to reach the server.
+    """Let other greenlets of *pool* run while kombu waits between two attempts to reach the server.
 
-    Celery imports kombu before it patches `time.sleep` for gevent and eventlet: each pause would hold the whole worker.
+    Celery imports kombu before it patches `time.sleep` for gevent and eventlet, so each pause would block the worker.
     """
     if pool.is_green:
         vars(functional)["sleep"] = time.sleep
 
 
 def read_results(pool: BasePool) -> None:
-    """Read the ends of tasks from a prefork pool, as the event loop would if it ran.
-
-    Only the event loop's own thread may call this function.
-    """
+    """Read the ends of tasks from a prefork pool like a running event loop. Only the loop's thread may call this."""
     results = getattr(getattr(pool, "_pool", None), "_result_handler", None)
     if results is None or "handle_event" not in vars(results):
         return  # another kind of pool, or one that no loop has read yet
@@ -149,14 +127,14 @@ def read_results(pool: BasePool) -> None:
 
 
 def _unfinished(pool: BasePool) -> "dict[int, Any] | None":
-    """Return the jobs of a prefork pool by number; None for another pool."""
+    """Return the jobs of a prefork pool by number, or None for another pool."""
     cache: dict[int, Any] | None = getattr(getattr(pool, "_pool", None), "_cache", None)
     return cache
 
 
 def run_unless_reassigned(request: Request | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run the task of *request*, unless the job was found to be another worker's when the task was accepted."""
-    return None if getattr(request, "is_called_off", False) else run(*args, **kwargs)
+    """Run the task of *request*, unless another worker may have claimed the job when the task was accepted."""
+    return None if getattr(request, "is_cancelled_before_start", False) else run(*args, **kwargs)
 
 
 def run_in_main_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -171,44 +149,41 @@ def run_in_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run *target* in a thread or a greenlet. Return its result, or its error as an ExceptionInfo."""
     try:
         return target(*args, **kwargs)
-    except (Exception, WorkerShutdown, WorkerTerminate):  # in such a thread or greenlet there is no worker to end
+    except (Exception, WorkerShutdown, WorkerTerminate):  # there is no worker to end in such a thread or greenlet
         return ExceptionInfo()
 
 
 def is_accepted_inline() -> bool:
-    """Return True: a request that is being given to a pool is there, and the solo pool runs it meanwhile."""
+    """Return True: a request being submitted is in the pool, and the solo pool runs it during the submission."""
     return True
 
 
-def liveness_check(pool: BasePool, given: Any) -> Callable[[], bool]:
-    """Return a function that says whether *pool* still has the run for which `apply_async` has returned *given*.
-
-    The function says True for a pool that is not Celery's own: nobody can know.
-    """
+def liveness_check(pool: BasePool, handle: Any) -> Callable[[], bool]:
+    """Return a function that is True while *pool* has the run of *handle*. For a custom pool it is always True."""
     if pool_forks(pool):
-        return _is_over if given is None else partial(has_in_a_process, pool, ref(given))
+        return _never_alive if handle is None else partial(has_in_a_process, pool, ref(handle))
     if isinstance(pool, SoloPool):
-        return _is_over
-    if given is None and pool.is_green:  # eventlet's pool returns no greenlet; no other one ran meanwhile
-        given = next(reversed(pool._pool_map.values()), None)
-    return partial(_is_alive, given)
+        return _never_alive
+    if handle is None and pool.is_green:  # eventlet's pool returns no greenlet; no other greenlet ran since
+        handle = next(reversed(pool._pool_map.values()), None)
+    return partial(_is_alive, handle)
 
 
-def _is_over() -> bool:
+def _never_alive() -> bool:
     return False
 
 
 def _is_alive(run: Any) -> bool:
-    """Return whether a future of threads, or a greenlet, has not ended."""
+    """Return True if a future of threads, or a greenlet, has not ended."""
     return not (run.f.done() if hasattr(run, "f") else getattr(run, "dead", False))
 
 
 _unclaimed: WeakSet[Request] = WeakSet()
-_lock = threading.RLock()  # heartbeats count the requests, in a thread of their own
+_lock = threading.RLock()  # a thread counts the requests for heartbeats
 
 
 def add_unclaimed(request: Request) -> None:
-    """Remember *request* for as long as Celery has it."""
+    """Track *request* while Celery has it."""
     with _lock:
         _unclaimed.add(request)
 
@@ -218,11 +193,11 @@ def unclaimed_requests() -> list[Request]:
     if not _unclaimed:
         return []
     with _lock:
-        return [each for each in _unclaimed if each in reserved_requests]
+        return [request for request in _unclaimed if request in reserved_requests]
 
 
 def count_unclaimed() -> int:
-    """Return how many slots these requests take: one each."""
+    """Return the number of slots that requests without a claim take: one each."""
     return len(unclaimed_requests())
 
 
@@ -253,8 +228,8 @@ class OtherRuns:
         self._runs.intersection_update(alive)
         return len(alive)
 
-    def begin(self, give: Callable[..., Any], target: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Submit *target* to the pool with *give* and return the result, or None if no further run may begin."""
+    def begin(self, submit: Callable[..., Any], target: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Submit *target* to the pool with *submit* and return the result, or None if no further run may begin."""
         if self.is_closed:
             logger.warning("%r is not run: the worker stops, and has given back the jobs in buffers", target)
             return None
@@ -263,18 +238,18 @@ class OtherRuns:
         self._on_change()
         if pool_forks(self._pool):
             for name in ("callback", "error_callback"):
-                options[name] = self._ending(run, options.get(name))
+                options[name] = self._end_after(run, options.get(name))
         else:
-            target = self._ending(run, target)
+            target = self._end_after(run, target)
         try:
-            given = give(target, *args, **options)
+            handle = submit(target, *args, **options)
         except BaseException:
             self._end(run)
             raise
-        run.is_alive = liveness_check(self._pool, given)
-        return given
+        run.is_alive = liveness_check(self._pool, handle)
+        return handle
 
-    def _ending(self, run: _Run, call: Callable[..., Any] | None) -> Callable[..., Any]:
+    def _end_after(self, run: _Run, call: Callable[..., Any] | None) -> Callable[..., Any]:
         """Return a function that ends *run* after *call*."""
 
         def ending(*args: Any, **kwargs: Any) -> Any:
@@ -308,17 +283,21 @@ if TYPE_CHECKING:
     from celery.concurrency.asynpool import AsynPool as _AsynPool
     from celery.concurrency.asynpool import ResultHandler as _ResultHandler
 else:
-    _AsynPool = _ResultHandler = object  # mixed into Celery's classes, which bring billiard's pool
+    _AsynPool = _ResultHandler = object  # mixed into Celery's classes, which import billiard's pool
 
-#: Longest wait, ms, for the rest of a result at the end of a pool, before the pool looks whether its process is there.
-_LOOK_MS = 500
+#: Maximum milliseconds to wait for the rest of a result while the pool ends. Then the pool checks the result's process.
+_MAX_WAIT_MS = 500
 
 
 class AffinityPool(CountingPool):
-    """A pool in the worker's own process. Errors of its runs reach `on_success`, as those of a prefork pool do."""
+    """A pool in the worker's own process. Errors of its runs reach `on_success`, as in a prefork pool.
+
+    prefork passes every error of a task to Celery, raised in its body or after it. Stock Celery's other pools leave an
+    error after the body (an unstorable result, a failing `on_failure`) to a thread or greenlet whose end is unnoticed.
+    """
 
     def apply_async(self, target: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Run *target*, unless the job of its request was found to be another worker's when the task was accepted."""
+        """Run *target*, unless another worker may have claimed the request's job when the task was accepted."""
         request = getattr(options.get("accept_callback"), "__self__", None)
         if isinstance(request, Request):  # the submitter of any other run handles its errors
             run = run_in_main_thread if isinstance(self, SoloPool) else run_in_thread
@@ -327,37 +306,42 @@ class AffinityPool(CountingPool):
 
 
 class AffinityProcesses(_AsynPool):
-    """The processes of a prefork pool, as Celery's event loop drives them."""
+    """The processes of a prefork pool, driven by Celery's event loop.
+
+    After a lost connection, Celery drops the requests that no pool process has accepted, because a broker redelivers
+    them. Claims outlive the connection, so a job written to a process, which will run there, is kept. Only jobs that
+    will certainly not run are returned.
+    """
 
     def flush(self) -> None:
-        """Drop the jobs that will not run, and no others: not those that a process reads, nor marks of busy ones."""
-        with _taken_for_accepted(self), _remembered(self):
+        """Drop only the jobs that will not run: keep jobs that a process reads, and the marks of busy processes."""
+        with _written_jobs_accepted(self), _accepted_jobs_kept(self):
             super().flush()
 
     def _track_child_process(self, proc: Any, hub: Any) -> None:
-        """Watch *proc*, after a reconnect also a process that is still there though its end was noticed.
+        """Watch *proc*. After a reconnect, also watch a listed process whose end was already noticed.
 
-        Celery forgets the file number of such a process at once, and the process when the system says how it ended: an
-        event loop that began in between would end the worker with an error.
+        Celery deletes the file number of such a process immediately, and the process once the system reports how it
+        ended. An event loop that starts in between would end the worker with an error.
         """
         if getattr(proc, "_sentinel_poll", 0) is not None:
             super()._track_child_process(proc, hub)
             return
         del proc._sentinel_poll
-        with suppress(OSError, AttributeError):  # the process is gone: the pool's own timer replaces it
+        with suppress(OSError, AttributeError):  # the process has ended: the pool's own timer replaces it
             super()._track_child_process(proc, hub)
 
 
 class AffinityResults(_ResultHandler):
-    """Reads the results of a prefork pool, and goes on after a reconnect with those that it was reading.
+    """Reads the results of a prefork pool, and resumes half-read results after a reconnect.
 
-    A process writes the length of a long result (an exception with its traceback, say) and then the result. At a
-    reconnect Celery's event loop forgets that the length has been read: the result would be taken for a length, and the
-    task's end, or the worker, would be lost.
+    A process writes the length of a long result (such as an exception with its traceback) before the result. At a
+    reconnect, Celery's event loop forgets that it has read the length. It would parse the result as a length, and lose
+    the task's end or the worker.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        #: File number -> the process that writes there, and what reads its result.
+        #: Maps a file number to the process that writes there, and to the reader of its result.
         self._half_read: dict[int, tuple[object, Generator[None, None, None]]] = {}
         super().__init__(*args, **kwargs)
 
@@ -371,10 +355,10 @@ class AffinityResults(_ResultHandler):
         return read
 
     def _flush_outqueue(self, fd: int, remove: Callable[[int], None], *args: Any) -> None:
-        """Read a result of a pool that is joined: first the rest of one, as Celery does by itself since 5.7.
+        """Read a result while the pool is joined: first the rest of a half-read result, like Celery since 5.7.
 
-        The rest would be taken for a length: the end of the task would be lost, and a warm shutdown last half a minute,
-        or for ever.
+        Otherwise the rest would be parsed as a length. The end would be lost, and a warm shutdown would last half a
+        minute or forever.
         """
         process, read = self._half_read.get(fd, (None, None))
         is_half_read = (
@@ -388,8 +372,8 @@ class AffinityResults(_ResultHandler):
             return
         poller = select.poll()
         poller.register(fd, select.POLLIN)
-        if not poller.poll(_LOOK_MS):
-            return  # the pool looks again, or finds that the process is gone
+        if not poller.poll(_MAX_WAIT_MS):
+            return  # the pool tries again, or finds that the process has ended
         try:
             next(read, None)
         except (OSError, EOFError):
@@ -397,13 +381,12 @@ class AffinityResults(_ResultHandler):
 
 
 @contextmanager
-def _taken_for_accepted(pool: _AsynPool) -> Iterator[None]:
-    """Mark jobs that a process has got, or is getting, as accepted: `flush` drops all others.
+def _written_jobs_accepted(pool: _AsynPool) -> Iterator[None]:
+    """Mark jobs that a process has received, or is receiving, as accepted: `flush` drops all others.
 
-    A job that a dead process has got is dropped after the flush, not by it: the pool throws away the pipe of a dead
-    process only if it finds a job for the pipe. Otherwise the next process would read the pipe, and run the job. A job
-    that is back in the buffer is dropped by the flush, which empties the buffer, even if `_write_to` is another
-    process' pipe by now.
+    A job in the pipe of a dead process is dropped after the flush. The pool discards the pipe of a dead process only if
+    it finds a job for the pipe; otherwise the next process would read the pipe and run the job. The flush drops a job
+    that is back in the buffer, because it empties the buffer, even if `_write_to` is already another process' pipe.
     """
     written = [
         (job, job._write_to)
@@ -422,12 +405,12 @@ def _taken_for_accepted(pool: _AsynPool) -> Iterator[None]:
 
 
 @contextmanager
-def _remembered(pool: _AsynPool) -> Iterator[None]:
-    """Keep the accepted jobs of an AsynPool, no others, and the knowledge that their processes are busy.
+def _accepted_jobs_kept(pool: _AsynPool) -> Iterator[None]:
+    """Keep exactly the accepted jobs of an AsynPool, and the record that their processes are busy.
 
-    A flush in Celery before 5.6.3 forgets jobs that run, so that their ends are lost, or remembers jobs that never
-    will. A flush before 5.7 forgets which processes are busy, so that the next job waits behind a long one while
-    another process is idle.
+    A flush in Celery before 5.6.3 forgets running jobs, so that their ends are lost, or keeps jobs that will never run.
+    A flush before 5.7 forgets which processes are busy, so that the next job waits behind a long one while another
+    process is idle.
     """
     accepted = {number: job for number, job in pool._cache.items() if job._accepted}
     busy = [job._write_to for job in accepted.values() if job._write_to and job._write_to.inqW_fd in pool._busy_workers]
@@ -441,35 +424,29 @@ def _remembered(pool: _AsynPool) -> Iterator[None]:
 
 @cache
 def derive_pool(base: type[BasePool]) -> type[BasePool]:
-    """Return a class of pools that derives from *base*, Celery's own or a user's, and has its name."""
+    """Return a pool class that derives from *base* and has its name."""
     if is_prefork(base):
-        is_derived = issubclass(base, CountingPool)
-        return base if is_derived else _derived(base, CountingPool, Pool=_processes_of(base.Pool))
-    return base if issubclass(base, AffinityPool) else _derived(base, AffinityPool)
+        results = _derive(base.Pool.ResultHandler, AffinityResults)
+        processes = _derive(base.Pool, AffinityProcesses, ResultHandler=results)
+        return base if issubclass(base, CountingPool) else _derive(base, CountingPool, Pool=processes)
+    return base if issubclass(base, AffinityPool) else _derive(base, AffinityPool)
 
 
-def _processes_of(base: type[_AsynPool]) -> type[_AsynPool]:
-    processes: type[_AsynPool] = _derived(
-        base, AffinityProcesses, ResultHandler=_derived(base.ResultHandler, AffinityResults)
-    )
-    return processes
-
-
-def _derived(base: type, *mixins: type, **attributes: Any) -> Any:
-    """Return a class with the name of *base*, in its module: Celery looks at both of a pool's class."""
+def _derive(base: type, *mixins: type, **attributes: Any) -> Any:
+    """Return a class with the name and module of *base*, because Celery checks both for a pool."""
     return type(base.__name__, (*mixins, base), {"__module__": base.__module__, **attributes})
 
 
-#: How many tasks the server is told of at most that stop when they are asked to.
-_MOST_ASKING = 50
+#: Maximum number of tasks that the server knows to stop on request.
+_MAX_STOPPABLE_TASKS = 50
 
 
 class PoolSlots:
-    """The pool of *consumer*, of any kind."""
+    """The slots of *consumer*'s pool, of any kind, as its membership uses them."""
 
     def __init__(self, consumer: "Consumer") -> None:
         self._consumer = consumer
-        self._asking: list[str] = []
+        self._stoppable_tasks: list[str] = []
 
     @property
     def forks(self) -> bool:
@@ -485,17 +462,17 @@ class PoolSlots:
 
     @property
     def stops(self) -> str:
-        return FORCE if self.stops_by_force else " ".join(map(encode_part, self._asking))
+        return FORCE if self.stops_by_force else " ".join(map(encode_part, self._stoppable_tasks))
 
     def stops_when_asked(self, task: str) -> bool:
-        """Record that tasks of this name ask whether they are to stop. Return whether that is new."""
-        is_new = task not in self._asking and len(self._asking) < _MOST_ASKING
+        """Record that tasks named *task* check whether they must stop. Return True if that is new."""
+        is_new = task not in self._stoppable_tasks and len(self._stoppable_tasks) < _MAX_STOPPABLE_TASKS
         if is_new:
-            self._asking.append(task)
+            self._stoppable_tasks.append(task)
         return is_new
 
     def size(self) -> int:
-        """Return how many jobs the pool may run at once. With --autoscale it grows to that number only if needed."""
+        """Return the pool's maximum number of running jobs. With --autoscale, it grows to that number on demand."""
         controller = self._consumer.controller
         scaled: Any = getattr(controller, "autoscaler", None) or controller
         return int(getattr(scaled, "max_concurrency", None) or pool_size(self._consumer.pool))
@@ -506,6 +483,8 @@ class PoolSlots:
 
     def still_has(self, request: object) -> bool:
         pool = self._consumer.pool
-        if isinstance(request, BufferedRequest):  # Celery drops none of these; without a run, the worker's stop does
+        if isinstance(
+            request, BufferedRequest
+        ):  # Celery keeps buffered jobs; a stopping worker drops them unless they run
             return request.is_in_the_pool() and not pool.affinity_other_runs.is_closed
         return still_has_job(pool, request)

@@ -1,12 +1,8 @@
-"""``preempted()``, by which a task learns that it is to stop, and `Preempted`, by which it stops: in every pool.
+"""Preempt running tasks: request a stop first (``preempted()``), and stop the task by force after a grace period.
 
-The worker marks the claim of the task in memory that it shares with the processes that it forks. So a task that asks
-reads memory, and nobody else pays. In a pool process that was spawned the answer is always False.
-
-Stopping a task for a tenant below its minimum: first the task is asked, then, after a grace, stopped by force.
-
-The server orders it with a sign in the inbox. Whatever the task does meanwhile counts: it may end, fail, or stop by
-itself (`Preempted`). A worker that shuts down lets the graces be: its jobs end, or go back, as always.
+A task can also stop by itself, by raising `Preempted`. The request is a mark in memory that the worker shares with the
+processes that it forks, so only tasks that check it pay, by reading memory. In a spawned pool process, ``preempted()``
+is always False.
 """
 
 import hashlib
@@ -31,49 +27,48 @@ from .pool import PoolSlots
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
-#: How many claims of this process can be marked at a time; the tasks of others are stopped without having been asked.
+#: Maximum number of marked claims of this process. Further tasks are stopped without a request.
 MOST_MARKED = 512
 
 _BYTES = 8
 
 
 class Preempted(Ignore):
-    """Raised by a task that stops since it was asked to (`preempted`): its job waits again, as if it had not started.
+    """Raised by a task that stops on request (`preempted`): its job is requeued as if it had not started.
 
-    That counts as no delivery, and there is no result, no failure and no retry. A task that raises this error without
-    having been asked gives its job back as well, and that counts as a requeue, as with ``Reject(requeue=True)``: a
-    pause comes before the next run, and a task that does so each time becomes a dead letter. Of a task that is acked
-    early the job ends, as with ``Ignore``.
+    No delivery is counted, and there is no result, no failure and no retry. A task that raises this error without a
+    request is requeued too, like with ``Reject(requeue=True)``: a pause precedes the next run, and a task that always
+    does so becomes a dead letter. If the task is acked early, its job ends, as with ``Ignore``.
     """
 
 
 class PreemptionMarks:
-    """The claims, by delivery tag, whose tasks are asked to stop. Forked processes see what this one marks later.
+    """The delivery tags of claims whose tasks must stop. Forked processes also see later marks of this process.
 
-    Each place of the memory has a digest of a tag: the processes of several workers may share this memory.
+    Each entry in memory is the digest of a tag, because the processes of several workers can share this memory.
     """
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, MOST_MARKED * _BYTES)
-        self._places: dict[str, int] = {}
+        self._index_by_tag: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def mark(self, tag: str, still_held: Callable[[str], bool]) -> None:
-        """Mark a claim, and forget those that are not *still_held*."""
+        """Mark a claim, and delete the marks of claims that are not *still_held*."""
         with self._lock:
-            for each in [each for each in self._places if not still_held(each)]:
-                self._write(self._places.pop(each), bytes(_BYTES))
-            taken = {*self._places.values()}
-            place = next((place for place in range(MOST_MARKED) if place not in taken), None)
-            if place is not None and tag not in self._places:
-                self._places[tag] = place
-                self._write(place, _digest(tag))
+            for marked in [marked for marked in self._index_by_tag if not still_held(marked)]:
+                self._write(self._index_by_tag.pop(marked), bytes(_BYTES))
+            used = {*self._index_by_tag.values()}
+            index = next((index for index in range(MOST_MARKED) if index not in used), None)
+            if index is not None and tag not in self._index_by_tag:
+                self._index_by_tag[tag] = index
+                self._write(index, _digest(tag))
 
-    def _write(self, place: int, digest: bytes) -> None:
-        self._memory[place * _BYTES : (place + 1) * _BYTES] = digest
+    def _write(self, index: int, digest: bytes) -> None:
+        self._memory[index * _BYTES : (index + 1) * _BYTES] = digest
 
     def has(self, tag: str) -> bool:
-        """Return whether a claim is marked, by this process or by the one that it was forked from."""
+        """Return True if a claim is marked, by this process or by the process that it was forked from."""
         return self._memory.find(_digest(tag), 0) >= 0
 
 
@@ -81,137 +76,137 @@ def _digest(tag: str) -> bytes:
     return hashlib.blake2b(tag.encode(), digest_size=_BYTES).digest()
 
 
-#: Those of the workers of this process; the memory takes no room before the first mark.
+#: The marks of the workers in this process. They use no memory before the first mark.
 MARKS = PreemptionMarks()
-
-#: Functions to be called with the name and the delivery tag of a task that asks, by workers that cannot stop a task by
-#: force: they say which tasks stop if they are asked to.
+#: Called with the name and the delivery tag of a task that calls `preempted`. Registered by workers that cannot stop a
+#: task by force, which report to the server which tasks stop on request.
 on_asked: list[Callable[[str, str], None]] = []
 
 
 def preempted() -> bool:
-    """Return whether the task that runs here is to stop, since another tenant needs its slot.
+    """Return True if the current task must stop, because another tenant needs its slot.
 
-    The task should save what it has done, and ``raise Preempted``. It may also go on: a task that ends within the grace
-    (``affinity_preemption_grace``) counts as any other. After the grace, a pool that can stop tasks stops it. False
-    outside of tasks, and in a task that runs without a claim, such as a broadcast one.
+    The task should save its progress and ``raise Preempted``. It may also continue: a task that ends within the grace
+    (``affinity_preemption_grace``) ends normally. After the grace, a pool that can stop tasks stops it. Returns False
+    outside of tasks, and in a task without a claim, such as a broadcast task.
     """
-    task = current_task.app.current_worker_task if current_task else None  # not one that the task calls directly
+    task = current_task.app.current_worker_task if current_task else None  # not a task that this task calls directly
     tag = (task.request.properties or {}).get("delivery_tag") if task is not None else None
     if task is None or fence_of_tag(tag) is None:
         return False
-    for tell in on_asked:
-        tell(task.name, str(tag))
+    for report in on_asked:
+        report(task.name, str(tag))
     return MARKS.has(str(tag))
 
 
 logger = limited_logger(__name__)
-
-#: Interval, s, between two looks at a process that was ended, and the number of looks after which it is killed.
-_LOOKS_AFTER_S, _KILLED_AFTER = 0.1, 20
-
-#: Interval, s, at which a task that blocks the event loop may look for signs, and how many entries it looks at.
-_LOOKS_EVERY_S, _LOOKS_AT = 0.5, 20
+#: Seconds between two checks of a process that was signalled to end, and the number of checks before it is killed.
+_CHECK_INTERVAL_S, _CHECKS_BEFORE_KILL = 0.1, 20
+#: Seconds between two searches for control messages by a task that blocks the event loop; number of items searched.
+_INBOX_INTERVAL_S, _MAX_INBOX_ITEMS = 0.5, 20
 
 
 class Preemption:
-    """Stops tasks of *consumer*, whose claims *members* has. The event loop's thread calls all methods but `asked`."""
+    """Stops tasks of *consumer* whose claims *members* has, when a control message from the server orders it.
+
+    Until then, the task may end, fail, or stop by itself (`Preempted`). A worker that shuts down ignores the graces:
+    its jobs end or are requeued, as always. All methods except `asked` run in the event loop's thread.
+    """
 
     def __init__(self, consumer: "Consumer", members: Member, slots: PoolSlots) -> None:
         self._consumer, self._members, self._slots = consumer, members, slots
         self._claims = members.claims
-        self._looks_again_s = 0.0
+        self._next_check_s = 0.0
 
     def begin(self) -> None:
-        """Answer tasks that ask whether they are to stop: called at the start and after each reconnect."""
+        """Register for tasks that call `preempted`, and restart timers, at the start and after each reconnect."""
         if not self._slots.stops_by_force and self.asked not in on_asked:
             on_asked.append(self.asked)
-        for held in self._claims.held():
-            if held.stops_at_s is not None:
-                self._stop_later(held, held.stops_at_s - monotonic())  # Celery has dropped its timers
+        for claim in self._claims.held():
+            if claim.stops_at_s is not None:
+                self._stop_later(claim, claim.stops_at_s - monotonic())  # Celery has dropped its timers
 
     def stop(self) -> None:
-        """Answer tasks no longer: the worker has left the fleet."""
+        """Unregister, because the worker has left the fleet."""
         if self.asked in on_asked:
             on_asked.remove(self.asked)
 
     def order(self, job_id: str, fence: str, grace_s: float) -> list[str]:
-        """Have the task of a claim stop within *grace_s*. Return the tag if the job has not started, to be given back.
+        """Request the stop of a claim's task within *grace_s*. Return the tag if the job must be returned unstarted.
 
-        Nothing is done for a job that has ended, or was asked before.
+        Does nothing if the job has ended, or if the stop was requested before.
         """
         tag = delivery_tag(job_id, fence)
-        held = self._claims.find(tag)
-        if held is None or held.void or held.stops_at_s is not None or held.ended_s is not None:
+        claim = self._claims.find(tag)
+        if claim is None or claim.void or claim.stops_at_s is not None or claim.ended_s is not None:
             return []
-        request = held.request
+        request = claim.request
         if request is None:
             self._members.lookahead.discard(tag)
             return [tag]
-        if held.is_buffered:
-            logger.info("%s goes on: it cannot be taken out of the buffer of its task's strategy", held.in_words)
-        elif held.started_s is None and not self._slots.still_has(request):  # it waits for a rate limit, say
+        if claim.is_buffered:
+            logger.info("%s goes on: it cannot be taken out of the buffer of its task's strategy", claim.in_words)
+        elif claim.started_s is None and not self._slots.still_has(request):  # for example, it waits for a rate limit
             self._members.give_back([tag])
             state.task_ready(request)
-        elif held.outcome != UNSETTLED or not request.task.acks_late:
-            logger.warning("%s goes on: the job may not run again, since it was acked when it started", held.in_words)
+        elif claim.outcome != UNSETTLED or not request.task.acks_late:
+            logger.warning("%s goes on: the job may not run again, since it was acked when it started", claim.in_words)
         else:
-            held.stop_within(grace_s)
+            claim.stop_within(grace_s)
             MARKS.mark(tag, lambda tag: self._claims.find(tag) is not None)
-            self._stop_later(held, grace_s)
-            logger.info("%s is to stop within %g s: another tenant is below its minimum", held.in_words, grace_s)
+            self._stop_later(claim, grace_s)
+            logger.info("%s is to stop within %g s: another tenant is below its minimum", claim.in_words, grace_s)
         return []
 
-    def _stop_later(self, held: HeldClaim, pause_s: float) -> None:
+    def _stop_later(self, claim: HeldClaim, pause_s: float) -> None:
         if self._slots.stops_by_force:
-            self._consumer.timer.call_after(max(0.0, pause_s), self._stop, (held,))
+            self._consumer.timer.call_after(max(0.0, pause_s), self._stop, (claim,))
 
-    def _stop(self, held: HeldClaim) -> None:
-        """Stop a task by force. One that has ended meanwhile is left alone."""
-        if held.request is not None and held.ended_s is None and held.request.preempt() and self._slots.forks:
-            self._see_to_its_end(held, _KILLED_AFTER)
+    def _stop(self, claim: HeldClaim) -> None:
+        """Stop a task by force, unless it has ended."""
+        if claim.request is not None and claim.ended_s is None and claim.request.preempt() and self._slots.forks:
+            self._ensure_end(claim, _CHECKS_BEFORE_KILL)
 
-    def _see_to_its_end(self, held: HeldClaim, tries: int) -> None:
-        """Have the pool notice soon that a process has ended, and kill one that has not: a task may handle a signal.
+    def _ensure_end(self, claim: HeldClaim, tries: int) -> None:
+        """Make the pool notice soon that a process has ended. Kill a process that has not: a task can handle a signal.
 
-        Celery sees the end of a process before the system says how it ended, and then looks again 5 s later.
+        Celery sees the end of a process before the system reports the exit status, and then checks again 5 s later.
         """
-        if held.request is None or held.ended_s is not None or tries < -_KILLED_AFTER:
+        if claim.request is None or claim.ended_s is not None or tries < -_CHECKS_BEFORE_KILL:
             return
         if tries == 0:
-            self._consumer.pool.terminate_job(held.request.worker_pid, signal.SIGKILL)
+            self._consumer.pool.terminate_job(claim.request.worker_pid, signal.SIGKILL)
         self._consumer.pool.maintain_pool()
-        self._consumer.timer.call_after(_LOOKS_AFTER_S, self._see_to_its_end, (held, tries - 1))
+        self._consumer.timer.call_after(_CHECK_INTERVAL_S, self._ensure_end, (claim, tries - 1))
 
-    # -- tasks that ask, in the thread of the task
-
+    # -- tasks that call `preempted`, in the task's thread
     def asked(self, name: str, tag: str) -> None:
-        """Have the server know that tasks of this *name* stop if they are asked to. A task that asks is running."""
-        held = self._claims.find(tag)
-        if held is None:
+        """Record and report to the server that tasks with this *name* stop on request."""
+        claim = self._claims.find(tag)
+        if claim is None:
             return
         if self._slots.stops_when_asked(name):
             self._members.rejoin()
-        if self._slots.blocks_the_loop and held.stops_at_s is None:
-            self._look(held)
+        if self._slots.blocks_the_loop and claim.stops_at_s is None:
+            self._find_stop_order(claim)
 
-    def _look(self, held: HeldClaim) -> None:
-        """Look for the sign of a stop, which the event loop cannot read while the task blocks the loop."""
+    def _find_stop_order(self, claim: HeldClaim) -> None:
+        """Search the inbox for a stop order, which the event loop cannot read while the task blocks the loop."""
         now_s = monotonic()
-        if now_s < self._looks_again_s:
+        if now_s < self._next_check_s:
             return
-        self._looks_again_s = now_s + _LOOKS_EVERY_S
-        own = f"\n{PREEMPT_SIGN} {held.job_id} {held.fence} ".encode()
+        self._next_check_s = now_s + _INBOX_INTERVAL_S
+        prefix = f"\n{PREEMPT_SIGN} {claim.job_id} {claim.fence} ".encode()
         client, inbox = self._members.scheduler.client, self._claims.inbox
         try:
-            for each in client.lrange(inbox, -_LOOKS_AT, -1):
-                grace_ms = each.removeprefix(own)
-                if grace_ms != each and grace_ms.isdigit() and client.lrem(inbox, 1, each):
-                    self.order(held.job_id, held.fence, int(grace_ms) / 1000)
+            for item in client.lrange(inbox, -_MAX_INBOX_ITEMS, -1):
+                grace_ms = item.removeprefix(prefix)
+                if grace_ms != item and grace_ms.isdigit() and client.lrem(inbox, 1, item):
+                    self.order(claim.job_id, claim.fence, int(grace_ms) / 1000)
         except (RedisError, OSError):
-            return  # the task asks again
+            return  # the task checks again
 
 
-def is_preemption_requested(held: HeldClaim | None) -> bool:
-    """Return whether the task of a claim was asked to stop, so that its job may be given back as `PREEMPTED`."""
-    return held is not None and held.stops_at_s is not None and held.outcome in (UNSETTLED, PREEMPTED)
+def is_preemption_requested(claim: HeldClaim | None) -> bool:
+    """Return True if the task's stop was requested, so that its job may be requeued as `PREEMPTED`."""
+    return claim is not None and claim.stops_at_s is not None and claim.outcome in (UNSETTLED, PREEMPTED)

@@ -1,12 +1,12 @@
-"""Rate limits beside other work: a job that waits for a token lends its slot.
+"""Rate limits next to other work: a job that waits for a rate token lends its slot.
 
-Celery keeps such a job in a token bucket of its worker. The claim stays, but the worker tells the server of one slot
-more than it has (`Membership.lend`), so that other jobs run meanwhile. When too many jobs wait, the worker withdraws
-from their types for a while. If other jobs have all slots when the token comes, the job goes back to its lane, its age
-intact: another worker may have a slot, and no job is to wait here for a task of an hour behind the scheduler's back.
+Celery keeps such a job in a token bucket of its worker. The claim remains, but the worker reports an additional slot to
+the server (`Member.lend`), so that other jobs can run. If too many jobs wait, the worker withdraws from their types for
+a while. If other jobs have all slots when the token becomes available, the job returns to its lane with its age.
+Another worker may have a slot, and a job must not wait here behind an hour-long task that the scheduler ignores.
 
-A job that holds a key waits for a moment at most, or it would keep others of the key from running anywhere: it goes
-back, and the worker withdraws from its type until the token is near.
+A job that holds a key may wait only briefly, because it blocks the other jobs of the key. After that it is returned,
+and the worker withdraws from its type until shortly before the token.
 """
 
 from collections import Counter
@@ -31,37 +31,35 @@ if TYPE_CHECKING:
     from .consumer import AffinityConsumer
 
 logger = limited_logger(__name__)
-
-#: Longest time, s, for which a job may wait for a token while it holds a key.
-_HOLDS_A_KEY_S = 1.0
-
-#: Time before a token, s, at which the worker takes jobs of keys again: less than that, or a moment's inaccuracy of a
-#: timer would have such a job given back once more.
-_TAKES_BEFORE_S = 0.9 * _HOLDS_A_KEY_S
+#: Maximum seconds for which a job may wait for a token while it holds a key.
+_MAX_KEY_WAIT_S = 1.0
+#: Seconds before a token at which the worker accepts key-holding jobs again. It is less than `_MAX_KEY_WAIT_S`, because
+#: an inaccurate timer would otherwise return such a job a second time.
+_ACCEPT_BEFORE_S = 0.9 * _MAX_KEY_WAIT_S
 
 
 class RateLimits:
-    """The token buckets of *consumer*, which passes on each way in and out of them."""
+    """The token buckets of *consumer*, which notifies this class of each job that enters or leaves a bucket."""
 
     def __init__(
-        self, consumer: "AffinityConsumer", members: Member | CohortMembers, following: JobFeed | CohortMembers
+        self, consumer: "AffinityConsumer", members: Member | CohortMembers, job_feed: JobFeed | CohortMembers
     ) -> None:
         self._consumer = consumer
-        self._members, self._following = members, following
-        #: Whether slots were ever lent, so that a job may come whose slot is taken.
+        self._members, self._job_feed = members, job_feed
+        #: True if slots were ever lent, so that a job may arrive whose slot is taken.
         self.has_lent = False
         self._avoided: set[str] = set()
 
     def count(self) -> None:
-        """Count the jobs that wait, and lend their slots."""
+        """Count the waiting jobs, and lend their slots."""
         find = self._members.claims.find
         claims = (find(request._tag) for request in self.waiting())
-        waiting = Counter(held.type for held in claims if held is not None)
+        waiting = Counter(claim.type for claim in claims if claim is not None)
         self.has_lent = self.has_lent or bool(waiting)
         self._members.lend(waiting, frozenset(self._avoided))
 
     def begin(self) -> None:
-        """Go on after a lost connection, which made Celery drop the requests that waited, and all timers."""
+        """Continue after a lost connection, when Celery dropped the waiting requests and all timers."""
         self._avoided.clear()
         self.count()
 
@@ -71,7 +69,7 @@ class RateLimits:
             yield from (request for request, _ in tuple(bucket.contents) if _is_claimed(request))
 
     def close(self) -> None:
-        """Drop the jobs that wait: they are given back."""
+        """Drop the waiting jobs, which the caller returns."""
         for bucket in self._buckets():
             _remove_claims(bucket)
 
@@ -79,111 +77,113 @@ class RateLimits:
         return [bucket for bucket in tuple(self._consumer.task_buckets.values()) if bucket and bucket.contents]
 
     def start_what_may(self, bucket: "TokenBucket", start: Callable[["TokenBucket"], None]) -> None:
-        """Have *start* start the jobs of *bucket* that have tokens, in the order of their claims. Count the others."""
+        """Start the jobs of *bucket* that have tokens with *start*, in the order of their claims. Count the others."""
         self._end_expired(bucket)
-        self._return_what_is_recalled(bucket)
-        self._put_in_order(bucket)
-        _forget_idle_time(bucket)
-        if bucket.contents and self._following.room() <= -self._number_waiting() and bucket.expected_time(1) <= 0:
-            self._return(_remove_claims(bucket))  # all of them, or the others would overtake the first
+        self._return_withdrawn(bucket)
+        self._sort_by_claim(bucket)
+        # Fill a full bucket from now on: kombu before 5.7 also counts its time since it was full, and would start two.
+        if bucket._tokens >= bucket.capacity:
+            bucket.timestamp = monotonic()
+        if bucket.contents and self._job_feed.room() <= -self._waiting_count() and bucket.expected_time(1) <= 0:
+            self._return(_remove_claims(bucket))  # all of them, because the others would overtake the first
         try:
             start(bucket)
-            self._return_what_holds_a_key(bucket)
+            self._return_key_holders(bucket)
         finally:
             self.count()
 
-    def _return_what_holds_a_key(self, bucket: "TokenBucket") -> None:
-        """Give back jobs that would hold their keys for long, and take no more of their types until a token is near."""
-        stay: list[Any] = []
-        go: list[Request] = []
-        for each in tuple(bucket.contents):
-            request, wait_s = each[0], bucket.expected_time(len(stay) + 1)
-            held = self._members.claims.find(request._tag) if _is_claimed(request) else None
-            if held is None or wait_s <= _HOLDS_A_KEY_S or not request.holds_a_key:
-                stay.append(each)
+    def _return_key_holders(self, bucket: "TokenBucket") -> None:
+        """Return jobs that would hold their keys for too long, and withdraw from their types until a token is near."""
+        kept: list[Any] = []
+        returned: list[Request] = []
+        for entry in tuple(bucket.contents):
+            request, wait_s = entry[0], bucket.expected_time(len(kept) + 1)
+            claim = self._members.claims.find(request._tag) if _is_claimed(request) else None
+            if claim is None or wait_s <= _MAX_KEY_WAIT_S or not request.holds_a_key:
+                kept.append(entry)
                 continue
-            go.append(request)
-            if held.type not in self._avoided:
-                self._avoided.add(held.type)
-                self._consumer.timer.call_after(wait_s - _TAKES_BEFORE_S, self._want, (held.type,))
-        if not go:
+            returned.append(request)
+            if claim.type not in self._avoided:
+                self._avoided.add(claim.type)
+                self._consumer.timer.call_after(wait_s - _ACCEPT_BEFORE_S, self._accept_type, (claim.type,))
+        if not returned:
             return
         bucket.clear_pending()
-        bucket.contents.extend(stay)
-        self.count()  # first: once the jobs are given back, a worker that still takes their types gets them again
-        for request in go:
+        bucket.contents.extend(kept)
+        self.count()  # first: otherwise a worker that still accepts their types would get the returned jobs again
+        for request in returned:
             logger.info("Task %s[%s] is given back: others may use its key while it waits", request.name, request.id)
-        self._give_back(go)
+        self._give_back(returned)
 
-    def _want(self, type_: str) -> None:
-        """Take jobs of *type_* again."""
+    def _accept_type(self, type_: str) -> None:
+        """Accept jobs of *type_* again."""
         self._avoided.discard(type_)
         self.count()
 
     def _end_expired(self, bucket: "TokenBucket") -> None:
-        """End jobs that have expired while waiting: none of them uses a token that another job may have."""
-        for each in tuple(bucket.contents):
-            request = each[0]
+        """End jobs that have expired while waiting, so that they do not use tokens of other jobs."""
+        for entry in tuple(bucket.contents):
+            request = entry[0]
             if _is_claimed(request) and request.expires and request.maybe_expire():
-                bucket.contents.remove(each)
+                bucket.contents.remove(entry)
                 try:
                     request.revoked()
-                except Exception as exc:  # of a result backend, or of a signal's handler: the other jobs go on
+                except Exception as exc:  # from a result backend or a signal handler: the other jobs continue
                     logger.error(
                         "Cannot tell the caller of task %s[%s] that the task has expired: %s",
                         *(request.name, request.id, describe_error(exc)),
                         exc_info=short_traceback(exc),
                     )
 
-    def _return_what_is_recalled(self, bucket: "TokenBucket") -> None:
-        """Give back jobs that wait since before a pause."""
+    def _return_withdrawn(self, bucket: "TokenBucket") -> None:
+        """Return jobs that were claimed before a pause."""
         if not self._members.withdrawn_types:
             return
-        for each in tuple(bucket.contents):
-            request = each[0]
-            held = self._members.claims.find(request._tag) if _is_claimed(request) else None
-            if held is not None and self._members.withdrawn_types.has(held.job_id, held.type, held.fence):
-                bucket.contents.remove(each)
+        for entry in tuple(bucket.contents):
+            request = entry[0]
+            claim = self._members.claims.find(request._tag) if _is_claimed(request) else None
+            if claim is not None and self._members.withdrawn_types.has(claim.job_id, claim.type, claim.fence):
+                bucket.contents.remove(entry)
                 logger.info("Task %s[%s] is given back: it is paused", request.name, request.id)
                 self._give_back([request])
 
     def start_if_there_is_room(self, request: Request, start: Callable[[Request], Any]) -> Any:
-        """Have *start* start the task of *request*, or give the job back if its slot is taken."""
-        # The job came for a slot that was lent, but the lender has started meanwhile.
-        if self.has_lent and _is_claimed(request) and self._following.room() < -self._number_waiting():
+        """Start the task of *request* with *start*, or return the job if its slot is taken."""
+        # The job was sent for a lent slot, but the lender has started since.
+        if self.has_lent and _is_claimed(request) and self._job_feed.room() < -self._waiting_count():
             self._return([request])
             return None
         return start(request)
 
     def change(self, reset: Callable[[], None]) -> None:
-        """Set the limits anew, by *reset*, for the jobs that wait as well, which Celery leaves to the old ones."""
-        before = {name: bucket for name, bucket in tuple(self._consumer.task_buckets.items()) if bucket}
+        """Set the limits again with *reset*. Move the waiting jobs too, which Celery leaves in the old buckets."""
+        old_buckets = {name: bucket for name, bucket in tuple(self._consumer.task_buckets.items()) if bucket}
         reset()
         self._avoided.clear()
-        for name, bucket in before.items():
-            now = self._consumer.task_buckets[name]
-            if now is bucket:
+        for name, bucket in old_buckets.items():
+            new_bucket = self._consumer.task_buckets[name]
+            if new_bucket is bucket:
                 continue
             waiting = list(bucket.contents)
             bucket.clear_pending()
             for request, tokens in waiting:
-                if now:
-                    self._consumer._limit_task(request, now, tokens)
+                if new_bucket:
+                    self._consumer._limit_task(request, new_bucket, tokens)
                 else:
                     self._consumer._limit_move_to_pool(request)
         self.count()
 
-    def _put_in_order(self, bucket: "TokenBucket") -> None:
-        """Sort the jobs that wait by their claims: a job in a reply may pass one that is still in the inbox."""
+    def _sort_by_claim(self, bucket: "TokenBucket") -> None:
+        """Sort the waiting jobs by their claims, because a job in a reply can overtake a job in the inbox."""
         find = self._members.claims.find
         claims = [find(getattr(request, "_tag", "")) for request, _ in bucket.contents]
-        fences = [int(held.fence) for held in claims if held is not None]
+        fences = [int(claim.fence) for claim in claims if claim is not None]
         if len(fences) == len(claims) and fences != sorted(fences):
-            in_order = sorted(zip(fences, bucket.contents, strict=True), key=itemgetter(0))
+            sorted_entries = sorted(zip(fences, bucket.contents, strict=True), key=itemgetter(0))
             bucket.clear_pending()
-            bucket.contents.extend(each for _, each in in_order)
+            bucket.contents.extend(entry for _, entry in sorted_entries)
 
-    def _number_waiting(self) -> int:
+    def _waiting_count(self) -> int:
         return sum(1 for _ in self.waiting())
 
     def _return(self, requests: list[Request]) -> None:
@@ -197,12 +197,6 @@ class RateLimits:
         self._members.give_back([request._tag for request in requests])
 
 
-def _forget_idle_time(bucket: "TokenBucket") -> None:
-    """Let a full bucket fill from now on: kombu before 5.7 also counts the time it was full, so that two jobs start."""
-    if bucket._tokens >= bucket.capacity:
-        bucket.timestamp = monotonic()
-
-
 def _is_claimed(request: Request) -> bool:
     return getattr(request, "_reporting", None) is not None
 
@@ -211,5 +205,5 @@ def _remove_claims(bucket: "TokenBucket") -> list[Any]:
     """Remove the requests of claims from a bucket, and return them. Other requests, such as broadcasts', stay."""
     contents = tuple(bucket.contents)
     bucket.clear_pending()
-    bucket.contents.extend(each for each in contents if not _is_claimed(each[0]))
+    bucket.contents.extend(entry for entry in contents if not _is_claimed(entry[0]))
     return [request for request, _ in contents if _is_claimed(request)]

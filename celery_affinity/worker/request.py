@@ -1,16 +1,4 @@
-"""A request that Celery makes of a claimed job: the claim, the times, and checks of the message's values.
-
-A request whose task Celery cancels, in a cold shutdown or after a lost connection: an end neither good nor bad.
-
-Celery tells the caller of an early-acked task that the task is retried, which it is not, and takes the end of a
-greenlet that it kills for a good one. Here a cold shutdown is to jobs what the death of their worker is: a late-acked
-job is pending again, and an early-acked one is lost when the worker leaves, of which a dispatcher tells the caller.
-
-The start of a task: it is given to the pool, and begins, only while no other worker can have its job.
-
-A worker may lose a job between its claim and its start: the server took the worker for dead. Then the task is not
-begun; if it has begun already, it is stopped where the pool can do that.
-"""
+"""The request that Celery creates for a claimed job: its checks and times, its cancellation and its start."""
 
 import inspect
 import signal
@@ -55,23 +43,21 @@ else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
 
 logger = limited_logger(__name__)
-
-#: Time, s, from which on a number is no time limit.
-_LONGEST_LIMIT_S = 1e9
-
+#: Maximum time limit in seconds.
+_MAX_LIMIT_S = 1e9
 
 #: Maximum plausible number of retries. Celery computes 2 to the power of this number for ``retry_backoff``.
-_MOST_RETRIES = 1_000_000
+_MAX_RETRIES = 1_000_000
 
 _NO_LIMITS = ([None, None], (None, None))
 
 
 def _is_limit(limit: object) -> bool:
-    return limit is None or is_number(limit, _LONGEST_LIMIT_S)
+    return limit is None or is_number(limit, _MAX_LIMIT_S)
 
 
 class ClaimedRequest(_Request):
-    """A mixin for ``celery.worker.request.Request``. The request of an unclaimed message takes a slot, and no more."""
+    """A mixin for ``celery.worker.request.Request``. The request of an unclaimed message only takes a slot."""
 
     _reporting: EndReporter | None = None
     _tag: str
@@ -81,45 +67,46 @@ class ClaimedRequest(_Request):
     def __init__(self, message: Any, **options: Any) -> None:
         inbox: Inbox | None = getattr(message.channel, "inbox", None)
         tag = message.delivery_tag
-        reporting = inbox.reporting_of(tag) if inbox is not None and is_claim_tag(tag) else None
-        if reporting is not None:
-            # Celery by itself would ack in a later iteration of the loop, perhaps after the end of the task is told.
+        reporter = inbox.reporting_of(tag) if inbox is not None and is_claim_tag(tag) else None
+        if reporter is not None:
+            # Celery would ack in a later loop iteration, possibly after the task's end is reported
             options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
         super().__init__(message, **options)
-        self._check_what_celery_takes_on_trust()
-        if reporting is not None:
+        self._check_unvalidated_values()
+        if reporter is not None:
             self._tag = tag
-            is_of_a_batch = is_batch(job_of_tag(tag))
-            if is_of_a_batch:
-                self._check_that_it_can_run_all_calls()
-            self._reporting = reporting
-            self._show_its_eta()
+            is_run_of_batch = is_batch(job_of_tag(tag))
+            if is_run_of_batch:
+                self._check_can_run_batch()
+            self._reporting = reporter
+            self._restore_eta()
             self._set_expiry()
-            if is_of_a_batch:
-                self._say_whether_events_are_sent()
+            if is_run_of_batch:
+                # The pool process sends the events of each merged call if this is set.
+                self.request_dict[SENDS_EVENTS] = self.task.send_events and are_events_sent(self.eventer)
             self._set_wait_times()
-            reporting.claims.bind(tag, self)
+            reporter.claims.bind(tag, self)
         else:
             add_unclaimed(self)
 
     @property
     def holds_a_key(self) -> bool:
-        """Whether the claim keeps other jobs of an exclusive key from being claimed."""
+        """True if the claim prevents other jobs of an exclusive key from being claimed."""
         rules = rules_in(self.request_dict["properties"].get(PROPERTY))
         return bool(rules and texts_of_keys(rules)[1])
 
-    def _check_what_celery_takes_on_trust(self) -> None:
-        """Raise InvalidTaskError for values that would end the event loop later: Celery refuses the message then."""
+    def _check_unvalidated_values(self) -> None:
+        """Raise InvalidTaskError, so that Celery refuses the message, for values that would later end the loop."""
         limits = self.time_limits
-        good = limits in _NO_LIMITS or (
+        is_valid = limits in _NO_LIMITS or (
             isinstance(limits, (list, tuple)) and len(limits) == 2 and all(map(_is_limit, limits))
         )
-        if not good:
+        if not is_valid:
             raise InvalidTaskError(
                 f"invalid timelimit, of type {describe_shape(limits)}: it must be two numbers of seconds, or null"
             )
         retries = self.request_dict.get("retries")
-        if retries is not None and as_whole_number(retries, 0, _MOST_RETRIES) is None:  # the exponent of a pause
+        if retries is not None and as_whole_number(retries, 0, _MAX_RETRIES) is None:  # the exponent of a pause
             raise InvalidTaskError(f"invalid retries, of type {describe_shape(retries)}: it must be a whole number")
         embedded = self._payload[2] or {}
         if not (isinstance(embedded, dict) and set(map(type, embedded)) <= {str}):
@@ -128,15 +115,15 @@ class ClaimedRequest(_Request):
             shapes = f"{describe_shape(self.id)}, or name, of type {describe_shape(self.name)}"
             raise InvalidTaskError(f"invalid task id, of type {shapes}: they must be texts")
 
-    def _check_that_it_can_run_all_calls(self) -> None:
-        """Raise InvalidTaskError for several calls that a producer merged, if the task does not merge here."""
+    def _check_can_run_batch(self) -> None:
+        """Raise InvalidTaskError for calls that a producer merged, if the task does not merge in this worker."""
         if merge_of(self.task) is not None:
             return
         refusal = InvalidTaskError(
             f"its producer merged calls of task {self.name}, which this worker cannot run as one: neither the task's "
             "affinity nor affinity_task_rules says merge here"
         )
-        try:  # a dispatcher tells the other callers
+        try:  # a dispatcher reports to the other callers
             self.task.backend.mark_as_failure(self.id, refusal, request=self._context)
         except Exception as exc:
             logger.error(
@@ -146,117 +133,112 @@ class ClaimedRequest(_Request):
             )
         raise refusal
 
-    def _show_its_eta(self) -> None:
-        """Let the task see the ETA of its caller. The message has no ETA any more: a worker would wait once more."""
-        stamp = self.request_dict["properties"].get(PROPERTY)
-        eta = stamp.get("eta") if isinstance(stamp, dict) else None
+    def _restore_eta(self) -> None:
+        """Set the caller's ETA for the task. The message has no ETA, because a worker would wait a second time."""
+        header = self.request_dict["properties"].get(PROPERTY)
+        eta = header.get("eta") if isinstance(header, dict) else None
         if eta:
             self.request_dict["eta"] = eta
 
     def _set_expiry(self) -> None:
-        """Have a retry, which this host publishes, expire when this job does, whatever the clock here says."""
+        """Make retries published by this host expire together with this job, independent of the local clock."""
         assert self._reporting is not None, "it is a claim"
-        left_us = self._reporting.claims.left_us(self._tag)
-        if left_us is not None:
+        remaining_us = self._reporting.claims.left_us(self._tag)
+        if remaining_us is not None:
             properties = self.request_dict["properties"]
-            kept = properties.get(PROPERTY)
-            until = Expiry(self.request_dict.get("expires"), now_s() + left_us / SECOND_US)
-            properties[PROPERTY] = {**(kept if isinstance(kept, dict) else {}), "until": until}
-
-    def _say_whether_events_are_sent(self) -> None:
-        """Tell the process that runs merged calls whether to send the events of each call to monitors."""
-        self.request_dict[SENDS_EVENTS] = self.task.send_events and are_events_sent(self.eventer)
+            header = properties.get(PROPERTY)
+            expiry = Expiry(self.request_dict.get("expires"), now_s() + remaining_us / SECOND_US)
+            properties[PROPERTY] = {**(header if isinstance(header, dict) else {}), "until": expiry}
 
     def _set_wait_times(self) -> None:
-        """Have the process that records the wait know its begin and end by this host's clock, in Unix time, ns."""
+        """Pass the start and end of the wait (Unix ns, local clock) to the process that emits the tracing span."""
         assert self._reporting is not None, "it is a claim"
         wait = self.request_dict["properties"].get(WAIT)
-        held = self._reporting.claims.find(self._tag)
-        if wait is None or held is None:
+        claim = self._reporting.claims.find(self._tag)
+        if wait is None or claim is None:
             return
-        here_us = round((time.monotonic() - held.held_since_s) * SECOND_US)  # with lookahead, it came some time ago
-        until_ns = time.time_ns() - here_us * 1000
-        wait.update(since_ns=until_ns - held.waited_us * 1000, until_ns=until_ns)
+        prefetched_us = round((time.monotonic() - claim.held_since_s) * SECOND_US)  # time since the arrival
+        until_ns = time.time_ns() - prefetched_us * 1000
+        wait.update(since_ns=until_ns - claim.waited_us * 1000, until_ns=until_ns)
 
     def maybe_expire(self) -> Any:
-        """Return whether the job has expired since its claim, by the server's clock: this host's may be wrong."""
+        """Return True if the job has expired since its claim, by the server's clock: this host's may be wrong."""
         if self._reporting is None:
             return super().maybe_expire()
-        left_us = self._reporting.claims.left_us(self._tag)
-        if left_us is None and not (self.message.headers or {}).get("expires"):
-            # The first version of the protocol has the expiry in the body, which no server reads.
+        remaining_us = self._reporting.claims.left_us(self._tag)
+        if remaining_us is None and not (self.message.headers or {}).get("expires"):
+            # Version 1 of Celery's protocol has the expiry in the body, which the server does not read.
             return super().maybe_expire()
-        if left_us is None or left_us > 0:
+        if remaining_us is None or remaining_us > 0:
             return False
-        revoked_tasks.add(self.id)  # as Celery does: `inspect revoked` shows the task
+        revoked_tasks.add(self.id)  # as in Celery: `inspect revoked` shows the task
         return True
 
 
-#: Whether a cancel may announce no retry: not in Celery 5.5.
-_MAY_BE_SILENT = "emit_retry" in inspect.signature(Request.cancel).parameters
-
-#: What the pools gevent and eventlet say of a greenlet that they have killed.
+#: True if a cancel can omit the retry event: not in Celery 5.5.
+_CAN_CANCEL_SILENTLY = "emit_retry" in inspect.signature(Request.cancel).parameters
+#: Result that the gevent and eventlet pools return for a greenlet that they have killed.
 _KILLED = (False, None, None)
-
-#: Errors by which prefork says that a process ended before its task did.
+#: Errors that prefork raises if a process ended before its task.
 _PROCESS_ENDED = (Terminated, WorkerLostError, SystemExit, KeyboardInterrupt)
 
 
 class CancelledRequest(ClaimedRequest):
-    """A mixin for ``celery.worker.request.Request``. For an unclaimed message all is as Celery does it."""
+    """A request whose task Celery cancels, in a cold shutdown or after a lost connection: neither success nor failure.
+
+    Celery would report a retry to the caller of an early-acked task, although there is none, and a killed greenlet as a
+    success. Here a cold shutdown acts like the death of the worker. A late-acked job is requeued. An early-acked job is
+    lost when the worker leaves, and a dispatcher reports that to the caller. Unclaimed messages behave as in Celery.
+    """
 
     _is_cancelled = False
-
-    #: The pool that the task was given to.
+    #: The pool that the task was submitted to.
     _pool: Any
-
-    #: Whether the worker stops, so that there is nothing to announce: the fleet sees what becomes of the job.
+    #: True if the worker stops, so that nothing is announced: the fleet observes the job's fate.
     _is_left_behind = False
-
-    #: The outcome of a job that is to run again after this end of its task, even if it was acked: `RETURNED` or
-    #: `PREEMPTED`; "" for another end.
-    _given_back_as = ""
+    #: The outcome (`RETURNED` or `PREEMPTED`) if the job must run again after this end, even if it was acked; or "".
+    _returned_as = ""
 
     def cancel(self, pool: Any, signal: Any = None, *, emit_retry: bool = True) -> None:
-        """End the task where the pool can. In the threads pool the task goes on, and the worker waits for its end.
+        """End the task if the pool can. In the threads pool the task continues, and the worker waits for its end.
 
         Raises WorkerTerminate in the solo pool: the shutdown interrupts the task, and so ends it.
         """
-        stops = not (self.task.acks_late and emit_retry)  # else the connection was lost
+        is_shutdown = not (self.task.acks_late and emit_retry)  # otherwise the connection was lost
         self._is_cancelled = self._reporting is not None
-        self._is_left_behind = stops and self._is_cancelled
+        self._is_left_behind = is_shutdown and self._is_cancelled
         try:
-            super().cancel(pool, signal, **({"emit_retry": emit_retry} if _MAY_BE_SILENT else {}))
+            super().cancel(pool, signal, **({"emit_retry": emit_retry} if _CAN_CANCEL_SILENTLY else {}))
         except NotImplementedError:
-            if stops and isinstance(pool, SoloPool):
+            if is_shutdown and isinstance(pool, SoloPool):
                 raise WorkerTerminate(EX_FAILURE) from None
             self._is_cancelled = self._is_left_behind = False
             logger.warning("Task %s[%s] goes on: its pool cannot stop it", self.name, self.id)
 
     def give_run_back(self, pool: Any, signal: Any) -> None:
-        """End a run of merged calls, one of which is revoked: the others, and the first call, are run again.
+        """End a run of merged calls because one of them is revoked. The others, and the primary, are run again.
 
-        Raises NotImplementedError for a pool that cannot end a task, as a revoke of the first call does.
+        Raises NotImplementedError if the pool cannot end a task, like a revoke of the primary call does.
         """
-        self._give_back(RETURNED, pool, signal)
+        self._return_job(RETURNED, pool, signal)
         logger.info("Task %s[%s] is ended for a call that is merged with it: the others run again", self.name, self.id)
 
-    def _give_back(self, outcome: str, pool: Any, signal: Any = None) -> None:
+    def _return_job(self, outcome: str, pool: Any, signal: Any = None) -> None:
         self._is_cancelled = self._is_left_behind = True
-        self._given_back_as = outcome
+        self._returned_as = outcome
         try:
             super().cancel(pool, signal)
         except NotImplementedError:
             self._is_cancelled = self._is_left_behind = False
-            self._given_back_as = ""
+            self._returned_as = ""
             raise
 
     def preempt(self) -> bool:
-        """End a task that has not stopped though it was asked to. Return whether it ran still."""
-        read_results(self._pool)  # a process may have ended its task
+        """End a task that did not stop on request. Return True if it was still running."""
+        read_results(self._pool)  # the process may have ended its task
         if self not in active_requests:
             return False
-        self._give_back(PREEMPTED, self._pool)
+        self._return_job(PREEMPTED, self._pool)
         logger.warning(
             "Task %s[%s] is stopped: it was asked to stop for another tenant, and did not", self.name, self.id
         )
@@ -270,21 +252,21 @@ class CancelledRequest(ClaimedRequest):
             super()._announce_cancelled(*args, **kwargs)
 
     def was_cut_short(self, end: Any) -> bool:
-        """Return whether the task was cancelled before it ended. *end*: an error, or what a pool returned."""
+        """Return True if the task was cancelled before it ended. *end*: an error, or the result from the pool."""
         return self._is_cancelled and (isinstance(end, _PROCESS_ENDED) or (type(end) is tuple and end == _KILLED))
 
     def end_cut_short(self) -> None:
-        """Have the job be pending again, whose task was cut short. An acked job stays claimed until the worker ends."""
+        """Requeue the job of a task that was cut short. An acked job stays claimed until the worker ends."""
         task_ready(self)
-        if self._reporting is not None and self._given_back_as:
-            self._reporting.set_outcome(self._tag, self._given_back_as)
-            self._reporting.end(self._tag, self._given_back_as)
+        if self._reporting is not None and self._returned_as:
+            self._reporting.set_outcome(self._tag, self._returned_as)
+            self._reporting.end(self._tag, self._returned_as)
         elif self._reporting is not None and not self.acknowledged:
             self._reporting.end(self._tag)
 
 
 class NotStartedError(Reject):
-    """Raised in place of a task's body, which cannot begin now: the job waits again, and this counts as no delivery."""
+    """Raised in place of a task's body that cannot start now. The job is returned, without counting a delivery."""
 
     def __init__(self, reason: str, requeue: bool = True) -> None:
         super().__init__(reason, requeue)
@@ -294,25 +276,27 @@ class NotStartedError(Reject):
 
 
 class StartedRequest(CancelledRequest):
-    """A mixin for ``celery.worker.request.Request``."""
+    """A request whose task starts only while no other worker can have the job.
+
+    A worker can lose a job between its claim and its start, if the server declared the worker dead. Then the task does
+    not start. If it has already started, it is stopped if the pool can stop tasks.
+    """
 
     _is_fenced = False
-
-    #: Whether the body must not begin: another worker may have got the job since the pool was given the task.
-    is_called_off = False
-
-    #: Function that says whether the pool still runs the task, or will; None before the task is given to the pool.
+    #: True if the body must not start, because another worker may have claimed the job since it was submitted.
+    is_cancelled_before_start = False
+    #: Returns True if the pool runs the task or will run it. None before the task is submitted to the pool.
     is_in_the_pool: Callable[[], bool] | None = None
 
     def _end(self, failure: Any = None) -> None:
-        """Free the slot, as `EndOfTask` does. *failure*: an exception; None if the task ended well."""
+        """Free the slot; see `EndOfTask`. *failure*: an exception, or None if the task succeeded."""
         raise NotImplementedError
 
     def execute_using_pool(self, pool: BasePool, **kwargs: Any) -> Any:
-        return self._give_to(pool, super().execute_using_pool, **kwargs)
+        return self._submit(pool, super().execute_using_pool, **kwargs)
 
     def on_accepted(self, pid: int, time_accepted: float) -> Any:
-        self._call_off_unless_it_may_start()  # the task may have waited for a thread, or a greenlet
+        self._cancel_if_start_forbidden()  # t# the task may have waited for a thread or a greenlet
         if self.is_cancelled_before_start:
             return
         try:
@@ -334,18 +318,15 @@ class StartedRequest(CancelledRequest):
         finally:
             if self._reporting is not None:
                 self._reporting.started(self._tag)
-                self._call_off_unless_it_may_start()  # the event may have waited for a broker that was down
+                self._cancel_if_start_forbidden()  # t# the event may have waited for an unavailable broker
                 if self._reporting.claims.is_void(self._tag):
                     self.fence()
                 elif state.should_terminate and pool_forks(self._pool):
-                    # Celery cancels the tasks that it knows to run, and would wait for the end of this one.
+                    # Celery cancels the tasks that are running for it, and would wait for the end of this one.
                     self.cancel(self._pool, emit_retry=not self.task.acks_late)
 
-    def _call_off_unless_it_may_start(self) -> None:
-        """Call the task off if it may not start any more, in pools where the body begins after this.
-
-        `runs` leaves out a body that is called off.
-        """
+    def _cancel_if_start_forbidden(self) -> None:
+        """Cancel the task if it may no longer start. `run_unless_reassigned`, called later, then skips its body."""
         if self._reporting is None or pool_forks(self._pool):
             return
         if state.should_terminate:
@@ -356,27 +337,27 @@ class StartedRequest(CancelledRequest):
             logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
 
     def fence(self) -> None:
-        """Stop the task, where the pool can, and tell nothing of it: another worker has the job by now.
-
-        A task that has ended meanwhile is left alone.
-        """
+        """Stop the running task, if the pool can, without any report: another worker has claimed the job."""
         if self not in active_requests:
             return
         self._is_fenced = True
         try:
             self._pool.terminate_job(self.worker_pid, getattr(signal, TERM_SIGNAME))
         except NotImplementedError:
-            return  # threads and the solo pool run the task to its end
+            return  # threads and the solo pool run the task until it ends
         logger.warning("Task %s[%s] is stopped: another worker runs it by now", self.name, self.id)
 
-    def _give_to(self, pool: BasePool, give: Callable[..., Any], **kwargs: Any) -> Any:
-        """Give the task to *pool* with *give*. A task that the pool does not take is rejected."""
+    def _submit(self, pool: BasePool, submit: Callable[..., Any], **kwargs: Any) -> Any:
+        """Submit the task to *pool* with *submit*. A task that the pool refuses is rejected."""
         self._pool = pool
         requeue_buffered(self)
-        self._give_up_unless_it_may_start()
+        if self._reporting is not None and not self._reporting.check_may_start(self._tag):
+            logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
+            task_ready(self)
+            raise TaskRevokedError(self.id)  # Celery continues without the task
         self.is_in_the_pool = is_accepted_inline
         try:
-            given = give(pool, **kwargs)
+            handle = submit(pool, **kwargs)
         except TaskRevokedError:
             raise
         except WorkerTerminate:
@@ -390,20 +371,14 @@ class StartedRequest(CancelledRequest):
             logger.exception("Task %s[%s] cannot be given to the pool: it is rejected", self.name, self.id)
             self.reject(requeue=False)
             self._end(exc)
-            raise TaskRevokedError(self.id) from exc  # Celery goes on without the task
-        self.is_in_the_pool = liveness_check(pool, given)
-        return given
-
-    def _give_up_unless_it_may_start(self) -> None:
-        if self._reporting is not None and not self._reporting.check_may_start(self._tag):
-            logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
-            task_ready(self)
-            raise TaskRevokedError(self.id)  # Celery goes on without the task
+            raise TaskRevokedError(self.id) from exc  # Celery continues without the task
+        self.is_in_the_pool = liveness_check(pool, handle)
+        return handle
 
 
 def starting_if_allowed(generated: Any) -> Any:
     @wraps(generated)
     def execute_using_pool(self: Any, pool: BasePool, **kwargs: Any) -> Any:
-        return self._give_to(pool, partial(generated, self), **kwargs)
+        return self._submit(pool, partial(generated, self), **kwargs)
 
     return execute_using_pool

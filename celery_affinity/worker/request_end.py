@@ -1,13 +1,11 @@
-"""The once-only end of a task: whatever happens to the task, its slot is freed once.
+"""End each task exactly once: its slot is freed once, however the task ends.
 
-No hook of Celery fires exactly once at the end of a task, for every pool and every outcome; `EndOfTask` joins those
-that do fire. The slot is freed by the end after which the pool can run another task: a terminated task ends when its
-process does, not when the revoke is announced.
+No hook of Celery fires exactly once at the end of a task, for every pool and every outcome. `EndOfTask` combines the
+hooks that do fire. The slot is freed when the pool can run another task: a terminated task ends when its process does,
+and not when the revoke is announced.
 
-The hooks store results and send events and signals besides, any of which may fail. Such an error is logged here, as
-billiard does in a prefork pool: the other pools would drop the error, and the solo pool take it for a lost connection.
-
-Claims that are held and run nowhere: an end that nobody noticed must not cost a slot for ever.
+The hooks also store results and send events and signals, and any of these can fail. Such an error is logged here, like
+billiard does in a prefork pool. The other pools would drop it, and the solo pool would handle it as a lost connection.
 """
 
 from collections.abc import Iterator
@@ -56,25 +54,22 @@ if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
 logger = limited_logger(__name__)
-
-#: Whether this Celery leaves the result of a task that rejected its message pending for ever (celery#4222).
-_LEAVES_REJECTED_PENDING = celery.VERSION[:2] < (5, 7)
+#: True if this Celery leaves the result of a task that rejected its message pending forever (celery#4222).
+_KEEPS_REJECTED_PENDING = celery.VERSION[:2] < (5, 7)
 
 
 class EndOfTask(StartedRequest):
-    """A mixin for ``celery.worker.request.Request`` and for what users derive from it."""
+    """A mixin for ``celery.worker.request.Request`` and for classes derived from it."""
 
     #: The kind of revoke that was announced: `REVOKED` or `EXPIRED`; "" before that.
     _revoked_as = ""
-
-    #: Whether the loss of the pool process is no failure: the task runs again, or had succeeded.
+    #: True if the loss of the pool process is not a failure: the task runs again, or had succeeded.
     _is_spared = False
-
-    #: Whether the ack is told with the end only.
-    _is_acked_at_its_end = False
+    #: True if the ack is sent only with the end.
+    _acks_at_end = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Wrap the methods that Celery generates in a subclass for each task."""
+        """Wrap the methods that Celery generates in a subclass per task."""
         super().__init_subclass__(**kwargs)
         for name, wrap in (("on_success", _ending_on_success), ("execute_using_pool", starting_if_allowed)):
             generated = cls.__dict__.get(name)
@@ -82,7 +77,7 @@ class EndOfTask(StartedRequest):
                 setattr(cls, name, wrap(generated))
 
     def _retry_worker_lost(self, *args: Any) -> Any:
-        # A retry looks in the task's stack for the request to repeat. No task runs in this process: the stack is empty.
+        # A retry reads the request from the task's stack, which is empty because no task runs in this process.
         self.task.request_stack.push(self._context)
         try:
             self._is_spared = super()._retry_worker_lost(*args)
@@ -91,16 +86,16 @@ class EndOfTask(StartedRequest):
             self.task.request_stack.pop()
 
     def _success_was_stored(self) -> Any:
-        found = super()._success_was_stored()
-        self._is_spared = bool(found)
-        if found and self._reporting is not None:
-            self._count_its_part(found)
-        return found
+        stored = super()._success_was_stored()
+        self._is_spared = bool(stored)
+        if stored and self._reporting is not None:
+            self._count_chord_part(stored)
+        return stored
 
-    def _count_its_part(self, stored: Any) -> None:
-        """Count the part of a chord whose process was lost after it stored its result, perhaps before it counted.
+    def _count_chord_part(self, stored: Any) -> None:
+        """Count the chord part of a process that was lost after it stored the result, and perhaps before it counted.
 
-        While that process' claim of the chord lasts, nobody can count: a job that may run again does, after it.
+        While that process' claim of the chord lasts, the part cannot be counted. A job that may run again counts later.
         """
         try:
             count_what_is_stored(self.task.backend, self._context, stored["status"], stored["result"])
@@ -122,34 +117,34 @@ class EndOfTask(StartedRequest):
         elif self._reporting is not None and isinstance(error, Reject) and error.requeue:
             self._reporting.set_outcome(self._tag, REQUEUED)
         try:
-            if _LEAVES_REJECTED_PENDING and isinstance(error, Reject) and not error.requeue:
-                self._tell_the_first_caller(error)
+            if _KEEPS_REJECTED_PENDING and isinstance(error, Reject) and not error.requeue:
+                self._report_rejected_run(error)
             return None if self._is_fenced else super().on_failure(exc_info, *args, **kwargs)
         except (MemoryError, *LOST):
             self._abort()
             raise
         except Exception:
-            self.reject(requeue=False)  # the job would come again, and fail in the same way
+            self.reject(requeue=False)  # the job would be redelivered, and fail in the same way
             raise
         finally:
             self._end(exc_info)
 
     def _stop_by_itself(self, reporting: EndReporter) -> None:
-        """Requeue the job of a task that raised `Preempted`. It counts as a requeue unless the server asked for it."""
-        held = reporting.claims.find(self._tag)
-        if held is None or held.outcome == ACKED:
+        """Requeue the job of a task that raised `Preempted`: as preempted only if the server requested the stop."""
+        claim = reporting.claims.find(self._tag)
+        if claim is None or claim.outcome == ACKED:
             logger.warning(
                 "Task %s[%s] raised Preempted, and does not run again: it was acked when it started (acks_late)",
                 *(self.name, self.id),
             )
-        elif held.stops_at_s is None:
+        elif claim.stops_at_s is None:
             reporting.set_outcome(self._tag, REQUEUED)
             self.reject(requeue=True)
         else:
             reporting.set_outcome(self._tag, PREEMPTED)
 
-    def _tell_the_first_caller(self, error: Reject) -> None:
-        """Store that a merged run was rejected, as the other callers are told: nobody is to wait for ever."""
+    def _report_rejected_run(self, error: Reject) -> None:
+        """Store that a merged run was rejected, like for the other callers, so the caller does not wait forever."""
         if self._reporting is not None and not self._is_fenced and is_batch(job_of_tag(self._tag)):
             self.task.backend.mark_as_failure(self.id, error, request=self._context, store_result=self.store_errors)
 
@@ -164,7 +159,7 @@ class EndOfTask(StartedRequest):
                 exc_info=short_traceback(exc),
             )
             if self.task.acks_late and not soft:
-                self._settle_after_a_timeout()
+                self._settle_after_timeout()
         finally:
             if not soft:
                 self._abort()
@@ -180,8 +175,8 @@ class EndOfTask(StartedRequest):
         if self._reporting is not None and not state.should_terminate:
             self._reporting.set_outcome(self._tag, ABORTED)
 
-    def _settle_after_a_timeout(self) -> None:
-        """Ack or reject as Celery does once the result is stored: the storing failed."""
+    def _settle_after_timeout(self) -> None:
+        """Ack or reject as Celery does once the result is stored, because storing it failed."""
         # Celery before 5.7 has one setting for failures and time limits.
         if getattr(self.task, "acks_on_timeout", self.task.acks_on_failure_or_timeout):
             self.acknowledge()
@@ -190,54 +185,54 @@ class EndOfTask(StartedRequest):
 
     def terminate(self, pool: BasePool, signal: Any = None) -> None:
         before = self._revoked_as
-        if self.time_start is not None:  # else Celery terminates the task when it starts
-            # Eventlet's pool waits for the end of a task that it stops, and Celery announces the revoke after that.
+        if self.time_start is not None:  # otherwise Celery terminates the task when it starts
+            # Eventlet's pool waits for the end of a task that it stops. Celery announces the revoke afterwards.
             self._revoked_as = REVOKED
         try:
             super().terminate(pool, signal)
         except NotImplementedError:
-            self._revoked_as = before  # the task runs on
+            self._revoked_as = before  # the task continues
             raise
 
     @publishes_follow_ups
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> Any:
         self._revoked_as = EXPIRED if expired else REVOKED
-        # Its process may live on for seconds. The server would take the ack for that of all calls of a run: were the
-        # worker to die now, none of the others would be run again.
-        self._is_acked_at_its_end = terminated and self._reporting is not None and is_batch(job_of_tag(self._tag))
+        # The process may run for seconds. The server would apply the ack to all calls of a run. If the worker died now,
+        # the other calls would not run again.
+        self._acks_at_end = terminated and self._reporting is not None and is_batch(job_of_tag(self._tag))
         try:
             return super()._announce_revoked(reason, terminated, signum, expired)
         except Exception as exc:
             if self._reporting is None:
-                raise  # the dispatcher, which tells ends without a worker, tells this one again
+                raise  # the dispatcher reports the end again
             logger.error(
                 "Task %s[%s] is revoked, but this could not be announced: %s",
                 *(self.name, self.id, describe_error(exc)),
                 exc_info=short_traceback(exc),
             )
-            self.acknowledge()  # else the job would come again and again, until the result backend works
+            self.acknowledge()  # otherwise the job would be redelivered until the result backend works
             self._already_revoked = True
         finally:
             if self.time_start is None:
                 self._end()
 
     def acknowledge(self) -> None:
-        if not self._is_acked_at_its_end:
+        if not self._acks_at_end:
             super().acknowledge()
 
     def end_leaked(self) -> None:
-        """Free the slot of a task whose end nobody noticed. Nobody knows whether the task ended well."""
+        """Free the slot of a task whose end went unnoticed. Its outcome is unknown."""
         self._end(WorkerLostError("its end went unnoticed, and it does not run in its worker"))
 
     def _end(self, failure: Any = None) -> None:
-        """Free the slot. *failure*: an exception, bare or as Celery's hooks get it; None if the task ended well."""
+        """Free the slot. *failure*: an exception, bare or as Celery's hooks get it; None if the task succeeded."""
         if self in active_requests or self in reserved_requests:
             task_ready(self)  # Celery's own hook failed before this
         if self._reporting is None:
             return
         error = None if failure is None or self._is_spared else error_from(failure)
-        if self._is_acked_at_its_end:
-            self._is_acked_at_its_end = False
+        if self._acks_at_end:
+            self._acks_at_end = False
             self.acknowledge()
         if self._revoked_as:
             self._reporting.end(self._tag, self._revoked_as)
@@ -260,7 +255,7 @@ def _ending_on_success(generated: Any) -> Any:
         try:
             if self.is_cancelled_before_start:
                 return None
-            # An error from outside the task's body, in a pool without processes. Celery's own method cannot unpack it.
+            # An error from outside the task's body, in a pool without processes. Celery's method cannot unpack it.
             if isinstance(failed__retval__runtime, ExceptionInfo):
                 return self.on_failure(failed__retval__runtime)
             return None if self._is_fenced else generated(self, failed__retval__runtime, **kwargs)
@@ -280,7 +275,7 @@ def _ending_on_success(generated: Any) -> Any:
 
 
 def _failure_of(result: Any) -> Any:
-    """Return the part of a pool's *result* that says that the task failed; None if it did not."""
+    """Return the error in a pool's *result*, or None if the task succeeded."""
     match result:
         case ExceptionInfo():
             return result
@@ -299,30 +294,29 @@ def install_task_end(task: Task) -> None:
     task.Request = _with_end_of_task(symbol_by_name(task.Request))
 
 
-#: Time, s, for which a claim is found nowhere before its slot is freed: an end takes its time.
+#: Seconds that a claim must be leaked before its slot is freed, because an end takes some time.
 NOWHERE_FOR_S = 30.0
-
-#: Interval, s, between two searches while a claim is found nowhere.
-_SEARCHES_AGAIN_S = 5.0
+#: Seconds between two searches while there are leaked claims.
+_SEARCH_INTERVAL_S = 5.0
 
 
 class LeakedClaims:
-    """Frees the slots of claims, and of requests without a claim, that *consumer* has nowhere any more.
+    """Frees the slots of leaked claims, and of requests without a claim, that *consumer* no longer tracks.
 
-    A task that runs, for however long, is in the pool. A job that waits is held beyond the slots, in a bucket of a rate
-    limit, for a pool process, or in the buffer of its task's strategy. *reporting* is told of the ends.
+    A running task is in the pool. A waiting job is prefetched, in a rate limit's bucket, in the queue for a pool
+    process, or in the buffer of its task's strategy. Ends are reported to *reporter*.
     """
 
-    def __init__(self, consumer: "Consumer", reporting: EndReporter) -> None:
+    def __init__(self, consumer: "Consumer", reporter: EndReporter) -> None:
         self._consumer = consumer
-        self._reporting = reporting
+        self._reporting = reporter
         self._since_s: dict[Any, float] = {}
 
     def free(self, *, loop_runs: bool) -> float | None:
-        """Free the slots of strays. Return the seconds until the next search; None: there is no hurry.
+        """Free the slots of leaked claims. Return the seconds until the next search, or None if there is no hurry.
 
-        Nothing is a stray while the event loop stands still, since the loop reads the ends and moves requests on. Any
-        thread may call this method. Raises nothing.
+        While the event loop is blocked, no claim counts as leaked, because the loop reads the ends and moves requests
+        on. Any thread can call this method. It raises no error.
         """
         if not loop_runs:
             self._since_s.clear()
@@ -330,56 +324,58 @@ class LeakedClaims:
         try:
             self._search()
         except RuntimeError:
-            return _SEARCHES_AGAIN_S  # a table changed while it was searched
+            return _SEARCH_INTERVAL_S  # a table changed while it was searched
         except Exception:
             logger.exception("The search for jobs that are held but do not run failed")
-        return _SEARCHES_AGAIN_S if self._since_s else None
+        return _SEARCH_INTERVAL_S if self._since_s else None
 
     def _search(self) -> None:
-        self._drop_what_strategies_dropped()
-        nowhere = dict(self._nowhere())
+        self._requeue_dropped_by_strategies()
+        leaked = dict(self._leaked())
         now_s = monotonic()
-        self._since_s = {each: self._since_s.get(each, now_s) for each in nowhere}
-        for each, since_s in tuple(self._since_s.items()):
+        self._since_s = {key: self._since_s.get(key, now_s) for key in leaked}
+        for key, since_s in tuple(self._since_s.items()):
             if now_s - since_s >= NOWHERE_FOR_S:
-                del self._since_s[each]
-                self._free(each, nowhere[each])
+                del self._since_s[key]
+                self._free_slot(key, leaked[key])
 
-    def _drop_what_strategies_dropped(self) -> None:
-        for tag, held in self._reporting.claims.open_claims():
-            if isinstance(held.request, BufferedRequest) and not held.request.is_in_the_pool():
+    def _requeue_dropped_by_strategies(self) -> None:
+        for tag, claim in self._reporting.claims.open_claims():
+            if isinstance(claim.request, BufferedRequest) and not claim.request.is_in_the_pool():
                 logger.error(
                     "%s is pending again: the strategy of its task has dropped it, and neither acked nor rejected it",
-                    held.in_words,
+                    claim.in_words,
                 )
                 self._reporting.claims.drop_from_buffer(tag)
 
-    def _nowhere(self) -> Iterator[tuple[Any, HeldClaim | None]]:
-        """Yield requests, or the tags of claims without one, each with its claim."""
-        for tag, held in self._reporting.claims.open_claims():
-            if held.request is None:
+    def _leaked(self) -> Iterator[tuple[Any, HeldClaim | None]]:
+        """Yield requests, or the tags of claims without a request, each with its claim."""
+        for tag, claim in self._reporting.claims.open_claims():
+            if claim.request is None:
                 if tag not in self._reporting.lookahead:
-                    yield tag, held
-            elif not self._is_here(held.request):
-                yield held.request, held
-        for each in unclaimed_requests():
-            if not self._is_here(each):
-                yield each, None
+                    yield tag, claim
+            elif not self._is_tracked(claim.request):
+                yield claim.request, claim
+        for request in unclaimed_requests():
+            if not self._is_tracked(request):
+                yield request, None
 
-    def _is_here(self, each: Any) -> bool:
-        if each.is_in_the_pool is not None:
-            return bool(each.is_in_the_pool())
-        return is_buffered(self._consumer, each)
+    def _is_tracked(self, request: Any) -> bool:
+        if request.is_in_the_pool is not None:
+            return bool(request.is_in_the_pool())
+        return is_buffered(self._consumer, request)
 
-    def _free(self, each: Any, held: HeldClaim | None) -> None:
-        what = f"Task {each.name}[{each.id}]" if held is None else held.in_words
+    def _free_slot(self, key: Any, claim: HeldClaim | None) -> None:
+        name = f"Task {key.name}[{key.id}]" if claim is None else claim.in_words
         logger.error(
             "%s is held but has not run in this worker for %g s: its end went unnoticed. Its slot is freed%s",
-            what,
+            name,
             NOWHERE_FOR_S,
-            "" if held is None or held.outcome == ACKED or held.void else "; it was not acked, so it is pending again",
+            ""
+            if claim is None or claim.outcome == ACKED or claim.void
+            else "; it was not acked, so it is pending again",
         )
-        if isinstance(each, str):
-            self._reporting.end(each)
+        if isinstance(key, str):
+            self._reporting.end(key)
         else:
-            each.end_leaked()
+            key.end_leaked()

@@ -1,6 +1,6 @@
-"""Celery's signal `worker_init`: a process is a worker, and loads what a worker needs.
+"""Install the worker integration on Celery's signal `worker_init`, and add ``affinity`` to all task requests.
 
-``self.request.affinity``, which each request of a task has, in any process. `request_affinity` has the answers.
+`task_context` computes ``self.request.affinity``, in any process.
 """
 
 from typing import Any
@@ -13,27 +13,27 @@ from ..errors import AffinityError
 
 @worker_init.connect
 def _on_worker_init(sender: Any = None, **_: Any) -> None:
-    from .install import install  # not at the top: a producer needs none of it
+    from .install import install  # not at the top: a producer does not need it
 
     try:
         install(sender)
     except AffinityError as exc:
-        # Celery swallows ordinary errors of a signal handler, and would start a worker that serves nobody.
+        # Celery swallows ordinary errors of a signal handler, and would start a worker that serves no queue.
         raise SystemExit(f"celery_affinity: {exc}") from exc
 
 
-#: Name of the attribute of a request. A header that a user gave this name counts more, as it does in stock Celery.
+#: Name of the request attribute. A message header of this name takes precedence, as in stock Celery.
 _NAME = "affinity"
 
 
 def _missing(context: Any, name: str) -> Any:
-    """Answer for an attribute that the request itself does not have."""
+    """Return the value of an attribute that the request itself does not have."""
     if name == _NAME:
-        from .task_context import affinity_of_request  # not at the top: a producer needs none of it
+        from .task_context import affinity_of_request  # not at the top: a producer does not need it
 
         return affinity_of_request(context)
     raise AttributeError(f"{type(context).__name__!r} object has no attribute {name!r}")
 
 
-# An attribute of the class would not do: Celery takes headers with the names of those for its own, and hides them.
+# A class attribute does not work: Celery treats headers with the names of class attributes as its own, and hides them.
 Context.__getattr__ = _missing

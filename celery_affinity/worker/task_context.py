@@ -1,20 +1,9 @@
-"""What a task sees of its job's claim: ``self.request.affinity``, in every pool.
+"""Set up a process that runs tasks, and give tasks access to their job's claim as ``self.request.affinity``.
 
-Each request gets the properties of its message, with the delivery tag of the claim, in whatever process or thread the
-task runs; so nothing is added to a request, and a task that does not ask pays nothing. A request of a task that was
-called directly, or that another transport brought, has an answer too.
-
-Late-acked parts of chords that are delivered again: Celery would ignore a part while a dead process has its chord.
-
-The process that ran the part may have died after it claimed the chord, and before it published the body. Celery ignores
-whoever counts the last part while that claim lasts, so the part that is run again has to be counted after it.
-
-What a process needs that runs tasks: the worker, or a process of its pool.
-
-A pool process that is a fork has all that its worker has. One that was spawned is a fresh interpreter with a copy of
-the app: it would run the first of merged calls alone, give its result to all, and have no `self.request.affinity`. So
-the copy has `prepared` as a fixup: Celery calls that as soon as the copy is made, and sends `worker_process_init` once
-all tasks are known.
+A forked pool process inherits the setup of its worker. A spawned pool process is a fresh interpreter with a copy of the
+app. Without setup it would run the first of merged calls for all of them, and have no `self.request.affinity`. So the
+copy has `prepared_process` as a fixup, which Celery calls after copying the app; `worker_process_init` is sent later,
+when all tasks exist.
 """
 
 import time
@@ -47,31 +36,30 @@ from .request import NotStartedError
 
 @dataclass(frozen=True)
 class RequestAffinity:
-    """The claim of the job that a task runs.
+    """The claim of the job that a task runs. It is computed from message properties when the task reads it."""
 
-    *fence*: its fencing number. Each claim of the fleet has a higher number than all before it, so storage can refuse a
-    write with a lower number than the highest it has seen: a worker sends it that was taken for dead. None if the task
-    was not claimed: it was called directly, or came by another transport or from a queue that is not scheduled. *key*:
-    the exclusive key of the job; if it has none, the key of its rate, after ``rate:``; None without any. *tenant*: the
-    one on whose behalf the job runs. *calls*: the calls that were merged into this run; empty for a single call, unless
-    the task merges with ``keep="all"``. *preemptions*: number of times that the task was stopped before, for a task of
-    another tenant (`preempted`).
-    """
+    #: Fencing token of the claim, higher than the tokens of all earlier claims of the fleet. Storage can refuse a write
+    #: with a lower token than the highest it has seen: the sender's worker was declared dead. None if the task was not
+    #: claimed: it was called directly, sent through another transport, or came from a queue that is not scheduled.
 
     fence: int | None = None
+    #: Exclusive key of the job; if there is none, its rate key after ``rate:``; None without both.
     key: str | None = None
+    #: Tenant on whose behalf the job runs.
     tenant: str | None = None
+    #: Calls that were merged into this run. Empty for a single call, unless the task merges with ``keep="all"``.
     calls: tuple[Call, ...] = ()
+    #: Number of times that the task was stopped before, for another tenant's task (`preempted`).
     preemptions: int = 0
 
     @property
     def merged(self) -> int:
-        """The number of calls that the run is made of."""
+        """The number of calls in the run."""
         return max(1, len(self.calls))
 
 
 def affinity_in(properties: object) -> RequestAffinity:
-    """Return what the *properties* of a message, as its request has them, say of the claim."""
+    """Return the claim in the *properties* of a message or its request."""
     if not isinstance(properties, Mapping):
         return RequestAffinity()
     fence = fence_of_tag(properties.get("delivery_tag"))
@@ -82,47 +70,50 @@ def affinity_in(properties: object) -> RequestAffinity:
 
 
 def affinity_of_request(context: Context) -> RequestAffinity:
-    """Return what a task sees of its claim."""
+    """Return the claim of the task that runs with *context*."""
     return replace(affinity_in(context.properties), calls=calls_of_run(context))
 
 
-#: Name of the attribute of a task's function that is wrapped.
+#: Attribute that marks a wrapped task function.
 _WRAPPED = "_celery_affinity_waits_for_its_chord"
-
-#: Longest wait, s, in a slot: then the job is given back, so that other jobs come first, and no time limit ends a run
-#: that has not begun. The pause between two looks.
-_PATIENCE_S, _PAUSE_S = 0.5, 0.05
+#: Maximum seconds to wait in a slot. Then the job is returned, so that other jobs run first and no time limit ends an
+#: unstarted run. Seconds between two checks.
+_MAX_WAIT_S, _PAUSE_S = 0.5, 0.05
 
 
 def install_redelivered_parts(app: Celery) -> None:
-    """Have the late-acked tasks of *app* begin again only once nobody has claimed their chord."""
+    """Make redelivered late-acked tasks of *app* start only when their chord is unclaimed.
+
+    The process that ran a chord part may have died after it claimed the chord, and before it published the body. Celery
+    ignores the part that is counted last while that claim lasts, so the redelivered part must be counted afterwards.
+    """
     for task in app.tasks.values():
-        if task.acks_late and not hasattr(task.run, _WRAPPED):  # by another worker in this process
-            task.run = _once_the_chord_is_free(task, task.run)
+        if task.acks_late and not hasattr(task.run, _WRAPPED):  # wrapped by another worker in this process
+            task.run = _wait_for_chord_first(task, task.run)
             setattr(task.run, _WRAPPED, True)
 
 
-def _once_the_chord_is_free(task: Task, run: Callable[..., Any]) -> Callable[..., Any]:
+def _wait_for_chord_first(task: Task, run: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(run)
     def run_part(*args: Any, **kwargs: Any) -> Any:
         request = task.request
-        if _may_be_counted(request):
-            _wait(task, request)
+        if _is_redelivered_part(request):
+            _wait_for_chord(task, request)
         return run(*args, **kwargs)
 
     return run_part
 
 
-def _may_be_counted(request: Context) -> bool:
+def _is_redelivered_part(request: Context) -> bool:
     if request.called_directly or not (request.chord and request.group):
         return False
     is_claim = claim_of_tag((request.properties or {}).get("delivery_tag")) is not None
     return is_claim and bool((request.delivery_info or {}).get("redelivered"))
 
 
-def _wait(task: Task, request: Context) -> None:
-    """Wait until nobody has claimed the chord of *request*. Raises NotBegunError if that lasts."""
-    deadline_s = time.monotonic() + _PATIENCE_S
+def _wait_for_chord(task: Task, request: Context) -> None:
+    """Wait until the chord of *request* is unclaimed. Raises NotStartedError if that takes too long."""
+    deadline_s = time.monotonic() + _MAX_WAIT_S
     while True:
         try:
             check_claim(task.backend, request)
@@ -134,13 +125,13 @@ def _wait(task: Task, request: Context) -> None:
         time.sleep(_PAUSE_S)
 
 
-_FIXUP = f"{__name__}:prepared"
+_FIXUP = f"{__name__}:prepared_process"
 
 
 def prepare_process(app: Celery) -> None:
-    """Have this process, and those that it starts for the pool, run the tasks of *app* as this transport needs it.
+    """Set up this process, and the pool processes that it starts, to run the tasks of *app*.
 
-    Raises OptionError for a function of a merging task that cannot be imported, SettingError for a missing extra.
+    Raises OptionError for a merge function that cannot be imported, SettingError for a missing extra.
     """
     merged_run.install_merged_run(app)
     install_redelivered_parts(app)
@@ -151,11 +142,11 @@ def prepare_process(app: Celery) -> None:
 
 
 def prepared_process(app: Celery) -> None:
-    """Have this process, which was spawned, prepare its copy of *app* when it knows the tasks."""
+    """Prepare this spawned process' copy of *app* when its tasks exist."""
 
     def on_start(sender: str | None = None, **_: Any) -> None:
         prepare_process(app)
-        for name, task in app.tasks.items():  # Celery has built them, of the functions as they were
+        for name, task in app.tasks.items():  # Celery has built the tracers from the unwrapped functions
             task.__trace__ = build_tracer(name, task, app.loader, sender, app=app)
 
     worker_process_init.connect(on_start, weak=False)

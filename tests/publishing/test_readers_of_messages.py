@@ -53,7 +53,7 @@ CONVERSIONS = {"int", "float", "str", "repr", "round", "Decimal"}
 
 #: Conversions in modules that read messages: (module, function) -> why the value is trusted or already checked.
 CONVERTED = {
-    ("results/reporter.py", "_known_end"): "the URL of a result backend",
+    ("results/reporter.py", "_stored_end"): "the URL of a result backend",
     ("publishing/message.py", "written"): "the result of dumps",
     ("publishing/message.py", "delay_us"): "a time that `moment` returned",
     ("publishing/message.py", "expires_us"): "a time that `moment` returned",
@@ -62,10 +62,10 @@ CONVERTED = {
     ("publishing/publish_call.py", "sending_of"): "a name in a message that this process publishes",
     ("publishing/bulk.py", "publish_many"): "a UUID made here",
     ("reports/celery_inspect.py", "spokesman"): "a setting, which `complete` has checked",
-    ("http_workers/worker.py", "held"): "digits of a limited number",
-    ("http_workers/worker.py", "claim_of"): "the fence in a path, which pydantic has checked",
-    ("http_workers/handout.py", "hand_out"): "an error",
-    ("http_workers/handout.py", "_job"): "the fence, which Claim.parse has checked",
+    ("http_workers/worker.py", "claims_of_worker"): "digits of a limited number",
+    ("http_workers/worker.py", "claim_of_job"): "the fence in a path, which pydantic has checked",
+    ("http_workers/handout.py", "hand_out_jobs"): "an error",
+    ("http_workers/handout.py", "_as_handed_out"): "the fence, which Claim.parse has checked",
     ("transport/channel.py", "_size"): "the length of a list",
     ("transport/channel.py", "_purge"): "the length of a list",
     ("transport/inbox.py", "_check"): "a delivery tag that is an integer of JSON",
@@ -73,7 +73,7 @@ CONVERTED = {
     ("transport/inbox.py", "_get_message_priority"): "a priority that was clamped",
     ("transport/transport.py", "as_uri"): "a URL",
     ("transport/transport.py", "_describe"): "an option of the transport",
-    ("worker/request.py", "_say_when_it_waited"): "a time of this process",
+    ("worker/request.py", "_set_wait_times"): "a time of this process",
     ("worker/preemption.py", "preempted"): "a delivery tag, which the worker has made",
     ("worker/control_commands.py", "_shown"): "the repr of a text or a bounded number",
 }

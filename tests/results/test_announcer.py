@@ -129,7 +129,7 @@ def test_what_hangs_in_a_signal_is_told_before_and_named_as_such(announcer, tell
 def test_when_all_threads_hang_it_is_said_and_one_more_is_tried_after_pauses_that_double(
     announcer, teller, clock, caplog, monkeypatch
 ):
-    monkeypatch.setattr(announcers, "_ADDED_AFTER_S", 1000.0)
+    monkeypatch.setattr(announcers, "_NEW_THREAD_AFTER_S", 1000.0)
     announcer._pause_s = 1000.0
     names = [f"hangs-{number}" for number in range(9)]
     server = Server(*names)

@@ -23,7 +23,7 @@ class LimitingConsumer(AffinityConsumer):
 
     def __init__(self, bucket, starts):
         self.task_buckets, self.timer, self._limit_order = {"mail": bucket}, Mock(), 0
-        self.affinity_made_ahead, self._affinity_process = [], starts
+        self.affinity_made_ahead, self._affinity_start_task = [], starts
         self.on_task_request = self.affinity_start
 
 
@@ -64,7 +64,7 @@ class Worker:
         return Claim(f"job{number}", str(number), type_, 0, 0, b"")
 
     def hold(self, type_):
-        self.job_feed._hold(self.claim(type_))
+        self.job_feed._prefetch(self.claim(type_))
 
     def consume(self, claim, tag, *, has_slot=True):
         if has_slot:
@@ -81,7 +81,7 @@ class Worker:
             start()
         except ValueError:
             self.buried.append(claim.job_id)
-            self.reporter.settle(tag, REJECTED)
+            self.reporter.set_outcome(tag, REJECTED)
             self.reporter.end(tag, FAILED)
 
     def run(self, request):

@@ -139,7 +139,7 @@ def test_every_message_becomes_strict_json_or_is_refused(message):
     app = SimpleNamespace(tasks={f"{APP}.tally": SimpleNamespace(acks_late=True)})
     claim = Claim("job", "1", "pdf", 0, 0, dumps(message).encode())
     try:
-        job = handout._job(None, app, claim, 0)
+        job = handout._as_handed_out(None, app, claim, 0)
     except ValueError:
         return
     assert strict(json.dumps(job.__dict__)) is not None

@@ -102,7 +102,7 @@ def test_nor_is_who_sees_to_it(own_guard, let_go, monkeypatch, caplog):
 
 
 def test_a_child_that_does_not_end_is_not_waited_for(monkeypatch, caplog, tmp_path):
-    monkeypatch.setattr(server, "_ENDS_WITHIN_S", 0.05)
+    monkeypatch.setattr(server, "_MAX_REAP_S", 0.05)
     with (tmp_path / "log").open("wb") as log:
         process = server.start_child([sys.executable, "-c", "import time; time.sleep(600)"], log=log)
     try:

@@ -32,8 +32,8 @@ def test_a_sign_is_one_or_is_logged(words):
     capacity = SimpleNamespace(types=("pdf",))
     following._members = SimpleNamespace(tick=lambda: did.append("tick"), recalled=recalled, capacity=capacity)
     following._lookahead = Ahead(did)
-    following._made = SimpleNamespace(drop=lambda tags: None)
-    following._preempting = SimpleNamespace(order=lambda *ordered: did.append(ordered) or [])
+    following._prebuilt = SimpleNamespace(drop=lambda tags: None)
+    following._preemption = SimpleNamespace(order=lambda *ordered: did.append(ordered) or [])
     following.obey(words)
     match words:
         case ["tick"]:

@@ -97,7 +97,7 @@ def test_a_worker_says_how_it_came_back_and_nowhere_the_password(tmp_path):
 def test_a_worker_that_ends_while_it_connects_again_counts_what_it_gives_back_then(caplog):
     caplog.set_level("INFO")
     step = AffinityBootstep.__new__(AffinityBootstep)
-    step._host, step._following, step._returned_before = Mock(loop=None), None, None
+    step._host, step._job_feed, step._returned_before = Mock(loop=None), None, None
     step.membership = Mock(returned=101)
 
     def leave():

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 from celery_affinity.log_limit import LINES
-from celery_affinity.worker.install import _LOGGERS_OF_MESSAGES
+from celery_affinity.worker.install import _MESSAGE_LOGGERS
 
 from ..support.processes import wait_until
 
@@ -30,4 +30,4 @@ def test_flood_of_unknown_tasks_writes_ten_lines_a_second(fleet):
     per_second = Counter(second for second, text in records if not counts.match(text))
     assert max(per_second.values()) <= 2 * LINES  # a calendar second overlaps two seconds of the limit
     assert len(worker.log().splitlines()) < 200
-    assert "celery.worker.consumer.consumer" in _LOGGERS_OF_MESSAGES
+    assert "celery.worker.consumer.consumer" in _MESSAGE_LOGGERS

@@ -25,7 +25,7 @@ def one_runs_and(*types):
 
 
 def made(worker):
-    return list(worker.job_feed._made._requests.values())
+    return list(worker.job_feed._prebuilt._requests.values())
 
 
 def test_as_many_requests_are_made_as_there_are_slots_and_none_of_them_has_one():
@@ -114,14 +114,14 @@ def test_what_can_wait_does_not_hold_up_a_start(monkeypatch, blocks, writes, ord
     worker.end_one()
     following = worker.job_feed
     following._slots, worker.limited.hub = Pool(blocks), None
-    monkeypatch.setattr(following_module.pools, "writes_at_once", lambda pool, hub: did.append("write") or writes)
-    following._hand_over = lambda claim, tag: did.append("start") or following._made.drop([tag])
+    monkeypatch.setattr(following_module.pool, "writes_immediately", lambda pool, hub: did.append("write") or writes)
+    following._start_claim = lambda claim, tag: did.append("start") or following._prebuilt.drop([tag])
     following.reporter.tell = lambda: did.append("tell")
-    following._made.make = lambda tag, consume: did.append("make") or True
+    following._prebuilt.make = lambda tag, consume: did.append("make") or True
     worker.host.wake = lambda: did.append("wake")
-    following._go_on()
+    following._start_and_report()
     assert did[:3] == order
-    following._go_on()
+    following._start_and_report()
     assert "tell" in did
 
 
@@ -131,14 +131,14 @@ def test_what_can_wait_does_not_hold_up_a_start(monkeypatch, blocks, writes, ord
     ids=["short tasks", "tasks that take their time", "the worker is told to stop"],
 )
 def test_a_solo_worker_runs_short_tasks_in_one_iteration_of_its_loop(monkeypatch, seconds, goes_on, run):
-    monkeypatch.setattr(following_module, "_RUNS_FOR_S", seconds)
+    monkeypatch.setattr(following_module, "_MAX_BLOCKING_S", seconds)
     worker, ran = one_runs_and("pdf", "pdf", "pdf"), []
     worker.end_one()
     worker.host.goes_on = goes_on
     worker.job_feed._slots = Pool(blocks_the_loop=True)
-    worker.job_feed._hand_over = lambda claim, tag: ran.append(tag) or worker.reporter.end(tag)
+    worker.job_feed._start_claim = lambda claim, tag: ran.append(tag) or worker.reporter.end(tag)
     worker.host.wake.reset_mock()
-    worker.job_feed._go_on()
+    worker.job_feed._start_and_report()
     assert ran == [f"job{number}:{number}" for number in range(2, 2 + run)]
     assert worker.host.wake.called, "the rest runs in the next iteration"
 

@@ -37,7 +37,7 @@ def one_of_two_has_ended(*, forks=True, in_flight="a connection", ahead=3):
 def written(monkeypatch):
     """The numbers of jobs that had started when the pool was told to write."""
     found = []
-    monkeypatch.setattr(job_feed.pools, "writes_at_once", lambda pool, hub: found.append(pool.started()))
+    monkeypatch.setattr(job_feed.pool, "writes_immediately", lambda pool, hub: found.append(pool.started()))
     return found
 
 
@@ -113,7 +113,7 @@ def test_who_stops_starts_nothing(monkeypatch):
 def test_an_error_of_the_next_start_is_raised_in_the_loop(written, error):
     worker, tag = one_of_two_has_ended()
     in_a_pool(worker).limited.call_soon = Mock()
-    worker.job_feed._hand_over = Mock(side_effect=error("lost"))
+    worker.job_feed._start_claim = Mock(side_effect=error("lost"))
     worker.reporter.start_next_in_freed_slot(tag)
     fail, raised = worker.limited.call_soon.call_args.args
     with pytest.raises(error, match="lost"):

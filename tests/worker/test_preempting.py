@@ -73,7 +73,7 @@ def test_a_reconnect_which_may_drop_timers_ends_no_grace(worker):
     held = worker.claims.find(order(worker, request))
     held.stops_at_s = monotonic() - 1
     worker.limited.timer.reset_mock()
-    worker.job_feed._preempting.begin()
+    worker.job_feed._preemption.begin()
     ((pause_s, stop, arguments),) = (call.args for call in worker.limited.timer.call_after.call_args_list)
     assert pause_s == 0
     stop(*arguments)
@@ -133,12 +133,12 @@ def test_a_stopped_claim_tells_for_how_long_it_had_its_slot():
 
 def test_a_pool_without_force_names_the_tasks_that_ask_fifty_at_most():
     slots = PoolSlots(SimpleNamespace(pool=SimpleNamespace(terminate_job=None)))
-    slots._asking = []
+    slots._stoppable_tasks = []
     assert [slots.stops_when_asked(name) for name in ("a", "b c", "a")] == [True, True, False]
-    assert slots._asking == ["a", "b c"]
+    assert slots._stoppable_tasks == ["a", "b c"]
     for number in range(60):
         slots.stops_when_asked(f"task{number}")
-    assert len(slots._asking) == 50
+    assert len(slots._stoppable_tasks) == 50
 
 
 def test_outside_of_a_task_nobody_is_asked_to_stop():
