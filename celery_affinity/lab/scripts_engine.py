@@ -147,7 +147,7 @@ class _Scheduler(FakeClockScheduler):
         self._in_flight.send(commands)
         _, reply, claims, *others = self._in_flight.receive()
         if more_at is not None and reply[more_at]:
-            self._go_on(reply[more_at])
+            self._fill_slots(reply[more_at])
             claims = [*(claims or ()), *(self.client.lpop(_CLAIMS, _MOST_READ) or ())]
             others = [self.client.execute_command(*command) for command in further]
         found = claims or []
