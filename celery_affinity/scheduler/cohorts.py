@@ -14,11 +14,9 @@ from ..errors import CohortDownError, OutcomeUnknownError, SchemaError, refuse
 from .scheduler import Scheduler
 
 T = TypeVar("T")
-
 #: Errors of a server that does not answer, and the same with errors of an unusable server.
 _CONNECTION_LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
 _UNAVAILABLE = (*_CONNECTION_LOST, SchemaError)
-
 #: Maximum wait in seconds for one cohort. A slow server can answer each command in time, but all of them too late.
 PATIENCE_S = 10.0
 

@@ -12,7 +12,6 @@ from redis.exceptions import WatchError
 from ..schema.job_record import NewJob
 from ..schema.values import decode_text
 from . import runner
-from .messages import PublishReply
 from .runner import is_function_missing
 from .scheduler import Scheduler
 
@@ -40,9 +39,9 @@ def made_jobs(scheduler: Scheduler, name: str) -> MadeJob | None:
 def publish_once(
     scheduler: Scheduler, name: str, request: MadeJob, jobs: Sequence[NewJob], keep_s: float
 ) -> MadeJob | None:
-    """Publish *jobs*, store *request* for *keep_s* seconds, and return None; or return the request if it was made before.
+    """Publish *jobs* and store *request* for *keep_s* seconds, atomically. Return the earlier request, if any, or None.
 
-    Both are written, or neither. Raises OptionError if a job is rejected; then the request was not made.
+    Raises OptionError if a job is rejected; then the request was not made.
     """
     key = idempotency_key(scheduler, name)
     for _ in range(_MAX_ATTEMPTS):
@@ -62,7 +61,8 @@ def publish_once(
         failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
         if failed is None:
             try:
-                _check_replies(scheduler.published(replies), jobs)
+                for outcome, job in zip(scheduler.published(replies), jobs, strict=True):
+                    outcome.check(job)
             except Exception:
                 scheduler.client.unlink(key)
                 raise
@@ -72,11 +72,6 @@ def publish_once(
             raise failed
         scheduler.load()
     raise WatchError(f"other requests with the Idempotency-Key {name!r} are under way")
-
-
-def _check_replies(published: Sequence[PublishReply], jobs: Sequence[NewJob]) -> None:
-    for reply, job in zip(published, jobs, strict=True):
-        reply.check(job)
 
 
 def _parse_request(value: bytes | None) -> MadeJob | None:

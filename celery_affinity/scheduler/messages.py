@@ -81,7 +81,6 @@ class TypeMetricsDelta(NamedTuple):
 
 
 logger = limited_logger(__name__)
-
 #: Number of digits in Redis's largest integer.
 LONGEST_FENCE = 19
 
@@ -256,7 +255,7 @@ class BatchCall(NamedTuple):
 
 
 class BatchCallsPage(NamedTuple):
-    """A page of the calls of a batch."""
+    """A page of a batch's calls."""
 
     after: int | None  #: argument for the next page; None after the last one
     primary_us: int  #: `published_us` of the call whose message the worker has; 0 if no worker has one
@@ -316,7 +315,6 @@ class UnreportedEnd(NamedTuple):
 
 #: Type, lane and outcome of a claim. The lane is "" if lane, rules and owner must come from the job hash.
 Kind = tuple[str, str, str]
-
 #: Job id, fencing token, kind and enqueue time of a claim; then the times in µs since the enqueue time at which it
 #: arrived at the worker, its task started, it ended, and the server confirmed that its slot is free or has another job
 #: (None: did not happen); then the worker's numbers of the release whose reply delivered the claim, and of the release
@@ -335,8 +333,8 @@ class PageQuery(NamedTuple):
 def page_query(rows: Sequence[ClaimRow]) -> PageQuery:
     """Return *rows* as a page with the jobs whose server times cover all rows.
 
-    A job's server times are those of the release that delivered it and of the release that reported its end. With one
-    job per slot, every other job is enough.
+    The releases that delivered a job and reported its end have a job's server times. With one job per slot, every other
+    job is enough.
     """
     if not rows:
         return PageQuery("", (), ())

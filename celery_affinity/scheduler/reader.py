@@ -89,10 +89,8 @@ def backlog_of(packed: str, lengths: Sequence[int]) -> Backlog:
 
 #: Maximum number of commands in one round trip: an observer must not block the server.
 _MAX_COMMANDS = 200
-
 #: Maximum number of fields that one command reads from a large hash. A field of `heads` lists up to 22 lanes.
 _MAX_FIELDS = 100
-
 #: Reply per command for a key of another type; None for all other commands.
 _EMPTY_REPLIES: dict[str, Reply] = {
     "hgetall": {},
@@ -104,16 +102,12 @@ _EMPTY_REPLIES: dict[str, Reply] = {
     "zcard": 0,
     "zcount": 0,
 }
-
 #: Number of scheduled jobs per page when they are counted.
 _SCHEDULED_PAGE = 500
-
 #: Maximum number of jobs that are read per task.
 _MAX_JOBS_OF_TASK = 1000
-
 #: Maximum number of attempts to read a task's jobs while some of them end.
 _MAX_ATTEMPTS = 3
-
 #: A read command of redis-py: method, key, other arguments.
 Command = tuple[str, *tuple[object, ...]]
 
@@ -135,7 +129,7 @@ class Reader:
             with self._client.pipeline(transaction=False) as pipe:
                 for name, *arguments in commands[first : first + _MAX_COMMANDS]:
                     getattr(pipe, name)(*arguments)
-                some = pipe.execute(raise_on_error=False)
+                page = pipe.execute(raise_on_error=False)
             if may_lack_rights:
                 page = [None if isinstance(reply, redis.exceptions.NoPermissionError) else reply for reply in page]
             replies.extend(map(_reply, commands[first : first + _MAX_COMMANDS], page))
@@ -147,7 +141,7 @@ class Reader:
         return reply
 
     def jobs_of(self, task_ids: Sequence[str]) -> list[list[str]]:
-        """Return at most 1,000 jobs per task, the newest last."""
+        """Return the jobs per task, the newest last, limited to the newest 1,000."""
         jobs: dict[str, list[str]] = {}
         remaining = list(task_ids)
         for _ in range(_MAX_ATTEMPTS):
@@ -290,7 +284,7 @@ class Reader:
         return [number for some in read_numbers(self._client, commands) for number in some]
 
     def known(self, job_ids: Sequence[str]) -> set[str]:
-        """Return the ids of the jobs with a job hash, in any state. The hash of an ended job is retained for a while."""
+        """Return the ids of the jobs with a job hash, in any state. Ended jobs are retained for a while."""
         with self._client.pipeline(transaction=False) as pipe:
             for job_id in job_ids:
                 pipe.exists(self.key("job", job_id))

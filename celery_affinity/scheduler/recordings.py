@@ -1,7 +1,7 @@
 """The current or last recording: there is at most one at a time.
 
-One key has its id and its end, another has the pages of the workers. A recording ends by itself, and its keys expire,
-because the process that began it can die.
+One key has its id and its end, another has the pages of the workers. A recording ends at a fixed time, and its
+keys expire, because the process that began it can die.
 """
 
 import re
@@ -16,21 +16,19 @@ from ..schema.values import decode_text
 from .scheduler import Scheduler
 
 _RECORDING = re.compile(r"([!-~]+) (\d{1,18}) (\d{1,18}) (\d{1,18})")
-
 #: Number of pages read by one command.
 _PAGES_PER_READ = 200
-
 #: Maximum number of attempts while other processes begin a recording.
 _MAX_ATTEMPTS = 5
 
 
 class Recording(NamedTuple):
-    """A recording; times are those of the server's clock. *kept_ms*: the time until which its keys are kept."""
+    """A recording, in server time."""
 
     id: str
     since_us: int
     until_us: int
-    kept_ms: int
+    kept_ms: int  #: the time at which its keys expire
 
     @property
     def words(self) -> str:
@@ -48,9 +46,7 @@ class Page(NamedTuple):
     number: str
     worker: str  #: the worker's facts as JSON
     claims: str = ""  #: text that `trace_assembly` parses
-    #: The server's facts about the queried jobs: first two lines per plain job, in the order of their rows, then one line
-    #: per other job.
-    told: Sequence[str] = ()
+    told: Sequence[str] = ()  #: the server's facts: two lines per plain job in the rows' order, then one per other job
 
 
 def current_recording(scheduler: Scheduler) -> Recording | None:
@@ -121,9 +117,5 @@ def recording_pages(scheduler: Scheduler, id: str, after: str = "-") -> Iterator
 
 def forget_pages(scheduler: Scheduler, id: str, up_to: str) -> None:
     """Delete the pages up to the page with the number *up_to*."""
-    scheduler.client.xtrim(scheduler.keys.key("recorded", id), minid=_next_number(up_to), approximate=False)
-
-
-def _next_number(number: str) -> str:
-    ms, _, nth = number.partition("-")
-    return f"{ms}-{int(nth) + 1}"
+    ms, _, nth = up_to.partition("-")
+    scheduler.client.xtrim(scheduler.keys.key("recorded", id), minid=f"{ms}-{int(nth) + 1}", approximate=False)

@@ -30,7 +30,6 @@ from .reader import Reader
 FunctionCall = tuple[ServerFunction, list[Argument]]
 
 Item = TypeVar("Item")
-
 #: Maximum number of jobs in one invocation of `publish`, which takes about 20 µs per job and places up to `MOST_MOVES`.
 TOGETHER = 25
 
@@ -128,13 +127,10 @@ def check_kind(kind: type, reply: object, in_flight: InFlightCommands) -> None:
 
 
 logger = limited_logger(__name__)
-
 #: Errors that a server returns instead of a reply.
 _SERVER_ERRORS = (BusyLoadingError, ResponseError)
-
 #: Errors of a function whose user may not run one of its commands; the second is Redis 7.0's.
 _NO_RIGHT_ERRORS = ("ACL failure", "The user executing the script can't")
-
 #: Errors of a function that met a key of another type, or an invalid number. All other errors begin with a code, or
 #: mention what a script may do.
 _CORRUPT_DATA_ERROR = re.compile(
@@ -142,13 +138,10 @@ _CORRUPT_DATA_ERROR = re.compile(
     r".*user_(script|function)",
     re.DOTALL,
 )
-
 #: Pause in seconds after a repair that found nothing, or did not help the failed invocation.
 _REPAIR_PAUSE_S = 5.0
-
 #: Maximum number of times that a repair scans all data, while corrupt data stop it somewhere.
 _MAX_PASSES = 3
-
 #: Prefixes of the errors that a server without functions returns: another program, or a hosted server.
 _LACKS_FUNCTIONS_ERRORS = ("unknown command", "unknown subcommand", "Unknown subcommand", "Unsupported")
 
@@ -221,7 +214,7 @@ class Runner:
     ) -> list[str]:
         """Quarantine or rebuild keys that another client deleted or overwrote. Return, and log, a line per finding.
 
-        *failed*: the arguments of a failed invocation.
+        *failed* are the arguments of a failed invocation.
         *thorough*: check all data, as after a failure.
         *says_only*: check all data without changes and logging.
         """

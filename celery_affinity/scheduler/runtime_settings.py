@@ -29,17 +29,13 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class RuntimeSetting(CohortRow):
-    """A setting that can be changed at run time.
-
-    *value*: the value in force. *conf*: the value in the app.conf that changed last in the fleet, to which a reset goes
-    back. *own*: the value in this app's app.conf. *damaged_s*: time at which a repair found the value in Redis deleted
-    or invalid, and put that of app.conf in force; None if nobody has to know.
-    """
+    """A setting that can be changed at run time."""
 
     name: str
-    value: Value
-    conf: Value
-    own: Value
+    value: Value  #: the value in force
+    conf: Value  #: the value in the app.conf that changed last in the fleet, which a reset restores
+    own: Value  #: the value in this app's app.conf
+    #: Time at which a repair found the value in Redis deleted or invalid, and restored app.conf's value.
     damaged_s: float | None = None
 
     @property
@@ -104,7 +100,7 @@ def change_settings(scheduler: Scheduler, own: Settings, typed: Mapping[str, str
 
 
 def reset_settings(scheduler: Scheduler, own: Settings, words: Iterable[str]) -> list[RuntimeSetting]:
-    """Restore app.conf's values of the settings in *words*, or of all settings. Return these settings.
+    """Restore app.conf's values of the named settings, or of all settings. Return these settings.
 
     Raises SettingError, without any change, if a setting cannot be changed at run time.
     """
@@ -192,13 +188,13 @@ Quotas = Mapping[str, Tenant]
 
 
 def read_quotas(scheduler: Scheduler, own: Settings) -> tuple[Quotas, Quotas]:
-    """Return the quotas by tenant: those in force, and those in app.conf, which a reset restores."""
+    """Return the quotas by tenant: in force, and in the app.conf that a reset restores."""
     (setting,) = (setting for setting in read_settings(scheduler, own) if setting.name == _TENANTS)
     return tenants.typed_tenants(str(setting.value)) or {}, tenants.typed_tenants(str(setting.conf)) or {}
 
 
 def change_quota(scheduler: Scheduler, own: Settings, name: str, fields: Mapping[str, int | None]) -> Quotas:
-    """Change *fields* of the quota of the tenant *name*, or of ``*``. Return the quotas in force.
+    """Change *fields* of tenant *name*'s quota (or ``*``'s). Return the quotas in force.
 
     Other fields stay unchanged. Raises OptionError for invalid values, SettingError for an invalid tenant name.
     """

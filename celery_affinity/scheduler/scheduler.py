@@ -124,7 +124,7 @@ class WorkerFunctions(Runner):
     ) -> list[Claim]:
         """Ack messages, and release the slots of ended jobs, in one round trip. Return the next jobs.
 
-        *acks*: (job id, fencing token).
+        *acks* are (job id, fencing token).
         *sequence*: a positive number that grows with each invocation; negative for a repetition.
         *inline*: True to return the next jobs with the reply; otherwise they are sent to the inbox.
         *may_hold*: the jobs that the worker can then hold beyond its slots.
@@ -317,7 +317,7 @@ class DispatcherFunctions(Runner):
         """Return an unreported end, or None. Without an `ack_report`, the server returns the end again.
 
         The first pause is *again_s*; each further pause is twice as long.
-        *app*: the caller's app. Ends that this app has left to others are returned only after other apps had their time.
+        *app*: the caller's app. Ends that it has left to others are returned only after the others had their time.
         *telling*: ids of jobs whose ends this process reports next.
         """
         row = self._run(
