@@ -217,10 +217,8 @@ def _ascend(
             break
         market, prices = market.finer(factor), np.repeat(raised.prices, factor, axis=1)
         is_last = 2 * market.bins > bins
-        some, looks = (
-            islice(steps, _STEPS_PER_GRID * (_LAST_GRID_FACTOR if is_last else 1)),
-            remaining if is_last else remaining // 2,
-        )
+        some = islice(steps, _STEPS_PER_GRID * (_LAST_GRID_FACTOR if is_last else 1))
+        looks = remaining if is_last else remaining // 2
         raised = raise_prices(market, prices, good_s=good_s, steps=some, looks=looks)
         remaining -= raised.looked_at
     return market, raised
