@@ -1,8 +1,8 @@
 """The exact engine: the real library on a separate server with a fake clock. It supports every rule.
 
 A key provides the time to the functions, in place of the server's clock. An invocation takes no time, jobs are claimed
-when a slot is free and not prefetched, and each tick runs exactly when it is due. A run of merged calls takes as long as
-the longest call.
+when a slot is free and not prefetched, and each tick runs exactly when it is due. A run of merged calls takes as long
+as the longest call.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -281,7 +281,7 @@ class ExactEngine:
 
 
 def _score_of(first: list[Any]) -> int:
-        """Return the score of the one member in a reply of either protocol version."""
+    """Return the score of the one member in a reply of either protocol version."""
     (pair,) = [first] if len(first) == 2 else first
     return int(pair[1])
 

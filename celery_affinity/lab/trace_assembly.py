@@ -2,8 +2,8 @@
 
 Pure: `recorder` reads the data. Times are in µs of the server's clock; `TraceAssembly.trace` makes them relative.
 
-A worker estimates the server's clock with an error of hundreds of microseconds, which is as long as a busy fleet takes
-between two decisions. So the server's own times of claims and freed slots replace the worker's wherever they exist. All
+A worker estimates the server's clock with an error of 100 µs or more, which is as long as a busy fleet takes between two
+decisions. So the server's own times of claims and freed slots replace the worker's wherever they exist. All
 times of one release are equal, as on the server, which ends jobs and claims the next ones at one time.
 """
 
@@ -113,8 +113,8 @@ class KeyHashes:
 #: has one line.
 _LINES_OF_PLAIN = 2
 
-#: Maximum time in µs by which the server's time of a claim or an end can be later than the worker's. A later time belongs
-#: to another claim of the job.
+#: The server's time of a claim or an end is at most so many µs later than the worker's time. A later time belongs to
+#: another claim of the job.
 _MAX_LATER_US = SECOND_US
 
 
@@ -134,8 +134,8 @@ class RecordedClaim:
     worker: str
     lane: str
     keyed: KeyedHash
-    brought_by: int = 0  #: worker's number of the release whose reply delivered it; 0 for none
-    release: int = 0  #: worker's number of the release that reported its end; 0 for none
+    brought_by: int = 0  #: worker's number of the release whose reply delivered it, or 0
+    release: int = 0  #: worker's number of the release that reported its end, or 0
 
     def correct_times(self, released_us: Mapping[int, int]) -> None:
         """Use the times of the worker's releases, and restore the order of the times."""
@@ -216,7 +216,7 @@ class RowReader:
 
 
 class _Added(NamedTuple):
-    """The server's facts; a time is None if the job hash lacks it, or has that of another claim."""
+    """The server's facts; a time is None if the job hash has no time of this claim."""
 
     lane: str
     claimed_us: int | None
@@ -315,7 +315,7 @@ class TraceAssembly:
             worker.spans.append((joined_us, tuple(sorted(types)), slots))
 
     def see(self, alive: Iterable[str], now_us: int) -> list[str]:
-        """Note the registered workers *alive*. Return the ids of those without any data here."""
+        """Note the registered workers *alive*. Return the unknown ids among them."""
         ids = set(alive)
         for worker in self._workers.values():
             if worker.left_us is None and worker.id not in ids:
@@ -323,7 +323,7 @@ class TraceAssembly:
         return sorted(ids - self._workers.keys())
 
     def known_until(self, alive: Iterable[str], late_us: int, end_us: int) -> int:
-        """Return the time until which all ended claims of recording workers have been received, up to *end_us*.
+        """Return the time, up to *end_us*, before which all ended claims of recording workers have been received.
 
         Workers without a page since *late_us* are ignored; if they are also not *alive*, they have died.
         """
