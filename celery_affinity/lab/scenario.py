@@ -9,6 +9,7 @@ from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import median_low
 
 from ..errors import OptionError
@@ -309,11 +310,12 @@ def fleet_of_members(workers: Sequence[TracedWorker]) -> list[Members]:
 
 
 def _max_slots_at_once(members: Sequence[TracedWorker]) -> int:
-    """Return the maximum number of slots at any time. A worker that leaves as another joins is not counted twice."""
+    """Return the maximum number of slots at any time."""
     changes = [(member.joined_us, member.slots) for member in members]
     changes += [(member.left_us, -member.slots) for member in members if member.left_us is not None]
-    max_slots = slots = 0
-    for _, change in sorted(changes):
-        slots += change
-        max_slots = max(max_slots, slots)
-    return max_slots
+    return max_at_once(changes)
+
+
+def max_at_once(changes: Iterable[tuple[int, int]]) -> int:
+    """Return the maximum of the sum of *changes* (time, change). At the same time, decreases come before increases."""
+    return max(accumulate((change for _, change in sorted(changes)), initial=0))

@@ -69,13 +69,13 @@ class FakeClockScheduler(Scheduler):
         self.client.execute_command(*setting_command(self.now_us))
 
 
-#: Redis key of a list of all claims in their order, which only this engine has.
+#: Redis key of a list with all claims in order, which only this engine has.
 _CLAIMS = "the-claims-made"
 
 #: The call in `claims.grant` after a job was granted to a worker.
 _GRANT_CALL = "view:occupy(worker, type)"
 
-#: Number of list entries read at once, more than one invocation adds.
+#: Number of list entries read together, more than one invocation adds.
 _MAX_READ = 3_000
 
 #: Redis keys whose first entry has the time at which a tick lets jobs start.

@@ -2,9 +2,9 @@
 
 Pure: `recorder` reads the data. Times are in µs of the server's clock; `TraceAssembly.trace` makes them relative.
 
-A worker estimates the server's clock with an error of 100 µs or more, which is as long as a busy fleet takes between two
-decisions. So the server's own times of claims and freed slots replace the worker's wherever they exist. All
-times of one release are equal, as on the server, which ends jobs and claims the next ones at one time.
+A worker estimates the server's clock with an error of 100 µs or more, which is as long as a busy fleet takes between
+two decisions. So the server's own times of claims and freed slots replace the worker's wherever they exist. All times
+of one release are equal, as on the server, which ends jobs and claims the next ones at one time.
 """
 
 import hashlib
@@ -113,8 +113,8 @@ class KeyHashes:
 #: has one line.
 _LINES_OF_PLAIN = 2
 
-#: The server's time of a claim or an end is at most so many µs later than the worker's time. A later time belongs to
-#: another claim of the job.
+#: The server's time of a claim or an end is at most this many µs later than the worker's time. A later time belongs
+#: to another claim of the job.
 _MAX_LATER_US = SECOND_US
 
 
@@ -323,7 +323,7 @@ class TraceAssembly:
         return sorted(ids - self._workers.keys())
 
     def known_until(self, alive: Iterable[str], late_us: int, end_us: int) -> int:
-        """Return the time, up to *end_us*, before which all ended claims of recording workers have been received.
+        """Return the time, up to *end_us*, until when all ended claims of recording workers have been received.
 
         Workers without a page since *late_us* are ignored; if they are also not *alive*, they have died.
         """
