@@ -78,10 +78,8 @@ def _slots_that_fit(scenario: Scenario, type_: str, now_us: int) -> int:
 
 #: Factors of `on_demand_weight`.
 _ON_DEMAND_FACTORS = (4, 16)
-
 #: Shares of a type's slots to which the type is limited, so that other types find free slots.
 _LIMIT_SHARES = (0.75, 0.5)
-
 #: Limits are tried for this number of types with the most jobs.
 _MAX_LIMITED_TYPES = 3
 
@@ -162,16 +160,12 @@ def resample_days(scenario: Scenario, seed: int) -> Scenario:
 
 
 Engine = Callable[[Scenario], Schedule]
-
 #: Default maximum number of simulations per search, and default number of resampled days.
 MOST_SIMULATIONS, DAYS = 300, 10
-
 #: Key of a simulation: change of slots by profile, and the settings' text.
 _Key = tuple[tuple[tuple[WorkerProfile, int], ...], str]
-
 #: Maximum number of `Advice` per search.
 _MAX_ADVICE = 2
-
 #: Maximum number of slots added to one profile.
 _MAX_ADDED_SLOTS = 1_024
 
@@ -326,7 +320,7 @@ class _Search:
         slots: dict[WorkerProfile, int] = {}
         step = 1
         while (distance := self.distance(slots, tried)) > 0:
-            options = [_plus(slots, profile, step) for profile in self.profiles]
+            options = [{**slots, profile: slots.get(profile, 0) + step} for profile in self.profiles]
             slots = min(options, key=lambda option: (self.distance(option, tried), len(option)))
             if self.distance(slots, tried) > 0.9 * distance:
                 step *= 2
@@ -398,10 +392,6 @@ def _key(slots: Mapping[WorkerProfile, int], tried: TriedSetting) -> _Key:
 
 def _with(slots: Mapping[WorkerProfile, int], profile: WorkerProfile, number: int) -> dict[WorkerProfile, int]:
     return {**slots, profile: number}
-
-
-def _plus(slots: Mapping[WorkerProfile, int], profile: WorkerProfile, number: int) -> dict[WorkerProfile, int]:
-    return {**slots, profile: slots.get(profile, 0) + number}
 
 
 def with_slots(scenario: Scenario, slots: Mapping[WorkerProfile, int], settings: Mapping[str, str]) -> Scenario:

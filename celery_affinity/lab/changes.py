@@ -34,22 +34,15 @@ class Changes:
 
 def apply_changes(scenario: Scenario, changes: Changes) -> Scenario:
     """Return *scenario* with *changes*. Remaining jobs keep their numbers; additional jobs have higher numbers."""
-    arrivals = [_change_priority(arrival, changes.priorities) for arrival in scenario.arrivals]
+    arrivals = [
+        replace(job, priority=changes.priorities[job.type]) if job.type in changes.priorities else job
+        for job in scenario.arrivals
+    ]
     for type_, factor in changes.rates.items():
         arrivals = _scale_arrivals(arrivals, type_, factor, changes.seed)
     arrivals.sort(key=lambda arrival: (arrival.since_us, arrival.number))
-    return Scenario(
-        _change_workers(scenario.workers, changes),
-        tuple(arrivals),
-        {**scenario.settings, **changes.settings},
-        scenario.paused,
-    )
-
-
-def _change_priority(arrival: Arrival, priorities: Mapping[str, int]) -> Arrival:
-    if arrival.type not in priorities:
-        return arrival
-    return replace(arrival, priority=priorities[arrival.type])
+    workers, settings = _change_workers(scenario.workers, changes), {**scenario.settings, **changes.settings}
+    return Scenario(workers, tuple(arrivals), settings, scenario.paused)
 
 
 def _change_workers(workers: Sequence[TracedWorker], changes: Changes) -> tuple[TracedWorker, ...]:
@@ -93,7 +86,6 @@ _ENTRIES: Mapping[str, tuple[Callable[[str], object], Callable[..., str]]] = {
     "limits": (limits.typed_limits, limits.encoded_limits),
     "tenants": (tenants.typed_tenants, tenants.encoded_tenants),
 }
-
 #: Value that removes an entry.
 _REMOVAL = "none"
 
@@ -149,7 +141,6 @@ def _change_entry(setting: str, in_force: str, entry: str) -> str:
 Value = TypeVar("Value")
 
 _WORKER = re.compile(r"\[([^\[\]]+)\]:([1-9][0-9]{0,5})")
-
 #: Maximum factor of `--rate`.
 _MAX_FACTOR = 100.0
 

@@ -79,10 +79,7 @@ def _tenant_key(tenants: str, name: str | None) -> Sequence[BindingKey]:
 
 
 def unknown_rule(scenario: Scenario) -> str | None:
-    """Return a sentence about a rule of *scenario* that the fast engine lacks, or None.
-
-    Raises OptionError for a job with an invalid limit or rate.
-    """
+    """Return a sentence about an unsupported rule of *scenario*, or None. Raises OptionError for an invalid limit."""
     settings = complete_settings(scenario.settings)
     if settings["reserve"].strip():
         return _unknown_rule_text("a reserve (the setting 'reserve')")

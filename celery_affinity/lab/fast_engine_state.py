@@ -252,7 +252,6 @@ def _profiles_by_size(type_: int, profiles: Sequence[tuple[int, ...]]) -> list[l
 
 #: Limit of a key: number of running jobs, or number of starts in a period.
 Limit = int | StatedRate
-
 #: A time in µs before all others.
 _LONG_AGO_US = -NEVER
 
@@ -369,7 +368,9 @@ class KeyStates:
         if key.turn is not None:
             self._end_expired_turn(name, key, now_us, fills=fills)
         if not key.sublanes:
-            self._forget(name, key)
+            self._due.pop(name, None)
+            if not key.held:
+                key.had_us.clear()
             return set()
         capacity = self._capacity(name, key, now_us, fills=fills)
         to_fill = set()
@@ -393,11 +394,6 @@ class KeyStates:
         sublane.admitted = -1
         if not sublane.ranks:
             del key.sublanes[lane]
-
-    def _forget(self, name: str, key: KeyState) -> None:
-        self._due.pop(name, None)
-        if not key.held:
-            key.had_us.clear()
 
     def _capacity(self, name: str, key: KeyState, now_us: int, *, fills: bool) -> int:
         """Return a key's capacity for more jobs or starts. For a full rate, schedule a tick for the next start."""

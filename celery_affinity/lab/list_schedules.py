@@ -133,7 +133,6 @@ def mean_wait_s(
 Places = Mapping[int, float]
 
 _JOIN, _LEAVE, _END, _ARRIVE, _OPEN = range(5)
-
 #: Approximate number of jobs that the search schedules in total, and its maximum number of steps.
 _SEARCHED_JOBS, _MAX_STEPS = 400_000, 500
 

@@ -31,13 +31,11 @@ from .scenario import Arrival
 
 PriceNumbers = NDArray[np.float64]
 Whole = NDArray[np.int64]
-
 #: Parameters of the ascent. A step aims above the best value by a share of a good schedule's wait; the newest step has
 #: a share in the average. The step length grows after a step that was too short, and shrinks after a number of steps
 #: that were too long; the minimum length ends the ascent.
 _AIM_ABOVE, _NEWEST_SHARE = 0.1, 0.07
 _FIRST_LENGTH, _GROWTH, _SHRINKAGE, _MAX_IDLE_STEPS, _MIN_LENGTH = 0.1, 1.2, 0.66, 20, 1e-4
-
 #: Maximum number of starts evaluated together: about 50 MB.
 _MAX_STARTS_TOGETHER = 500_000
 
@@ -318,7 +316,6 @@ def _by_length(jobs: list[Arrival], max_classes: int) -> list[list[Arrival]]:
 
 #: Share of the bound that is given up for the tolerances of the solver.
 _TOLERANCE = 1e-6
-
 #: Indexes of columns, rows or bins of the program.
 Places = NDArray[np.intp]
 

@@ -24,22 +24,16 @@ from .trace import Trace
 
 #: Default number of bins for the finest prices. The bound loses up to one bin's width of each job's wait.
 BINS = 8_192
-
 #: Limits of the linear program, whose prices start the ascent: number of variables, and seconds.
 _MAX_VARIABLES, _MAX_SOLVER_S = 3_000, 20.0
-
 #: Length classes per type and weight in the linear program, and maximum number of classes with exact weights.
 _LENGTH_CLASSES, _MAX_CLASSES = 4, 100
-
 #: Bins of the first prices, factor between grids, steps uphill on each grid, and factor of the steps on the last grid.
 _FIRST_BINS, _GRID_FACTOR, _STEPS_PER_GRID, _LAST_GRID_FACTOR = 512, 4, 150, 2
-
 #: Approximate maximum number of starts that the ascent compares, regardless of the trace. About 15 s.
 _LOOKS = 200_000_000
-
 #: A grid with fewer steps than this is left out.
 _MIN_STEPS = 10
-
 #: Share of a bound that is given up for rounding errors.
 _TOLERANCE = 1e-9
 
@@ -48,10 +42,7 @@ Starts = dict[int, int]
 
 @dataclass(frozen=True)
 class Optimum:
-    """Mean weighted waits in seconds.
-
-    The replayed wait is *replayed_at_least* to *replayed_at_most* times the wait of the best possible schedule.
-    """
+    """Mean weighted waits in seconds: *replayed_at_least* to *replayed_at_most* times the best possible wait."""
 
     jobs: int  #: number of compared jobs
     left_out: int  #: number of jobs that one of the schedules did not claim
@@ -147,10 +138,7 @@ def starts_of(schedule: Schedule) -> Starts:
 def bounds_of(
     scenario: Scenario, weight: Weight = equal_weights, *, bins: int = BINS, progress: Iterable[object] | None = None
 ) -> Bounds:
-    """Return bounds of the mean weighted wait of all jobs of *scenario*.
-
-    Each lower bound holds for all schedules that claim all of these jobs.
-    """
+    """Return bounds of the mean weighted wait in *scenario*. They hold for all schedules that claim all jobs."""
     jobs = scenario.arrivals
     steps = repeat(None) if progress is None else chain(progress, repeat(None))
     slots, total = open_slots(scenario.workers, jobs), sum(map(weight, jobs))

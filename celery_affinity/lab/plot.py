@@ -13,13 +13,10 @@ from ..clock import SECOND_US
 
 _WIDTH, _HEIGHT = 720, 400
 _LEFT, _TOP, _RIGHT, _BOTTOM = 56, 48, 24, 52
-
 #: Start of the axis in seconds.
 _SHORTEST_S = 0.01
-
 #: Label of both axes.
 _AXIS = "wait; the height is the share of jobs that waited no longer"
-
 #: Points per curve, enough for the width of the plot.
 _POINTS = 240
 

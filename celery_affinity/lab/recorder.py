@@ -30,19 +30,14 @@ from .trace import EXPIRED, PENDING, REVOKED, Trace
 from .trace_assembly import NO_RULES, KeyHashes, TraceAssembly, UnclaimedJobs
 
 logger = limited_logger(__name__)
-
 #: Seconds until a recording ends without an extension, and seconds between extensions.
 LEASE_S, _EXTEND_AFTER_S = 30, 5
-
 #: Seconds between two reads of pages.
 _READ_INTERVAL_S = 0.5
-
 #: Seconds to wait for a worker beyond two heartbeats.
 _WORKER_TIMEOUT_S = 2.0
-
 #: Maximum number of workers in a warning.
 _MAX_NAMED = 5
-
 #: Receives the elapsed seconds of the recording.
 Progress = Callable[[float], object]
 Warn = Callable[[str], object]
@@ -217,7 +212,8 @@ class Recorder:
             rows = read_jobs(self._reader, [job.job_id for job in page.jobs if job.job_id])
             for row in rows:
                 is_open = state == "pending"
-                if row.enqueued_us > end_us or not (is_open or self._ended_unclaimed(row.fence, row.ended_us, end_us)):
+                has_ended_unclaimed = not row.fence and self._since_us <= row.ended_us <= end_us
+                if row.enqueued_us > end_us or not (is_open or has_ended_unclaimed):
                     continue
                 keyed = self._hashes.keyed(row.rules, row.task) if row.rules else NO_RULES
                 ended_us = None if is_open else row.ended_us
@@ -225,9 +221,6 @@ class Recorder:
             cursor = page.cursor
             if cursor is None:
                 return
-
-    def _ended_unclaimed(self, fence: str, ended_us: int, end_us: int) -> bool:
-        return not fence and self._since_us <= ended_us <= end_us
 
 
 def _paused(scheduler: Scheduler) -> list[type_limits.PauseInForce]:

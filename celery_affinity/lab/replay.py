@@ -161,7 +161,8 @@ class _OvertakingCheck:
                 arrival = next(arrivals, None)
             self._claimed.add(run.number)
             yield from self._check_claim(run, by_number[run.number], profiles.of(run))
-            self._count_running(run, by_number[run.number].type)
+            if (type_ := by_number[run.number].type) in self._limits:
+                heapq.heappush(self._running.setdefault(type_, []), run.ended_us)
 
     def _add_waiting(self, job: Arrival) -> None:
         if job.number in self._claimed or _is_blocked(job, self._schedule.scenario):
@@ -184,10 +185,6 @@ class _OvertakingCheck:
                 if later_us > 0 and later_us >= lane.bound_us:
                     yield PassedJob(passed, run.number, run.claimed_us, later_us, lane.bound_us)
 
-    def _count_running(self, run: ScheduledRun, type_: str) -> None:
-        if type_ in self._limits:
-            heapq.heappush(self._running.setdefault(type_, []), run.ended_us)
-
     def _is_type_full(self, type_: str, now_us: int) -> bool:
         if type_ not in self._limits:
             return False
@@ -205,7 +202,6 @@ def _is_blocked(job: Arrival, scenario: Scenario) -> bool:
 
 
 Engine = Literal["auto", "twin", "judge"]
-
 #: All engines, as values of an option.
 ENGINES: tuple[Engine, ...] = ("auto", "twin", "judge")
 

@@ -23,10 +23,8 @@ from .trace import EXPIRED, REVOKED, Trace, TracedJob, TracedWorker
 #: longer time, something else blocked the next job. The second limit applies if the trace has the time at which the
 #: worker had the reply: the job in the reply was claimed at that time.
 _MAX_REPORT_US, _MAX_CONFIRMED_US = 250_000, 2_000
-
 #: Time in µs at which jobs claimed before the trace get their slots: just before the first arrivals at 0.
 HELD_FROM_US = -1
-
 #: A time in µs before all others.
 _LONG_AGO_US = -(1 << 62)
 
@@ -191,19 +189,16 @@ def _medians(trace: Trace) -> tuple[dict[str, int], int]:
 def rules_text(arrival: Arrival) -> str:
     """Return the field ``rules`` of the job of *arrival*. Raises OptionError, which names the job, if it is invalid."""
     try:
-        parts = [_merge_text(arrival), _rate_text(arrival), _exclusive_text(arrival), _tenant_text(arrival)]
+        merge = "" if arrival.merge is None else Merge("k", keep="last").text(arrival.merge)
+        tenant = "" if arrival.tenant is None else TenantKey("k").text(arrival.tenant)
+        return join_rules(merge, _rate_text(arrival), _exclusive_text(arrival), tenant)
     except (OptionError, ValueError) as exc:
         raise OptionError(f"job {arrival.number} of the trace: {exc}") from exc
-    return join_rules(*parts)
 
 
 def has_rate_or_window(arrival: Arrival) -> bool:
     """True if the rules of the job can let it start at a time without another event."""
     return not (arrival.rate is arrival.exclusive is arrival.merge is arrival.tenant is None)
-
-
-def _merge_text(arrival: Arrival) -> str:
-    return "" if arrival.merge is None else Merge("k", keep="last").text(arrival.merge)
 
 
 def _rate_text(arrival: Arrival) -> str:
@@ -229,14 +224,8 @@ def limit_of_key(stated: str | None) -> int:
 
 def closed_keys(arrivals: Iterable[Arrival]) -> list[str]:
     """Return the entries of the setting `limits`, in Redis format, that close exclusive keys."""
-    closed = {
-        arrival.exclusive for arrival in arrivals if arrival.exclusive is not None and arrival.exclusive_limit == "0"
-    }
+    closed = {job.exclusive for job in arrivals if job.exclusive is not None and job.exclusive_limit == "0"}
     return [f"{encode_part(key)}=0" for key in sorted(closed)]
-
-
-def _tenant_text(arrival: Arrival) -> str:
-    return "" if arrival.tenant is None else TenantKey("k").text(arrival.tenant)
 
 
 @dataclass(frozen=True, slots=True)

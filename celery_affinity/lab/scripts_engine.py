@@ -30,7 +30,6 @@ from .simulation import NEVER, Claimed, Simulation
 
 #: Redis key of the fake time.
 CLOCK = "the-time-passed-in"
-
 #: Start time of the fake clock in µs.
 START_US = 1_800_000_000_000_000
 
@@ -43,7 +42,6 @@ def at_fake_time(text: str) -> str:
 
 
 CLOCKED = load_library().changed(at_fake_time)
-
 #: A command that sets the fake time.
 Command = tuple[Argument, ...]
 
@@ -71,22 +69,16 @@ class FakeClockScheduler(Scheduler):
 
 #: Redis key of a list with all claims in order, which only this engine has.
 _CLAIMS = "the-claims-made"
-
 #: The call in `claims.grant` after a job was granted to a worker.
 _GRANT_CALL = "view:occupy(worker, type)"
-
 #: Number of list entries read together, more than one invocation adds.
 _MAX_READ = 3_000
-
 #: Redis keys whose first entry has the time at which a tick lets jobs start.
 _DUE_KEYS = ("scheduled", "due_keys")
-
 #: Settings passed to the server: without the settings that functions derive, and without the order of an app.
 _PASSED_SETTINGS = {*NAME_IN_REDIS.values()} - {"priority_order"}
-
 #: Workers of this engine send no heartbeats, so none may be considered dead.
 _NEVER_DEAD = {"worker_timeout_us": str(10**15)}
-
 #: Digits of the numbers in ids, so that ids sort like the numbers.
 _DIGITS = 9
 

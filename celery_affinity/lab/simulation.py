@@ -18,10 +18,8 @@ from .scenario import Scenario, Schedule, ScheduledRun
 
 #: A claim: the worker's position in the scenario, and the positions of its arrivals: one, or several merged ones.
 Claimed = tuple[int, tuple[int, ...]]
-
 #: Maximum number of consecutive ticks without another event and without a start: the jobs then wait forever.
 _MAX_IDLE_TICKS = 1_000
-
 #: A time in µs after all others.
 NEVER = 1 << 62
 

@@ -33,7 +33,6 @@ KINDS = (
     JobKind("xls", 0.35, 0.8, on_demand=0.1, priorities=(5, 5, 8), tenants=("4f1a", "90cc", "b7e2")),
     JobKind("ocr", 0.10, 9.0, sigma=1.0, priorities=(3, 5), tenants=("4f1a", "b7e2")),
 )
-
 #: The default workers for these kinds.
 WORKERS = (
     TracedWorker("w1@h", ("pdf",), 6),

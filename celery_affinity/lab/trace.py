@@ -15,21 +15,10 @@ from ..schema.constants import MAX_PRIORITY
 
 #: The format of a trace, in its header.
 SCHEMA = "celery-affinity-trace/1"
-
 #: Outcomes of a claim, as reported by the worker. `REVOKED` and `EXPIRED` also apply to waiting jobs without a claim.
 #: `RETURNED`: the job was requeued. `RUNNING`, `PENDING`: the job still ran, or waited, at the end of the trace.
-DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING = (
-    "done",
-    "failed",
-    "revoked",
-    "expired",
-    "rejected",
-    "returned",
-    "running",
-    "pending",
-)
-
-OUTCOMES = (DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING)
+OUTCOMES = ("done", "failed", "revoked", "expired", "rejected", "returned", "running", "pending")
+DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING = OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +79,10 @@ class Trace:
 
 #: Values of the column ``mode`` -> True for on-demand jobs.
 _MODES = {"queued": False, "demand": True}
-
 #: Times of a claim in chronological order.
 _IN_ORDER = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
-
 #: Maximum absolute value of a number: 100,000 years in µs.
 _MAX_NUMBER = 4 * 10**18
-
 #: Maximum number of slots per worker: an engine stores each slot.
 MOST_SLOTS = 999_999
 
@@ -172,7 +158,6 @@ COLUMNS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "merge#": ("merge", text_column),
     "tenant#": ("tenant", text_column),
 }
-
 #: Other names of columns, for traces from other sources.
 _ALIASES = {
     **{name.removesuffix("_us"): name for name in COLUMNS if name.endswith("_us")},

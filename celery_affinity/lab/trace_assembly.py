@@ -33,7 +33,6 @@ from .trace import OUTCOMES, PENDING, RETURNED, RUNNING, Trace, TracedJob, Trace
 
 #: Bytes of a hash: with a million keys, two hashes collide in 1 of 40 million traces.
 _HASH_BYTES = 8
-
 #: Encoded prefix of settings' entries that name a type instead of a key.
 _ENCODED_OF_TYPE = encode_part(OF_TYPE)
 
@@ -112,7 +111,6 @@ class KeyHashes:
 #: Lines of facts for a plain claim whose times were queried: time of the claim, time of its end. A claim without a lane
 #: has one line.
 _LINES_OF_PLAIN = 2
-
 #: The server's time of a claim or an end is at most this many µs later than the worker's time. A later time belongs
 #: to another claim of the job.
 _MAX_LATER_US = SECOND_US

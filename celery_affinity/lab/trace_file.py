@@ -110,11 +110,8 @@ def shift_to_zero(jobs: Sequence[TracedJob]) -> Sequence[TracedJob]:
 
 def trace_length_us(jobs: Iterable[TracedJob]) -> int:
     """Return the last time in *jobs*."""
-    return max(map(_last_us, jobs), default=0)
-
-
-def _last_us(job: TracedJob) -> int:
-    return max(at_us for at_us in (job.since_us, job.claimed_us, job.ended_us, job.freed_us) if at_us is not None)
+    times_us = ((job.since_us, job.claimed_us, job.ended_us, job.freed_us) for job in jobs)
+    return max((at_us for of_job in times_us for at_us in of_job if at_us is not None), default=0)
 
 
 def _shift_job(job: TracedJob, by_us: int) -> TracedJob:
@@ -142,31 +139,22 @@ def csv_fleet(jobs: Iterable[TracedJob]) -> Iterable[TracedWorker]:
 
 
 logger = limited_logger(__name__)
-
 #: Receives warnings that do not make a file invalid.
 Warn = Callable[[str], object]
-
 #: Maximum number of types in a warning.
 _MAX_NAMED = 5
-
 #: Fields of a header, in addition to its schema and its workers.
 _HEADER = ("length_us", "settings", "paused", "versions", "recorded_at", "lost")
-
 #: File name suffix of CSV files.
 CSV = ".csv"
-
 #: Prefix of a comment with a setting.
 _SET_PREFIX = "set "
-
 #: Time, 1 for a join or 0 for a leave, name, and the worker that joined.
 _Move = tuple[int, int, str, TracedWorker | None]
 
 
 def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write *trace* into the file *path*, as CSV if its name ends with ``.csv``.
-
-    The write is atomic: an older file stays until the new file is complete.
-    """
+    """Write *trace* into the file *path* atomically, as CSV if its name ends with ``.csv``."""
     target = Path(path)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

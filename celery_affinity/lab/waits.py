@@ -149,10 +149,7 @@ class JobGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class WaitGain:
-    """The change of waits for a group of jobs.
-
-    Only jobs in both schedules are compared, including jobs that were claimed in only one of them.
-    """
+    """The change of waits for a group of jobs. Only jobs in both schedules are compared, claimed or not."""
 
     type: str
     on_demand: bool

@@ -132,10 +132,7 @@ class Claim(NamedTuple):
 
 
 def parse_claims(parts: Sequence[bytes]) -> list[Claim]:
-    """Return the claims in *parts*: facts and message of each claim, in turn.
-
-    An unreadable claim is treated as lost in transit, so a sync requeues the job.
-    """
+    """Return the claims in *parts* (facts, message, ...). Unreadable claims are left out: a sync requeues them."""
     claims = []
     for facts, message in zip(parts[::2], parts[1::2], strict=False):
         try:

@@ -235,10 +235,7 @@ class Reader:
         return [lane for type_, heads in self._heads(types).items() for lane in lanes_in(type_, heads)]
 
     def first_lanes(self, types: Sequence[str]) -> list[Lane]:
-        """Return the minimum lanes of *types* (encoded): jobs of tenants below their minimum, which are claimed first.
-
-        These jobs are in `lanes` as well.
-        """
+        """Return the minimum lanes of *types* (encoded): jobs of tenants below their minimum, also in `lanes`."""
         return [lane for type_, heads in self.fields("first_heads", types).items() for lane in lanes_in(type_, heads)]
 
     def kept_lanes(self, types: Sequence[str] | None = None) -> list[Lane]:

@@ -117,10 +117,7 @@ def flatten(rows: Iterable[Iterable[Argument]]) -> list[Argument]:
 
 
 def check_kind(kind: type, reply: object, in_flight: InFlightCommands) -> None:
-    """Raise redis.InvalidResponse if *reply* is not of *kind*, and close the connection.
-
-    Such a reply belongs to another command.
-    """
+    """Raise redis.InvalidResponse and close the connection if *reply*, not of *kind*, belongs to another command."""
     if not isinstance(reply, kind):
         in_flight.close()
         raise InvalidResponse(f"a reply must be of the kind {kind.__name__}, got: {reply!r:.200}")

@@ -179,10 +179,7 @@ class WorkerFunctions(Runner):
         return parse_claims(parts)
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> int:
-        """Requeue *claims* (job id, fencing token). Return the number of jobs that are pending again.
-
-        *counted*: True if the claim counts as a delivery.
-        """
+        """Requeue *claims* (job id, fencing token), *counted* as a delivery or not. Return the number requeued."""
         returned = 0
         for page in argument_pages(list(claims)):
             unfilled, count = self._run(
@@ -223,10 +220,7 @@ class WorkerFunctions(Runner):
         )
 
     def record(self, recording: str, pages: Iterable[tuple[str, Sequence[ClaimRow]]]) -> bool:
-        """Add *pages* (a worker's facts, claims) to a recording. Return True while the recording is on.
-
-        The server adds its own times (`recordings.Page.told`).
-        """
+        """Add *pages* (facts, claims) and the server's times to a recording. Return True while it is on."""
         return all(self._run_together([_record_invocation(recording, *page) for page in pages]))
 
     def heartbeat(self, worker: str, *, loop_runs: bool) -> bool:
@@ -281,10 +275,7 @@ class DispatcherFunctions(Runner):
     """The functions of a dispatcher, which no event triggers: due jobs and unreported ends."""
 
     def tick(self, lists: Sequence[str] = ()) -> TickReply:
-        """Make all due jobs pending, and all jobs that dead workers held.
-
-        *lists*: up to a few hundred lists of stock Celery to check for messages.
-        """
+        """Make due jobs and dead workers' jobs pending. *lists*: up to a few hundred lists of Celery to check."""
         due = recovered = dead = 0
         time: ServerTime | None = None
         while True:

@@ -24,10 +24,7 @@ class Client(Protocol):
 
 
 def check_schema(client: Client, keys: Keys, cohorts: str = "") -> None:
-    """Write the schema number of this process and its map of *cohorts* if the key is missing.
-
-    Raises SchemaError for another schema number, SettingError for another map.
-    """
+    """Write schema number and *cohorts* map if there are none. Raises SchemaError or SettingError if they differ."""
     name = keys.key("schema")
     value = client.get(name)
     if value is None:
