@@ -51,13 +51,10 @@ def candidate_at(schedule: Schedule, number: int, now_us: int, *, is_chosen: boo
     if state not in ("chosen", "waiting"):
         return Candidate(number, job.type, job.on_demand, job.priority, state, waited_s)
     fit = _slots_that_fit(scenario, job.type, now_us)
-    points = score(
-        job.priority, job.on_demand, now_us - job.enqueued_us, fit, weights_of(complete_settings(scenario.settings))
-    )
+    weights = weights_of(complete_settings(scenario.settings))
+    points = score(job.priority, job.on_demand, now_us - job.enqueued_us, fit, weights)
     terms = (points.total, points.priority, points.age, points.rarity, points.on_demand)
-    return Candidate(
-        number, job.type, job.on_demand, job.priority, state, waited_s, *(micro / MICRO for micro in terms)
-    )
+    return Candidate(number, job.type, job.on_demand, job.priority, state, waited_s, *(term / MICRO for term in terms))
 
 
 def _state(job: Arrival, run: ScheduledRun | None, now_us: int) -> str:

@@ -159,9 +159,7 @@ def best_schedule(
     rng = random.Random(seed)  # noqa: S311 - a search, no secret
     for _ in range(steps_of(len(scenario.arrivals))):
         changed = _change_list(best.places, scenario.arrivals, rng)
-        best = min(
-            _Candidate.of(scenario, changed, weight, ahead=best.ahead), best, key=lambda candidate: candidate.rank
-        )
+        best = min(_Candidate.of(scenario, changed, weight, ahead=best.ahead), best, key=lambda tried: tried.rank)
         next(steps, None)
     return best.schedule
 
@@ -366,17 +364,15 @@ def open_slots(workers: Sequence[TracedWorker], arrivals: Iterable[Arrival]) -> 
     longest: dict[str, int] = {}
     for arrival in arrivals:
         longest[arrival.type] = max(longest.get(arrival.type, 0), arrival.took_us)
-    slots_by_key: dict[tuple[Profile, int, int | None], int] = {}
+    numbers: dict[tuple[Profile, int, int | None], int] = {}
     for worker in workers:
         profile = frozenset(worker.types).intersection(longest)
         if not profile or worker.slots <= 0:
             continue
         until_us = None if worker.left_us is None else worker.left_us + max(longest[type_] for type_ in profile)
         key = (profile, max(0, worker.joined_us), until_us)
-        slots_by_key[key] = slots_by_key.get(key, 0) + worker.slots
-    return [
-        OpenSlots(profile, slots, from_us, until_us) for (profile, from_us, until_us), slots in slots_by_key.items()
-    ]
+        numbers[key] = numbers.get(key, 0) + worker.slots
+    return [OpenSlots(profile, slots, from_us, until_us) for (profile, from_us, until_us), slots in numbers.items()]
 
 
 def weighted_wait_us(arrivals: Sequence[Arrival], slots: Sequence[OpenSlots], weight: Weight) -> float:
@@ -399,14 +395,14 @@ def weighted_wait_us(arrivals: Sequence[Arrival], slots: Sequence[OpenSlots], we
 
 def keys_bound_us(arrivals: Sequence[Arrival], weight: Weight) -> float:
     """Return a lower bound for the jobs of exclusive keys: the limit of a key is its number of slots."""
-    by_key: dict[str, list[Arrival]] = {}
+    groups: dict[str, list[Arrival]] = {}
     for arrival in arrivals:
         if arrival.exclusive is not None:
-            by_key.setdefault(arrival.exclusive, []).append(arrival)
+            groups.setdefault(arrival.exclusive, []).append(arrival)
     # Jobs of a key can have different limits: no schedule exceeds the highest.
-    limits = {key: max(int(job.exclusive_limit or 1) for job in jobs) for key, jobs in by_key.items()}
+    limits = {key: max(int(job.exclusive_limit or 1) for job in jobs) for key, jobs in groups.items()}
     return sum(
-        _group_bound_us(jobs, [OpenSlots(frozenset(), limits[key], 0, None)], weight) for key, jobs in by_key.items()
+        _group_bound_us(jobs, [OpenSlots(frozenset(), limits[key], 0, None)], weight) for key, jobs in groups.items()
     )
 
 

@@ -121,11 +121,9 @@ class Market:
         or the arrival, is best. No price is negative: a job that waits longer than the price of a start at its arrival
         gains nothing, so later edges are not evaluated.
         """
-        waited, start = jobs.weight * jobs.since_s, jobs.since_s.copy()
-        cost = (
-            waited + self._paid_at(paid, jobs.profile, start + jobs.took_s) - self._paid_at(paid, jobs.profile, start)
-        )
-        pays = np.repeat(np.minimum.reduceat(cost, jobs.begins), jobs.pairs) - waited
+        own, start = jobs.weight * jobs.since_s, jobs.since_s.copy()
+        cost = own + self._paid_at(paid, jobs.profile, start + jobs.took_s) - self._paid_at(paid, jobs.profile, start)
+        pays = np.repeat(np.minimum.reduceat(cost, jobs.begins), jobs.pairs) - own
         latest, looked_at = jobs.since_s + pays / jobs.weight, len(cost)
         for ahead in (np.zeros(len(cost)), jobs.took_s):  # the start, or the end, is at an edge
             first, count = self._edges_in(jobs.since_s + ahead, latest + ahead)

@@ -118,10 +118,8 @@ def optimum(
 
 def starts_of_record(trace: Trace) -> Starts:
     """Return the start times of the recorded jobs, or their claim times without a recorded start, by job number."""
-    begun = (
-        (number, job.claimed_us if job.started_us is None else job.started_us) for number, job in enumerate(trace.jobs)
-    )
-    return {number: begun_us for number, begun_us in begun if begun_us is not None}
+    begun = ((nth, job.claimed_us if job.started_us is None else job.started_us) for nth, job in enumerate(trace.jobs))
+    return {nth: begun_us for nth, begun_us in begun if begun_us is not None}
 
 
 def only_jobs(scenario: Scenario, numbers: Iterable[int]) -> Scenario:

@@ -54,9 +54,7 @@ class Fidelity:
 
 def compare_with_record(recorded: Schedule, replayed: Schedule) -> Fidelity:
     ours, theirs = _runs_by_profile(recorded), _runs_by_profile(replayed)
-    kept = sum(
-        _length_in_order([run.number for run in runs], theirs.get(profile, ())) for profile, runs in ours.items()
-    )
+    kept = sum(_kept_in_order([run.number for run in runs], theirs.get(profile, ())) for profile, runs in ours.items())
     return Fidelity(len(recorded.runs), kept, _first_difference(ours, theirs))
 
 
@@ -68,7 +66,7 @@ def _runs_by_profile(schedule: Schedule) -> dict[WorkerProfile, list[ScheduledRu
     return runs_by_profile
 
 
-def _length_in_order(recorded: Sequence[int], replayed: Iterable[ScheduledRun]) -> int:
+def _kept_in_order(recorded: Sequence[int], replayed: Iterable[ScheduledRun]) -> int:
     """Return the length of the longest common subsequence. No job occurs twice in either."""
     position_of = {number: position for position, number in enumerate(recorded)}
     ends: list[int] = []  # per length, the smallest last position of such a subsequence

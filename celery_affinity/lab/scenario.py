@@ -176,14 +176,12 @@ def _arrives_us(job: TracedJob) -> int:
 
 def _medians(trace: Trace) -> tuple[dict[str, int], int]:
     """Return the median slot time in µs per type with an ended job, and the median of all jobs, 0 if no job ended."""
-    times_by_type: dict[str, list[int]] = {}
+    by_type: dict[str, list[int]] = {}
     for job in trace.jobs:
         if job.took_us is not None:
-            times_by_type.setdefault(job.type, []).append(job.took_us)
-    all_times = [us for times in times_by_type.values() for us in times]
-    return {type_: median_low(times) for type_, times in times_by_type.items()}, median_low(
-        all_times
-    ) if all_times else 0
+            by_type.setdefault(job.type, []).append(job.took_us)
+    all_times = [us for times in by_type.values() for us in times]
+    return {type_: median_low(times) for type_, times in by_type.items()}, median_low(all_times) if all_times else 0
 
 
 def rules_text(arrival: Arrival) -> str:

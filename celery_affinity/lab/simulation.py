@@ -128,10 +128,9 @@ class Simulation:
     def _record_claims(self, claims: Sequence[Claimed], now_us: int) -> None:
         arrivals, workers = self._scenario.arrivals, self._scenario.workers
         for worker, positions in claims:
-            ended_us = now_us + max(arrivals[position].took_us for position in positions)
+            ended_us = now_us + max(arrivals[nth].took_us for nth in positions)
             self._runs += [
-                ScheduledRun(arrivals[position].number, workers[worker].name, now_us, ended_us)
-                for position in positions
+                ScheduledRun(arrivals[nth].number, workers[worker].name, now_us, ended_us) for nth in positions
             ]
             heapq.heappush(self._ends, (ended_us, self._claims, worker, positions[0]))
             self._claims += 1

@@ -95,7 +95,7 @@ class KeyHashes:
         Limits of types remain, limits of keys are in the jobs. Tenants have the same hashes as in their jobs.
         """
         limits = " ".join(
-            entry for entry in settings.get("limits", "").split() if entry.startswith((OF_TYPE, _ENCODED_OF_TYPE))
+            word for word in settings.get("limits", "").split() if word.startswith((OF_TYPE, _ENCODED_OF_TYPE))
         )
         return {
             **settings,

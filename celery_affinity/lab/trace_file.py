@@ -78,26 +78,24 @@ def read_csv(lines: Iterable[str], warn: Callable[[str], object]) -> tuple[list[
         raise TraceError(f"line {len(comments) + rows.line_num}: it is no row of a CSV file: {exc}") from None
 
 
-def _parse_jobs(rows: Any, lines_before: int, warn: Callable[[str], object]) -> Iterator[TracedJob]:
-    """Yield the jobs in *rows*, which follow *lines_before* lines."""
+def _parse_jobs(rows: Any, before: int, warn: Callable[[str], object]) -> Iterator[TracedJob]:
+    """Yield the jobs in *rows*, which follow *before* lines."""
     columns = [name.strip() for name in next(rows, ())]
     if not columns:
-        raise TraceError(f"line {lines_before + 1}: the columns of a CSV file must come here, got: an empty line")
-    check_columns(columns, lines_before + rows.line_num)
+        raise TraceError(f"line {before + 1}: the columns of a CSV file must come here, got: an empty line")
+    check_columns(columns, before + rows.line_num)
     cut: tuple[int, int] | None = None
     for row in rows:
         if cut is not None:
             line, count = cut
             raise TraceError(f"line {line}: a row must have {len(columns)} cells, got: {count}")
         if len(row) > len(columns):
-            raise TraceError(
-                f"line {lines_before + rows.line_num}: a row must have {len(columns)} cells, got: {len(row)}"
-            )
+            raise TraceError(f"line {before + rows.line_num}: a row must have {len(columns)} cells, got: {len(row)}")
         if 0 < len(row) < len(columns):
-            cut = lines_before + rows.line_num, len(row)
+            cut = before + rows.line_num, len(row)
         elif row:
             cells_by_column = {name: cell.strip() or None for name, cell in zip(columns, row, strict=True)}
-            yield job_of(cells_by_column, lines_before + rows.line_num)
+            yield job_of(cells_by_column, before + rows.line_num)
     if cut is not None:
         warn(f"line {cut[0]}, the last one, is cut, and left out")
 
@@ -403,11 +401,9 @@ def _replay_moves(first: list[TracedWorker], moves: list[_Move]) -> Iterator[Tra
     present = {worker.name: worker for worker in first}
     workers = list(first)
     for at_us, _, name, joined in sorted(moves, key=lambda move: move[:3]):
-        earlier = present.pop(name, None)
-        if earlier is not None:
-            workers[workers.index(earlier)] = TracedWorker(
-                earlier.name, earlier.types, earlier.slots, earlier.joined_us, at_us
-            )
+        old = present.pop(name, None)
+        if old is not None:
+            workers[workers.index(old)] = TracedWorker(old.name, old.types, old.slots, old.joined_us, at_us)
         if joined is not None:
             present[name] = joined
             workers.append(joined)

@@ -172,9 +172,7 @@ def gains_between(before: Schedule, after: Schedule) -> list[WaitGain]:
     jobs = [job for job in before.scenario.arrivals if job.number in both]
     groups = group_pairs(jobs, waits, later_waits)
     gains = [_gain(group, pairs) for group, pairs in groups.items()]
-    return sorted(
-        gains, key=lambda gain: (-gain.mean_s * gain.before.jobs, gain.type, gain.on_demand, gain.tenant or "")
-    )
+    return sorted(gains, key=lambda g: (-g.mean_s * g.before.jobs, g.type, g.on_demand, g.tenant or ""))
 
 
 def group_pairs(

@@ -351,9 +351,7 @@ def page_query(rows: Sequence[ClaimRow]) -> PageQuery:
             covered.add(brought_by[index])
     columns = (jobs, fences, kind_column, enqueued, arrived, started, ended, freed, brought_by, releases, is_plain)
     text = json.dumps([list(kind_indexes), *columns], separators=(",", ":"), check_circular=False)
-    return PageQuery(
-        text, plain[::-1], [argument for index in reversed(others) for argument in (jobs[index], fences[index])]
-    )
+    return PageQuery(text, plain[::-1], [part for nth in reversed(others) for part in (jobs[nth], fences[nth])])
 
 
 def read_rows(text: str) -> list[tuple[ClaimRow, bool]]:

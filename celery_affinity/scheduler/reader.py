@@ -145,20 +145,13 @@ class Reader:
         jobs: dict[str, list[str]] = {}
         remaining = list(task_ids)
         for _ in range(_MAX_ATTEMPTS):
-            values = self.ask([("get", self.key("task", encode_part(task_id))) for task_id in remaining])
-            jobs |= {
-                task_id: [decode_text(value)] if value else [] for task_id, value in zip(remaining, values, strict=True)
-            }
-            several = [task_id for task_id, value in zip(remaining, values, strict=True) if value == SEVERAL]
+            values = self.ask([("get", self.key("task", encode_part(id_))) for id_ in remaining])
+            jobs |= {id_: [decode_text(value)] if value else [] for id_, value in zip(remaining, values, strict=True)}
+            several = [id_ for id_, value in zip(remaining, values, strict=True) if value == SEVERAL]
             pages = self.ask(
-                [
-                    ("zrange", self.key("jobs_of_task", encode_part(task_id)), -_MAX_JOBS_OF_TASK, -1)
-                    for task_id in several
-                ]
+                [("zrange", self.key("jobs_of_task", encode_part(id_)), -_MAX_JOBS_OF_TASK, -1) for id_ in several]
             )
-            jobs |= {
-                task_id: [decode_text(job_id) for job_id in page] for task_id, page in zip(several, pages, strict=True)
-            }
+            jobs |= {id_: [decode_text(job_id) for job_id in page] for id_, page in zip(several, pages, strict=True)}
             remaining = [task_id for task_id in several if not jobs[task_id]]  # one job may remain, listed in the key
             if not remaining:
                 break
@@ -292,9 +285,7 @@ class Reader:
         with self._client.pipeline(transaction=False) as pipe:
             for name in ("settings", "conf"):
                 pipe.hgetall(self.key(name))
-            in_force, conf = (
-                {decode_text(name): decode_text(value) for name, value in raw.items()} for raw in pipe.execute()
-            )
+            in_force, conf = map(as_text, pipe.execute())
         return in_force, conf
 
     def has_unreported_ends(self) -> bool:
@@ -323,9 +314,7 @@ class Reader:
         wanted = encode_part(type_).encode()
         # From the last page to the first: jobs that are deleted in between do not shift earlier pages.
         for first in reversed(range(0, self._client.zcard(self.key("scheduled")), page)):
-            ids = [
-                decode_text(job_id) for job_id in self._client.zrange(self.key("scheduled"), first, first + page - 1)
-            ]
+            ids = list(map(decode_text, self._client.zrange(self.key("scheduled"), first, first + page - 1)))
             with self._client.pipeline(transaction=False) as pipe:
                 for job_id in ids:
                     pipe.hget(self.key("job", job_id), "type")

@@ -92,10 +92,8 @@ def change_settings(scheduler: Scheduler, own: Settings, typed: Mapping[str, str
     changes = dict(parse_change(word, text) for word, text in typed.items())
     in_force = {setting.name: setting.value for setting in read_settings(scheduler, own)}
     _check_worker_timeout(own, {**in_force, **changes})
-    order = own.priority_order
-    scheduler.configure(
-        {NAME_IN_REDIS[name]: to_redis(name, value, order) or NONE_AT_RUN_TIME for name, value in changes.items()}
-    )
+    encoded = {name: to_redis(name, value, own.priority_order) for name, value in changes.items()}
+    scheduler.configure({NAME_IN_REDIS[name]: text or NONE_AT_RUN_TIME for name, text in encoded.items()})
     return [setting for setting in read_settings(scheduler, own) if setting.name in changes]
 
 

@@ -107,9 +107,7 @@ class WorkerFunctions(Runner):
         if self.way is self.library.by_script:  # each function is a separate script
             self.load()
         self._fill_slots(unfilled)
-        return JoinReply(
-            decode_text(namesake) or None, [decode_text(name) for name in replaced], int(void_up_to), now_us
-        )
+        return JoinReply(decode_text(namesake) or None, list(map(decode_text, replaced)), int(void_up_to), now_us)
 
     def release_and_claim(
         self,
@@ -347,9 +345,8 @@ class DispatcherFunctions(Runner):
         """
         remaining = -1
         for page in argument_pages(callers, MOST_SHARED):
-            remaining = int(
-                self._run(server_function("ack_batch_reports"), batch=batch, fence=fence, outcome=outcome, rest=page)
-            )
+            function = server_function("ack_batch_reports")
+            remaining = int(self._run(function, batch=batch, fence=fence, outcome=outcome, rest=page))
         return remaining
 
     def ack_report(self, job_ids: Sequence[str]) -> None:
@@ -419,7 +416,7 @@ class AdminFunctions(Runner):
         for page in argument_pages(job_ids):
             unfilled, served, *states = self._run(server_function("move"), rest=page, **wanted)
             previous += [
-                JobState(decode_text(state), int(calls)) for state, calls in zip(states[::2], states[1::2], strict=True)
+                JobState(decode_text(state), int(n)) for state, n in zip(states[::2], states[1::2], strict=True)
             ]
             self._fill_slots(unfilled)
         return MoveReply(bool(served), previous)
