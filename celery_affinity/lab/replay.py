@@ -11,9 +11,9 @@ wait of the others is unknown.
 import heapq
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 from ..clock import SECOND_US
 from ..schema.keys import ALL
@@ -217,11 +217,9 @@ def run_engine(scenario: Scenario, engine: Engine = "auto", progress: Iterable[o
     Raises UnknownRuleError if *engine* is "twin" and the scenario has a rule that the fast engine lacks.
     """
     chosen = engine_of(scenario) if engine == "auto" else engine
-    run = cast(
-        Callable[[Scenario, Iterable[object] | None], Schedule],
-        {"twin": fast_engine, "judge": scripts_engine}[chosen].schedule,
-    )
-    return EngineResult(run(scenario, progress), chosen)
+    if chosen == "twin":
+        return EngineResult(fast_engine.schedule_fast(scenario, progress), chosen)
+    return EngineResult(scripts_engine.schedule_exact(scenario, progress), chosen)
 
 
 def engine_of(scenario: Scenario) -> Literal["twin", "judge"]:
