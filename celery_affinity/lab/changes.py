@@ -176,19 +176,19 @@ def read_changes(
     )
 
 
-def _parse_settings(scenario: Scenario, words: Iterable[str]) -> dict[str, str]:
+def _parse_settings(scenario: Scenario, assignments: Iterable[str]) -> dict[str, str]:
     try:
-        return read_setting_word(scenario.settings, words)
+        return read_setting_word(scenario.settings, assignments)
     except OptionError as exc:
         raise OptionError(f"--{exc}") from None
 
 
-def _parse_worker(word: str) -> tuple[tuple[str, ...], int]:
-    match = _WORKER.fullmatch(word)
+def _parse_worker(text: str) -> tuple[tuple[str, ...], int]:
+    match = _WORKER.fullmatch(text)
     types = tuple(dict.fromkeys(type_.strip() for type_ in match[1].split(","))) if match else ()
     if not match or not all(map(is_type_name, types)):
         raise OptionError(
-            f"--add must be types in brackets and a number of slots, such as '[pdf,xls]:2', got: {word!r}"
+            f"--add must be types in brackets and a number of slots, such as '[pdf,xls]:2', got: {text!r}"
         )
     return types, int(match[2])
 

@@ -361,15 +361,15 @@ def open_slots(workers: Sequence[TracedWorker], arrivals: Iterable[Arrival]) -> 
     A leaving worker takes no more jobs, but its jobs can end later. So its slots are counted beyond its leave for the
     length of the longest job that they serve. That can be more than they could do, but never less.
     """
-    longest: dict[str, int] = {}
+    max_us: dict[str, int] = {}
     for arrival in arrivals:
-        longest[arrival.type] = max(longest.get(arrival.type, 0), arrival.took_us)
+        max_us[arrival.type] = max(max_us.get(arrival.type, 0), arrival.took_us)
     numbers: dict[tuple[Profile, int, int | None], int] = {}
     for worker in workers:
-        profile = frozenset(worker.types).intersection(longest)
+        profile = frozenset(worker.types).intersection(max_us)
         if not profile or worker.slots <= 0:
             continue
-        until_us = None if worker.left_us is None else worker.left_us + max(longest[type_] for type_ in profile)
+        until_us = None if worker.left_us is None else worker.left_us + max(max_us[type_] for type_ in profile)
         key = (profile, max(0, worker.joined_us), until_us)
         numbers[key] = numbers.get(key, 0) + worker.slots
     return [OpenSlots(profile, slots, from_us, until_us) for (profile, from_us, until_us), slots in numbers.items()]

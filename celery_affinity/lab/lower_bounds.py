@@ -121,9 +121,9 @@ class Market:
         or the arrival, is best. No price is negative: a job that waits longer than the price of a start at its arrival
         gains nothing, so later edges are not evaluated.
         """
-        own, start = jobs.weight * jobs.since_s, jobs.since_s.copy()
-        cost = own + self._paid_at(paid, jobs.profile, start + jobs.took_s) - self._paid_at(paid, jobs.profile, start)
-        pays = np.repeat(np.minimum.reduceat(cost, jobs.begins), jobs.pairs) - own
+        base, start = jobs.weight * jobs.since_s, jobs.since_s.copy()
+        cost = base + self._paid_at(paid, jobs.profile, start + jobs.took_s) - self._paid_at(paid, jobs.profile, start)
+        pays = np.repeat(np.minimum.reduceat(cost, jobs.begins), jobs.pairs) - base
         latest, looked_at = jobs.since_s + pays / jobs.weight, len(cost)
         for ahead in (np.zeros(len(cost)), jobs.took_s):  # the start, or the end, is at an edge
             first, count = self._edges_in(jobs.since_s + ahead, latest + ahead)
@@ -132,8 +132,8 @@ class Market:
                 costs, starts = self._cheapest_at_edges(jobs, part, first[part], count[part], ahead, paid)
                 better = costs < cost[part]
                 cost[part[better]], start[part[better]] = costs[better], starts[better]
-        least, chosen = _cheapest_of_groups(cost, jobs.begins, jobs.pairs)
-        return least, start[chosen], chosen, looked_at
+        lowest, chosen = _cheapest_of_groups(cost, jobs.begins, jobs.pairs)
+        return lowest, start[chosen], chosen, looked_at
 
     def _edges_in(self, from_s: PriceNumbers, until_s: PriceNumbers) -> tuple[Whole, Whole]:
         """Return the first edge from each time on, and the number of edges until another time."""

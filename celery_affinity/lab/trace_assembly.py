@@ -95,7 +95,7 @@ class KeyHashes:
         Limits of types remain, limits of keys are in the jobs. Tenants have the same hashes as in their jobs.
         """
         limits = " ".join(
-            word for word in settings.get("limits", "").split() if word.startswith((OF_TYPE, _ENCODED_OF_TYPE))
+            item for item in settings.get("limits", "").split() if item.startswith((OF_TYPE, _ENCODED_OF_TYPE))
         )
         return {
             **settings,

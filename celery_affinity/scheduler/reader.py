@@ -208,7 +208,7 @@ class Reader:
     def fields(self, name: str, fields: Sequence[str]) -> dict[str, str]:
         """Return the values of *fields* of a hash, without missing fields."""
         chunks = [fields[first : first + _MAX_FIELDS] for first in range(0, len(fields), _MAX_FIELDS)]
-        values = [value for some in self.ask([("hmget", self.key(name), chunk) for chunk in chunks]) for value in some]
+        values = [value for page in self.ask([("hmget", self.key(name), chunk) for chunk in chunks]) for value in page]
         return {field: decode_text(value) for field, value in zip(fields, values, strict=True) if value is not None}
 
     def capacity(self, types: Sequence[str] | None = None) -> dict[str, int]:

@@ -170,8 +170,8 @@ class Runner:
 
     def command(self, call: FunctionCall) -> tuple[Argument, ...]:
         """Return the invocation *call* as a command, for a connection whose reply is read later."""
-        its_arrow, arguments = call
-        return self.way.command(its_arrow.name, self.keys.base, arguments)
+        function, arguments = call
+        return self.way.command(function.name, self.keys.base, arguments)
 
     def _commands(self, calls: Iterable[FunctionCall]) -> list[tuple[Argument, ...]]:
         return [self.command(call) for call in calls]
