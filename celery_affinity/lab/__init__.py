@@ -1,7 +1,6 @@
-"""The lab: a fleet's own record, scheduled again.
+"""The lab: reschedules the trace of a fleet.
 
-Read `trace` first, what a record has; then `scenario`, what is asked of it, and `schedule`, what comes of it. Two
-engines make a schedule of a scenario: `judge` (the real library on a server of its own, at a clock of its own) and
-`twin` (the rules in plain Python, fast). Here belongs what is computed of a record. What workers write of their claims
-belongs to `membership`, and what the commands print to `cli`.
+Read `trace` first (the contents of a trace), then `scenario` (the input of an engine, and the schedule that results).
+Two engines make schedules: `scripts_engine`, the exact engine, runs the real library on a separate server with a fake
+clock; `fast_engine` runs the same rules in plain Python. Workers write their claims in `leases`, and `cli` prints.
 """

@@ -1,8 +1,6 @@
-"""What-if: changes of a scenario, and the scenario that they make.
+"""Changes of a scenario for `lab whatif`: parsed from options, and applied.
 
-The words ``set NAME=VALUE``: a setting by its name in an app.conf, or one entry of a setting that has several.
-
-The words in which somebody asks "what if", as an option has them. Each error names the option.
+``set NAME=VALUE`` names a setting as in an app.conf, or one entry of a setting with several. Errors name the option.
 """
 
 import random
@@ -24,65 +22,54 @@ from .trace import TracedWorker
 
 @dataclass(frozen=True)
 class Changes:
-    """*settings*: by their name in Redis, as text. *add*: types and slots of each further worker, from the beginning.
+    """Changes of a scenario."""
 
-    *remove*: names of workers that are never there. *rates*: type -> by how much more jobs of it arrive. *priorities*:
-    type -> that of its jobs. *seed*: of the choice of arrivals that are repeated or left out.
-    """
-
-    settings: Mapping[str, str] = field(default_factory=dict)
-    add: Sequence[tuple[tuple[str, ...], int]] = ()
-    remove: Sequence[str] = ()
-    rates: Mapping[str, float] = field(default_factory=dict)
-    priorities: Mapping[str, int] = field(default_factory=dict)
-    seed: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)  #: Redis name -> string
+    add: Sequence[tuple[tuple[str, ...], int]] = ()  #: types and slots of additional workers, present from the start
+    remove: Sequence[str] = ()  #: names of workers to leave out
+    rates: Mapping[str, float] = field(default_factory=dict)  #: type -> factor of its arrivals
+    priorities: Mapping[str, int] = field(default_factory=dict)  #: type -> priority of its jobs
+    seed: int = 1  #: seed for the choice of arrivals that are repeated or left out
 
 
 def apply_changes(scenario: Scenario, changes: Changes) -> Scenario:
-    """Return *scenario* with *changes*. Jobs that are left keep their numbers; further ones have higher numbers."""
-    arrivals = [_with_priority(each, changes.priorities) for each in scenario.arrivals]
+    """Return *scenario* with *changes*. Remaining jobs keep their numbers; additional jobs have higher numbers."""
+    arrivals = [
+        replace(job, priority=changes.priorities[job.type]) if job.type in changes.priorities else job
+        for job in scenario.arrivals
+    ]
     for type_, factor in changes.rates.items():
-        arrivals = _resampled(arrivals, type_, factor, changes.seed)
-    arrivals.sort(key=lambda each: (each.since_us, each.number))
-    return Scenario(
-        _workers(scenario.workers, changes),
-        tuple(arrivals),
-        {**scenario.settings, **changes.settings},
-        scenario.paused,
-    )
+        arrivals = _scale_arrivals(arrivals, type_, factor, changes.seed)
+    arrivals.sort(key=lambda arrival: (arrival.since_us, arrival.number))
+    workers, settings = _change_workers(scenario.workers, changes), {**scenario.settings, **changes.settings}
+    return Scenario(workers, tuple(arrivals), settings, scenario.paused)
 
 
-def _with_priority(arrival: Arrival, priorities: Mapping[str, int]) -> Arrival:
-    if arrival.type not in priorities:
-        return arrival
-    return replace(arrival, priority=priorities[arrival.type])
-
-
-def _workers(workers: Sequence[TracedWorker], changes: Changes) -> tuple[TracedWorker, ...]:
-    kept = [each for each in workers if each.name not in changes.remove]
-    added = [TracedWorker(f"added-{nth}@lab", types, slots) for nth, (types, slots) in enumerate(changes.add, 1)]
+def _change_workers(workers: Sequence[TracedWorker], changes: Changes) -> tuple[TracedWorker, ...]:
+    kept = [worker for worker in workers if worker.name not in changes.remove]
+    added = [TracedWorker(f"added-{index}@lab", types, slots) for index, (types, slots) in enumerate(changes.add, 1)]
     return (*kept, *added)
 
 
-def _resampled(arrivals: Sequence[Arrival], type_: str, factor: float, seed: int) -> list[Arrival]:
+def _scale_arrivals(arrivals: Sequence[Arrival], type_: str, factor: float, seed: int) -> list[Arrival]:
     """Return *arrivals* with *factor* times as many of *type_*, in the same rhythm.
 
-    A job that is repeated comes again at a random time before the next one of its type, so floods and pauses stay
-    where they are. What waited at the beginning stays as it is.
+    The copy of a job arrives at a random time before the next job of its type, so bursts and pauses stay in place. Jobs
+    that waited at the start stay unchanged.
     """
-    chance = random.Random(f"{seed} {type_}")  # noqa: S311  # no secret
-    kept = [each for each in arrivals if each.type != type_ or each.since_us <= 0]
-    some = [each for each in arrivals if each.type == type_ and each.since_us > 0]
-    whole, rest = divmod(round(len(some) * factor), len(some)) if some else (0, 0)
-    chosen = set(chance.sample(range(len(some)), rest))
-    number = max((each.number for each in arrivals), default=0)
-    for nth, arrival in enumerate(some):
-        times = whole + (nth in chosen)
+    rng = random.Random(f"{seed} {type_}")  # noqa: S311  # no secret
+    kept = [other for other in arrivals if other.type != type_ or other.since_us <= 0]
+    scaled = [other for other in arrivals if other.type == type_ and other.since_us > 0]
+    whole, additional = divmod(round(len(scaled) * factor), len(scaled)) if scaled else (0, 0)
+    chosen = set(rng.sample(range(len(scaled)), additional))
+    number = max((other.number for other in arrivals), default=0)
+    for index, arrival in enumerate(scaled):
+        times = whole + (index in chosen)
         kept += [arrival] if times else []
-        gap_us = some[nth + 1].since_us - arrival.since_us if nth + 1 < len(some) else 0
+        gap_us = scaled[index + 1].since_us - arrival.since_us if index + 1 < len(scaled) else 0
         for _ in range(times - 1):
             number += 1
-            later_us = chance.randint(0, gap_us)
+            later_us = rng.randint(0, gap_us)
             kept.append(
                 replace(
                     arrival,
@@ -94,68 +81,68 @@ def _resampled(arrivals: Sequence[Arrival], type_: str, factor: float, seed: int
     return kept
 
 
-#: Setting of several entries -> how its text is read, and how it is written into Redis.
+#: Setting with several entries -> functions that parse and encode it.
 _ENTRIES: Mapping[str, tuple[Callable[[str], object], Callable[..., str]]] = {
     "limits": (limits.typed_limits, limits.encoded_limits),
     "tenants": (tenants.typed_tenants, tenants.encoded_tenants),
 }
+#: Value that removes an entry.
+_REMOVAL = "none"
 
-#: What removes an entry.
-_NONE = "none"
 
-
-def read_setting_word(before: Mapping[str, str], words: Iterable[str]) -> dict[str, str]:
-    """Return the settings that *words* say, by their name in Redis. *before*: those in force. Raises OptionError."""
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
+def read_setting_word(before: Mapping[str, str], assignments: Iterable[str]) -> dict[str, str]:
+    """Return the settings in *assignments* by Redis name. *before*: the settings in force. Raises OptionError."""
+    settings: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
         setting, dot, _ = name.removeprefix("affinity_").partition(".")
         if not equals:
-            raise OptionError(f"set must be NAME=VALUE, such as age_weight=32 or limits.type:pdf=5, got: {word!r}")
+            raise OptionError(
+                f"set must be NAME=VALUE, such as age_weight=32 or limits.type:pdf=5, got: {assignment!r}"
+            )
         if dot and setting in _ENTRIES:
-            in_force = {**complete_settings(before), **found}[setting]
-            found[setting] = _with_entry(setting, in_force, word.partition(".")[2])
+            in_force = {**complete_settings(before), **settings}[setting]
+            settings[setting] = _change_entry(setting, in_force, assignment.partition(".")[2])
         else:
-            found |= _setting(name, value)
-    return found
+            settings |= _parse_setting(name, value)
+    return settings
 
 
-def _setting(name: str, value: str) -> dict[str, str]:
+def _parse_setting(name: str, value: str) -> dict[str, str]:
     try:
-        found, parsed = parse_change(name, value)
+        setting, parsed = parse_change(name, value)
     except SettingError as exc:
         raise OptionError(f"set: {exc}") from exc
-    if found == "priority_order":
+    if setting == "priority_order":
         raise OptionError(
             "set: a trace has its priorities as numbers with 10 as the highest, which priority_order does not change:"
             " --priority of `lab whatif` does"
         )
-    return {NAME_IN_REDIS[found]: to_redis(found, parsed)}
+    return {NAME_IN_REDIS[setting]: to_redis(setting, parsed)}
 
 
-def _with_entry(setting: str, in_force: str, entry: str) -> str:
-    """Return the setting's text in Redis with *entry*, such as ``type:pdf=5``; ``type:pdf=none`` removes one."""
+def _change_entry(setting: str, in_force: str, entry: str) -> str:
+    """Return the setting in Redis format with *entry*, such as ``type:pdf=5``; ``type:pdf=none`` removes an entry."""
     typed, encoded = _ENTRIES[setting]
     entries = typed(in_force)
     assert isinstance(entries, dict), "what is in force is accepted"
     name, _, value = entry.rpartition("=")
-    if value == _NONE:
+    if value == _REMOVAL:
         entries.pop(name, None)
         return encoded(entries)
-    found = typed(entry)
-    accepted = {"limits": limits.check_limits, "tenants": tenants.check_tenants}[setting](entry)
-    if not isinstance(found, dict) or len(found) != 1 or accepted:
+    change = typed(entry)
+    error = {"limits": limits.check_limits, "tenants": tenants.check_tenants}[setting](entry)
+    if not isinstance(change, dict) or len(change) != 1 or error:
         example = "limits.type:pdf=5" if setting == "limits" else "tenants.acme=max:3"
         raise OptionError(f"set {setting}.NAME=VALUE must be as in {example}, got: {setting + '.' + entry!r}")
-    return encoded({**entries, **found})
+    return encoded({**entries, **change})
 
 
 Value = TypeVar("Value")
 
 _WORKER = re.compile(r"\[([^\[\]]+)\]:([1-9][0-9]{0,5})")
-
-#: The largest factor of `--rate`.
-_MOST_TIMES = 100.0
+#: Maximum factor of `--rate`.
+_MAX_FACTOR = 100.0
 
 
 def read_changes(
@@ -168,67 +155,68 @@ def read_changes(
     priorities: Iterable[str] = (),
     seed: int = 1,
 ) -> Changes:
-    """Return the changes of *scenario* that these words say. Raises OptionError, which names the option."""
-    types = {each.type for each in scenario.arrivals}
-    names = {each.name for each in scenario.workers}
+    """Return the changes of *scenario* in these options. Raises OptionError, which names the option."""
+    types = {arrival.type for arrival in scenario.arrivals}
+    names = {worker.name for worker in scenario.workers}
     for name in remove:
-        _check_known("--remove", "the name of a worker of the trace", name, names)
+        _check_is_known("--remove", "the name of a worker of the trace", name, names)
     return Changes(
-        settings=_settings(scenario, settings),
-        add=[_worker(word) for word in add],
+        settings=_parse_settings(scenario, settings),
+        add=[_parse_worker(word) for word in add],
         remove=remove,
         rates=dict(
-            _of_type("--rate", word, types, f"a number above 0, {_MOST_TIMES:g} at most", _factor) for word in rates
+            _parse_type_value("--rate", word, types, f"a number above 0, {_MAX_FACTOR:g} at most", _parse_factor)
+            for word in rates
         ),
         priorities=dict(
-            _of_type("--priority", word, types, f"a whole number from 0 to {MAX_PRIORITY}", _priority)
+            _parse_type_value("--priority", word, types, f"a whole number from 0 to {MAX_PRIORITY}", _parse_priority)
             for word in priorities
         ),
         seed=seed,
     )
 
 
-def _settings(scenario: Scenario, words: Iterable[str]) -> dict[str, str]:
+def _parse_settings(scenario: Scenario, assignments: Iterable[str]) -> dict[str, str]:
     try:
-        return read_setting_word(scenario.settings, words)
+        return read_setting_word(scenario.settings, assignments)
     except OptionError as exc:
         raise OptionError(f"--{exc}") from None
 
 
-def _worker(word: str) -> tuple[tuple[str, ...], int]:
-    found = _WORKER.fullmatch(word)
-    types = tuple(dict.fromkeys(each.strip() for each in found[1].split(","))) if found else ()
-    if not found or not all(map(is_type_name, types)):
+def _parse_worker(text: str) -> tuple[tuple[str, ...], int]:
+    match = _WORKER.fullmatch(text)
+    types = tuple(dict.fromkeys(type_.strip() for type_ in match[1].split(","))) if match else ()
+    if not match or not all(map(is_type_name, types)):
         raise OptionError(
-            f"--add must be types in brackets and a number of slots, such as '[pdf,xls]:2', got: {word!r}"
+            f"--add must be types in brackets and a number of slots, such as '[pdf,xls]:2', got: {text!r}"
         )
-    return types, int(found[2])
+    return types, int(match[2])
 
 
-def _of_type(
+def _parse_type_value(
     option: str, word: str, types: Collection[str], accepted: str, read_value: Callable[[str], Value | None]
 ) -> tuple[str, Value]:
     type_, _, text = word.rpartition("=")
     value = read_value(text)
     if not type_ or value is None:
         raise OptionError(f"{option} must be TYPE=NUMBER with {accepted}, got: {word!r}")
-    _check_known(option, "a type with jobs in the trace", type_, types)
+    _check_is_known(option, "a type with jobs in the trace", type_, types)
     return type_, value
 
 
-def _factor(text: str) -> float | None:
+def _parse_factor(text: str) -> float | None:
     try:
         factor = float(text)
     except ValueError:
         return None
-    return factor if 0 < factor <= _MOST_TIMES else None
+    return factor if 0 < factor <= _MAX_FACTOR else None
 
 
-def _priority(text: str) -> int | None:
+def _parse_priority(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) <= 2 and int(text) <= MAX_PRIORITY else None
 
 
-def _check_known(option: str, accepted: str, name: str, names: Collection[str]) -> None:
+def _check_is_known(option: str, accepted: str, name: str, names: Collection[str]) -> None:
     if name in names:
         return
     close = closest_names(name, names)

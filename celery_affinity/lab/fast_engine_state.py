@@ -1,15 +1,11 @@
-"""The waiting jobs of the twin, by lanes, and which of them goes first.
+"""The state of the fast engine: waiting jobs by lane, free slots, and keys (exclusive keys, rates, tenants' maximums).
 
-The slots of the twin: which are free, and which of them a job gets.
+Slots are chosen by `policy.placement`: the worker with the fewest types, then the longest idle, then the smallest id,
+which is the index in the scenario. Workers with the same types have one profile.
 
-The rule is `rules.slot.choose`: the fewest types, then the longest idle, then the smaller id, which is the place in the
-scenario. Workers that serve the same types have one profile.
-
-The keys of the twin: of exclusive jobs, of rates and of tenants with a maximum. A job has one of them.
-
-While a key has room, the first job of each of its sub-lanes (type, mode and priority) stands in its lane; all others
-are kept back. Room for one job may be kept for a type that has waited longest while others got the key: its turn. As
-``lua/keyed`` does it, line by line: `key_standing` (renew), `key_turns` and `key_room`.
+A job has at most one key. While a key has capacity, it admits the head of each of its sub-lanes (type, mode and
+priority) to its lane; all other jobs are blocked. Capacity for one job can be reserved for the type that waited longest
+while others got the key: its turn. This reproduces ``lua/keys`` line by line: `admission`, `key_turns`, `capacity`.
 """
 
 import heapq
@@ -26,39 +22,39 @@ from .trace import TracedWorker
 
 
 class LaneState:
-    """Jobs of one type, mode and priority that may start: a heap of ranks, places in the order of age.
+    """Startable jobs of one type, mode and priority: a heap of ranks, positions in the order of age.
 
-    *standing*: the terms of their score that never change, in micro-points. *withdrawn*: ranks in the heap, but never
-    its first, of jobs that a key keeps back.
+    *constant_points*: the terms of their score that never change, in micro-points. *blocked*: ranks of jobs that a key
+    has blocked since; they are in the heap, but never its first entry.
     """
 
-    __slots__ = ("on_demand", "ranks", "standing", "type", "withdrawn")
+    __slots__ = ("blocked", "constant_points", "on_demand", "ranks", "type")
 
     def __init__(self, type_: int, on_demand: bool, priority: int, weights: Weights) -> None:
         self.type, self.on_demand = type_, on_demand
         urgency = math.floor(weights.on_demand * MICRO) if on_demand else 0
-        self.standing = math.floor(weights.read(priority) * weights.priority * MICRO) + urgency
+        self.constant_points = math.floor(weights.read(priority) * weights.priority * MICRO) + urgency
         self.ranks: list[int] = []
-        self.withdrawn: set[int] = set()
+        self.blocked: set[int] = set()
 
 
 class LaneStates:
-    """All lanes. `waiting`: of each type, the lanes that have a job."""
+    """All lanes. `waiting`: per type, the lanes with a job."""
 
     def __init__(self, arrivals: Sequence[Arrival], number_of: Mapping[str, int], weights: Weights) -> None:
-        by_age = sorted(range(len(arrivals)), key=lambda nth: (arrivals[nth].enqueued_us, arrivals[nth].number))
+        by_age = sorted(range(len(arrivals)), key=lambda index: (arrivals[index].enqueued_us, arrivals[index].number))
         self._position_at = array("q", by_age)
-        self._enqueued_at = array("q", (arrivals[nth].enqueued_us for nth in by_age))
+        self._enqueued_at = array("q", (arrivals[index].enqueued_us for index in by_age))
         self._rank_of = array("q", bytes(8 * len(by_age)))
         for rank, position in enumerate(by_age):
             self._rank_of[position] = rank
         self._lanes: dict[tuple[int, int], LaneState] = {}
-        self._lane_of = [self._made(each, number_of, weights) for each in arrivals]
-        self._weight, self._of_demand = _whole(weights.age), _whole(weights.on_demand_age)
+        self._lane_of = [self._get_lane(arrival, number_of, weights) for arrival in arrivals]
+        self._age_weight, self._on_demand_weight = _exact_int(weights.age), _exact_int(weights.on_demand_age)
         self._cap_us = weights.on_demand_age_cap_us
         self.waiting: list[list[LaneState]] = [[] for _ in number_of]
 
-    def _made(self, arrival: Arrival, number_of: Mapping[str, int], weights: Weights) -> LaneState:
+    def _get_lane(self, arrival: Arrival, number_of: Mapping[str, int], weights: Weights) -> LaneState:
         name = number_of[arrival.type], lane_number(arrival.on_demand, arrival.priority)
         if name not in self._lanes:
             self._lanes[name] = LaneState(name[0], arrival.on_demand, arrival.priority, weights)
@@ -74,7 +70,7 @@ class LaneStates:
         return self._rank_of[position]
 
     def is_fresh(self, position: int, now_us: int) -> bool:
-        """Return whether the job of *position*, which arrives, has not waited before."""
+        """True if the job, which arrives, has not waited before."""
         return self._enqueued_at[self._rank_of[position]] >= now_us
 
     def enqueued_at(self, rank: int) -> int:
@@ -86,8 +82,8 @@ class LaneStates:
     def put(self, lane: LaneState, rank: int) -> None:
         if not lane.ranks:
             self.waiting[lane.type].append(lane)
-        if rank in lane.withdrawn:
-            lane.withdrawn.remove(rank)
+        if rank in lane.blocked:
+            lane.blocked.remove(rank)
         else:
             heapq.heappush(lane.ranks, rank)
 
@@ -102,16 +98,16 @@ class LaneStates:
         return position
 
     def withdraw(self, lane: LaneState, rank: int) -> None:
-        """Remove a job from *lane*, wherever it stands there."""
+        """Remove a job from any place in *lane*."""
         if rank == lane.ranks[0]:
             self._pop(lane)
         else:
-            lane.withdrawn.add(rank)
+            lane.blocked.add(rank)
 
     def _pop(self, lane: LaneState) -> None:
         heapq.heappop(lane.ranks)
-        while lane.withdrawn and lane.ranks and lane.ranks[0] in lane.withdrawn:
-            lane.withdrawn.remove(heapq.heappop(lane.ranks))
+        while lane.blocked and lane.ranks and lane.ranks[0] in lane.blocked:
+            lane.blocked.remove(heapq.heappop(lane.ranks))
         if not lane.ranks:
             self.waiting[lane.type].remove(lane)
 
@@ -121,12 +117,17 @@ class LaneStates:
         return min(lanes, key=lambda lane: lane.ranks[0], default=None)
 
     def best(self, types: Sequence[int], rarity: Sequence[int], now_us: int) -> LaneState | None:
-        """Return the lane of *types* whose first job has the highest score; ties go to the older job.
+        """Return the lane of *types* whose head has the highest score. The older job wins a tie.
 
-        *rarity*: that term of each type, by its number. All else is `rules.score.score`.
+        *rarity*: this term of the score per type. The other terms are as in `policy.score.score`.
         """
-        best, most, best_rank = None, -1, -1
-        enqueued_at, weight, of_demand, cap_us = self._enqueued_at, self._weight, self._of_demand, self._cap_us
+        best, max_points, best_rank = None, -1, -1
+        enqueued_at, age_weight, on_demand_weight, cap_us = (
+            self._enqueued_at,
+            self._age_weight,
+            self._on_demand_weight,
+            self._cap_us,
+        )
         floor = math.floor
         for type_ in types:
             for lane in self.waiting[type_]:
@@ -134,30 +135,30 @@ class LaneStates:
                 age_us = now_us - enqueued_at[rank]
                 if age_us < 0:
                     age_us = 0
-                points = lane.standing + rarity[type_] + floor(age_us * weight)
+                points = lane.constant_points + rarity[type_] + floor(age_us * age_weight)
                 if lane.on_demand:
-                    points += floor((age_us if age_us < cap_us else cap_us) * of_demand)
-                if points > most or (points == most and rank < best_rank):
-                    best, most, best_rank = lane, points, rank
+                    points += floor((age_us if age_us < cap_us else cap_us) * on_demand_weight)
+                if points > max_points or (points == max_points and rank < best_rank):
+                    best, max_points, best_rank = lane, points, rank
         return best
 
 
-def _whole(weight: float) -> float:
-    """Return *weight* as an int if it is one: sums of these are faster, and as exact."""
+def _exact_int(weight: float) -> float:
+    """Return *weight* as an int if it is an integer: sums of ints are faster, and as exact."""
     return int(weight) if weight == int(weight) else weight
 
 
-#: Entries of a heap beyond twice its workers, from which on those that hold no more are thrown away.
-_SLACK = 64
+#: Number of heap entries beyond twice the workers; above this, obsolete entries are removed.
+_MAX_STALE = 64
 
 
 class SlotStates:
-    """All slots. *free*: those of each worker; *capacity*: of each type, the slots of live workers that serve it."""
+    """All slots. *free*: free slots per worker. *capacity*: per type, the slots of live workers that serve it."""
 
     def __init__(self, workers: Sequence[TracedWorker], number_of: Mapping[str, int]) -> None:
-        sets = [tuple(sorted({number_of[type_] for type_ in each.types})) for each in workers]
-        profiles = {types: nth for nth, types in enumerate(dict.fromkeys(sets))}
-        self._slots = [each.slots for each in workers]
+        sets = [tuple(sorted({number_of[type_] for type_ in worker.types})) for worker in workers]
+        profiles = {types: number for number, types in enumerate(dict.fromkeys(sets))}
+        self._slots = [worker.slots for worker in workers]
         self._profile_of = [profiles[types] for types in sets]
         self._types = list(profiles)
         self._members = [sets.count(types) for types in profiles]
@@ -167,16 +168,14 @@ class SlotStates:
         self._since_us = [0] * len(workers)
         self.free = [0] * len(workers)
         self._free_in = [0] * len(profiles)
-        self._idle: list[list[tuple[int, int]]] = [[] for _ in profiles]  # (since when, worker): a heap
+        self._idle: list[list[tuple[int, int]]] = [[] for _ in profiles]  # (idle since, worker): a heap
         self.capacity = [0] * len(number_of)
-        #: type -> profiles that serve it, in groups of as many types, the fewest first
-        self._serving = [_grouped(type_, self._types) for type_ in range(len(number_of))]
-        self._profiles_of = [[each for group in groups for each in group] for groups in self._serving]
+        #: type -> profiles that serve it, grouped by the number of their types, the smallest first
+        self._serving = [_profiles_by_size(type_, self._types) for type_ in range(len(number_of))]
+        self._profiles_of = [[worker for group in groups for worker in group] for groups in self._serving]
 
     def types_of(self, worker: int) -> tuple[int, ...]:
         return self._types[self._profile_of[worker]]
-
-    # -- changes
 
     def join(self, worker: int, now_us: int) -> None:
         self._accepts[worker] = self._slots[worker] > 0
@@ -199,7 +198,7 @@ class SlotStates:
         self._recount(worker, now_us)
 
     def release(self, worker: int, number: int, now_us: int) -> None:
-        """Have *number* of the worker's slots be free."""
+        """Free *number* of the worker's slots."""
         self._held[worker] -= number
         self._recount(worker, now_us)
 
@@ -212,25 +211,23 @@ class SlotStates:
         if free > 0:
             idle = self._idle[profile]
             heapq.heappush(idle, (now_us, worker))
-            if len(idle) > 2 * self._members[profile] + _SLACK:
-                self._idle[profile] = sorted(each for each in set(idle) if self._is_idle(each))
-
-    # -- the choice
+            if len(idle) > 2 * self._members[profile] + _MAX_STALE:
+                self._idle[profile] = sorted(entry for entry in set(idle) if self._is_idle(entry))
 
     def any_free(self, type_: int) -> bool:
-        """Return whether a free slot fits *type_*."""
+        """True if a free slot fits *type_*."""
         return any(self._free_in[profile] > 0 for profile in self._profiles_of[type_])
 
     def free_for(self, type_: int) -> int:
-        """Return how many free slots fit *type_*."""
+        """Return the number of free slots that fit *type_*."""
         return sum(self._free_in[profile] for profile in self._profiles_of[type_])
 
     def best(self, type_: int) -> int:
-        """Return the worker that a job of *type_* goes to; -1 if no free slot fits."""
+        """Return the worker that gets a job of *type_*, or -1 if no free slot fits."""
         for group in self._serving[type_]:
-            longest = [self._longest_idle(profile) for profile in group if self._free_in[profile] > 0]
-            if longest:
-                return min(longest)[1]
+            candidates = [self._longest_idle(profile) for profile in group if self._free_in[profile] > 0]
+            if candidates:
+                return min(candidates)[1]
         return -1
 
     def _longest_idle(self, profile: int) -> tuple[int, int]:
@@ -244,51 +241,50 @@ class SlotStates:
         return self.free[worker] > 0 and self._since_us[worker] == since_us
 
 
-def _grouped(type_: int, profiles: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Return the *profiles* that serve *type_*, by their place: those of one size together, the smallest first."""
-    found: dict[int, list[int]] = {}
-    for nth, types in enumerate(profiles):
+def _profiles_by_size(type_: int, profiles: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Return the numbers of the *profiles* that serve *type_*, grouped by size, the smallest first."""
+    profiles_by_size: dict[int, list[int]] = {}
+    for number, types in enumerate(profiles):
         if type_ in types:
-            found.setdefault(len(types), []).append(nth)
-    return [found[size] for size in sorted(found)]
+            profiles_by_size.setdefault(len(types), []).append(number)
+    return [profiles_by_size[size] for size in sorted(profiles_by_size)]
 
 
-#: What jobs may hold of a key: so many at a time, or so many starts in a period.
+#: Limit of a key: number of running jobs, or number of starts in a period.
 Limit = int | StatedRate
-
-#: Longer ago than anything, µs.
-_EVER = -NEVER
+#: A time in µs before all others.
+_LONG_AGO_US = -NEVER
 
 
 class _SubLane:
-    """The jobs of a key in one lane: a heap of ranks. *standing*: the one that stands in the lane; -1: none."""
+    """The jobs of a key in one lane: a heap of ranks. *admitted*: rank of the job admitted to the lane, or -1."""
 
-    __slots__ = ("ranks", "standing")
+    __slots__ = ("admitted", "ranks")
 
     def __init__(self) -> None:
         self.ranks: list[int] = []
-        self.standing = -1
+        self.admitted = -1
 
 
 class KeyState:
-    """A key: *held* by so many jobs, or, of a rate, all of whose starts are free again at *free_us*."""
+    """A key: *held* by this many jobs; for a rate, all starts are available again at *free_us*."""
 
     __slots__ = ("free_us", "had_us", "held", "limit", "sublanes", "turn")
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
         self.held = 0
-        self.free_us = _EVER
+        self.free_us = _LONG_AGO_US
         self.sublanes: dict[LaneState, _SubLane] = {}
-        self.turn: tuple[int, int] | None = None  # type, and until when
-        self.had_us: dict[int, int] = {}  # type -> when it had the key last, or its turn
+        self.turn: tuple[int, int] | None = None  # type, and end of its turn
+        self.had_us: dict[int, int] = {}  # type -> last time when it had the key, or its turn
 
 
 class KeyStates:
-    """All keys, by position of the arrivals that have them: *key_of*, None for none.
+    """All keys. *key_of*: key and limit of each arrival, or None.
 
-    *names*: of types, encoded, by which ties go. *may_have_turn*: whether a slot serves a type, and no rule holds it
-    back.
+    *names*: encoded names of types, which break ties.
+    *may_have_turn*: returns True if a slot serves a type, and no rule blocks it.
     """
 
     def __init__(
@@ -304,26 +300,26 @@ class KeyStates:
         self._patience_us, self._names, self._may_have_turn = patience_us, names, may_have_turn
         self._keys: dict[str, KeyState] = {}
         self._due: dict[str, int] = {}
-        self._by_time: list[tuple[int, str]] = []  # what was in _due, a heap: entries that are no more go when first
+        self._by_time: list[tuple[int, str]] = []  # heap of entries in _due; obsolete entries are removed lazily
 
     def has_one(self, position: int) -> bool:
         return self._key_of[position] is not None
 
-    # -- what happens. Each method returns the types of which a job came into its lane, for whoever fills.
+    # Events. Each method returns the types whose lanes got a job, so that the caller fills slots.
 
     def enter(self, position: int, now_us: int, *, is_fresh: bool) -> set[int]:
-        """Have the job of *position* wait. What is stated of a key by the job that was published last counts."""
-        name, limit = self._of(position)
+        """Let a job wait. The job that was published last determines the limit of its key."""
+        name, limit = self._key_and_limit(position)
         key = self._keys.setdefault(name, KeyState(limit))
         if is_fresh or not (key.sublanes or key.held):
             key.limit = limit
         lane, rank = self._lanes.lane_of(position), self._lanes.rank_of(position)
         heapq.heappush(key.sublanes.setdefault(lane, _SubLane()).ranks, rank)
-        return self._renewed(name, key, now_us, fills=True)
+        return self._reevaluate(name, key, now_us, fills=True)
 
     def hold(self, position: int, now_us: int) -> None:
-        """The job of *position*, which was taken from its lane, was claimed."""
-        name, _ = self._of(position)
+        """Record the claim of a job that has left its lane."""
+        name, _ = self._key_and_limit(position)
         key, lane = self._keys[name], self._lanes.lane_of(position)
         self._remove(key, lane)
         if isinstance(key.limit, StatedRate):
@@ -334,21 +330,21 @@ class KeyStates:
                 self._end_turn(name, key)
             if any(other.type != lane.type for other in key.sublanes):
                 key.had_us[lane.type] = now_us
-        self._renewed(name, key, now_us, fills=False)
+        self._reevaluate(name, key, now_us, fills=False)
 
     def free(self, position: int, now_us: int) -> set[int]:
-        """The job of *position* has ended."""
-        name, _ = self._of(position)
+        """Record the end of a job."""
+        name, _ = self._key_and_limit(position)
         key = self._keys[name]
         if isinstance(key.limit, StatedRate):
             return set()
         key.held -= 1
         if key.turn is None:
             self._give_turn(key, self._lanes.type_of(position), now_us)
-        return self._renewed(name, key, now_us, fills=True)
+        return self._reevaluate(name, key, now_us, fills=True)
 
     def next_due_us(self) -> int:
-        """Return when a tick is to look at a key; NEVER for none."""
+        """Return the time of the next tick for a key, or NEVER."""
         by_time = self._by_time
         while by_time and self._due.get(by_time[0][1]) != by_time[0][0]:
             heapq.heappop(by_time)
@@ -359,113 +355,109 @@ class KeyStates:
         to_fill = set()
         for name in due:
             del self._due[name]
-            to_fill |= {lane.type for lane, its in self._keys[name].sublanes.items() if its.standing >= 0}
+            to_fill |= {lane.type for lane, sublane in self._keys[name].sublanes.items() if sublane.admitted >= 0}
         for name in due:
-            to_fill |= self._renewed(name, self._keys[name], now_us, fills=True)
+            to_fill |= self._reevaluate(name, self._keys[name], now_us, fills=True)
         return to_fill
 
-    # -- which jobs stand
+    def _reevaluate(self, name: str, key: KeyState, now_us: int, *, fills: bool) -> set[int]:
+        """Re-evaluate a key: admit as many jobs as it has capacity for. Return the types whose lanes got a job.
 
-    def _renewed(self, name: str, key: KeyState, now_us: int, *, fills: bool) -> set[int]:
-        """Have those jobs of a key stand that it has room for. Return the types of those that come into their lanes.
-
-        Not *fills*: nobody fills slots with these. Then a rate that lets no job start goes on so until a tick.
+        Without *fills*, the caller does not fill slots. Then a rate without capacity stays so until a tick.
         """
         if key.turn is not None:
-            self._end_turn_in_vain(name, key, now_us, fills=fills)
+            self._end_expired_turn(name, key, now_us, fills=fills)
         if not key.sublanes:
-            self._forget(name, key)
+            self._due.pop(name, None)
+            if not key.held:
+                key.had_us.clear()
             return set()
-        room = self._room(name, key, now_us, fills=fills)
+        capacity = self._capacity(name, key, now_us, fills=fills)
         to_fill = set()
-        for lane, its in key.sublanes.items():
-            has_room = room > 1 or (room == 1 and (key.turn is None or key.turn[0] == lane.type))
-            wanted = its.ranks[0] if has_room else -1
-            if wanted == its.standing:
+        for lane, sublane in key.sublanes.items():
+            has_capacity = capacity > 1 or (capacity == 1 and (key.turn is None or key.turn[0] == lane.type))
+            wanted = sublane.ranks[0] if has_capacity else -1
+            if wanted == sublane.admitted:
                 continue
-            if its.standing >= 0:
-                self._lanes.withdraw(lane, its.standing)
+            if sublane.admitted >= 0:
+                self._lanes.withdraw(lane, sublane.admitted)
             if wanted >= 0:
                 self._lanes.put(lane, wanted)
                 to_fill.add(lane.type)
-            its.standing = wanted
+            sublane.admitted = wanted
         return to_fill if fills else set()
 
     def _remove(self, key: KeyState, lane: LaneState) -> None:
-        """Remove the job that stands in *lane*: the first of its sub-lane."""
-        its = key.sublanes[lane]
-        heapq.heappop(its.ranks)
-        its.standing = -1
-        if not its.ranks:
+        """Remove the admitted job of *lane*, which is the head of its sub-lane."""
+        sublane = key.sublanes[lane]
+        heapq.heappop(sublane.ranks)
+        sublane.admitted = -1
+        if not sublane.ranks:
             del key.sublanes[lane]
 
-    def _forget(self, name: str, key: KeyState) -> None:
-        self._due.pop(name, None)
-        if not key.held:
-            key.had_us.clear()
-
-    # -- room
-
-    def _room(self, name: str, key: KeyState, now_us: int, *, fills: bool) -> int:
-        """Return how many jobs more may hold a key, or start now; else a tick looks at a rate when the next one may."""
+    def _capacity(self, name: str, key: KeyState, now_us: int, *, fills: bool) -> int:
+        """Return a key's capacity for more jobs or starts. For a full rate, schedule a tick for the next start."""
         rate = key.limit
         if not isinstance(rate, StatedRate):
             return rate - key.held
         if not fills and name in self._due:
             return 0
         free_us = self._free_at(key, rate, now_us)
-        room = rate.room(free_us - now_us)
-        if room > 0:
+        capacity = rate.room(free_us - now_us)
+        if capacity > 0:
             self._due.pop(name, None)
         else:
-            self._look_at(name, free_us - rate.period_us + rate.interval_us)
-        return room
+            self._schedule_tick(name, free_us - rate.period_us + rate.interval_us)
+        return capacity
 
     def _free_at(self, key: KeyState, rate: StatedRate, now_us: int) -> int:
         return min(key.free_us, now_us + rate.period_us)
 
-    def _look_at(self, name: str, at_us: int) -> None:
+    def _schedule_tick(self, name: str, at_us: int) -> None:
         if at_us < self._due.get(name, NEVER):
             self._due[name] = at_us
             heapq.heappush(self._by_time, (at_us, name))
 
-    # -- turns
-
     def _end_turn(self, name: str, key: KeyState) -> None:
-        """A turn ends, and nobody fills the slots of others that may have room now: a tick does at once."""
+        """End a turn. The caller fills no slots of other types, so a tick does so immediately."""
         key.turn = None
-        self._look_at(name, _EVER)
+        self._schedule_tick(name, _LONG_AGO_US)
 
-    def _end_turn_in_vain(self, name: str, key: KeyState, now_us: int, *, fills: bool) -> None:
+    def _end_expired_turn(self, name: str, key: KeyState, now_us: int, *, fills: bool) -> None:
         assert key.turn is not None, "asked by the caller"
         type_, until_us = key.turn
         if until_us > now_us and any(lane.type == type_ for lane in key.sublanes):
-            self._look_at(name, until_us)
+            self._schedule_tick(name, until_us)
             return
         key.had_us[type_] = now_us
         key.turn = None
         if not fills:
-            self._look_at(name, _EVER)
+            self._schedule_tick(name, _LONG_AGO_US)
 
-    def _give_turn(self, key: KeyState, its_type: int, now_us: int) -> None:
-        """A job of *its_type* freed a key: it is the turn of the type that has waited longest, if that was too long."""
+    def _give_turn(self, key: KeyState, freed_by: int, now_us: int) -> None:
+        """After a job of type *freed_by*, give the turn to the type that has waited longest, if it waited too long."""
         waits = [
             (
-                max(self._lanes.enqueued_at(its.ranks[0]), key.had_us.get(lane.type, _EVER)),
+                max(self._lanes.enqueued_at(sublane.ranks[0]), key.had_us.get(lane.type, _LONG_AGO_US)),
                 self._names[lane.type],
                 lane.type,
             )
-            for lane, its in key.sublanes.items()
+            for lane, sublane in key.sublanes.items()
         ]
-        since_us, _, longest = min(waits, default=(now_us, "", its_type))
-        if since_us >= now_us or longest == its_type or not self._patience_us or now_us - since_us < self._patience_us:
+        since_us, _, next_type = min(waits, default=(now_us, "", freed_by))
+        if (
+            since_us >= now_us
+            or next_type == freed_by
+            or not self._patience_us
+            or now_us - since_us < self._patience_us
+        ):
             return
-        if self._may_have_turn(longest):
-            key.turn = longest, now_us + self._patience_us
+        if self._may_have_turn(next_type):
+            key.turn = next_type, now_us + self._patience_us
         else:
-            key.had_us[longest] = now_us
+            key.had_us[next_type] = now_us
 
-    def _of(self, position: int) -> tuple[str, Limit]:
-        found = self._key_of[position]
-        assert found is not None, "asked by the caller"
-        return found
+    def _key_and_limit(self, position: int) -> tuple[str, Limit]:
+        key = self._key_of[position]
+        assert key is not None, "asked by the caller"
+        return key

@@ -1,25 +1,13 @@
-"""What keeps a job back although a slot is free: exclusive keys, rates, and limits of types.
+"""Schedules made with knowledge of the future, which are upper bounds, and lower bounds by one fast slot.
 
-A list schedule asks before each start. Limits that settings have for patterns of keys are not among them: a trace has
-hashes in place of keys. Nor are reserves, shares and quotas, which say who goes first, not what is possible.
+List schedules: whenever a slot is free, the first job of a list that can take it starts. They know the length of each
+job, and with *ahead* the next arrivals, so no fleet can reproduce them. They respect the slots' types, exclusive keys,
+rates and limits of types, and start no job before it arrives. Limits of key patterns are ignored, because a trace has
+hashes instead of keys; so are reserves, shares and quotas, which determine the order, not what is possible.
 
-Weights of jobs, and the mean weighted wait of a schedule: what `optimum` compares.
-
-The wait of a run is the time from which its job could be claimed until the claim, within the trace: a job that was
-pending as the trace began has waited since time 0. No schedule could have claimed it before.
-
-Schedules by a list: whenever a slot is free, the first job of a list that may take it does.
-
-They know how long each job takes, and with *ahead* what comes next, so no fleet can follow them. They keep to what the
-slots serve, to exclusive keys, rates and limits of types, and start nothing before it arrives. So the best of them is
-an upper bound of what a clairvoyant scheduler could reach.
-
-Slots by profile over time: what a bound may count on, whatever a schedule does.
-
-A lower bound by one fast slot: quick, and exact in time, so that it stands where a linear program gets too large.
-
-All slots that serve a group of types are taken as one slot of as many times their speed, which may interrupt a job and
-may give it all of its speed. docs/internals/optimum.md proves the bound.
+A lower bound by one fast slot is quick and exact in time, also where a linear program becomes too large. It treats all
+slots that serve a group of types as one slot with their total speed, which can interrupt jobs and can give a job all of
+its speed. docs/internals/optimum.md proves the bound.
 """
 
 import heapq
@@ -39,29 +27,28 @@ from .trace import TracedWorker
 
 
 class Gates:
-    """The gates of one schedule in the making; times in µs."""
+    """The rules that can block a job despite a free slot, in one schedule; times in µs."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._arrivals = scenario.arrivals
-        self._of_types = limits_of_types(scenario.settings.get("limits", ""))
+        self._type_limits = limits_of_types(scenario.settings.get("limits", ""))
         self._running: dict[str, int] = {}
-        self._free_at_us: dict[
-            str, list[int]
-        ] = {}  # key of a rate -> when each of its starts is free again, the latest last
-        self._kept: dict[str, list[tuple[float, int]]] = {}
+        #: Key of a rate -> times when its starts become available again, sorted.
+        self._free_at_us: dict[str, list[int]] = {}
+        self._blocked: dict[str, list[tuple[float, int]]] = {}
 
-    def closed(self, index: int, place: float, now_us: int) -> int | None:
-        """Return None if the arrival at *index* may start; else the time at which it may.
+    def closed(self, index: int, position: float, now_us: int) -> int | None:
+        """Return None if the arrival at *index* can start, otherwise the time at which it can.
 
-        *now_us* stands for a time that an end will tell: `ended` then returns the index.
+        *now_us* means that the time depends on the end of another job: `ended` then returns the index.
         """
         arrival = self._arrivals[index]
         for key, limit in self._limits(arrival):
             if self._running.get(key, 0) >= limit:
-                heapq.heappush(self._kept.setdefault(key, []), (place, index))
+                heapq.heappush(self._blocked.setdefault(key, []), (position, index))
                 return now_us
         if arrival.rate and arrival.rate_limit:
-            starts, _ = _rate(arrival.rate_limit)
+            starts, _ = _parse_rate(arrival.rate_limit)
             free_at_us = self._free_at_us.get(arrival.rate, [])
             if len(free_at_us) >= starts and free_at_us[-starts] > now_us:
                 return free_at_us[-starts]
@@ -71,90 +58,88 @@ class Gates:
         for key, _ in self._limits(arrival):
             self._running[key] = self._running.get(key, 0) + 1
         if arrival.rate and arrival.rate_limit:
-            starts, period_us = _rate(arrival.rate_limit)
+            starts, period_us = _parse_rate(arrival.rate_limit)
             free_at_us = self._free_at_us.setdefault(arrival.rate, [])
-            # Starts become free again evenly: each one a share of the period after the one before.
+            # Starts become available evenly: each a share of the period after the previous one.
             before_us = free_at_us[-1] if free_at_us else now_us
             free_at_us.append(max(now_us, before_us) + -(-period_us // starts))
             del free_at_us[:-starts]
 
     def ended(self, arrival: Arrival) -> list[int]:
-        """Return the indexes of arrivals that may try again, since *arrival* ended: one for each of its limits."""
-        let_in = []
+        """Return the indexes of arrivals that can try again after the end of *arrival*: one per limit."""
+        unblocked = []
         for key, _ in self._limits(arrival):
             self._running[key] -= 1
-            if kept := self._kept.get(key):
-                let_in.append(heapq.heappop(kept)[1])
-        return let_in
+            if blocked := self._blocked.get(key):
+                unblocked.append(heapq.heappop(blocked)[1])
+        return unblocked
 
     def _limits(self, arrival: Arrival) -> list[tuple[str, int]]:
-        found = []
-        if arrival.type in self._of_types:
-            found.append((OF_TYPE + arrival.type, self._of_types[arrival.type]))
+        limits = []
+        if arrival.type in self._type_limits:
+            limits.append((OF_TYPE + arrival.type, self._type_limits[arrival.type]))
         if arrival.exclusive:
-            found.append((arrival.exclusive, int(arrival.exclusive_limit or 1)))
-        return found
+            limits.append((arrival.exclusive, int(arrival.exclusive_limit or 1)))
+        return limits
 
 
-def _rate(limit: str) -> tuple[int, int]:
-    """Return the starts and the period, µs, of a rate such as "10/m", or as the arrows have it."""
+def _parse_rate(limit: str) -> tuple[int, int]:
+    """Return starts and period in µs of a rate, either as in "10/m" or in Redis format."""
     starts, _, period = (as_stated(limit) if is_rate(limit) else limit).partition("/")
     return int(starts), int(period)
 
 
-#: Points that a mode is worth, in steps of priority: as in the score of a claim with its coefficients by default.
+#: Additional weight of on-demand jobs in steps of priority, as in the score with default coefficients.
 _ON_DEMAND_STEPS = 4
 
 Weight = Callable[[Arrival], float]
 
 
 def equal_weights(_: Arrival) -> float:
-    """Return 1: a second that a job waits counts the same for all jobs."""
+    """Return 1: all jobs have the same weight."""
     return 1.0
 
 
 def priority_weights(arrival: Arrival) -> float:
-    """Return priority + 1, and 4 more on demand: 1 to 15."""
+    """Return priority + 1, and 4 more for on-demand jobs: 1 to 15."""
     return arrival.priority + 1.0 + (_ON_DEMAND_STEPS if arrival.on_demand else 0)
 
 
-#: Name of a way to weigh, as an option has it -> the way.
+#: Value of the option -> function that returns the weight.
 WEIGHTS: Mapping[str, Weight] = {"equal": equal_weights, "priority": priority_weights}
 
 
 def since_us(arrival: Arrival) -> int:
-    """Return the time from which the wait of *arrival* counts."""
+    """Return the time from which the wait of *arrival* is counted: 0 for jobs that waited when the trace began."""
     return max(0, arrival.since_us)
 
 
 def mean_wait_s(
     arrivals: Iterable[Arrival], starts_us: Mapping[int, int], weight: Weight, only: Collection[int] | None = None
 ) -> float:
-    """Return the mean weighted wait, s, of the jobs with a start; 0 without jobs.
+    """Return the mean weighted wait in seconds of the jobs with a start; 0 without jobs.
 
-    *starts_us*: number of a job -> when it was claimed. *only*: numbers of the jobs that count.
+    *starts_us*: number of a job -> time of its claim. *only*: numbers of the jobs to include.
     """
-    waited = weights = 0.0
-    for each in arrivals:
-        if each.number in starts_us and (only is None or each.number in only):
-            waited += weight(each) * max(0, starts_us[each.number] - since_us(each))
-            weights += weight(each)
-    return waited / weights / 1e6 if weights else 0.0
+    waited = weight_sum = 0.0
+    for arrival in arrivals:
+        if arrival.number in starts_us and (only is None or arrival.number in only):
+            waited += weight(arrival) * max(0, starts_us[arrival.number] - since_us(arrival))
+            weight_sum += weight(arrival)
+    return waited / weight_sum / 1e6 if weight_sum else 0.0
 
 
-#: The place of a job in the list: the lowest goes first. By the number of the job.
+#: Number of a job -> its position in the list; the lowest position is first.
 Places = Mapping[int, float]
 
 _JOIN, _LEAVE, _END, _ARRIVE, _OPEN = range(5)
-
-
-#: About how many jobs the search schedules in all, and its most steps.
-_SEARCHED_JOBS, _MOST_STEPS = 400_000, 500
+#: Approximate number of jobs that the search schedules in total, and its maximum number of steps.
+_SEARCHED_JOBS, _MAX_STEPS = 400_000, 500
 
 
 def steps_of(jobs: int) -> int:
-    """Return how many steps the search of `best` makes for so many *jobs*: fewer on a longer trace."""
-    return min(_MOST_STEPS, _SEARCHED_JOBS // max(1, jobs))
+    """Return the number of search steps in `best_schedule` for *jobs* jobs: fewer for a longer trace."""
+    return min(_MAX_STEPS, _SEARCHED_JOBS // max(1, jobs))
 
 
 def best_schedule(
@@ -162,98 +147,98 @@ def best_schedule(
 ) -> Schedule:
     """Return the schedule with the lowest mean weighted wait of several lists, and of a search that changes the best.
 
-    Of schedules that run fewer jobs than others none is taken. *progress*: stepped `steps_of` times.
+    Schedules that run fewer jobs than others are rejected. *progress*: stepped `steps_of` times.
     """
     steps = iter(progress or ())
     tried = [
-        _Tried.of(scenario, places, weight, ahead=ahead)
-        for places in _lists(scenario, weight)
+        _Candidate.of(scenario, places, weight, ahead=ahead)
+        for places in _initial_lists(scenario, weight)
         for ahead in (False, True)
     ]
-    best = min(tried, key=lambda each: each.rank)
-    drawn = random.Random(seed)  # noqa: S311 - a search, no secret
+    best = min(tried, key=lambda candidate: candidate.rank)
+    rng = random.Random(seed)  # noqa: S311 - a search, no secret
     for _ in range(steps_of(len(scenario.arrivals))):
-        changed = _changed(best.places, scenario.arrivals, drawn)
-        best = min(_Tried.of(scenario, changed, weight, ahead=best.ahead), best, key=lambda each: each.rank)
+        changed = _change_list(best.places, scenario.arrivals, rng)
+        best = min(_Candidate.of(scenario, changed, weight, ahead=best.ahead), best, key=lambda tried: tried.rank)
         next(steps, None)
     return best.schedule
 
 
 def guided_schedule(scenario: Scenario, weight: Weight, wished_s: Mapping[int, float]) -> Schedule:
-    """Return the best schedule of lists by the times at which jobs would like to start, or to be half done."""
-    length = {each.number: each.took_us / 1e6 for each in scenario.arrivals}
+    """Return the best schedule of lists sorted by the jobs' desired times of the start, the middle, or the end."""
+    length = {arrival.number: arrival.took_us / 1e6 for arrival in scenario.arrivals}
     lists = [{number: wish + part * length[number] for number, wish in wished_s.items()} for part in (0.0, 0.5, 1.0)]
-    tried = [_Tried.of(scenario, places, weight, ahead=ahead) for places in lists for ahead in (False, True)]
-    return min(tried, key=lambda each: each.rank).schedule
+    tried = [_Candidate.of(scenario, places, weight, ahead=ahead) for places in lists for ahead in (False, True)]
+    return min(tried, key=lambda candidate: candidate.rank).schedule
 
 
 @dataclass(frozen=True)
-class _Tried:
-    """A list, and what came of it. *rank*: jobs that it leaves, then the mean weighted wait, s: the lowest is best."""
+class _Candidate:
+    """A list with its schedule."""
 
     places: dict[int, float]
     ahead: bool
     schedule: Schedule
-    rank: tuple[int, float]
+    rank: tuple[int, float]  #: number of jobs without a run, then the mean weighted wait in seconds; the lowest is best
 
     @classmethod
-    def of(cls, scenario: Scenario, places: dict[int, float], weight: Weight, *, ahead: bool) -> "_Tried":
+    def of(cls, scenario: Scenario, places: dict[int, float], weight: Weight, *, ahead: bool) -> "_Candidate":
         schedule = list_schedule(scenario, places, weight, ahead=ahead)
         starts_us = {run.number: run.claimed_us for run in schedule.runs}
         cost = mean_wait_s(scenario.arrivals, starts_us, weight)
         return cls(places, ahead, schedule, (len(scenario.arrivals) - len(starts_us), cost))
 
 
-def _lists(scenario: Scenario, weight: Weight) -> Iterator[dict[int, float]]:
-    """Yield shortest weighted time first, first come first served, and what is between."""
+def _initial_lists(scenario: Scenario, weight: Weight) -> Iterator[dict[int, float]]:
+    """Yield lists: shortest weighted time first, mixtures with age, and first come, first served."""
     jobs = scenario.arrivals
     for age in (0.0, 0.05, 0.2):
-        yield {each.number: (each.took_us + age * since_us(each)) / weight(each) for each in jobs}
-    yield {each.number: float(each.since_us) for each in jobs}
+        yield {job.number: (job.took_us + age * since_us(job)) / weight(job) for job in jobs}
+    yield {job.number: float(job.since_us) for job in jobs}
 
 
-def _changed(places: Mapping[int, float], arrivals: Sequence[Arrival], drawn: random.Random) -> dict[int, float]:
-    """Return *places* with those of a few jobs, neighbours in time, changed at random."""
+def _change_list(places: Mapping[int, float], arrivals: Sequence[Arrival], rng: random.Random) -> dict[int, float]:
+    """Return *places* with random changes of a few jobs that are neighbours in time."""
     changed = dict(places)
     if arrivals:
-        at = drawn.randrange(len(arrivals))
-        for each in arrivals[at : at + drawn.choice((1, 2, 4))]:
-            changed[each.number] = max(changed[each.number], 1.0) * 2.0 ** drawn.gauss(0, 2)
+        index = rng.randrange(len(arrivals))
+        for job in arrivals[index : index + rng.choice((1, 2, 4))]:
+            changed[job.number] = max(changed[job.number], 1.0) * 2.0 ** rng.gauss(0, 2)
     return changed
 
 
 def list_schedule(
     scenario: Scenario, places: Places, weight: Weight = equal_weights, *, ahead: bool = False
 ) -> Schedule:
-    """Return what comes of *places*. A job goes to the free slot that serves the fewest types.
+    """Return the schedule of the list *places*. A job gets the free slot that serves the fewest types.
 
-    *ahead*: the last free slot that serves a type stays free for the next job of that type, if the two jobs together
-    wait less so: the job in hand would then run after it.
+    *ahead*: the last free slot of a type stays free for the type's next job if both jobs together then wait less: the
+    current job would run after it.
     """
-    return _ByList(scenario, places, weight, ahead=ahead).run()
+    return _ListSimulation(scenario, places, weight, ahead=ahead).run()
 
 
-class _ByList:
-    """One run through the events of a scenario."""
+class _ListSimulation:
+    """A simulation of a scenario's events."""
 
     def __init__(self, scenario: Scenario, places: Places, weight: Weight, *, ahead: bool) -> None:
         self.scenario, self.places, self.weight, self.ahead = scenario, places, weight, ahead
         self.workers = scenario.workers
-        self.free: list[int] = [0] * len(self.workers)  # free slots, by worker
+        self.free: list[int] = [0] * len(self.workers)  # free slots per worker
         self.open: list[bool] = [False] * len(self.workers)
-        self.serving: dict[str, list[int]] = {}  # type -> workers, those that serve the fewest types first
-        for index in sorted(range(len(self.workers)), key=lambda i: len(self.workers[i].types)):
+        self.serving: dict[str, list[int]] = {}  # type -> workers, sorted by their number of types
+        for index in sorted(range(len(self.workers)), key=lambda number: len(self.workers[number].types)):
             for type_ in self.workers[index].types:
                 self.serving.setdefault(type_, []).append(index)
-        self.free_of: dict[str, int] = dict.fromkeys(self.serving, 0)  # free slots, by type
-        self.waiting: dict[str, list[tuple[float, int]]] = {}  # type -> heap of places and indexes of arrivals
-        self.coming = self._coming()
+        self.free_of: dict[str, int] = dict.fromkeys(self.serving, 0)  # free slots per type
+        self.waiting: dict[str, list[tuple[float, int]]] = {}  # type -> heap of (position, index of arrival)
+        self.coming = self._coming_arrivals()
         self.gates = Gates(scenario)
         self.runs: list[ScheduledRun] = []
         self.events: list[tuple[int, int, int, int]] = []  # time, kind, worker or arrival, arrival of an end
 
-    def _coming(self) -> dict[str, list[int]]:
-        """Return the arrivals of each type that are still to come, the next one last."""
+    def _coming_arrivals(self) -> dict[str, list[int]]:
+        """Return the future arrivals per type, the next one last."""
         coming: dict[str, list[int]] = {}
         if self.ahead:
             for index in range(len(self.scenario.arrivals) - 1, -1, -1):
@@ -272,41 +257,41 @@ class _ByList:
         while self.events:
             now_us = self.events[0][0]
             while self.events and self.events[0][0] == now_us:
-                self._happens(*heapq.heappop(self.events)[1:])
-            self._claim(now_us)
+                self._apply_event(*heapq.heappop(self.events)[1:])
+            self._start_jobs(now_us)
         return Schedule(self.scenario, tuple(self.runs))
 
-    def _happens(self, kind: int, index: int, ended: int) -> None:
+    def _apply_event(self, kind: int, index: int, ended: int) -> None:
         if kind == _JOIN:
             self.open[index] = True
-            self._free(index, self.workers[index].slots)
+            self._add_free_slots(index, self.workers[index].slots)
         elif kind == _LEAVE:
             self.open[index] = False
-            self._free(index, -self.free[index])
+            self._add_free_slots(index, -self.free[index])
         elif kind == _END:
             if self.open[index]:
-                self._free(index, 1)
-            for let_in in self.gates.ended(self.scenario.arrivals[ended]):
-                self._waits(let_in)
+                self._add_free_slots(index, 1)
+            for unblocked in self.gates.ended(self.scenario.arrivals[ended]):
+                self._enqueue(unblocked)
         else:
             if kind == _ARRIVE and self.ahead:
                 self.coming[self.scenario.arrivals[index].type].pop()
-            self._waits(index)
+            self._enqueue(index)
 
-    def _free(self, index: int, slots: int) -> None:
+    def _add_free_slots(self, index: int, slots: int) -> None:
         self.free[index] += slots
         for type_ in self.workers[index].types:
             self.free_of[type_] += slots
 
-    def _waits(self, index: int) -> None:
+    def _enqueue(self, index: int) -> None:
         arrival = self.scenario.arrivals[index]
         heapq.heappush(self.waiting.setdefault(arrival.type, []), (self.places[arrival.number], index))
 
-    def _claim(self, now_us: int) -> None:
-        """Give free slots to waiting jobs, until none may take one."""
-        left = {type_ for type_, jobs in self.waiting.items() if jobs and self.free_of[type_]}
-        while left:
-            type_ = min(left, key=lambda each: self.waiting[each][0])
+    def _start_jobs(self, now_us: int) -> None:
+        """Start waiting jobs in free slots until no job can start."""
+        remaining = {type_ for type_, jobs in self.waiting.items() if jobs and self.free_of[type_]}
+        while remaining:
+            type_ = min(remaining, key=lambda name: self.waiting[name][0])
             _, index = self.waiting[type_][0]
             arrival = self.scenario.arrivals[index]
             if (from_us := self.gates.closed(index, self.places[arrival.number], now_us)) is not None:
@@ -314,32 +299,34 @@ class _ByList:
                 if from_us > now_us:
                     heapq.heappush(self.events, (from_us, _OPEN, index, 0))
             else:
-                worker = next(each for each in self.serving[type_] if self.free[each])
-                if self.ahead and self._is_kept(worker, arrival, now_us):
-                    left.discard(type_)
+                worker = next(candidate for candidate in self.serving[type_] if self.free[candidate])
+                if self.ahead and self._is_reserved(worker, arrival, now_us):
+                    remaining.discard(type_)
                     continue
                 heapq.heappop(self.waiting[type_])
                 self._start(worker, index, now_us)
-            left = {each for each in left if self.waiting[each] and self.free_of[each]}
+            remaining = {name for name in remaining if self.waiting[name] and self.free_of[name]}
 
     def _start(self, worker: int, index: int, now_us: int) -> None:
         arrival = self.scenario.arrivals[index]
-        self._free(worker, -1)
+        self._add_free_slots(worker, -1)
         self.gates.started(arrival, now_us)
         ended_us = now_us + arrival.took_us
         heapq.heappush(self.events, (ended_us, _END, worker, index))
         self.runs.append(ScheduledRun(arrival.number, self.workers[worker].name, now_us, ended_us))
 
-    def _is_kept(self, worker: int, arrival: Arrival, now_us: int) -> bool:
-        """Whether the slot stays free for a job that comes soon, and that no other free slot serves."""
+    def _is_reserved(self, worker: int, arrival: Arrival, now_us: int) -> bool:
+        """True if the slot stays free for a job that arrives soon, and that no other free slot serves."""
         ends_us = now_us + arrival.took_us
         for type_ in self.workers[worker].types:
             if self.free_of[type_] > 1 or not self.coming.get(type_):
                 continue
-            soon = self.scenario.arrivals[self.coming[type_][-1]]
-            comes_us = since_us(soon)
-            first, then = self.weight(arrival), self.weight(soon)
-            if comes_us < ends_us and first * (comes_us - now_us + soon.took_us) < then * (ends_us - comes_us):
+            next_arrival = self.scenario.arrivals[self.coming[type_][-1]]
+            next_us = since_us(next_arrival)
+            weight, next_weight = self.weight(arrival), self.weight(next_arrival)
+            if next_us < ends_us and weight * (next_us - now_us + next_arrival.took_us) < next_weight * (
+                ends_us - next_us
+            ):
                 return True
         return False
 
@@ -350,7 +337,7 @@ Profile = frozenset[str]
 
 @dataclass(frozen=True)
 class OpenSlots:
-    """*slots* of a profile that may do work from *from_us* until *until_us* (None: for ever)."""
+    """*slots* of a profile that can work from *from_us* until *until_us* (None: forever)."""
 
     profile: Profile
     slots: int
@@ -359,46 +346,46 @@ class OpenSlots:
 
 
 def slot_seconds(slots: Iterable[OpenSlots], profile: Profile, edges_s: Numbers) -> Numbers:
-    """Return how much work, s of one slot, the slots of *profile* can do in each bin between *edges_s*."""
+    """Return the work, in seconds of one slot, that the slots of *profile* can do per bin between *edges_s*."""
     total = np.zeros(len(edges_s) - 1)
-    for each in slots:
-        if each.profile == profile:
-            until_s = edges_s[1:] if each.until_us is None else np.minimum(edges_s[1:], each.until_us / 1e6)
-            total += each.slots * np.maximum(0.0, until_s - np.maximum(edges_s[:-1], each.from_us / 1e6))
+    for open_slot in slots:
+        if open_slot.profile == profile:
+            until_s = edges_s[1:] if open_slot.until_us is None else np.minimum(edges_s[1:], open_slot.until_us / 1e6)
+            total += open_slot.slots * np.maximum(0.0, until_s - np.maximum(edges_s[:-1], open_slot.from_us / 1e6))
     return total
 
 
 def open_slots(workers: Sequence[TracedWorker], arrivals: Iterable[Arrival]) -> list[OpenSlots]:
-    """Return the slots of *workers* that can do work of *arrivals*, each with the types of these alone.
+    """Return the slots of *workers* that can run *arrivals*, with only the arrivals' types.
 
-    A worker that leaves takes no more jobs, and those that it has may end later: its slots count for the length of the
-    longest job that they serve, beyond the time at which it left. That is more than it could do, never less.
+    A leaving worker takes no more jobs, but its jobs can end later. So its slots are counted beyond its leave for the
+    length of the longest job that they serve. That can be more than they could do, but never less.
     """
-    longest: dict[str, int] = {}
-    for each in arrivals:
-        longest[each.type] = max(longest.get(each.type, 0), each.took_us)
-    found: dict[tuple[Profile, int, int | None], int] = {}
+    max_us: dict[str, int] = {}
+    for arrival in arrivals:
+        max_us[arrival.type] = max(max_us.get(arrival.type, 0), arrival.took_us)
+    numbers: dict[tuple[Profile, int, int | None], int] = {}
     for worker in workers:
-        profile = frozenset(worker.types).intersection(longest)
+        profile = frozenset(worker.types).intersection(max_us)
         if not profile or worker.slots <= 0:
             continue
-        until_us = None if worker.left_us is None else worker.left_us + max(longest[each] for each in profile)
+        until_us = None if worker.left_us is None else worker.left_us + max(max_us[type_] for type_ in profile)
         key = (profile, max(0, worker.joined_us), until_us)
-        found[key] = found.get(key, 0) + worker.slots
-    return [OpenSlots(profile, slots, from_us, until_us) for (profile, from_us, until_us), slots in found.items()]
+        numbers[key] = numbers.get(key, 0) + worker.slots
+    return [OpenSlots(profile, slots, from_us, until_us) for (profile, from_us, until_us), slots in numbers.items()]
 
 
 def weighted_wait_us(arrivals: Sequence[Arrival], slots: Sequence[OpenSlots], weight: Weight) -> float:
-    """Return a number that the sum of the weighted waits, µs, of *arrivals* is never below, in any schedule.
+    """Return a lower bound, in µs, of the total weighted wait of *arrivals* in any schedule.
 
-    Of two ways to group the types the better one counts: each type for itself, or all that share slots together.
+    The better of two groupings is used: each type separately, or types that share slots together.
     """
-    types = {each.type for each in arrivals}
-    groupings = ([{each} for each in sorted(types)], _that_share_slots(types, slots))
+    types = {job.type for job in arrivals}
+    groupings = ([{job} for job in sorted(types)], _group_by_shared_slots(types, slots))
     return max(
         sum(
-            _of_group(
-                [job for job in arrivals if job.type in group], [each for each in slots if each.profile & group], weight
+            _group_bound_us(
+                [job for job in arrivals if job.type in group], [slot for slot in slots if slot.profile & group], weight
             )
             for group in groups
         )
@@ -407,73 +394,75 @@ def weighted_wait_us(arrivals: Sequence[Arrival], slots: Sequence[OpenSlots], we
 
 
 def keys_bound_us(arrivals: Sequence[Arrival], weight: Weight) -> float:
-    """Return the same for the jobs of exclusive keys, by the limits of these: the limit of a key is as many slots."""
-    by_key: dict[str, list[Arrival]] = {}
-    for each in arrivals:
-        if each.exclusive is not None:
-            by_key.setdefault(each.exclusive, []).append(each)
-    # Jobs of a key may state different limits: the highest is the one that no schedule exceeds.
-    limits = {key: max(int(job.exclusive_limit or 1) for job in jobs) for key, jobs in by_key.items()}
-    return sum(_of_group(jobs, [OpenSlots(frozenset(), limits[key], 0, None)], weight) for key, jobs in by_key.items())
+    """Return a lower bound for the jobs of exclusive keys: the limit of a key is its number of slots."""
+    groups: dict[str, list[Arrival]] = {}
+    for arrival in arrivals:
+        if arrival.exclusive is not None:
+            groups.setdefault(arrival.exclusive, []).append(arrival)
+    # Jobs of a key can have different limits: no schedule exceeds the highest.
+    limits = {key: max(int(job.exclusive_limit or 1) for job in jobs) for key, jobs in groups.items()}
+    return sum(
+        _group_bound_us(jobs, [OpenSlots(frozenset(), limits[key], 0, None)], weight) for key, jobs in groups.items()
+    )
 
 
-def _that_share_slots(types: Iterable[str], slots: Iterable[OpenSlots]) -> list[set[str]]:
-    groups = [{each} for each in sorted(types)]
-    for each in slots:
-        joined = [group for group in groups if group & each.profile]
+def _group_by_shared_slots(types: Iterable[str], slots: Iterable[OpenSlots]) -> list[set[str]]:
+    groups = [{type_} for type_ in sorted(types)]
+    for slot in slots:
+        joined = [group for group in groups if group & slot.profile]
         if len(joined) > 1:
             groups = [group for group in groups if group not in joined] + [set().union(*joined)]
     return groups
 
 
-def _of_group(jobs: Sequence[Arrival], slots: Collection[OpenSlots], weight: Weight) -> float:
+def _group_bound_us(jobs: Sequence[Arrival], slots: Collection[OpenSlots], weight: Weight) -> float:
     """Return the bound of jobs on slots: shortest weighted time first, with interruptions, on one fast slot.
 
-    The sums of its busy periods count where they are above 0: they have no work in common, and no wait is below 0.
+    Only positive sums of busy periods are added: periods have no work in common, and no wait is negative.
     """
     total = period = speed = now_us = 0.0
     coming = sorted(((since_us(job), job.took_us, weight(job)) for job in jobs if job.took_us > 0), reverse=True)
-    changes = _changes(slots)
-    ready: list[tuple[float, float, float, float]] = []  # time by weight; time, weight, work left
+    changes = _slot_changes(slots)
+    ready: list[tuple[float, float, float, float]] = []  # time / weight, time, weight, remaining work
     while ready or coming:
         if not ready:
             total, period = total + max(0.0, period), 0.0
             now_us = max(now_us, coming[-1][0])
         while coming and coming[-1][0] <= now_us:
-            since, took, weighs = coming.pop()
-            heapq.heappush(ready, (took / weighs, took, weighs, took))
-            # Wait of a run = middle of its work - half of its length - arrival; the middle is added piece by piece.
-            period -= weighs * (took / 2 + since)
+            arrived_us, took_us, job_weight = coming.pop()
+            heapq.heappush(ready, (took_us / job_weight, took_us, job_weight, took_us))
+            # Wait of a run = middle of its work - half of its length - arrival; the middle is added in parts.
+            period -= job_weight * (took_us / 2 + arrived_us)
         while changes and changes[-1][0] <= now_us:
             speed += changes.pop()[1]
         until_us = min(coming[-1][0] if coming else math.inf, changes[-1][0] if changes else math.inf)
         if speed:
-            ends_us, done = _first_works(ready, now_us, until_us, speed)
+            ends_us, done = _work_on_first(ready, now_us, until_us, speed)
             period += done * (now_us + ends_us) / 2
             now_us = ends_us
         elif until_us == math.inf:
-            break  # no slot is left for what waits: no schedule runs it
+            break  # the remaining jobs have no slot: no schedule runs them
         else:
             now_us = until_us
     return total + max(0.0, period)
 
 
-def _changes(slots: Iterable[OpenSlots]) -> list[tuple[float, int]]:
-    """Return when the number of slots changes, and by how much; the first change last."""
-    opened = [(float(each.from_us), each.slots) for each in slots]
-    closed = [(float(each.until_us), -each.slots) for each in slots if each.until_us is not None]
+def _slot_changes(slots: Iterable[OpenSlots]) -> list[tuple[float, int]]:
+    """Return changes of the slots' number as (time, change), the first change last."""
+    opened = [(float(slot.from_us), slot.slots) for slot in slots]
+    closed = [(float(slot.until_us), -slot.slots) for slot in slots if slot.until_us is not None]
     return sorted(opened + closed, reverse=True)
 
 
-def _first_works(
+def _work_on_first(
     ready: list[tuple[float, float, float, float]], now_us: float, until_us: float, speed: float
 ) -> tuple[float, float]:
-    """Let the first job of *ready* work until it ends, at the latest *until_us*; return when, and its work by ratio."""
-    ratio, took, weighs, left = ready[0]
-    ends_us = now_us + left / speed
+    """Run the first job of *ready* until it ends, or *until_us*; return the time, and its work by ratio."""
+    ratio, took_us, job_weight, remaining = ready[0]
+    ends_us = now_us + remaining / speed
     if ends_us <= until_us:
         heapq.heappop(ready)
-        return ends_us, left / ratio
-    done = min(left, (until_us - now_us) * speed)
-    heapq.heapreplace(ready, (ratio, took, weighs, left - done))
+        return ends_us, remaining / ratio
+    done = min(remaining, (until_us - now_us) * speed)
+    heapq.heapreplace(ready, (ratio, took_us, job_weight, remaining - done))
     return until_us, done / ratio

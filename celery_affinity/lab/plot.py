@@ -1,7 +1,7 @@
-"""A plot of waits as SVG: for each wait the share of jobs that waited no longer, before and after a change.
+"""An SVG plot of waits before and after a change: for each wait, the share of jobs that waited no longer.
 
-The page's colours follow the reader's theme. The axis of waits is logarithmic from 10 ms on; what is shorter is drawn
-at its left end.
+The colours follow the reader's theme. The axis of waits is logarithmic and starts at 10 ms; shorter waits are drawn at
+its left end.
 """
 
 import math
@@ -13,14 +13,11 @@ from ..clock import SECOND_US
 
 _WIDTH, _HEIGHT = 720, 400
 _LEFT, _TOP, _RIGHT, _BOTTOM = 56, 48, 24, 52
-
-#: Shortest wait that the axis tells from none, s.
+#: Start of the axis in seconds.
 _SHORTEST_S = 0.01
-
-#: What both axes are.
+#: Label of both axes.
 _AXIS = "wait; the height is the share of jobs that waited no longer"
-
-#: Points of a curve: so many a plot this wide can show.
+#: Points per curve, enough for the width of the plot.
 _POINTS = 240
 
 _STYLE = """\
@@ -41,9 +38,9 @@ text { fill: #e6edf3; }
 
 
 def waits_svg(before_us: Iterable[int | None], after_us: Iterable[int | None], title: str) -> str:
-    """Return an SVG plot of how many jobs had waited for at most so long, before and after.
+    """Return an SVG plot that shows the share of jobs per maximum wait, before and after.
 
-    Waits in µs; None for a job that was never claimed: its curve ends below 100 %.
+    Waits are in µs, or None for a job that was never claimed; its curve ends below 100 %.
     """
     before, after = list(before_us), list(after_us)
     longest_s = max([_SHORTEST_S * 10, *(us / SECOND_US for us in (*before, *after) if us is not None)])
@@ -61,36 +58,36 @@ def waits_svg(before_us: Iterable[int | None], after_us: Iterable[int | None], t
 
 
 def _curve(waits_us: Sequence[int | None], longest_s: float) -> str:
-    known = sorted(us for us in waits_us if us is not None)
+    sorted_waits_us = sorted(us for us in waits_us if us is not None)
     points = []
-    for nth in range(_POINTS + 1):
-        wait_s = _SHORTEST_S * (longest_s / _SHORTEST_S) ** (nth / _POINTS)
-        within = bisect_right(known, wait_s * SECOND_US + 1) / max(1, len(waits_us))
+    for index in range(_POINTS + 1):
+        wait_s = _SHORTEST_S * (longest_s / _SHORTEST_S) ** (index / _POINTS)
+        within = bisect_right(sorted_waits_us, wait_s * SECOND_US + 1) / max(1, len(waits_us))
         points.append(f"{_x(wait_s, longest_s):.1f},{_y(within):.1f}")
     return "M" + "L".join(points)
 
 
 def _grid(longest_s: float) -> list[str]:
-    found = []
+    elements = []
     for percent in (0, 25, 50, 75, 100):
         y = _y(percent / 100)
-        found.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        found.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{percent} %</text>')
+        elements.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        elements.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{percent} %</text>')
     for power in range(round(math.log10(_SHORTEST_S)), math.floor(math.log10(longest_s)) + 1):
         x = _x(10.0**power, longest_s)
-        found.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>')
-        found.append(f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{10.0**power:g} s</text>')
+        elements.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>')
+        elements.append(f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{10.0**power:g} s</text>')
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    found.append(f'<text x="{middle}" y="{_HEIGHT - 12}" text-anchor="middle">{_AXIS}</text>')
-    return found
+    elements.append(f'<text x="{middle}" y="{_HEIGHT - 12}" text-anchor="middle">{_AXIS}</text>')
+    return elements
 
 
 def _legend() -> list[str]:
-    found = []
-    for nth, name in enumerate(("before", "after")):
-        x = _WIDTH - _RIGHT - 190 + 100 * nth
-        found.append(f'<path class="{name}" d="M{x},20L{x + 28},20"/><text x="{x + 34}" y="24">{name}</text>')
-    return found
+    elements = []
+    for index, name in enumerate(("before", "after")):
+        x = _WIDTH - _RIGHT - 190 + 100 * index
+        elements.append(f'<path class="{name}" d="M{x},20L{x + 28},20"/><text x="{x + 34}" y="24">{name}</text>')
+    return elements
 
 
 def _x(wait_s: float, longest_s: float) -> float:

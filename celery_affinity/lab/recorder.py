@@ -1,8 +1,8 @@
-"""Records a fleet: has workers write down their claims, and makes a trace of what they hand over.
+"""Records a fleet: lets workers record their claims, and makes a trace of their pages.
 
-A recording is on for as long as the recorder says so every few seconds; what workers have written is read as it comes.
-So a recorder that dies leaves nothing behind. Without a recorder, workers record from their start on for as long as
-``affinity_record`` says, and `fetch` reads that.
+A recording continues while the recorder extends it every few seconds, and pages are read as they arrive. So a recorder
+that dies leaves nothing behind. Without a recorder, workers record from their start for the duration in
+``affinity_record``, and `fetch` reads the pages.
 """
 
 import time
@@ -30,26 +30,21 @@ from .trace import EXPIRED, PENDING, REVOKED, Trace
 from .trace_assembly import NO_RULES, KeyHashes, TraceAssembly, UnclaimedJobs
 
 logger = limited_logger(__name__)
-
-#: Time, s, for which a recording goes on that nobody prolongs, and the pause before it is prolonged.
-LEASE_S, _RENEW_S = 30, 5
-
-#: Pause, s, between two looks at what workers have handed over.
-_PAUSE_S = 0.5
-
-#: Time, s, for which a worker is waited for, beyond two heartbeats.
-_PATIENCE_S = 2.0
-
-#: Most workers that a warning names.
-_MOST_NAMED = 5
-
-#: Hears how much of the time of the recording has passed, s.
+#: Seconds until a recording ends without an extension, and seconds between extensions.
+LEASE_S, _EXTEND_AFTER_S = 30, 5
+#: Seconds between two reads of pages.
+_READ_INTERVAL_S = 0.5
+#: Seconds to wait for a worker beyond two heartbeats.
+_WORKER_TIMEOUT_S = 2.0
+#: Maximum number of workers in a warning.
+_MAX_NAMED = 5
+#: Receives the elapsed seconds of the recording.
 Progress = Callable[[float], object]
 Warn = Callable[[str], object]
 
 
 class Recorder:
-    """Records the fleet of *scheduler*. *warn* hears what is not in the trace."""
+    """Records the fleet of *scheduler*. *warn* is called for missing data."""
 
     def __init__(self, scheduler: Scheduler, *, warn: Warn = logger.warning) -> None:
         self._scheduler, self._reader, self._warn = scheduler, scheduler.reader, warn
@@ -63,61 +58,59 @@ class Recorder:
         self._assembly = TraceAssembly(self._hashes)
         self._facts = {
             "settings": self._hashes.settings(complete_settings(in_force)),
-            "paused": tuple(sorted("*" if each.kind == "all" else each.name for each in _paused(scheduler))),
+            "paused": tuple(sorted("*" if pause.kind == "all" else pause.name for pause in _paused(scheduler))),
             "versions": {"celery_affinity": versions()["celery_affinity"], "server": _server(scheduler)},
         }
         self._interval_s = int(complete_settings(in_force)["heartbeat_interval_us"]) / SECOND_US
 
-    # -- a recording of its own
-
     def record(self, for_s: float, progress: Progress = lambda _: None) -> Trace:
-        """Record for *for_s*, from the moment at which all workers record, and return the trace.
+        """Record for *for_s*, counted from the time at which all workers record, and return the trace.
 
-        KeyboardInterrupt ends the recording early; a second one does not wait for what workers still have to hand over.
-        Raises TraceError if a recording is on.
+        KeyboardInterrupt ends the recording early; a second one does not wait for the last pages of workers. Raises
+        TraceError if another recording is running.
         """
-        self._begin()
+        self._begin_recording()
         try:
             with suppress(KeyboardInterrupt):
-                self._until(lambda: not self._behind(0), 2 * self._interval_s + _PATIENCE_S)
+                self._read_until(lambda: not self._incomplete_workers(0), 2 * self._interval_s + _WORKER_TIMEOUT_S)
                 begun_s = now_s()
-                self._until(lambda: progress(now_s() - begun_s), for_s)
-            return self._end(round(for_s * SECOND_US))
+                self._read_until(lambda: progress(now_s() - begun_s), for_s)
+            return self._finish(round(for_s * SECOND_US))
         finally:
             with suppress(RedisError, OSError):
                 recordings.end_recording(self._scheduler, self._id)
 
-    def _begin(self) -> None:
+    def _begin_recording(self) -> None:
         begun = recordings.begin_recording(self._scheduler, self._id, for_s=LEASE_S, kept_s=0, instead=True)
         if begun.id != self._id:
             how = "by another `lab record`" if begun.is_leased else "since an app.conf has affinity_record"
             raise TraceError(
-                f"a recording is on {how}, at the latest until {_moment(begun.until_us)}: there is one at a time"
+                f"a recording is on {how}, at the latest until {_iso_time(begun.until_us)}: there is one at a time"
             )
         self._renewed_s, self._since_us = now_s(), begun.since_us
-        self._facts["recorded_at"] = _moment(begun.since_us)
+        self._facts["recorded_at"] = _iso_time(begun.since_us)
 
-    def _until(self, is_over: Callable[[], object], within_s: float) -> bool:
-        """Read what comes until *is_over*, *within_s* at most. Return whether it was. The server may be down."""
+    def _read_until(self, is_over: Callable[[], object], within_s: float) -> bool:
+        """Read pages until *is_over*, for up to *within_s*. Return True if it is over. The server may be down."""
         ends_s = now_s() + within_s
         while True:
             with suppress(RedisError, OSError):
-                self._look()
+                self._extend_and_read()
                 if is_over():
                     return True
-            left_s = ends_s - now_s()
-            if left_s <= 0:
+            remaining_s = ends_s - now_s()
+            if remaining_s <= 0:
                 return False
-            time.sleep(min(_PAUSE_S, left_s))
+            time.sleep(min(_READ_INTERVAL_S, remaining_s))
 
-    def _look(self) -> None:
-        """Have the recording go on, and read what has come."""
-        if now_s() - self._renewed_s > _RENEW_S:
+    def _extend_and_read(self) -> None:
+        """Extend the recording, and read the new pages."""
+        if now_s() - self._renewed_s > _EXTEND_AFTER_S:
             recordings.begin_recording(self._scheduler, self._id, for_s=LEASE_S, kept_s=0)
             self._renewed_s = now_s()
         self._read(self._id, forget=True)
         unknown = self._assembly.see(self._alive(), self._reader.now_us())
-        for id_, facts in zip(unknown, self._rows_of(unknown), strict=True):
+        for id_, facts in zip(unknown, self._worker_facts(unknown), strict=True):
             self._assembly.add_worker(id_, *facts)
 
     def _read(self, recording: str, *, forget: bool) -> None:
@@ -130,11 +123,11 @@ class Recorder:
     def _alive(self) -> list[str]:
         return list(self._reader.large_zset("heartbeats"))
 
-    def _behind(self, up_to_us: int) -> list[str]:
+    def _incomplete_workers(self, up_to_us: int) -> list[str]:
         return self._assembly.behind(self._alive(), max(1, up_to_us))
 
-    def _rows_of(self, workers: list[str]) -> Iterator[tuple[str, list[str], int, int]]:
-        """Yield name, types, slots and join of *workers*, as the server has them."""
+    def _worker_facts(self, workers: list[str]) -> Iterator[tuple[str, list[str], int, int]]:
+        """Yield name, types, slots and join time of *workers* from the server."""
         key = self._reader.key
         rows = self._reader.ask([("hmget", key("worker", id_), ["name", "profile", "slots"]) for id_ in workers])
         profiles = self._reader.large_hash("profiles") if workers else {}
@@ -148,14 +141,14 @@ class Recorder:
                 int(joined.get(id_, 0)),
             )
 
-    def _end(self, for_us: int) -> Trace:
+    def _finish(self, for_us: int) -> Trace:
         end_us = min(self._now_us(), self._assembly.begun_us(self._since_us) + for_us)
         waiting: list[UnclaimedJobs] = []
         with suppress(KeyboardInterrupt):
-            waiting = self._waiting(end_us)
-            self._until(lambda: not self._behind(end_us), 2 * self._interval_s + _PATIENCE_S)
+            waiting = self._unclaimed_jobs(end_us)
+            self._read_until(lambda: not self._incomplete_workers(end_us), 2 * self._interval_s + _WORKER_TIMEOUT_S)
         with suppress(RedisError, OSError):
-            self._warn_of(self._behind(end_us))
+            self._warn_incomplete(self._incomplete_workers(end_us))
         return self._trace(self._since_us, end_us, waiting)
 
     def _now_us(self) -> int:
@@ -164,10 +157,10 @@ class Recorder:
         except (RedisError, OSError):
             return round(time.time() * SECOND_US)
 
-    def _warn_of(self, behind: list[str]) -> None:
-        if behind:
-            names = ", ".join(self._assembly.name_of(id_) for id_ in behind[:_MOST_NAMED])
-            more = " and others" if len(behind) > _MOST_NAMED else ""
+    def _warn_incomplete(self, workers: list[str]) -> None:
+        if workers:
+            names = ", ".join(self._assembly.name_of(id_) for id_ in workers[:_MAX_NAMED])
+            more = " and others" if len(workers) > _MAX_NAMED else ""
             self._warn(
                 f"these workers did not hand over their last claims, which are not in the trace: {names}{more}; "
                 "a worker that runs an older version of celery_affinity does not record"
@@ -180,50 +173,47 @@ class Recorder:
             self._warn(f"{trace.lost:,} claims are not in the trace: workers had no room to keep them")
         return trace
 
-    # -- what workers recorded by themselves
-
     def fetch(self) -> Trace:
-        """Return the trace of the recording that workers began, until now or until its end. Raises TraceError."""
-        found = recordings.current_recording(self._scheduler)
-        if found is None or found.is_leased:
+        """Return the trace of the recording that workers began, until now or its end. Raises TraceError."""
+        recording = recordings.current_recording(self._scheduler)
+        if recording is None or recording.is_leased:
             raise TraceError(
                 "there is no recording to fetch: --for records now, and affinity_record in the app.conf has workers "
                 "record from their start on"
             )
-        self._since_us, self._facts["recorded_at"] = found.since_us, _moment(found.since_us)
-        self._read(found.id, forget=False)
-        end_us = min(found.until_us, self._reader.now_us())
-        self._fetched = found if end_us == found.until_us else None
+        self._since_us, self._facts["recorded_at"] = recording.since_us, _iso_time(recording.since_us)
+        self._read(recording.id, forget=False)
+        end_us = min(recording.until_us, self._reader.now_us())
+        self._fetched = recording if end_us == recording.until_us else None
         late_us = end_us - round(2 * self._interval_s * SECOND_US)
         end_us = min(end_us, self._assembly.known_until(self._alive(), late_us, end_us))
-        return self._trace(found.since_us, end_us, self._waiting(end_us))
+        return self._trace(recording.since_us, end_us, self._unclaimed_jobs(end_us))
 
     def forget(self) -> None:
-        """Forget what `fetch` returned if its recording is over: then workers that start record again."""
+        """Delete the recording returned by `fetch` if it has ended, so that workers that start record again."""
         if self._fetched is not None:
             recordings.end_recording(self._scheduler, self._fetched.id)
 
-    # -- what was never claimed
-
-    def _waiting(self, end_us: int) -> list[UnclaimedJobs]:
-        """Return the jobs that wait, and of those that ended unclaimed the ones that are still known."""
-        found: list[UnclaimedJobs] = []
+    def _unclaimed_jobs(self, end_us: int) -> list[UnclaimedJobs]:
+        """Return the waiting jobs, and the retained jobs that ended without a claim."""
+        jobs: list[UnclaimedJobs] = []
         with suppress(RedisError, OSError):
-            found += self._listed("pending", PENDING, end_us)
+            jobs += self._jobs_in_state("pending", PENDING, end_us)
             keep_us = complete_settings(self._reader.fields("settings", ["keep_us"]))["keep_us"]
-            if int(keep_us) > ENDED_KEPT_S * SECOND_US:  # else there is no list of them
-                found += self._listed("revoked", REVOKED, end_us)
-                found += self._listed("expired", EXPIRED, end_us)
-        return found
+            if int(keep_us) > ENDED_KEPT_S * SECOND_US:  # otherwise there is no list of them
+                jobs += self._jobs_in_state("revoked", REVOKED, end_us)
+                jobs += self._jobs_in_state("expired", EXPIRED, end_us)
+        return jobs
 
-    def _listed(self, state: str, outcome: str, end_us: int) -> Iterator[UnclaimedJobs]:
+    def _jobs_in_state(self, state: str, outcome: str, end_us: int) -> Iterator[UnclaimedJobs]:
         cursor: str | None = None
         while True:
             page = jobs_page(self._reader, JobFilter(state=state), MOST, cursor)
             rows = read_jobs(self._reader, [job.job_id for job in page.jobs if job.job_id])
             for row in rows:
                 is_open = state == "pending"
-                if row.enqueued_us > end_us or not (is_open or self._ended_unclaimed(row.fence, row.ended_us, end_us)):
+                has_ended_unclaimed = not row.fence and self._since_us <= row.ended_us <= end_us
+                if row.enqueued_us > end_us or not (is_open or has_ended_unclaimed):
                     continue
                 keyed = self._hashes.keyed(row.rules, row.task) if row.rules else NO_RULES
                 ended_us = None if is_open else row.ended_us
@@ -232,12 +222,9 @@ class Recorder:
             if cursor is None:
                 return
 
-    def _ended_unclaimed(self, fence: str, ended_us: int, end_us: int) -> bool:
-        return not fence and self._since_us <= ended_us <= end_us
-
 
 def _paused(scheduler: Scheduler) -> list[type_limits.PauseInForce]:
-    return [each for each in type_limits.pauses_in_force(scheduler.reader) if each.kind in ("all", "type")]
+    return [pause for pause in type_limits.pauses_in_force(scheduler.reader) if pause.kind in ("all", "type")]
 
 
 def _server(scheduler: Scheduler) -> str:
@@ -246,5 +233,5 @@ def _server(scheduler: Scheduler) -> str:
     return f"{name} {info.get(f'{name}_version', info.get('redis_version', '?'))}"
 
 
-def _moment(us: int) -> str:
+def _iso_time(us: int) -> str:
     return datetime.fromtimestamp(us / SECOND_US, UTC).isoformat(timespec="seconds")

@@ -1,31 +1,19 @@
-"""How true a replay is: which of the recorded claims it makes again, in the recorded order.
+"""Replays: schedule the recorded arrivals and durations again, or a changed scenario, and compare the schedules.
 
-A claim is made again if the job gets a slot of the recorded profile (set of types), and if it does so in the recorded
-order of that profile's claims: the largest number of claims that can be kept in order counts (the longest common
-subsequence), so one job that comes late is one claim, and not all that follow. Claims of different profiles have no
-order: their slots are not in each other's way.
+A claim is reproduced if the job gets a slot of the recorded profile (set of types), in the recorded order of that
+profile's claims. The measure is the longest common subsequence, so one late job is one difference, and the jobs after
+it are not. Claims of different profiles are not ordered, because they do not compete for slots.
 
-Looks for claims of a schedule that the overtaking bound forbids (`rules.overtaking`): there are none.
-
-A job may be passed only by jobs enqueued less than D after it. A claim passes a job that waited then and that the same
-slot could have run. What a rule keeps back is not passed: jobs of paused and of full types, and jobs with keys.
-
-Which engine schedules a scenario: the twin if it knows the rules, else the judge.
-
-Replay: the recorded arrivals and durations are scheduled again, and compared with what was recorded.
-
-A record ends, and a replay goes on until every job has been claimed. So only jobs that the record has a claim of are
-compared: what still waited as it ended waited for nobody knows how long, and counts on neither side (`comparable`).
-
-What if: a trace is scheduled as it was recorded, and with changes; who waits less then, and who longer.
+A trace ends, but a replay runs until every job has been claimed. Only jobs with a recorded claim are compared: the real
+wait of the others is unknown.
 """
 
 import heapq
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 from ..clock import SECOND_US
 from ..schema.keys import ALL
@@ -43,20 +31,17 @@ from .waits import WaitGain, WaitReport
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where two schedules differ: the claims of *profile* that are the *nth*, from 0, in each.
-
-    None: that schedule has no such claim.
-    """
+    """The first difference of two schedules: the claims with index *nth* (from 0) of a profile."""
 
     profile: WorkerProfile
     nth: int
-    recorded: ScheduledRun | None
+    recorded: ScheduledRun | None  #: None if this schedule has no such claim
     replayed: ScheduledRun | None
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """*claims*: those recorded; *kept*: those that the replay made again in their order."""
+    """The number of recorded *claims*, and of those *kept*: reproduced in order."""
 
     claims: int
     kept: int
@@ -68,73 +53,73 @@ class Fidelity:
 
 
 def compare_with_record(recorded: Schedule, replayed: Schedule) -> Fidelity:
-    ours, theirs = _by_profile(recorded), _by_profile(replayed)
-    kept = sum(_kept([run.number for run in runs], theirs.get(profile, ())) for profile, runs in ours.items())
+    ours, theirs = _runs_by_profile(recorded), _runs_by_profile(replayed)
+    kept = sum(_kept_in_order([run.number for run in runs], theirs.get(profile, ())) for profile, runs in ours.items())
     return Fidelity(len(recorded.runs), kept, _first_difference(ours, theirs))
 
 
-def _by_profile(schedule: Schedule) -> dict[WorkerProfile, list[ScheduledRun]]:
+def _runs_by_profile(schedule: Schedule) -> dict[WorkerProfile, list[ScheduledRun]]:
     profiles = Profiles(schedule.scenario.workers)
-    found: dict[WorkerProfile, list[ScheduledRun]] = {}
+    runs_by_profile: dict[WorkerProfile, list[ScheduledRun]] = {}
     for run in schedule.runs:
-        found.setdefault(profiles.of(run), []).append(run)
-    return found
+        runs_by_profile.setdefault(profiles.of(run), []).append(run)
+    return runs_by_profile
 
 
-def _kept(recorded: Sequence[int], replayed: Iterable[ScheduledRun]) -> int:
-    """Return the length of the longest common subsequence. Each job is in both at most once."""
-    place_of = {number: place for place, number in enumerate(recorded)}
-    ends: list[int] = []  # the smallest last place of a subsequence of each length
+def _kept_in_order(recorded: Sequence[int], replayed: Iterable[ScheduledRun]) -> int:
+    """Return the length of the longest common subsequence. No job occurs twice in either."""
+    position_of = {number: position for position, number in enumerate(recorded)}
+    ends: list[int] = []  # per length, the smallest last position of such a subsequence
     for run in replayed:
-        place = place_of.get(run.number)
-        if place is not None:
-            length = bisect_left(ends, place)
-            ends[length : length + 1] = [place]
+        position = position_of.get(run.number)
+        if position is not None:
+            length = bisect_left(ends, position)
+            ends[length : length + 1] = [position]
     return len(ends)
 
 
 def _first_difference(
     ours: dict[WorkerProfile, list[ScheduledRun]], theirs: dict[WorkerProfile, list[ScheduledRun]]
 ) -> Difference | None:
-    found = [
+    differences = [
         _difference(profile, ours.get(profile, []), theirs.get(profile, [])) for profile in ours.keys() | theirs.keys()
     ]
-    return min((each for each in found if each is not None), key=_when, default=None)
+    return min((difference for difference in differences if difference is not None), key=_difference_time, default=None)
 
 
 def _difference(
     profile: WorkerProfile, ours: Sequence[ScheduledRun], theirs: Sequence[ScheduledRun]
 ) -> Difference | None:
-    for nth, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        if one.number != other.number:
-            return Difference(profile, nth, one, other)
-    nth = min(len(ours), len(theirs))
+    for index, (ours_run, theirs_run) in enumerate(zip(ours, theirs, strict=False)):
+        if ours_run.number != theirs_run.number:
+            return Difference(profile, index, ours_run, theirs_run)
+    index = min(len(ours), len(theirs))
     if len(ours) == len(theirs):
         return None
-    return Difference(profile, nth, ours[nth] if nth < len(ours) else None, theirs[nth] if nth < len(theirs) else None)
+    return Difference(
+        profile, index, ours[index] if index < len(ours) else None, theirs[index] if index < len(theirs) else None
+    )
 
 
-def _when(difference: Difference) -> tuple[int, WorkerProfile]:
+def _difference_time(difference: Difference) -> tuple[int, WorkerProfile]:
     runs = (difference.recorded, difference.replayed)
     return min(run.claimed_us for run in runs if run is not None), difference.profile
 
 
 @dataclass(frozen=True)
 class PassedJob:
-    """Job *passed* was passed by job *by*, at the claim of the latter, which was enqueued *later_us* after it, not less
-    than *bound_us*.
-    """
+    """A claim that passed a job beyond the job's bound."""
 
-    passed: int
-    by: int
+    passed: int  #: number of the waiting job
+    by: int  #: number of the claimed job
     claimed_us: int
-    later_us: int
+    later_us: int  #: time from the passed job's enqueue to the claimed job's, at least `bound_us`
     bound_us: float
 
 
 @dataclass
 class _Lane:
-    """Jobs of one type, mode and priority that wait: a heap of (enqueued, number)."""
+    """The waiting jobs of one type, mode and priority: a heap of (enqueued, number)."""
 
     type: str
     bound_us: float
@@ -142,38 +127,43 @@ class _Lane:
 
 
 def jobs_beyond_bound(schedule: Schedule) -> list[PassedJob]:
-    """Return the claims of *schedule* that passed a job beyond its bound. With a reserve none is looked for."""
+    """Return the claims of *schedule* that the overtaking bound forbids. There are none; not checked with a reserve.
+
+    A job can be passed only by jobs enqueued less than D later. A claim passes a waiting job if the slot could have run
+    it and no rule blocks it: jobs of paused types, of types at their limit, and jobs with keys are not passed.
+    """
     if complete_settings(schedule.scenario.settings)["reserve"].strip():
         return []
-    return list(_Search(schedule).found())
+    return list(_OvertakingCheck(schedule).passed_jobs())
 
 
-class _Search:
+class _OvertakingCheck:
     def __init__(self, schedule: Schedule) -> None:
         scenario = schedule.scenario
         self._schedule = schedule
         self._weights = weights_of(complete_settings(scenario.settings))
         self._limits = limits_of_types(complete_settings(scenario.settings)["limits"])
         self._lanes: dict[tuple[str, int], _Lane] = {}
-        self._running: dict[str, list[int]] = {}  # limited type -> when its runs end, a heap
+        self._running: dict[str, list[int]] = {}  # limited type -> end times of its runs, a heap
         self._claimed: set[int] = set()
 
-    def found(self) -> Iterator[PassedJob]:
+    def passed_jobs(self) -> Iterator[PassedJob]:
         scenario = self._schedule.scenario
         arrivals = iter(scenario.arrivals)
         arrival = next(arrivals, None)
-        by_number = {each.number: each for each in scenario.arrivals}
+        by_number = {job.number: job for job in scenario.arrivals}
         profiles = Profiles(scenario.workers)
         for run in self._schedule.runs:
             while arrival is not None and arrival.since_us < run.claimed_us:
-                self._wait(arrival)
+                self._add_waiting(arrival)
                 arrival = next(arrivals, None)
             self._claimed.add(run.number)
-            yield from self._passed(run, by_number[run.number], profiles.of(run))
-            self._count(run, by_number[run.number].type)
+            yield from self._check_claim(run, by_number[run.number], profiles.of(run))
+            if (type_ := by_number[run.number].type) in self._limits:
+                heapq.heappush(self._running.setdefault(type_, []), run.ended_us)
 
-    def _wait(self, job: Arrival) -> None:
-        if job.number in self._claimed or _is_kept_back(job, self._schedule.scenario):
+    def _add_waiting(self, job: Arrival) -> None:
+        if job.number in self._claimed or _is_blocked(job, self._schedule.scenario):
             return
         name = job.type, lane_number(job.on_demand, job.priority)
         if name not in self._lanes:
@@ -181,9 +171,9 @@ class _Search:
             self._lanes[name] = _Lane(job.type, bound_s * SECOND_US, [])
         heapq.heappush(self._lanes[name].jobs, (job.enqueued_us, job.number))
 
-    def _passed(self, run: ScheduledRun, job: Arrival, types: tuple[str, ...]) -> Iterator[PassedJob]:
+    def _check_claim(self, run: ScheduledRun, job: Arrival, types: tuple[str, ...]) -> Iterator[PassedJob]:
         for lane in self._lanes.values():
-            if lane.type not in types or self._is_full(lane.type, run.claimed_us):
+            if lane.type not in types or self._is_type_full(lane.type, run.claimed_us):
                 continue
             while lane.jobs and lane.jobs[0][1] in self._claimed:
                 heapq.heappop(lane.jobs)
@@ -193,20 +183,16 @@ class _Search:
                 if later_us > 0 and later_us >= lane.bound_us:
                     yield PassedJob(passed, run.number, run.claimed_us, later_us, lane.bound_us)
 
-    def _count(self, run: ScheduledRun, type_: str) -> None:
-        if type_ in self._limits:
-            heapq.heappush(self._running.setdefault(type_, []), run.ended_us)
-
-    def _is_full(self, type_: str, now_us: int) -> bool:
+    def _is_type_full(self, type_: str, now_us: int) -> bool:
         if type_ not in self._limits:
             return False
         ends = self._running.setdefault(type_, [])
-        while ends and ends[0] < now_us:  # one that ends just now may count still
+        while ends and ends[0] < now_us:  # a run that ends exactly now can still occupy the limit
             heapq.heappop(ends)
         return len(ends) >= self._limits[type_]
 
 
-def _is_kept_back(job: Arrival, scenario: Scenario) -> bool:
+def _is_blocked(job: Arrival, scenario: Scenario) -> bool:
     if not {job.type, ALL}.isdisjoint(scenario.paused):
         return True
     has_quotas = bool(complete_settings(scenario.settings)["tenants"].strip())
@@ -214,103 +200,91 @@ def _is_kept_back(job: Arrival, scenario: Scenario) -> bool:
 
 
 Engine = Literal["auto", "twin", "judge"]
-
-#: All of these, for an option.
+#: All engines, as values of an option.
 ENGINES: tuple[Engine, ...] = ("auto", "twin", "judge")
 
 
 class EngineResult(NamedTuple):
-    """A schedule, and the *engine* that made it: "twin" or "judge"."""
+    """A schedule, and the *engine* that made it: "twin" (the fast engine) or "judge" (the exact engine)."""
 
     schedule: Schedule
     engine: str
 
 
 def run_engine(scenario: Scenario, engine: Engine = "auto", progress: Iterable[object] | None = None) -> EngineResult:
-    """Return what comes of *scenario*. *progress*: stepped for each job that arrives.
+    """Return the schedule of *scenario*. *progress*: stepped per arriving job.
 
-    Raises UnknownRuleError if *engine* is "twin" and there is a rule that it does not know.
+    Raises UnknownRuleError if *engine* is "twin" and the scenario has a rule that the fast engine lacks.
     """
     chosen = engine_of(scenario) if engine == "auto" else engine
-    run = cast(
-        Callable[[Scenario, Iterable[object] | None], Schedule],
-        {"twin": fast_engine, "judge": scripts_engine}[chosen].schedule,
-    )
-    return EngineResult(run(scenario, progress), chosen)
+    if chosen == "twin":
+        return EngineResult(fast_engine.schedule_fast(scenario, progress), chosen)
+    return EngineResult(scripts_engine.schedule_exact(scenario, progress), chosen)
 
 
 def engine_of(scenario: Scenario) -> Literal["twin", "judge"]:
-    """Return the engine for *scenario*."""
+    """Return "twin" if the fast engine supports the scenario's rules, "judge" otherwise."""
     return "twin" if unknown_rule(scenario) is None else "judge"
 
 
 @dataclass(frozen=True)
 class WhyNotComparable:
-    """The first claim that differs, at *at_s*: *replayed* got the slot, where the record has *recorded*; None: no job.
-
-    Both are as they were in the replay, or in the record if only that has a claim there.
-    """
+    """The first claim that differs."""
 
     types: tuple[str, ...]
     nth: int
     at_s: float
     worker: str
-    replayed: Candidate | None
-    recorded: Candidate | None
+    replayed: Candidate | None  #: the job that got the slot in the replay; None: no job
+    recorded: Candidate | None  #: the recorded job, in its state in the replay (without a replayed job: in the trace)
 
 
 @dataclass(frozen=True)
 class Replay:
-    """*fidelity*: the share, 0 to 1, of the *claims* in the recorded order on the recorded profile. Those of before the
-    record began are given, and do not count.
-
-    *still_waiting*, *still_waiting_replayed*: jobs that the record, and the replay, had not claimed as the record
-    ended. The waits in *recorded* and *replayed* are of the jobs that the record has a claim of; of all jobs, if it has
-    no claims. *beyond_bound*: claims of the replay that the overtaking bound forbids, 0.
-    """
+    """The result of a replay. The claims before the trace began are given, and not counted."""
 
     engine: str
     claims: int
     kept: int
-    fidelity: float
+    fidelity: float  #: share, 0 to 1, of the *claims* in the recorded order on the recorded profile
     first_difference: WhyNotComparable | None
-    still_waiting: int
-    still_waiting_replayed: int
-    recorded: WaitReport
+    still_waiting: int  #: number of jobs that the fleet had not claimed at the end of the trace
+    still_waiting_replayed: int  #: number of jobs that the replay had not claimed at that time
+    recorded: WaitReport  #: waits of the jobs with a recorded claim; of all jobs if there are no claims
     replayed: WaitReport
-    beyond_bound: int
+    beyond_bound: int  #: number of replayed claims that the overtaking bound forbids: 0
 
 
 class Record(NamedTuple):
-    """What a trace recorded, as a schedule, and how long the trace is: all that a replay needs of it."""
+    """The parts of a trace that a replay needs: the recorded schedule and the trace's length."""
 
     schedule: Schedule
     length_us: int
 
 
 def record_of(trace: Trace) -> Record:
-    """Return the record in *trace*, which may be forgotten then: a million of its jobs take 300 MB."""
+    """Return the record in *trace*, which the caller can then discard: a million jobs take 300 MB."""
     return Record(recorded_jobs(trace, scenario_of(trace)), trace.length_us)
 
 
 def replay(trace: Trace, engine: Engine = "auto", progress: Iterable[object] | None = None) -> Replay:
-    """Schedule what *trace* recorded. *progress*: stepped for each job that arrives. Raises UnknownRuleError."""
+    """Replay *trace*. *progress*: stepped per arriving job. Raises UnknownRuleError."""
     return replay_scenario(record_of(trace), engine, progress)
 
 
 def replay_scenario(record: Record, engine: Engine = "auto", progress: Iterable[object] | None = None) -> Replay:
-    """Do as `replay` does, for the *record* of a trace."""
+    """Replay the *record* of a trace, like `replay`."""
     ours, length_us = record
     theirs, chosen = run_engine(ours.scenario, engine, progress)
     claimed = {run.number for run in ours.runs}
-    found = compare_with_record(decided_jobs(ours), decided_jobs(comparable_jobs(theirs, claimed, length_us)))
-    first = found.first_difference
+    fidelity = compare_with_record(decided_jobs(ours), decided_jobs(comparable_jobs(theirs, claimed, length_us)))
+    difference = fidelity.first_difference
     return Replay(
         chosen,
-        found.claims,
-        found.kept,
-        found.share,
-        None if first is None else _why(first, ours, theirs),
+        fidelity.claims,
+        fidelity.kept,
+        fidelity.share,
+        None if difference is None else _explain_difference(difference, ours, theirs),
         _still_waiting(ours, length_us),
         _still_waiting(theirs, length_us),
         waits.report_waits(ours),
@@ -320,14 +294,14 @@ def replay_scenario(record: Record, engine: Engine = "auto", progress: Iterable[
 
 
 def comparable_jobs(replayed: Schedule, claimed: Container[int], ends_us: int) -> Schedule:
-    """Return *replayed* without the claims, after the record ended at *ends_us*, of jobs that it has no claim of."""
+    """Return *replayed* without the later claims, after *ends_us*, of jobs that are not in *claimed*."""
     runs = (run for run in replayed.runs if run.claimed_us <= ends_us or run.number in claimed)
     return replace(replayed, runs=tuple(runs))
 
 
 def decided_jobs(schedule: Schedule) -> Schedule:
-    """Return *schedule* without the claims of before its beginning, which are given."""
-    given = {each.number for each in schedule.scenario.arrivals if each.held_by is not None}
+    """Return *schedule* without the claims from before its beginning, which are given."""
+    given = {arrival.number for arrival in schedule.scenario.arrivals if arrival.held_by is not None}
     return replace(schedule, runs=tuple(run for run in schedule.runs if run.number not in given))
 
 
@@ -336,40 +310,40 @@ def _still_waiting(schedule: Schedule, ends_us: int) -> int:
 
 
 def recorded_jobs(trace: Trace, scenario: Scenario) -> Schedule:
-    """Return what *trace* recorded as a schedule of *scenario*, its own."""
-    jobs, known = trace.jobs, {each.name for each in trace.workers}
+    """Return the recorded schedule of *trace*. *scenario*: the scenario of this trace."""
+    jobs, worker_names = trace.jobs, {arrival.name for arrival in trace.workers}
     took_us = array("q", bytes(8 * len(jobs)))
-    for each in scenario.arrivals:
-        took_us[each.number] = each.took_us
-    claimed = [nth for nth, job in enumerate(jobs) if job.claimed_us is not None and job.worker in known]
-    claimed.sort(key=lambda nth: jobs[nth].claimed_us or 0)
-    if all(jobs[nth].fence for nth in claimed):
-        claimed.sort(key=lambda nth: jobs[nth].fence or 0)
+    for arrival in scenario.arrivals:
+        took_us[arrival.number] = arrival.took_us
+    claimed = [index for index, job in enumerate(jobs) if job.claimed_us is not None and job.worker in worker_names]
+    claimed.sort(key=lambda index: jobs[index].claimed_us or 0)
+    if all(jobs[index].fence for index in claimed):
+        claimed.sort(key=lambda index: jobs[index].fence or 0)
 
-    def run(nth: int) -> ScheduledRun:
-        job, claimed_us = jobs[nth], jobs[nth].claimed_us or 0
+    def run(index: int) -> ScheduledRun:
+        job, claimed_us = jobs[index], jobs[index].claimed_us or 0
         return ScheduledRun(
-            nth, job.worker or "", claimed_us, claimed_us + took_us[nth] if job.ended_us is None else job.ended_us
+            index, job.worker or "", claimed_us, claimed_us + took_us[index] if job.ended_us is None else job.ended_us
         )
 
     return Schedule(scenario, tuple(map(run, claimed)))
 
 
-def _why(first: Difference, ours: Schedule, theirs: Schedule) -> WhyNotComparable:
-    run = first.replayed or first.recorded
+def _explain_difference(difference: Difference, ours: Schedule, theirs: Schedule) -> WhyNotComparable:
+    run = difference.replayed or difference.recorded
     assert run is not None, "a difference has one of them"
-    schedule = theirs if first.replayed else ours
+    schedule = theirs if difference.replayed else ours
     chosen = advise.candidate_at(schedule, run.number, run.claimed_us, is_chosen=True)
     other = None
-    if first.replayed and first.recorded:
-        other = advise.candidate_at(theirs, first.recorded.number, run.claimed_us, is_chosen=False)
-    replayed, its_recorded = (chosen, other) if first.replayed else (None, chosen)
-    return WhyNotComparable(first.profile, first.nth, run.claimed_us / 1e6, run.worker, replayed, its_recorded)
+    if difference.replayed and difference.recorded:
+        other = advise.candidate_at(theirs, difference.recorded.number, run.claimed_us, is_chosen=False)
+    replayed, recorded = (chosen, other) if difference.replayed else (None, chosen)
+    return WhyNotComparable(difference.profile, difference.nth, run.claimed_us / 1e6, run.worker, replayed, recorded)
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """*gains*: of the jobs that both schedules have, who gains most first."""
+    """Waits before and after a change. *gains*: of the jobs in both schedules, the largest gain first."""
 
     engine: str
     before: WaitReport
@@ -380,14 +354,14 @@ class WhatIf:
 def schedule_both(
     scenario: Scenario, changes: Changes, engine: Engine = "auto", progress: Iterable[object] | None = None
 ) -> tuple[Schedule, Schedule, str]:
-    """Return the schedules of *scenario* without and with *changes*, both of one engine, and its name.
+    """Return the schedules of *scenario* without and with *changes*, made by the same engine, and its name.
 
-    *progress*: stepped for each job that arrives, in both. Raises UnknownRuleError.
+    *progress*: stepped per arriving job, in both. Raises UnknownRuleError.
     """
-    steps, other = iter(progress or ()), apply_changes(scenario, changes)
+    steps, changed = iter(progress or ()), apply_changes(scenario, changes)
     if engine == "auto":
-        engine = "judge" if "judge" in (engine_of(scenario), engine_of(other)) else "twin"
-    before, after = run_engine(scenario, engine, steps), run_engine(other, engine, steps)
+        engine = "judge" if "judge" in (engine_of(scenario), engine_of(changed)) else "twin"
+    before, after = run_engine(scenario, engine, steps), run_engine(changed, engine, steps)
     return before.schedule, after.schedule, after.engine
 
 

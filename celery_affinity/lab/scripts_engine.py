@@ -1,9 +1,8 @@
-"""The library of the arrows at a time that is passed in: a key has it, in place of the server's clock.
+"""The exact engine: the real library on a separate server with a fake clock. It supports every rule.
 
-The exact engine: the real library, on a server of its own, at a clock of its own. It knows every rule.
-
-A call of an arrow takes no time of the clock, jobs are claimed when a slot is free and not ahead, and a tick comes just
-when it is due. A run of merged calls takes as long as the longest of them.
+A key provides the time to the functions, in place of the server's clock. An invocation takes no time, jobs are claimed
+when a slot is free and not prefetched, and each tick runs exactly when it is due. A run of merged calls takes as long
+as the longest call.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,23 +28,21 @@ from ..settings.wire import NAME_IN_REDIS
 from .scenario import Scenario, Schedule, closed_keys, has_rate_or_window, rules_text
 from .simulation import NEVER, Claimed, Simulation
 
-#: Key that holds the time for arrows.
+#: Redis key of the fake time.
 CLOCK = "the-time-passed-in"
-
-#: Time, µs, at which a clocked scheduler begins.
+#: Start time of the fake clock in µs.
 START_US = 1_800_000_000_000_000
 
 
 def at_fake_time(text: str) -> str:
-    """Return the text of a library whose arrows go by the time that is passed in."""
-    found = text.replace('redis.call("TIME")', f'redis.call("HMGET", "{CLOCK}", "s", "us")')
-    assert found != text
-    return found
+    """Return the source of a library with the fake time instead of the server's."""
+    changed = text.replace('redis.call("TIME")', f'redis.call("HMGET", "{CLOCK}", "s", "us")')
+    assert changed != text
+    return changed
 
 
 CLOCKED = load_library().changed(at_fake_time)
-
-#: What a connection is sent to pass a time in.
+#: A command that sets the fake time.
 Command = tuple[Argument, ...]
 
 
@@ -56,7 +53,7 @@ def setting_command(now_us: int) -> Command:
 
 
 class FakeClockScheduler(Scheduler):
-    """A scheduler whose arrows run at a time that its user passes in."""
+    """A scheduler whose functions run at a time that its user sets."""
 
     library: Library = CLOCKED
 
@@ -70,124 +67,118 @@ class FakeClockScheduler(Scheduler):
         self.client.execute_command(*setting_command(self.now_us))
 
 
-#: Key of a list of the claims, in their order: the judge's own.
+#: Redis key of a list with all claims in order, which only this engine has.
 _CLAIMS = "the-claims-made"
-
-#: Where `claims.grant` has granted a job to a worker.
-_GRANTED = "view:occupy(worker, type)"
-
-#: Texts of the list that are read at once: those of more claims than one call makes.
-_MOST_READ = 3_000
-
-#: Keys whose first entry says when a tick lets jobs start.
-_DUE = ("scheduled", "due_keys")
-
-#: Settings that the judge passes on: not those that arrows make of others, nor the order in which an app counts.
-_PASSED_ON = {*NAME_IN_REDIS.values()} - {"priority_order"}
-
-#: No worker of the judge sends heartbeats: none is ever taken for dead.
+#: The call in `claims.grant` after a job was granted to a worker.
+_GRANT_CALL = "view:occupy(worker, type)"
+#: Number of list entries read together, more than one invocation adds.
+_MAX_READ = 3_000
+#: Redis keys whose first entry has the time at which a tick lets jobs start.
+_DUE_KEYS = ("scheduled", "due_keys")
+#: Settings passed to the server: without the settings that functions derive, and without the order of an app.
+_PASSED_SETTINGS = {*NAME_IN_REDIS.values()} - {"priority_order"}
+#: Workers of this engine send no heartbeats, so none may be considered dead.
 _NEVER_DEAD = {"worker_timeout_us": str(10**15)}
-
-#: Digits of the numbers in ids, whose order is that of the numbers.
+#: Digits of the numbers in ids, so that ids sort like the numbers.
 _DIGITS = 9
 
 
 def schedule_exact(
     scenario: Scenario, progress: Iterable[object] | None = None, *, client: redis.Redis | None = None
 ) -> Schedule:
-    """Return what comes of *scenario*. *progress*: stepped for each job that arrives.
+    """Return the schedule of *scenario*. *progress*: stepped per arriving job.
 
-    *client*: of a server to use, which is emptied; by default a server is started, which raises EmbeddedServerError
-    if there is none.
+    *client*: client of a server to use, which is emptied. By default a server is started; EmbeddedServerError is raised
+    if none is installed.
     """
     with (
-        _server_of_its_own() if client is None else nullcontext(client) as its_client,
-        closing(ExactEngine(scenario, its_client)) as judge,
+        _temporary_server() if client is None else nullcontext(client) as used_client,
+        closing(ExactEngine(scenario, used_client)) as engine,
     ):
-        return Simulation(scenario, judge).run(progress)
+        return Simulation(scenario, engine).run(progress)
 
 
 @contextmanager
-def _server_of_its_own() -> Iterator[redis.Redis]:
+def _temporary_server() -> Iterator[redis.Redis]:
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
         yield client
 
 
-def _that_tells(text: str) -> str:
-    """Return the text of a library that lists each claim as well."""
-    found = text.replace(_GRANTED, f'{_GRANTED} redis.call("RPUSH", "{_CLAIMS}", id, worker, fence)')
-    assert found != text
-    return found
+def _with_claim_list(text: str) -> str:
+    """Return the source of a library that also lists each claim."""
+    changed = text.replace(_GRANT_CALL, f'{_GRANT_CALL} redis.call("RPUSH", "{_CLAIMS}", id, worker, fence)')
+    assert changed != text
+    return changed
 
 
-class _Scheduler(FakeClockScheduler):
-    """A clocked scheduler that returns the claims that a call makes."""
+class _ExactScheduler(FakeClockScheduler):
+    """A scheduler with a fake clock that returns the claims of each invocation."""
 
-    library = CLOCKED.changed(_that_tells)
+    library = CLOCKED.changed(_with_claim_list)
 
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         super().__init__(client, keys)
         self._in_flight = InFlightCommands(client.connection_pool)
-        self._read: set[str] = set()
+        self._read_inboxes: set[str] = set()
 
     def give_back(self) -> None:
         self._in_flight.give_back()
 
     def claims_after(
-        self, now_us: int, call: FunctionCall, more_at: int | None, further: Sequence[Command]
+        self, now_us: int, call: FunctionCall, more_at: int | None, extra: Sequence[Command]
     ) -> tuple[list[Any], list[Any]]:
-        """Call an arrow at *now_us*. Return the claims that follow: id, worker and fencing number of each, flat.
+        """Invoke a function at *now_us*. Return its claims as a flat list of id, worker, fencing token.
 
-        *more_at*: where the reply names types to go on with; None: nowhere. A second value has the replies to
-        *further* commands.
+        *more_at*: index in the reply of the types to continue with, or None. The second list has the replies to the
+        *extra* commands.
         """
-        commands = [setting_command(now_us), self.command(call), ("LPOP", _CLAIMS, _MOST_READ), *further]
-        if self._read:  # nobody reads the inboxes
-            commands.append(("UNLINK", *self._read))
+        commands = [setting_command(now_us), self.command(call), ("LPOP", _CLAIMS, _MAX_READ), *extra]
+        if self._read_inboxes:  # no worker reads the inboxes
+            commands.append(("UNLINK", *self._read_inboxes))
         self._in_flight.send(commands)
-        _, reply, claims, *others = self._in_flight.receive()
+        _, reply, claims, *extra_replies = self._in_flight.receive()
         if more_at is not None and reply[more_at]:
-            self._go_on(reply[more_at])
-            claims = [*(claims or ()), *(self.client.lpop(_CLAIMS, _MOST_READ) or ())]
-            others = [self.client.execute_command(*command) for command in further]
-        found = claims or []
-        self._read = {self.keys.key("inbox", worker.decode()) for worker in found[1::3]}
-        return found, others
+            self._fill_slots(reply[more_at])
+            claims = [*(claims or ()), *(self.client.lpop(_CLAIMS, _MAX_READ) or ())]
+            extra_replies = [self.client.execute_command(*command) for command in extra]
+        flat = claims or []
+        self._read_inboxes = {self.keys.key("inbox", worker.decode()) for worker in flat[1::3]}
+        return flat, extra_replies
 
 
 class ExactEngine:
-    """A fleet, as `Timeline` asks it, on an emptied server."""
+    """A `SimulatedFleet` on an emptied server."""
 
     def __init__(self, scenario: Scenario, client: redis.Redis) -> None:
         client.flushall()
         self._scenario, self._keys = scenario, Keys()
         self._client: Any = client  # as in `Runner`
-        self._scheduler = _Scheduler(client, self._keys)
+        self._scheduler = _ExactScheduler(client, self._keys)
         self._scheduler.load()
-        self._position_of = {each.number: nth for nth, each in enumerate(scenario.arrivals)}
-        self._held: dict[int, tuple[str, str]] = {}  # position of a claim's first arrival -> id, fencing number
+        self._position_of = {arrival.number: index for index, arrival in enumerate(scenario.arrivals)}
+        self._held: dict[int, tuple[str, str]] = {}  # position of a claim's first arrival -> id, fencing token
         self._sequence = 0
-        may_be_due = any(has_rate_or_window(each) for each in scenario.arrivals)
-        self._asks_what_is_due = [("ZRANGE", self._keys.key(name), 0, 0, "WITHSCORES") for name in _DUE if may_be_due]
+        may_be_due = any(has_rate_or_window(arrival) for arrival in scenario.arrivals)
+        self._due_queries = [("ZRANGE", self._keys.key(name), 0, 0, "WITHSCORES") for name in _DUE_KEYS if may_be_due]
         self._next_tick_us = NEVER
-        self._begin()
+        self._configure()
 
-    def _begin(self) -> None:
+    def _configure(self) -> None:
         arrivals = self._scenario.arrivals
-        held_us = (each.held_since_us for each in arrivals if each.held_by is not None)
+        held_us = (arrival.held_since_us for arrival in arrivals if arrival.held_by is not None)
         self._client.execute_command(
-            *setting_command(START_US + min([0, *(each.since_us for each in arrivals[:1]), *held_us]) - 1)
+            *setting_command(START_US + min([0, *(arrival.since_us for arrival in arrivals[:1]), *held_us]) - 1)
         )
-        settings = {name: text for name, text in self._scenario.settings.items() if name in _PASSED_ON}
-        settings |= {"reserve": "", "limits": self._limits(lambda word: not decode_part(word).startswith(OF_TYPE))}
+        settings = {name: text for name, text in self._scenario.settings.items() if name in _PASSED_SETTINGS}
+        settings |= {"reserve": "", "limits": self._limits(lambda entry: not decode_part(entry).startswith(OF_TYPE))}
         if self._scenario.settings.get("priority_reversed") == "1":
             settings["priority_order"] = "lower-first"
         self._scheduler.configure({**settings, **_NEVER_DEAD})
 
-    def _limits(self, is_meant: Callable[[str], bool] = lambda _: True) -> str:
-        """Return the setting of limits: those words of it that are meant, and the keys that are closed."""
-        said = self._scenario.settings.get("limits", "").split()
-        return " ".join([*closed_keys(self._scenario.arrivals), *filter(is_meant, said)]) or " "
+    def _limits(self, is_included: Callable[[str], bool] = lambda _: True) -> str:
+        """Return the setting `limits`: its included entries, and the entries that close keys."""
+        entries = self._scenario.settings.get("limits", "").split()
+        return " ".join([*closed_keys(self._scenario.arrivals), *filter(is_included, entries)]) or " "
 
     def enforce(self) -> None:
         self._scheduler.configure({"reserve": self._scenario.settings.get("reserve", ""), "limits": self._limits()})
@@ -196,14 +187,12 @@ class ExactEngine:
         self._scheduler.tick()  # counts the running jobs of types with a limit, or with a reserve
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Return the connection to its pool."""
         self._scheduler.give_back()
 
-    # -- what happens
-
     def join(self, worker: int, now_us: int) -> Sequence[Claimed]:
-        its = self._scenario.workers[worker]
-        joining = JoinArguments(_id_of(worker), _id_of(worker), its.types, its.slots)
+        traced = self._scenario.workers[worker]
+        joining = JoinArguments(_id_of(worker), _id_of(worker), traced.types, traced.slots)
         arguments = server_function("join").arguments(
             worker=joining.worker,
             name=joining.name,
@@ -219,7 +208,7 @@ class ExactEngine:
 
     def drain(self, worker: int, now_us: int) -> None:
         held = self._client.hgetall(self._keys.key("claims", _id_of(worker)))
-        rest = [word for pair in held.items() for word in (*pair, -1)]
+        rest = [argument for pair in held.items() for argument in (*pair, -1)]
         slots = self._scenario.workers[worker].slots
         arguments = server_function("sync").arguments(
             rest, worker=_id_of(worker), slots_in_all=slots, other=0, draining=1
@@ -248,13 +237,13 @@ class ExactEngine:
         (publishing,) = runner.publish_invocations([job])
         if not is_older:
             return self._call(now_us, publishing, more_at=1)
-        # It waits for its time of then, which has come by now: so it is as old as it says.
+        # A scheduled job whose time has already come, so it has the intended age.
         self._call(arrival.enqueued_us - 1, publishing, more_at=None)
         return self.tick(now_us)
 
     def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
         self._sequence += 1
-        ends = [EndArguments(*self._held.pop(each), "acked") for each in positions]
+        ends = [EndArguments(*self._held.pop(position), "acked") for position in positions]
         (release,) = runner.ack_arguments(_id_of(worker), (), ends, self._sequence, True, NOTHING)
         return self._call(now_us, release, more_at=0)
 
@@ -264,29 +253,27 @@ class ExactEngine:
     def next_tick_us(self) -> int:
         return self._next_tick_us
 
-    # -- what follows
-
     def _call(self, now_us: int, call: FunctionCall, more_at: int | None) -> list[Claimed]:
-        found, due = self._scheduler.claims_after(START_US + now_us, call, more_at, self._asks_what_is_due)
-        times = [_score_of(first) - START_US for first in due[: len(self._asks_what_is_due)] if first]
-        self._next_tick_us = max(now_us, min(times, default=NEVER))  # what is to be done at once has an old time
+        claimed, due = self._scheduler.claims_after(START_US + now_us, call, more_at, self._due_queries)
+        times = [_score_of(first) - START_US for first in due[: len(self._due_queries)] if first]
+        self._next_tick_us = max(now_us, min(times, default=NEVER))  # work that is due immediately has an old time
         claims = []
-        for job_id, worker, fence in zip(found[::3], found[1::3], found[2::3], strict=True):
-            positions = tuple(self._position_of[_number_in(each)] for each in self._calls_of(job_id))
+        for job_id, worker, fence in zip(claimed[::3], claimed[1::3], claimed[2::3], strict=True):
+            positions = tuple(self._position_of[_number_in(call_id)] for call_id in self._calls_of(job_id))
             self._held[positions[0]] = job_id.decode(), fence.decode()
             claims.append((_number_in(worker), positions))
         return claims
 
     def _calls_of(self, job_id: bytes) -> list[bytes]:
-        """Return the ids of the calls that a claimed job stands for, if it is a batch; else its own."""
+        """Return the ids of a batch's calls, or only the job's own id."""
         if not job_record.is_batch(job_id.decode()):
             return [job_id]
-        found: list[bytes] = self._client.zrange(self._keys.key("callers", job_id.decode()), 0, -1)
-        return found
+        calls: list[bytes] = self._client.zrange(self._keys.key("callers", job_id.decode()), 0, -1)
+        return calls
 
 
 def _score_of(first: list[Any]) -> int:
-    """Return the score of the one member in a reply, of either version of the protocol."""
+    """Return the score of the one member in a reply of either protocol version."""
     (pair,) = [first] if len(first) == 2 else first
     return int(pair[1])
 

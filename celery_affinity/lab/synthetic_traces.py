@@ -1,6 +1,6 @@
-"""Traces that nobody recorded: a deterministic generator, for examples, tests and measurements.
+"""Synthetic traces: a deterministic generator for examples, tests and measurements.
 
-A day's rhythm, short in time: the rate of arrivals swings by half; durations have heavy tails (log-normal).
+Arrivals follow a shortened day: their rate varies by 50 %. Durations have heavy tails (log-normal).
 """
 
 import math
@@ -16,25 +16,24 @@ from .trace import DONE, Trace, TracedJob, TracedWorker
 
 @dataclass(frozen=True)
 class JobKind:
-    """Jobs of one type: *share* of all arrivals, median and tail of the time in a slot, share of them on demand."""
+    """Jobs of one type."""
 
     type: str
-    share: float
-    median_s: float
-    sigma: float = 0.8
-    on_demand: float = 0.0
+    share: float  #: share of all arrivals
+    median_s: float  #: median time in a slot
+    sigma: float = 0.8  #: sigma of the log-normal times
+    on_demand: float = 0.0  #: share of on-demand jobs
     priorities: Sequence[int] = (5,)
     tenants: Sequence[str | None] = (None,)
 
 
-#: A fleet that reads documents: its customers wait for some of them.
+#: Kinds of a fleet that reads documents, some of them on demand.
 KINDS = (
     JobKind("pdf", 0.55, 2.0, on_demand=0.2, priorities=(3, 5, 5, 8), tenants=("4f1a", "90cc", "b7e2")),
     JobKind("xls", 0.35, 0.8, on_demand=0.1, priorities=(5, 5, 8), tenants=("4f1a", "90cc", "b7e2")),
     JobKind("ocr", 0.10, 9.0, sigma=1.0, priorities=(3, 5), tenants=("4f1a", "b7e2")),
 )
-
-#: What serves them, unless something else is asked for.
+#: The default workers for these kinds.
 WORKERS = (
     TracedWorker("w1@h", ("pdf",), 6),
     TracedWorker("w2@h", ("pdf", "xls"), 4),
@@ -45,43 +44,43 @@ WORKERS = (
 def make_arrivals(
     count: int, *, load: float = 0.95, seed: int = 1, kinds: Sequence[JobKind] = KINDS, slots: int = 14
 ) -> list[TracedJob]:
-    """Return *count* jobs that nobody claimed yet: on average they would keep *load* of the *slots* busy."""
-    chance = random.Random(seed)  # noqa: S311  # no secret
+    """Return *count* unclaimed jobs, which would keep *load* of the *slots* busy on average."""
+    rng = random.Random(seed)  # noqa: S311  # no secret
     work_s = sum(kind.share * kind.median_s * math.exp(kind.sigma**2 / 2) for kind in kinds)
     gap_s = work_s / (load * slots)
     period_s = count * gap_s / 3
     jobs, now_s = [], 0.0
     for _ in range(count):
         swing = 1 + 0.5 * math.sin(2 * math.pi * now_s / period_s)
-        now_s += chance.expovariate(swing / gap_s)
-        jobs.append(_job(chance, kinds, round(now_s * SECOND_US)))
+        now_s += rng.expovariate(swing / gap_s)
+        jobs.append(_job(rng, kinds, round(now_s * SECOND_US)))
     return jobs
 
 
-def _job(chance: random.Random, kinds: Sequence[JobKind], now_us: int) -> TracedJob:
-    (kind,) = chance.choices(kinds, [each.share for each in kinds])
-    took_us = max(1, round(chance.lognormvariate(math.log(kind.median_s), kind.sigma) * SECOND_US))
+def _job(rng: random.Random, kinds: Sequence[JobKind], now_us: int) -> TracedJob:
+    (kind,) = rng.choices(kinds, [kind.share for kind in kinds])
+    took_us = max(1, round(rng.lognormvariate(math.log(kind.median_s), kind.sigma) * SECOND_US))
     return TracedJob(
         kind.type,
         now_us,
         now_us,
-        on_demand=chance.random() < kind.on_demand,
-        priority=chance.choice(kind.priorities),
+        on_demand=rng.random() < kind.on_demand,
+        priority=rng.choice(kind.priorities),
         claimed_us=now_us,
         started_us=now_us,
         ended_us=now_us + took_us,
-        tenant=chance.choice(kind.tenants),
+        tenant=rng.choice(kind.tenants),
     )
 
 
 def make_unscheduled(count: int, *, load: float = 0.95, seed: int = 1) -> Trace:
-    """Return a trace of jobs that started when they came, whatever the slots: an engine can schedule its scenario."""
+    """Return a trace of jobs that start on arrival, regardless of the slots: input for an engine."""
     jobs = make_arrivals(count, load=load, seed=seed)
     return Trace(max(job.ended_us or 0 for job in jobs), WORKERS, tuple(jobs))
 
 
 def make_trace(count: int, *, load: float = 0.95, seed: int = 1) -> Trace:
-    """Return a trace of *count* jobs that a fleet ran as the rules say: a replay makes all of its claims again."""
+    """Return a trace of *count* jobs as a fleet runs them by the rules: a replay reproduces all of its claims."""
     made = make_unscheduled(count, load=load, seed=seed)
     jobs = list(made.jobs)
     for fence, run in enumerate(fast_engine.schedule_fast(scenario_of(made)).runs, 1):

@@ -1,9 +1,7 @@
-"""A trace: what a fleet did for a while, as a record that can be given away.
+"""A trace: an anonymized record of a fleet's activity, and the columns of its jobs in a file.
 
-It has hashes in place of keys, and no arguments. Times are µs since the beginning of the trace. A job that was pending
-before the trace began has a time below 0.
-
-The columns of a job in a file: their names, what each accepts, and the checks of a whole row.
+It has hashes instead of keys, and no arguments. Times are in µs since the beginning of the trace. A job that was
+pending before that has a negative time.
 """
 
 import sys
@@ -15,124 +13,95 @@ from typing import Any
 from ..errors import TraceError
 from ..schema.constants import MAX_PRIORITY
 
-#: The form of a trace, in its header.
+#: The format of a trace, in its header.
 SCHEMA = "celery-affinity-trace/1"
-
-#: How a claim ended, as the worker told it. `REVOKED`, `EXPIRED`: also of a job that ended so while it waited, without
-#: a claim. `RETURNED`: the job waited again. `RUNNING`: the claim had not ended as the trace did. `PENDING`: the job
-#: still waited then.
-DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING = (
-    "done",
-    "failed",
-    "revoked",
-    "expired",
-    "rejected",
-    "returned",
-    "running",
-    "pending",
-)
-
-OUTCOMES = (DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING)
+#: Outcomes of a claim, as reported by the worker. `REVOKED` and `EXPIRED` also apply to waiting jobs without a claim.
+#: `RETURNED`: the job was requeued. `RUNNING`, `PENDING`: the job still ran, or waited, at the end of the trace.
+OUTCOMES = ("done", "failed", "revoked", "expired", "rejected", "returned", "running", "pending")
+DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING = OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)
 class TracedWorker:
-    """A worker, from its join, or the beginning of the trace, until it left (None: it did not).
-
-    One that came back, or got other types or slots, is a further one of the same name.
-    """
+    """A worker. After a rejoin, or a change of types or slots, it is listed again with the same name."""
 
     name: str
     types: tuple[str, ...]
     slots: int
-    joined_us: int = 0
-    left_us: int | None = None
+    joined_us: int = 0  #: time of its join, or 0 if it joined before the trace
+    left_us: int | None = None  #: None if it did not leave
 
 
 @dataclass(frozen=True, slots=True)
 class TracedJob:
-    """One stay of a job in the queue, and the claim that ended it. A job that came back has a further one.
-
-    *enqueued_us*: the time from which its age counts. *since_us*: the time from which it could be claimed: of a job
-    that came back, when it came back. *claimed_us*, *started_us*, *ended_us*: None if that did not happen within the
-    trace. *freed_us*: when the server heard of the end, or when the worker knew that it had; None if nobody wrote it
-    down. *fence*: orders claims; None without a claim. *exclusive*, *rate*, *merge*, *tenant*: hashes; the limits of
-    the first two as the task says them (`"3"`, `"10/m"`), or as `affinity_limits` overrides them.
-    """
+    """One stay of a job in the queue with the claim that ended it. A requeued job is listed again."""
 
     type: str
-    enqueued_us: int
-    since_us: int
+    enqueued_us: int  #: start of the job's age
+    since_us: int  #: earliest claim time: for a requeued job the time of the requeue
     on_demand: bool = False
     priority: int = 5
-    fence: int | None = None
-    claimed_us: int | None = None
+    fence: int | None = None  #: orders claims; None without a claim
+    claimed_us: int | None = None  #: like the next two, None if it did not happen during the trace
     started_us: int | None = None
     ended_us: int | None = None
+    #: Time at which the server received the end, or the worker received the confirmation; None if not recorded.
     freed_us: int | None = None
     outcome: str = PENDING
     worker: str | None = None
-    exclusive: str | None = None
-    exclusive_limit: str | None = None
+    exclusive: str | None = None  #: a hash, like rate, merge and tenant
+    exclusive_limit: str | None = None  #: the limit of the task (`"3"`), or of `affinity_limits`
     rate: str | None = None
-    rate_limit: str | None = None
+    rate_limit: str | None = None  #: the limit of the task (`"10/m"`), or of `affinity_limits`
     merge: str | None = None
     tenant: str | None = None
 
     @property
     def took_us(self) -> int | None:
-        """Return how long it had the slot; None if its end, or its start, is not in the trace."""
+        """Return the job's time in the slot; None if its end or its start is not in the trace."""
         begun_us = self.claimed_us if self.started_us is None else self.started_us
         return None if begun_us is None or self.ended_us is None else max(0, self.ended_us - begun_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A record of *length_us*. *settings*: those in force, by their name in Redis (`rules.shared_settings`), as text.
-
-    *paused*: types that were paused as it began; ``*``: all types. *versions*: of this package and of the server, by
-    name. *lost*: number of claims that workers could not write down.
-    """
+    """A record of *length_us*."""
 
     length_us: int
     workers: tuple[TracedWorker, ...]
     jobs: tuple[TracedJob, ...]
-    settings: Mapping[str, str] = field(default_factory=dict)
-    paused: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)  #: settings in force: Redis name -> string
+    paused: tuple[str, ...] = ()  #: types that were paused at the beginning; ``*``: all types
     recorded_at: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    lost: int = 0
+    versions: Mapping[str, str] = field(default_factory=dict)  #: versions of this package and of the server, by name
+    lost: int = 0  #: number of claims that workers could not record
 
 
-#: Values of the column ``mode``: whether the job is on demand.
+#: Values of the column ``mode`` -> True for on-demand jobs.
 _MODES = {"queued": False, "demand": True}
-
-#: Times of a claim, in the order in which they pass.
+#: Times of a claim in chronological order.
 _IN_ORDER = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
-
-
-#: Largest number: that of µs in 100,000 years.
-_LARGEST = 4 * 10**18
-
-#: Most slots of a worker: an engine keeps each one.
+#: Maximum absolute value of a number: 100,000 years in µs.
+_MAX_NUMBER = 4 * 10**18
+#: Maximum number of slots per worker: an engine stores each slot.
 MOST_SLOTS = 999_999
 
 
 def number_column(value: object) -> int:
-    """Return a whole number, which a CSV file has as text. Raises ValueError."""
+    """Return an integer, which can be text from a CSV file. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("a whole number")
     try:
-        found = int(value)
+        number = int(value)
     except ValueError:
         raise ValueError("a whole number") from None
-    if abs(found) > _LARGEST:
-        raise ValueError(f"a whole number of {_LARGEST:,} at most")
-    return found
+    if abs(number) > _MAX_NUMBER:
+        raise ValueError(f"a whole number of {_MAX_NUMBER:,} at most")
+    return number
 
 
 def text_column(value: object) -> str:
-    """Return a text that is not empty. A text that many rows have is kept once. Raises ValueError."""
+    """Return a non-empty string. Equal strings of many rows are stored once. Raises ValueError."""
     if not isinstance(value, str) or not value:
         raise ValueError("a text that is not empty")
     if not is_utf8(value):
@@ -141,88 +110,87 @@ def text_column(value: object) -> str:
 
 
 def is_utf8(value: str) -> bool:
-    """Return whether *value* can be written in UTF-8: one in JSON may have half a character."""
+    """True if *value* can be encoded in UTF-8: JSON strings can contain lone surrogates."""
     return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
-def _limit(value: object) -> str:
+def _limit_column(value: object) -> str:
     return text_column(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
 
 
-def _mode(value: object) -> bool:
+def _mode_column(value: object) -> bool:
     if not isinstance(value, str) or value not in _MODES:
         raise ValueError("queued or demand")
     return _MODES[value]
 
 
-def _priority(value: object) -> int:
-    found = number_column(value)
-    if not 0 <= found <= MAX_PRIORITY:
+def _priority_column(value: object) -> int:
+    priority = number_column(value)
+    if not 0 <= priority <= MAX_PRIORITY:
         raise ValueError(f"a whole number from 0 to {MAX_PRIORITY}")
-    return found
+    return priority
 
 
-def _outcome(value: object) -> str:
+def _outcome_column(value: object) -> str:
     if value not in OUTCOMES:
         raise ValueError(" or ".join(OUTCOMES))
     return text_column(value)
 
 
-#: Column -> field of `TracedJob`, and what reads a value. Columns that a row leaves out have the field's default.
+#: Column -> field of `TracedJob`, and function that parses a value. Missing columns have the field's default.
 COLUMNS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "fence": ("fence", number_column),
     "type": ("type", text_column),
-    "mode": ("on_demand", _mode),
-    "priority": ("priority", _priority),
+    "mode": ("on_demand", _mode_column),
+    "priority": ("priority", _priority_column),
     "enqueued_us": ("enqueued_us", number_column),
     "since_us": ("since_us", number_column),
     "claimed_us": ("claimed_us", number_column),
     "started_us": ("started_us", number_column),
     "ended_us": ("ended_us", number_column),
     "freed_us": ("freed_us", number_column),
-    "outcome": ("outcome", _outcome),
+    "outcome": ("outcome", _outcome_column),
     "worker": ("worker", text_column),
     "exclusive#": ("exclusive", text_column),
-    "exclusive_limit": ("exclusive_limit", _limit),
+    "exclusive_limit": ("exclusive_limit", _limit_column),
     "rate#": ("rate", text_column),
-    "rate_limit": ("rate_limit", _limit),
+    "rate_limit": ("rate_limit", _limit_column),
     "merge#": ("merge", text_column),
     "tenant#": ("tenant", text_column),
 }
-
-#: Other spellings, of traces from elsewhere.
-_ALSO = {
+#: Other names of columns, for traces from other sources.
+_ALIASES = {
     **{name.removesuffix("_us"): name for name in COLUMNS if name.endswith("_us")},
     **{name.removesuffix("#"): name for name in COLUMNS if name.endswith("#")},
 }
 
-_READERS = {**COLUMNS, **{also: COLUMNS[name] for also, name in _ALSO.items()}}
+_READERS = {**COLUMNS, **{alias: COLUMNS[name] for alias, name in _ALIASES.items()}}
 
 
 def check_columns(names: object, line: int) -> None:
-    """Raise TraceError if one of *names* is no column, or names the column of another one."""
+    """Raise TraceError if one of *names* is not a column, or if two of them name the same column."""
     seen: set[str] = set()
     for name in names if isinstance(names, list | tuple | dict) else ():
         if name not in _READERS:
             close = get_close_matches(str(name), _READERS, n=1)
-            meant = f"; did you mean {close[0]!r}?" if close else f"; columns are {', '.join(COLUMNS)}"
-            raise TraceError(f"line {line}: unknown column {str(name)[:40]!r}{meant}")
-        column = _ALSO.get(str(name), str(name))
+            hint = f"; did you mean {close[0]!r}?" if close else f"; columns are {', '.join(COLUMNS)}"
+            raise TraceError(f"line {line}: unknown column {str(name)[:40]!r}{hint}")
+        column = _ALIASES.get(str(name), str(name))
         if column in seen:
             raise TraceError(f"line {line}: the column {column} stands twice")
         seen.add(column)
 
 
 def row_of_job(job: TracedJob) -> dict[str, object]:
-    """Return the columns of *job* as a file has them: those alone that have a value."""
+    """Return the columns of *job* in a file, without empty columns."""
     row = {column: getattr(job, name) for column, (name, _) in COLUMNS.items()}
     row["mode"] = "demand" if job.on_demand else "queued"
     return {column: value for column, value in row.items() if value is not None}
 
 
 def job_of(row: Mapping[str, object], line: int) -> TracedJob:
-    """Return the job in a *row* of a file, whose values may be texts. Raises TraceError, which names the *line*."""
-    found: dict[str, Any] = {}
+    """Return the job in a *row* of a file, whose values can be strings. Raises TraceError, which names the *line*."""
+    fields: dict[str, Any] = {}
     for column, value in row.items():
         reader = _READERS.get(column)
         if reader is None:
@@ -230,31 +198,30 @@ def job_of(row: Mapping[str, object], line: int) -> TracedJob:
         elif value is not None:
             name, read = reader
             try:
-                found[name] = read(value)
+                fields[name] = read(value)
             except ValueError as exc:
                 raise TraceError(f"line {line}: {column} must be {exc}, got: {value!r:.80}") from None
     for name in ("type", "enqueued_us"):
-        if name not in found:
+        if name not in fields:
             raise TraceError(f"line {line}: a job needs the column {name}")
-    found.setdefault("since_us", found["enqueued_us"])
-    found.setdefault("priority", 0)
-    _check_times(found, line)
-    same: dict[int, int] = {}  # a number that is there twice takes room once: there may be a million jobs
+    fields.setdefault("since_us", fields["enqueued_us"])
+    fields.setdefault("priority", 0)
+    _check_times(fields, line)
+    shared: dict[int, int] = {}  # equal numbers share one object, because there can be a million jobs
     for name in _IN_ORDER:
-        if name in found:
-            found[name] = same.setdefault(found[name], found[name])
-    if "outcome" not in found:
-        found["outcome"] = PENDING if "claimed_us" not in found else "running" if "ended_us" not in found else "done"
-    return TracedJob(**found)
+        if name in fields:
+            fields[name] = shared.setdefault(fields[name], fields[name])
+    if "outcome" not in fields:
+        fields["outcome"] = PENDING if "claimed_us" not in fields else "running" if "ended_us" not in fields else "done"
+    return TracedJob(**fields)
 
 
-def _check_times(found: Mapping[str, Any], line: int) -> None:
+def _check_times(fields: Mapping[str, Any], line: int) -> None:
     before = ""
     for name in _IN_ORDER:
-        if name not in found:
+        if name not in fields:
             continue
-        if before and found[name] < found[before]:
-            raise TraceError(
-                f"line {line}: the clock steps: {name} must be {before} ({found[before]}) or later, got: {found[name]}"
-            )
+        if before and fields[name] < fields[before]:
+            later = f"{before} ({fields[before]}) or later"
+            raise TraceError(f"line {line}: the clock steps: {name} must be {later}, got: {fields[name]}")
         before = name

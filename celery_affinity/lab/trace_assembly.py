@@ -1,19 +1,10 @@
-"""What a trace says of keys and tenants: a hash of each, and the limits that applied.
+"""Assembles a trace from the pages of workers: claims by fencing token, and the times at which workers join and leave.
 
-The hashes of one recording are made with a random salt that nobody keeps: equal keys have equal hashes within a trace,
-and nobody can find out by trying names whether one of them is in it.
+Pure: `recorder` reads the data. Times are in µs of the server's clock; `TraceAssembly.trace` makes them relative.
 
-A claim, from the row that its worker made of it (`membership.records`), and what the arrow ``record`` added to that.
-
-A worker tells times by a guess of the server's clock, which is off by hundreds of microseconds: as long as a busy
-fleet takes from one decision to the next. So the server's own times count, of the claim and of the moment at which the
-slot was free, wherever they are known. Those of one release are the same, as they were for the server: it ends jobs,
-and claims the ones that its reply brings, at one moment.
-
-What workers handed over, made into a trace: claims by fencing number, the times at which workers came and went.
-
-Pure: `recorder` reads what is assembled here. Times are those of the server's clock, µs, until `trace` makes them times
-of the trace.
+A worker estimates the server's clock with an error of 100 µs or more, which is as long as a busy fleet takes between
+two decisions. So the server's own times of claims and freed slots replace the worker's wherever they exist. All times
+of one release are equal, as on the server, which ends jobs and claims the next ones at one time.
 """
 
 import hashlib
@@ -40,15 +31,14 @@ from ..settings.limits import limit_set, limits_in_force, rate_set
 from ..settings.tenants import OTHERS
 from .trace import OUTCOMES, PENDING, RETURNED, RUNNING, Trace, TracedJob, TracedWorker
 
-#: Bytes of a hash: among a million keys, two have the same one in 1 of 40 million traces.
-_BYTES = 8
-
-#: Beginning of the words of settings that name a type, encoded, and not a key.
-_OF_TYPE = encode_part(OF_TYPE)
+#: Bytes of a hash: with a million keys, two hashes collide in 1 of 40 million traces.
+_HASH_BYTES = 8
+#: Encoded prefix of settings' entries that name a type instead of a key.
+_ENCODED_OF_TYPE = encode_part(OF_TYPE)
 
 
 class KeyedHash(NamedTuple):
-    """What a trace has of the rules of a job, under the names of `TracedJob`."""
+    """The rules of a job in a trace, with the field names of `TracedJob`."""
 
     exclusive: str | None = None
     exclusive_limit: str | None = None
@@ -62,69 +52,73 @@ NO_RULES = KeyedHash()
 
 
 class KeyHashes:
-    """Hashes of one recording. *limits*: the setting in force, as Redis has it, which overrides what tasks say."""
+    """Hashes of one recording. *limits*: the setting in force in Redis format, which overrides the tasks' limits.
+
+    The random salt is not stored. Equal keys have equal hashes within a trace, but names cannot be tested against it.
+    """
 
     def __init__(self, limits: str = "") -> None:
         self._salt = secrets.token_bytes(16)
         self._limits = limits_in_force(limits)
-        self._keyed = lru_cache(maxsize=100_000)(self._worked_out)
+        self._keyed = lru_cache(maxsize=100_000)(self._hash_rules)
 
     def of(self, kind: str, name: str) -> str:
-        """Return the hash of a *name* of one *kind*: the same name as a key and as a tenant has two."""
-        said = f"{kind} {name}".encode(errors="surrogateescape")
-        return hashlib.blake2b(said, digest_size=_BYTES, key=self._salt).hexdigest()
+        """Return the hash of a *name* of one *kind*: a key and a tenant with the same name have different hashes."""
+        text = f"{kind} {name}".encode(errors="surrogateescape")
+        return hashlib.blake2b(text, digest_size=_HASH_BYTES, key=self._salt).hexdigest()
 
     def keyed(self, rules: str, task: str) -> KeyedHash:
-        """Return what a trace has of a job with these *rules*, as its row has them. *task*: its name."""
+        """Return the hashes of a job with *rules*, as in the job hash. *task*: name of the task."""
         return self._keyed(rules, task if rules.startswith("merge=") else "")
 
-    def _worked_out(self, rules: str, task: str) -> KeyedHash:
-        found: dict[str, str] = {}
-        for each in keys_in(rules):
-            if each.stated is None:
-                found["tenant"] = self.of("tenant", each.key.removeprefix(TENANT_PREFIX))
-            elif isinstance(each.stated, StatedRate):
-                rate = rate_set(each.key, self._limits) or each.stated
-                found["rate"] = self.of("rate", each.key.removeprefix(RATE_PREFIX))
-                found["rate_limit"] = as_explicit(f"{rate.tokens}/{rate.period_us}")
+    def _hash_rules(self, rules: str, task: str) -> KeyedHash:
+        fields: dict[str, str] = {}
+        for key_rule in keys_in(rules):
+            if key_rule.stated is None:
+                fields["tenant"] = self.of("tenant", key_rule.key.removeprefix(TENANT_PREFIX))
+            elif isinstance(key_rule.stated, StatedRate):
+                rate = rate_set(key_rule.key, self._limits) or key_rule.stated
+                fields["rate"] = self.of("rate", key_rule.key.removeprefix(RATE_PREFIX))
+                fields["rate_limit"] = as_explicit(f"{rate.tokens}/{rate.period_us}")
             else:
-                limit = limit_set(each.key, self._limits)
-                found["exclusive"] = self.of("exclusive", each.key)
-                found["exclusive_limit"] = str(each.stated if limit is None else limit)
+                limit = limit_set(key_rule.key, self._limits)
+                fields["exclusive"] = self.of("exclusive", key_rule.key)
+                fields["exclusive_limit"] = str(key_rule.stated if limit is None else limit)
         merge = merge_in(rules)
         if merge is not None:  # only calls of one task with the same keys merge
-            found["merge"] = self.of("merge", f"{merge.key} {split_rules(rules)[1]} {task}")
-        return KeyedHash(**found)
+            fields["merge"] = self.of("merge", f"{merge.key} {split_rules(rules)[1]} {task}")
+        return KeyedHash(**fields)
 
-    def settings(self, found: dict[str, str]) -> dict[str, str]:
-        """Return settings, by their name in Redis, without names of keys and tenants.
+    def settings(self, settings: dict[str, str]) -> dict[str, str]:
+        """Return settings by Redis name, without the names of keys and tenants.
 
-        Limits of types stay; those of keys are in each job. Tenants have the hashes that their jobs have.
+        Limits of types remain, limits of keys are in the jobs. Tenants have the same hashes as in their jobs.
         """
-        limits = " ".join(word for word in found.get("limits", "").split() if word.startswith((OF_TYPE, _OF_TYPE)))
-        return {**found, "limits": limits, "tenants": " ".join(map(self._quota, found.get("tenants", "").split()))}
+        limits = " ".join(
+            item for item in settings.get("limits", "").split() if item.startswith((OF_TYPE, _ENCODED_OF_TYPE))
+        )
+        return {
+            **settings,
+            "limits": limits,
+            "tenants": " ".join(map(self._hash_quota, settings.get("tenants", "").split())),
+        }
 
-    def _quota(self, word: str) -> str:
-        name, _, quota = word.rpartition("=")
-        return word if name == OTHERS else f"{self.of('tenant', name)}={quota}"
+    def _hash_quota(self, entry: str) -> str:
+        name, _, quota = entry.rpartition("=")
+        return entry if name == OTHERS else f"{self.of('tenant', name)}={quota}"
 
 
-#: Lines that are told of a plain claim whose times were asked for: the time of the claim, and that of its end. Of a
-#: claim without a lane one line is told.
+#: Lines of facts for a plain claim whose times were queried: time of the claim, time of its end. A claim without a lane
+#: has one line.
 _LINES_OF_PLAIN = 2
-
-#: Longest time, µs, by which the server's time of a claim, or of an end, is later than the worker knew of it: one that
-#: is later still is that of another claim of the job.
-_LATEST_US = SECOND_US
+#: The server's time of a claim or an end is at most this many µs later than the worker's time. A later time belongs
+#: to another claim of the job.
+_MAX_LATER_US = SECOND_US
 
 
 @dataclass(slots=True)
 class RecordedClaim:
-    """Times are those of the server's clock, µs.
-
-    *brought_by*, *release*: the releases of its worker that brought it, and that told its end, by their numbers; 0 for
-    none.
-    """
+    """A claim; times are in µs of the server's clock."""
 
     fence: int
     job_id: str
@@ -138,18 +132,18 @@ class RecordedClaim:
     worker: str
     lane: str
     keyed: KeyedHash
-    brought_by: int = 0
-    release: int = 0
+    brought_by: int = 0  #: worker's number of the release whose reply delivered it, or 0
+    release: int = 0  #: worker's number of the release that reported its end, or 0
 
-    def hear(self, released_us: Mapping[int, int]) -> None:
-        """Have the times of the releases of its worker, and be in order."""
+    def correct_times(self, released_us: Mapping[int, int]) -> None:
+        """Use the times of the worker's releases, and restore the order of the times."""
         self.claimed_us = released_us.get(self.brought_by, self.claimed_us)
         if self.freed_us is not None:
             self.freed_us = released_us.get(self.release, self.freed_us)
         self.put_in_order()
 
     def put_in_order(self) -> None:
-        """Have its times be in order, whatever the worker guessed, and if the server's clock has stepped."""
+        """Restore the order of the times, despite the worker's estimates and steps of the server's clock."""
         self.claimed_us = max(self.claimed_us, self.enqueued_us)
         latest_us = sys.maxsize
         if self.freed_us is not None:
@@ -161,20 +155,17 @@ class RecordedClaim:
 
 
 class RowReader:
-    """Reads the rows of a *page* in their order, each with what the server has added to it.
-
-    *released_us*: gets the times of releases, by their numbers.
-    """
+    """Parses the rows of a *page* with the facts that the server added. *released_us* gets the times of releases."""
 
     def __init__(self, page: Page, worker: str, hashes: KeyHashes, released_us: dict[int, int]) -> None:
-        """Raises ValueError if nobody can read the page."""
+        """Raises ValueError for an unreadable page."""
         self._rows = messages.read_rows(page.claims)
         self._worker, self._hashes, self._released_us = worker, hashes, released_us
         plain = _LINES_OF_PLAIN * sum(is_asked for _, is_asked in self._rows)
         self._of_plain, self._of_others = iter(page.told[:plain]), iter(page.told[plain:])
 
     def claims(self) -> list[RecordedClaim]:
-        """Return the claim of each row. Raises ValueError."""
+        """Return the claims of all rows. Raises ValueError."""
         return [self._claim(row, is_asked=is_asked) for row, is_asked in self._rows]
 
     def _claim(self, row: ClaimRow, *, is_asked: bool) -> RecordedClaim:
@@ -182,48 +173,48 @@ class RowReader:
         if outcome not in OUTCOMES:
             raise ValueError(outcome)
 
-        def told(passed: int | None) -> int | None:
+        def at(passed: int | None) -> int | None:
             return None if passed is None else enqueued_us + passed
 
-        known = self._added(lane, is_asked=is_asked)
-        claimed_us, freed_us = _not_later(known.claimed_us, enqueued_us + arrived), told(freed)
-        self._hear_of(brought_by, known.claimed_us and claimed_us)
-        if freed_us is not None and (known.ended_us or 0) >= claimed_us:
-            freed_us = _not_later(known.ended_us, freed_us)
-            self._hear_of(release, freed_us)
+        added = self._added_by_server(lane, is_asked=is_asked)
+        claimed_us, freed_us = _server_time(added.claimed_us, enqueued_us + arrived), at(freed)
+        self._record_release(brought_by, added.claimed_us and claimed_us)
+        if freed_us is not None and (added.ended_us or 0) >= claimed_us:
+            freed_us = _server_time(added.ended_us, freed_us)
+            self._record_release(release, freed_us)
         return RecordedClaim(
             int(fence),
             job_id,
             type_,
             enqueued_us,
             claimed_us,
-            told(started),
-            told(ended),
+            at(started),
+            at(ended),
             freed_us,
             outcome,
             self._worker,
-            sys.intern(known.lane),
-            self._hashes.keyed(known.rules, known.task) if known.rules else NO_RULES,
+            sys.intern(added.lane),
+            self._hashes.keyed(added.rules, added.task) if added.rules else NO_RULES,
             brought_by,
             release,
         )
 
-    def _added(self, lane: str, *, is_asked: bool) -> "_Added":
-        """Return what the server added to a row with this *lane*."""
+    def _added_by_server(self, lane: str, *, is_asked: bool) -> "_Added":
+        """Return the server's facts about a row with this *lane*."""
         if lane:
             claimed, ended = (next(self._of_plain, "") if is_asked else "" for _ in range(_LINES_OF_PLAIN))
-            return _Added(lane, _us(claimed), _us(ended))
+            return _Added(lane, _parse_us(claimed), _parse_us(ended))
         lane, claimed, ended, rest = (*next(self._of_others, "").split(" ", 3), "", "", "", "")[:4]
         rules, _, task = rest.partition("\t")
-        return _Added(lane, _us(claimed), _us(ended), rules, task)
+        return _Added(lane, _parse_us(claimed), _parse_us(ended), rules, task)
 
-    def _hear_of(self, release: int, at_us: int | None) -> None:
+    def _record_release(self, release: int, at_us: int | None) -> None:
         if release and at_us is not None:
             self._released_us[release] = at_us
 
 
 class _Added(NamedTuple):
-    """What the arrow added; None for a time that the row of the job has not, or has of another claim."""
+    """The server's facts; a time is None if the job hash has no time of this claim."""
 
     lane: str
     claimed_us: int | None
@@ -232,17 +223,17 @@ class _Added(NamedTuple):
     task: str = ""
 
 
-def _us(word: str) -> int | None:
-    return int(word) if word else None
+def _parse_us(text: str) -> int | None:
+    return int(text) if text else None
 
 
-def _not_later(its_us: int | None, told_us: int) -> int:
-    """Return the server's time, or *told_us*, the worker's, if there is none, or that is of another claim."""
-    return told_us if its_us is None or its_us > told_us + _LATEST_US else its_us
+def _server_time(server_us: int | None, worker_us: int) -> int:
+    """Return the server's time; *worker_us* without a server time, or if that belongs to another claim."""
+    return worker_us if server_us is None or server_us > worker_us + _MAX_LATER_US else server_us
 
 
 class UnclaimedJobs(NamedTuple):
-    """A job that no worker had claimed as the trace ended, or that ended so. *ended_us*: None while it waits."""
+    """A job without a claim at the end of the trace, which waits or has ended."""
 
     job_id: str
     type: str
@@ -250,31 +241,27 @@ class UnclaimedJobs(NamedTuple):
     lane: str
     keyed: KeyedHash = NO_RULES
     outcome: str = PENDING
-    ended_us: int | None = None
+    ended_us: int | None = None  #: None while it waits
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A worker. *spans*: since when it served which types with so many slots.
-
-    *since_us*: from when on it recorded; None: it has handed over nothing yet. *up_to_us*: until when all its claims
-    that ended are known. *ended*: by the time at which it began to record, how many claims ended since then.
-    *released_us*: by the number of a release, when it was.
-    """
+    """A worker of the recording."""
 
     id: str
     name: str
     joined_us: int
-    since_us: int | None = None
-    up_to_us: int = 0
+    since_us: int | None = None  #: start of its recording; None before its first page
+    up_to_us: int = 0  #: all claims that ended before this time have been received
     left_us: int | None = None
+    #: (start, types, slots) of each period.
     spans: list[tuple[int, tuple[str, ...], int]] = field(default_factory=list)
-    ended: dict[int, int] = field(default_factory=dict)
-    released_us: dict[int, int] = field(default_factory=dict)
+    ended: dict[int, int] = field(default_factory=dict)  #: start of a recording -> number of claims ended since then
+    released_us: dict[int, int] = field(default_factory=dict)  #: number of a release -> its time
 
 
 class TraceAssembly:
-    """The parts of one recording. *hashes*: what keys become."""
+    """The parts of one recording. *hashes*: replaces the keys."""
 
     def __init__(self, hashes: KeyHashes) -> None:
         self._hashes = hashes
@@ -284,87 +271,81 @@ class TraceAssembly:
 
     @property
     def claims(self) -> int:
-        """Number of claims that are known by now."""
+        """Number of claims received so far."""
         return len(self._claims)
 
-    # -- what is read
-
     def add(self, page: Page) -> None:
-        """Add what a worker handed over. What nobody can read is counted."""
+        """Add a worker's page. Unreadable pages are counted."""
         try:
-            its = self._worker(json.loads(page.worker))
+            worker = self._worker(json.loads(page.worker))
         except (ValueError, KeyError, TypeError):
             self._unreadable += 1
             return
-        with suppress(ValueError):  # then the worker says how many claims have ended, and that number is not reached
-            for claim in RowReader(page, its.id, self._hashes, its.released_us).claims():
+        with suppress(ValueError):  # the missing claims are counted, because the page has the number of ended claims
+            for claim in RowReader(page, worker.id, self._hashes, worker.released_us).claims():
                 self._add_claim(claim)
 
-    def _worker(self, said: Mapping[str, Any]) -> _Worker:
-        id_, to_us, since_us = str(said["worker"]), int(said["to"]), int(said["since"])
-        types, slots = tuple(sorted(map(sys.intern, said["types"]))), int(said["slots"])
-        joined_us = since_us if said["joined"] is None else int(said["joined"])
-        its = self._workers.setdefault(id_, _Worker(id_, str(said["name"]), joined_us))
-        its.since_us = since_us if its.since_us is None else its.since_us
-        if to_us > (its.left_us or 0):
-            its.left_us = None  # it was taken for dead
-        its.up_to_us = max(its.up_to_us, to_us)
-        its.ended[since_us] = int(said["ended"])
-        if not its.spans or its.spans[-1][1:] != (types, slots):
-            its.spans.append((max(to_us, since_us) if its.spans else joined_us, types, slots))
-        if "left" in said:
-            its.left_us = int(said["left"])
-        return its
+    def _worker(self, facts: Mapping[str, Any]) -> _Worker:
+        id_, to_us, since_us = str(facts["worker"]), int(facts["to"]), int(facts["since"])
+        types, slots = tuple(sorted(map(sys.intern, facts["types"]))), int(facts["slots"])
+        joined_us = since_us if facts["joined"] is None else int(facts["joined"])
+        worker = self._workers.setdefault(id_, _Worker(id_, str(facts["name"]), joined_us))
+        worker.since_us = since_us if worker.since_us is None else worker.since_us
+        if to_us > (worker.left_us or 0):
+            worker.left_us = None  # it was taken for dead
+        worker.up_to_us = max(worker.up_to_us, to_us)
+        worker.ended[since_us] = int(facts["ended"])
+        if not worker.spans or worker.spans[-1][1:] != (types, slots):
+            worker.spans.append((max(to_us, since_us) if worker.spans else joined_us, types, slots))
+        if "left" in facts:
+            worker.left_us = int(facts["left"])
+        return worker
 
     def _add_claim(self, claim: RecordedClaim) -> None:
         before = self._claims.get(claim.fence)
         if before is None or (before.ended_us is None and claim.ended_us is not None):
-            self._claims[claim.fence] = claim  # else the page is repeated, or that was known
-
-    # -- who is there
+            self._claims[claim.fence] = claim  # otherwise the page was repeated, or is older
 
     def add_worker(self, id: str, name: str, types: Iterable[str], slots: int, joined_us: int) -> None:
-        """Add a worker that has handed over nothing yet, as the server knows it."""
+        """Add a registered worker that has not written a page yet."""
         if id not in self._workers:
-            its = self._workers[id] = _Worker(id, name, joined_us)
-            its.spans.append((joined_us, tuple(sorted(types)), slots))
+            worker = self._workers[id] = _Worker(id, name, joined_us)
+            worker.spans.append((joined_us, tuple(sorted(types)), slots))
 
     def see(self, alive: Iterable[str], now_us: int) -> list[str]:
-        """Note which workers the server knows. Return those of which nothing is known here."""
+        """Note the registered workers *alive*. Return the unknown ids among them."""
         ids = set(alive)
-        for each in self._workers.values():
-            if each.left_us is None and each.id not in ids:
-                each.left_us = now_us
+        for worker in self._workers.values():
+            if worker.left_us is None and worker.id not in ids:
+                worker.left_us = now_us
         return sorted(ids - self._workers.keys())
 
     def known_until(self, alive: Iterable[str], late_us: int, end_us: int) -> int:
-        """Return until when all claims that ended are known, *end_us* at most, of workers that record by themselves.
+        """Return the time, up to *end_us*, until when all ended claims of recording workers have been received.
 
-        Those that have said nothing since *late_us* do not count, and those of them that are not *alive* have died.
+        Workers without a page since *late_us* are ignored; if they are also not *alive*, they have died.
         """
         ids = set(alive)
-        for each in self._workers.values():
-            if each.left_us is None and each.id not in ids and each.up_to_us < late_us:
-                each.left_us = each.up_to_us
-        there = (each.up_to_us for each in self._workers.values() if each.left_us is None)
-        return min((at_us for at_us in there if at_us >= late_us), default=end_us)
+        for worker in self._workers.values():
+            if worker.left_us is None and worker.id not in ids and worker.up_to_us < late_us:
+                worker.left_us = worker.up_to_us
+        reported_us = (worker.up_to_us for worker in self._workers.values() if worker.left_us is None)
+        return min((at_us for at_us in reported_us if at_us >= late_us), default=end_us)
 
     def behind(self, alive: Iterable[str], up_to_us: int) -> list[str]:
-        """Return those of *alive* that have not said yet what ended until *up_to_us*."""
+        """Return the workers in *alive* whose claims ended until *up_to_us* have not all been received."""
         return [id_ for id_ in alive if id_ not in self._workers or self._workers[id_].up_to_us < up_to_us]
 
     def name_of(self, id: str) -> str:
         return self._workers[id].name if id in self._workers else id
 
     def begun_us(self, since_us: int) -> int:
-        """Return from when on nothing is missing of a recording that was switched on at *since_us*."""
-        there = (each for each in self._workers.values() if each.joined_us <= since_us)
-        return max([since_us, *(each.since_us for each in there if each.since_us is not None)])
-
-    # -- the trace
+        """Return the time from which a recording switched on at *since_us* is complete."""
+        initial = (worker for worker in self._workers.values() if worker.joined_us <= since_us)
+        return max([since_us, *(worker.since_us for worker in initial if worker.since_us is not None)])
 
     def trace(self, begin_us: int, end_us: int, waiting: Iterable[UnclaimedJobs], **facts: Any) -> Trace:
-        """Return the trace from *begin_us* to *end_us*. *facts*: the other values of a `Trace`."""
+        """Return the trace from *begin_us* to *end_us*. *facts*: the other fields of `Trace`."""
         names = self._names()
         jobs = sorted(
             self._jobs(begin_us, end_us, waiting, names), key=lambda job: (job.since_us, job.fence or sys.maxsize)
@@ -380,77 +361,77 @@ class TraceAssembly:
     def _jobs(
         self, begin_us: int, end_us: int, waiting: Iterable[UnclaimedJobs], names: Mapping[str, str]
     ) -> Iterator[TracedJob]:
-        again_us: dict[str, int] = {}  # when a job came back
+        requeued_us: dict[str, int] = {}  # job id -> time of its last requeue
         traced = set()
         for fence in sorted(self._claims):
             claim = self._claims[fence]
-            claim.hear(self._workers[claim.worker].released_us)
+            claim.correct_times(self._workers[claim.worker].released_us)
             self._close(claim)
-            since_us = min(max(claim.enqueued_us, again_us.get(claim.job_id, claim.enqueued_us)), claim.claimed_us)
+            since_us = min(max(claim.enqueued_us, requeued_us.get(claim.job_id, claim.enqueued_us)), claim.claimed_us)
             if claim.job_id in traced or since_us > end_us:
                 continue
             if claim.ended_us is not None:
-                again_us[claim.job_id] = claim.ended_us
+                requeued_us[claim.job_id] = claim.ended_us
             if claim.ended_us is None or max(claim.ended_us, claim.freed_us or 0) >= begin_us:
                 yield _traced(claim, fence, since_us, begin_us, end_us, names[claim.worker])
             if claim.ended_us is None or claim.ended_us > end_us or claim.claimed_us > end_us:
                 traced.add(claim.job_id)
         for job in waiting:
-            since_us = max(job.enqueued_us, again_us.get(job.job_id, job.enqueued_us))
+            since_us = max(job.enqueued_us, requeued_us.get(job.job_id, job.enqueued_us))
             if job.job_id not in traced and since_us <= end_us:
                 yield _traced_waiting(job, since_us, begin_us)
 
     def _close(self, claim: RecordedClaim) -> None:
-        """End a claim that a dead worker had: its job came back, or was lost."""
+        """End a claim of a dead worker: its job was requeued, or lost."""
         left_us = self._workers[claim.worker].left_us
         if claim.ended_us is None and left_us is not None:
             claim.ended_us, claim.outcome = left_us, RETURNED
             claim.put_in_order()
 
     def _names(self) -> dict[str, str]:
-        """Return the name of each worker: one that was there together with another of its name has a number as well."""
+        """Return the names of workers; a number is appended while another worker has the same name."""
         names: dict[str, str] = {}
-        there: dict[str, list[_Worker]] = {}
-        for each in sorted(self._workers.values(), key=lambda worker: (worker.joined_us, worker.id)):
+        by_name: dict[str, list[_Worker]] = {}
+        for worker in sorted(self._workers.values(), key=lambda worker: (worker.joined_us, worker.id)):
             free = (
-                nth
-                for nth, before in enumerate(there.setdefault(each.name, []))
-                if before.left_us is not None and before.left_us <= each.joined_us
+                index
+                for index, earlier in enumerate(by_name.setdefault(worker.name, []))
+                if earlier.left_us is not None and earlier.left_us <= worker.joined_us
             )
-            nth = next(free, len(there[each.name]))
-            there[each.name][nth : nth + 1] = [each]
-            names[each.id] = sys.intern(each.name if nth == 0 else f"{each.name}~{nth + 1}")
+            index = next(free, len(by_name[worker.name]))
+            by_name[worker.name][index : index + 1] = [worker]
+            names[worker.id] = sys.intern(worker.name if index == 0 else f"{worker.name}~{index + 1}")
         return names
 
     def _traced_workers(self, begin_us: int, end_us: int, names: Mapping[str, str]) -> Iterator[TracedWorker]:
-        found = []
-        for each in self._workers.values():
-            ends = [span[0] for span in each.spans[1:]] + [each.left_us]
-            for (from_us, types, slots), to_us in zip(each.spans, ends, strict=True):
+        traced = []
+        for worker in self._workers.values():
+            ends = [span[0] for span in worker.spans[1:]] + [worker.left_us]
+            for (from_us, types, slots), to_us in zip(worker.spans, ends, strict=True):
                 if from_us > end_us or (to_us is not None and to_us <= begin_us):
                     continue
                 left_us = None if to_us is None or to_us > end_us else to_us - begin_us
-                found.append(TracedWorker(names[each.id], types, slots, max(0, from_us - begin_us), left_us))
-        return iter(sorted(found, key=lambda worker: (worker.joined_us, worker.name)))
+                traced.append(TracedWorker(names[worker.id], types, slots, max(0, from_us - begin_us), left_us))
+        return iter(sorted(traced, key=lambda worker: (worker.joined_us, worker.name)))
 
     def _lost(self) -> int:
-        """Return how many claims are missing that workers say have ended, or that nobody can read."""
-        known: dict[str, int] = {}
+        """Return the number of missing claims: reported as ended by workers, or unreadable."""
+        ended: dict[str, int] = {}
         for claim in self._claims.values():
             if claim.outcome != RUNNING:
-                known[claim.worker] = known.get(claim.worker, 0) + 1
-        missing = (sum(each.ended.values()) - known.get(each.id, 0) for each in self._workers.values())
+                ended[claim.worker] = ended.get(claim.worker, 0) + 1
+        missing = (sum(worker.ended.values()) - ended.get(worker.id, 0) for worker in self._workers.values())
         return self._unreadable + sum(max(0, number) for number in missing)
 
 
 def _traced(claim: RecordedClaim, fence: int, since_us: int, begin_us: int, end_us: int, worker: str) -> TracedJob:
-    """Return a claim as a trace that ends at *end_us* has it."""
+    """Return a claim as a job of a trace that ends at *end_us*."""
 
-    def within(at_us: int | None) -> int | None:
+    def relative(at_us: int | None) -> int | None:
         return None if at_us is None or at_us > end_us else at_us - begin_us
 
-    ended = None if claim.ended_us is None else max(claim.ended_us, begin_us)  # the server heard of it later
-    is_claimed, ended_us = claim.claimed_us <= end_us, within(ended)
+    ended_at_us = None if claim.ended_us is None else max(claim.ended_us, begin_us)  # the server received it later
+    is_claimed, ended_us = claim.claimed_us <= end_us, relative(ended_at_us)
     outcome = claim.outcome if ended_us is not None else RUNNING
     return TracedJob(
         type=claim.type,
@@ -458,10 +439,10 @@ def _traced(claim: RecordedClaim, fence: int, since_us: int, begin_us: int, end_
         since_us=since_us - begin_us,
         **_urgency(claim.lane),
         fence=fence if is_claimed else None,
-        claimed_us=within(claim.claimed_us),
-        started_us=within(claim.started_us),
+        claimed_us=relative(claim.claimed_us),
+        started_us=relative(claim.started_us),
         ended_us=ended_us,
-        freed_us=within(claim.freed_us),
+        freed_us=relative(claim.freed_us),
         outcome=outcome if is_claimed else PENDING,
         worker=worker if is_claimed else None,
         **claim.keyed._asdict(),

@@ -1,14 +1,11 @@
-"""A trace in CSV: the jobs of a fleet, perhaps one that something else recorded, under the columns of `trace_columns`.
+"""Reads and writes traces as files, line by line: JSON Lines or CSV.
 
-Lines that begin with ``#`` come before the columns, and say what else is known of the fleet (`trace_file`). Of what
-they do not say, the fleet is what the jobs show: each worker, the types that it ran, and as many slots as it held
-claims at once. The trace begins with its first time if that is above 0, and ends with its last.
+The first line of JSON Lines is the header; then come rows, each an object whose ``row`` is ``join``, ``leave`` or
+``job``. A CSV file has jobs, perhaps recorded by another program; before them, comments can contain the header, joins
+and leaves as JSON, and ``set NAME=VALUE`` for a setting.
 
-A trace in a file: JSON Lines or CSV, read line by line.
-
-The first line of JSON Lines is the header; then come rows, each an object whose ``row`` says what it is: ``join``,
-``leave`` or ``job``. A CSV file has jobs (`trace_csv`); comments before them have the header, joins and leaves as JSON,
-and ``set NAME=VALUE`` for a setting. It may leave out each of these.
+Without these comments, the fleet is derived from the jobs: each worker, the types that it ran, and as many slots as it
+held claims at the same time. The trace then begins with its first time if that is above 0, and ends with its last.
 """
 
 import csv
@@ -27,6 +24,7 @@ from ..errors import OptionError, TraceError
 from ..log_limit import limited_logger
 from ..settings.wire import complete_settings
 from .changes import read_setting_word
+from .scenario import max_at_once
 from .trace import (
     COLUMNS,
     MOST_SLOTS,
@@ -42,14 +40,14 @@ from .trace import (
     text_column,
 )
 
-#: Begins a line that is no row.
+#: Prefix of a comment line.
 COMMENT = "#"
 
 
 def csv_rows(comments: Iterable[str], jobs: Iterable[TracedJob]) -> Iterator[str]:
-    """Yield the lines of a file with these *comments* and *jobs*."""
-    for each in comments:
-        yield f"{COMMENT} {each}"
+    """Yield the lines of a CSV file with these *comments* and *jobs*."""
+    for comment in comments:
+        yield f"{COMMENT} {comment}"
     line = io.StringIO()
     rows = csv.DictWriter(line, list(COLUMNS), lineterminator="\n")
     rows.writeheader()
@@ -61,13 +59,13 @@ def csv_rows(comments: Iterable[str], jobs: Iterable[TracedJob]) -> Iterator[str
     yield line.getvalue()
 
 
-def read_csv(found: Iterable[str], warn: Callable[[str], object]) -> tuple[list[tuple[int, str]], list[TracedJob]]:
-    """Return the comments in the lines *found*, each with its number, and the jobs. An empty cell is a missing value.
+def read_csv(lines: Iterable[str], warn: Callable[[str], object]) -> tuple[list[tuple[int, str]], list[TracedJob]]:
+    """Return the comments in *lines*, each with its line number, and the jobs. An empty cell is a missing value.
 
-    *warn* hears that the last line is cut. Raises TraceError.
+    *warn* is called if the last line is truncated. Raises TraceError.
     """
     comments: list[tuple[int, str]] = []
-    rest = iter(found)
+    rest = iter(lines)
     for line in rest:
         if not line.startswith(COMMENT):
             rest = chain([line], rest)
@@ -75,13 +73,13 @@ def read_csv(found: Iterable[str], warn: Callable[[str], object]) -> tuple[list[
         comments.append((len(comments) + 1, line.removeprefix(COMMENT).strip()))
     rows = csv.reader(rest, strict=True)
     try:
-        return comments, list(_jobs(rows, len(comments), warn))
+        return comments, list(_parse_jobs(rows, len(comments), warn))
     except csv.Error as exc:
         raise TraceError(f"line {len(comments) + rows.line_num}: it is no row of a CSV file: {exc}") from None
 
 
-def _jobs(rows: Any, before: int, warn: Callable[[str], object]) -> Iterator[TracedJob]:
-    """Yield the jobs in *rows*, which have so many lines *before* them."""
+def _parse_jobs(rows: Any, before: int, warn: Callable[[str], object]) -> Iterator[TracedJob]:
+    """Yield the jobs in *rows*, which follow *before* lines."""
     columns = [name.strip() for name in next(rows, ())]
     if not columns:
         raise TraceError(f"line {before + 1}: the columns of a CSV file must come here, got: an empty line")
@@ -89,35 +87,32 @@ def _jobs(rows: Any, before: int, warn: Callable[[str], object]) -> Iterator[Tra
     cut: tuple[int, int] | None = None
     for row in rows:
         if cut is not None:
-            line, cells = cut
-            raise TraceError(f"line {line}: a row must have {len(columns)} cells, got: {cells}")
+            line, count = cut
+            raise TraceError(f"line {line}: a row must have {len(columns)} cells, got: {count}")
         if len(row) > len(columns):
             raise TraceError(f"line {before + rows.line_num}: a row must have {len(columns)} cells, got: {len(row)}")
         if 0 < len(row) < len(columns):
             cut = before + rows.line_num, len(row)
         elif row:
-            found = {name: cell.strip() or None for name, cell in zip(columns, row, strict=True)}
-            yield job_of(found, before + rows.line_num)
+            cells_by_column = {name: cell.strip() or None for name, cell in zip(columns, row, strict=True)}
+            yield job_of(cells_by_column, before + rows.line_num)
     if cut is not None:
         warn(f"line {cut[0]}, the last one, is cut, and left out")
 
 
 def shift_to_zero(jobs: Sequence[TracedJob]) -> Sequence[TracedJob]:
-    """Return *jobs* with times from the first one on, if all are above 0."""
+    """Return *jobs* with times relative to the first one if all are above 0."""
     first_us = min((job.enqueued_us for job in jobs), default=0)
-    return [_earlier(job, first_us) for job in jobs] if first_us > 0 else jobs
+    return [_shift_job(job, first_us) for job in jobs] if first_us > 0 else jobs
 
 
 def trace_length_us(jobs: Iterable[TracedJob]) -> int:
-    """Return the last time of *jobs*."""
-    return max(map(_last_us, jobs), default=0)
+    """Return the last time in *jobs*."""
+    times_us = ((job.since_us, job.claimed_us, job.ended_us, job.freed_us) for job in jobs)
+    return max((at_us for of_job in times_us for at_us in of_job if at_us is not None), default=0)
 
 
-def _last_us(job: TracedJob) -> int:
-    return max(each for each in (job.since_us, job.claimed_us, job.ended_us, job.freed_us) if each is not None)
-
-
-def _earlier(job: TracedJob, by_us: int) -> TracedJob:
+def _shift_job(job: TracedJob, by_us: int) -> TracedJob:
     """Return *job* with all times *by_us* earlier."""
     names = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
     times = {name: getattr(job, name) for name in names}
@@ -125,61 +120,39 @@ def _earlier(job: TracedJob, by_us: int) -> TracedJob:
 
 
 def csv_fleet(jobs: Iterable[TracedJob]) -> Iterable[TracedWorker]:
-    """Yield the workers that *jobs* show, by name."""
+    """Yield the workers that appear in *jobs*, sorted by name."""
     types: dict[str, dict[str, None]] = {}
     changes: dict[str, list[tuple[int, int]]] = {}
     for job in jobs:
         if job.worker is None:
             continue
         types.setdefault(job.worker, {})[job.type] = None
-        its = changes.setdefault(job.worker, [])
+        changes_of_worker = changes.setdefault(job.worker, [])
         if job.claimed_us is not None:
-            its.append((job.claimed_us, 1))
+            changes_of_worker.append((job.claimed_us, 1))
             if job.ended_us is not None:
-                its.append((job.ended_us, -1))
+                changes_of_worker.append((job.ended_us, -1))
     for name in sorted(types):
-        yield TracedWorker(name, tuple(sorted(types[name])), max(1, _most_at_once(changes[name])))
-
-
-def _most_at_once(changes: list[tuple[int, int]]) -> int:
-    """Return the largest sum of *changes*, by time. A claim that ends as another begins leaves its slot to that one."""
-    most = held = 0
-    for _, change in sorted(changes):
-        held += change
-        most = max(most, held)
-    return most
+        yield TracedWorker(name, tuple(sorted(types[name])), max(1, max_at_once(changes[name])))
 
 
 logger = limited_logger(__name__)
-
-#: Hears of what a reader should know, and what is no reason to refuse the file.
+#: Receives warnings that do not make a file invalid.
 Warn = Callable[[str], object]
-
-#: Most types that a warning names.
-_MOST_NAMED = 5
-
-#: Fields of a header, beside its schema and its workers.
+#: Maximum number of types in a warning.
+_MAX_NAMED = 5
+#: Fields of a header, in addition to its schema and its workers.
 _HEADER = ("length_us", "settings", "paused", "versions", "recorded_at", "lost")
-
-
-#: End of the name of a file that is written as CSV.
+#: File name suffix of CSV files.
 CSV = ".csv"
-
-#: Begins a comment with a setting.
-_SET = "set "
-
-#: When a worker moved, whether it joined, its name, and what joined.
+#: Prefix of a comment with a setting.
+_SET_PREFIX = "set "
+#: Time, 1 for a join or 0 for a leave, name, and the worker that joined.
 _Move = tuple[int, int, str, TracedWorker | None]
 
 
-# -- writing
-
-
 def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write *trace* into the file *path*, all of it or nothing: an older file stays until the new one is whole.
-
-    It is written as CSV if its name ends so.
-    """
+    """Write *trace* into the file *path* atomically, as CSV if its name ends with ``.csv``."""
     target = Path(path)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -187,7 +160,7 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
             file.writelines(csv_lines(trace) if target.suffix.lower() == CSV else trace_lines(trace))
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)  # the one of a temporary file is for its owner alone
+        Path(name).chmod(0o644)  # temporary files are readable only by their owner
         Path(name).replace(target)
     except BaseException:
         with suppress(OSError):
@@ -197,26 +170,26 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 def trace_lines(trace: Trace) -> Iterator[str]:
     """Yield the lines of *trace* as JSON Lines."""
-    yield from _before_jobs(trace)
+    yield from _lines_before_jobs(trace)
     for job in trace.jobs:
         yield _line({"row": "job", **row_of_job(job)})
 
 
 def csv_lines(trace: Trace) -> Iterator[str]:
     """Yield the lines of *trace* as CSV."""
-    return csv_rows(_before_jobs(trace), trace.jobs)
+    return csv_rows(_lines_before_jobs(trace), trace.jobs)
 
 
-def _before_jobs(trace: Trace) -> Iterator[str]:
-    """Yield the header, and who joined and left."""
+def _lines_before_jobs(trace: Trace) -> Iterator[str]:
+    """Yield the header, and the rows of joins and leaves."""
     first = [worker for worker in trace.workers if worker.joined_us <= 0]
     header: dict[str, object] = {"row": "header", "schema": SCHEMA}
     header |= {name: getattr(trace, name) for name in _HEADER}
     header["settings"], header["versions"] = dict(trace.settings), dict(trace.versions)
-    header["workers"] = [{"name": each.name, "types": each.types, "slots": each.slots} for each in first]
+    header["workers"] = [{"name": worker.name, "types": worker.types, "slots": worker.slots} for worker in first]
     yield _line(header)
-    moves = [(each.joined_us, 1, each) for each in trace.workers if each.joined_us > 0]
-    moves += [(each.left_us, 0, each) for each in trace.workers if each.left_us is not None]
+    moves = [(worker.joined_us, 1, worker) for worker in trace.workers if worker.joined_us > 0]
+    moves += [(worker.left_us, 0, worker) for worker in trace.workers if worker.left_us is not None]
     for at_us, joins, worker in sorted(moves, key=lambda move: move[:2]):
         if joins:
             facts = {"types": worker.types, "slots": worker.slots}
@@ -229,18 +202,14 @@ def _line(row: dict[str, object]) -> str:
     return json.dumps(row, separators=(",", ":"), ensure_ascii=False) + "\n"
 
 
-# -- reading
-
-
 def read_trace(path: str | os.PathLike[str], *, warn: Warn = logger.warning) -> Trace:
-    """Return the trace in the file *path*. Raises TraceError, with the line, for what is no trace.
+    """Return the trace in the file *path*. Raises TraceError, with the line, for an invalid trace.
 
-    *warn* hears that the last line is cut, which is then left out, of types that no worker serves, and of settings that
-    cannot be read.
+    *warn* is called for a truncated last line, which is left out, for types without a worker, and for invalid settings.
     """
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:  # a table program may write a mark of order first
-            trace = _trace_in(file, warn)
+        with open(path, encoding="utf-8-sig", newline="") as file:  # spreadsheets can write a byte order mark
+            trace = _parse_trace(file, warn)
     except UnicodeDecodeError as exc:
         raise TraceError(f"{path}: it is no text in UTF-8: {exc}") from None
     except OSError as exc:
@@ -254,40 +223,40 @@ def read_trace(path: str | os.PathLike[str], *, warn: Warn = logger.warning) -> 
     return trace
 
 
-def _trace_in(file: TextIO, warn: Warn) -> Trace:
+def _parse_trace(file: TextIO, warn: Warn) -> Trace:
     first = next(file, "")
     if not first.strip():
         raise TraceError("line 1: a header in JSON, or the columns of a CSV file, must come first, got: an empty line")
     if not first.lstrip().startswith("{"):
-        return _of_csv(*read_csv(chain([first], file), warn))
-    rows = _objects(chain([first], file), warn)
+        return _trace_of_csv(*read_csv(chain([first], file), warn))
+    rows = _parse_lines(chain([first], file), warn)
     header = next(rows, None)
     if header is None:
         raise TraceError("line 1: the header is cut")
-    return _whole(header[1], rows)
+    return _trace_of_rows(header[1], rows)
 
 
-def _objects(found: Iterable[str], warn: Warn) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield number and content of each line. A last line that is cut is left out."""
+def _parse_lines(lines: Iterable[str], warn: Warn) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield number and content of each line. A truncated last line is left out."""
     broken: int | None = None
-    for at, line in enumerate(found, 1):
+    for number, line in enumerate(lines, 1):
         if broken is not None:
             raise TraceError(f"line {broken}: a row must be an object in JSON; the line is broken, and others follow")
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            broken = at
+            broken = number
             continue
         if not isinstance(row, dict):
-            raise TraceError(f"line {at}: a row must be an object in JSON, got: {line.strip()[:80]!r}")
-        yield at, row
+            raise TraceError(f"line {number}: a row must be an object in JSON, got: {line.strip()[:80]!r}")
+        yield number, row
     if broken is not None:
         warn(f"line {broken}, the last one, is cut, and left out: what was written after it is not in the trace")
 
 
-def _whole(header: dict[str, Any], rows: Iterator[tuple[int, dict[str, Any]]]) -> Trace:
+def _trace_of_rows(header: dict[str, Any], rows: Iterator[tuple[int, dict[str, Any]]]) -> Trace:
     _check_schema(header)
-    facts = _facts(header)
+    facts = _parse_header(header)
     moves: list[_Move] = []
     jobs: list[TracedJob] = []
     for line, row in rows:
@@ -295,43 +264,43 @@ def _whole(header: dict[str, Any], rows: Iterator[tuple[int, dict[str, Any]]]) -
         if kind == "job":
             jobs.append(job_of(row, line))
         elif kind in ("join", "leave"):
-            moves.append(_move(kind, row, line))
+            moves.append(_parse_move(kind, row, line))
         else:
             raise TraceError(f"line {line}: row must be job, join or leave, got: {kind!r}")
-    workers = _workers(_first_workers(header), moves)
+    workers = _replay_moves(_first_workers(header), moves)
     return Trace(workers=tuple(workers), jobs=tuple(jobs), **facts)
 
 
-def _of_csv(comments: list[tuple[int, str]], jobs: Sequence[TracedJob]) -> Trace:
+def _trace_of_csv(comments: list[tuple[int, str]], jobs: Sequence[TracedJob]) -> Trace:
     header: dict[str, Any] = {}
     moves: list[_Move] = []
-    words: dict[int, str] = {}
+    assignments: dict[int, str] = {}
     for line, comment in comments:
-        if comment.startswith(_SET):
-            words[line] = comment.removeprefix(_SET).strip()
+        if comment.startswith(_SET_PREFIX):
+            assignments[line] = comment.removeprefix(_SET_PREFIX).strip()
             continue
-        row = _row_in(comment)
+        row = _parse_comment(comment)
         kind = row.pop("row", None)
         if kind == "header" and line == 1:
             header = row
             _check_schema(header)
         elif kind in ("join", "leave"):
-            moves.append(_move(kind, row, line))
+            moves.append(_parse_move(kind, row, line))
         else:
             raise TraceError(
                 f"line {line}: a comment must be set NAME=VALUE, or a row join or leave in JSON, or on line 1 a row "
                 f"header, got: {comment:.80}"
             )
-    if "length_us" not in header and not moves:  # else times are those of the trace
+    if "length_us" not in header and not moves:  # otherwise times are relative to the trace
         jobs = shift_to_zero(jobs)
-    facts = _facts({"length_us": trace_length_us(jobs), **header})
-    facts["settings"] = _with_words(facts["settings"], words)
-    is_told = "workers" in header or any(joins for *_, joins in moves)
-    workers = _workers(_first_workers(header) if is_told else list(csv_fleet(jobs)), moves)
+    facts = _parse_header({"length_us": trace_length_us(jobs), **header})
+    facts["settings"] = _apply_assignments(facts["settings"], assignments)
+    has_workers = "workers" in header or any(joins for *_, joins in moves)
+    workers = _replay_moves(_first_workers(header) if has_workers else list(csv_fleet(jobs)), moves)
     return Trace(workers=tuple(workers), jobs=tuple(jobs), **facts)
 
 
-def _row_in(comment: str) -> dict[str, Any]:
+def _parse_comment(comment: str) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
         row = json.loads(comment)
         if isinstance(row, dict):
@@ -339,14 +308,14 @@ def _row_in(comment: str) -> dict[str, Any]:
     return {}
 
 
-def _with_words(settings: Mapping[str, str], words: Mapping[int, str]) -> dict[str, str]:
-    found = dict(settings)
-    for line, word in words.items():
+def _apply_assignments(settings: Mapping[str, str], assignments: Mapping[int, str]) -> dict[str, str]:
+    result = dict(settings)
+    for line, assignment in assignments.items():
         try:
-            found |= read_setting_word(found, [word])
+            result |= read_setting_word(result, [assignment])
         except OptionError as exc:
             raise TraceError(f"line {line}: {exc}") from None
-    return found
+    return result
 
 
 def _check_schema(header: dict[str, Any]) -> None:
@@ -354,7 +323,7 @@ def _check_schema(header: dict[str, Any]) -> None:
         raise TraceError(f"line 1: the schema must be {SCHEMA!r}, got: {header.get('schema')!r}")
 
 
-def _facts(header: dict[str, Any]) -> dict[str, Any]:
+def _parse_header(header: dict[str, Any]) -> dict[str, Any]:
     for name in header:
         if name not in (*_HEADER, "row", "schema", "workers"):
             raise TraceError(f"line 1: unknown field {name!r} of a header; fields are {', '.join(_HEADER)}, workers")
@@ -367,35 +336,35 @@ def _facts(header: dict[str, Any]) -> dict[str, Any]:
     return {
         "length_us": length_us,
         "lost": lost,
-        "settings": _texts(header, "settings"),
-        "versions": _texts(header, "versions"),
-        "paused": tuple(_list(header, "paused", 1)),
+        "settings": _string_dict(header, "settings"),
+        "versions": _string_dict(header, "versions"),
+        "paused": tuple(_string_list(header, "paused", 1)),
         "recorded_at": str(header.get("recorded_at", "")),
     }
 
 
-def _texts(header: dict[str, Any], name: str) -> dict[str, str]:
-    found = header.get(name, {})
-    if not isinstance(found, dict) or not all(isinstance(each, str) and is_utf8(each) for each in found.values()):
-        raise TraceError(f"line 1: {name} must be an object of texts in UTF-8, got: {found!r:.80}")
-    return found
+def _string_dict(header: dict[str, Any], name: str) -> dict[str, str]:
+    texts = header.get(name, {})
+    if not isinstance(texts, dict) or not all(isinstance(text, str) and is_utf8(text) for text in texts.values()):
+        raise TraceError(f"line 1: {name} must be an object of texts in UTF-8, got: {texts!r:.80}")
+    return texts
 
 
-def _list(row: dict[str, Any], name: str, line: int) -> list[str]:
-    found = row.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(each, str) and each and is_utf8(each) for each in found):
-        raise TraceError(f"line {line}: {name} must be a list of texts in UTF-8, got: {found!r:.80}")
-    return found
+def _string_list(row: dict[str, Any], name: str, line: int) -> list[str]:
+    texts = row.get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text and is_utf8(text) for text in texts):
+        raise TraceError(f"line {line}: {name} must be a list of texts in UTF-8, got: {texts!r:.80}")
+    return texts
 
 
 def _first_workers(header: dict[str, Any]) -> list[TracedWorker]:
-    found = header.get("workers", [])
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise TraceError(f"line 1: workers must be a list of objects, got: {found!r:.80}")
-    return [_worker(each, each.get("name"), 0, 1) for each in found]
+    rows = header.get("workers", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise TraceError(f"line 1: workers must be a list of objects, got: {rows!r:.80}")
+    return [_parse_worker(row, row.get("name"), 0, 1) for row in rows]
 
 
-def _worker(row: dict[str, Any], name: object, joined_us: int, line: int) -> TracedWorker:
+def _parse_worker(row: dict[str, Any], name: object, joined_us: int, line: int) -> TracedWorker:
     try:
         slots = number_column(row.get("slots"))
     except ValueError:
@@ -405,45 +374,47 @@ def _worker(row: dict[str, Any], name: object, joined_us: int, line: int) -> Tra
             f"line {line}: slots must be a whole number from 0 to {MOST_SLOTS:,}, got: {row.get('slots')!r:.80}"
         )
     try:
-        return TracedWorker(text_column(name), tuple(map(text_column, _list(row, "types", line))), slots, joined_us)
+        return TracedWorker(
+            text_column(name), tuple(map(text_column, _string_list(row, "types", line))), slots, joined_us
+        )
     except ValueError as exc:
         raise TraceError(f"line {line}: the name of a worker must be {exc}, got: {name!r}") from None
 
 
-def _move(kind: str, row: dict[str, Any], line: int) -> _Move:
-    known = ("worker", "at_us", "types", "slots") if kind == "join" else ("worker", "at_us")
+def _parse_move(kind: str, row: dict[str, Any], line: int) -> _Move:
+    columns = ("worker", "at_us", "types", "slots") if kind == "join" else ("worker", "at_us")
     for name in row:
-        if name not in known:
-            raise TraceError(f"line {line}: unknown column {name!r} of a {kind}; columns are {', '.join(known)}")
+        if name not in columns:
+            raise TraceError(f"line {line}: unknown column {name!r} of a {kind}; columns are {', '.join(columns)}")
     try:
         at_us = number_column(row.get("at_us"))
     except ValueError as exc:
         raise TraceError(f"line {line}: at_us must be {exc}, got: {row.get('at_us')!r}") from None
     if kind == "leave":
         return at_us, 0, str(row.get("worker")), None
-    worker = _worker(row, row.get("worker"), at_us, line)
+    worker = _parse_worker(row, row.get("worker"), at_us, line)
     return at_us, 1, worker.name, worker
 
 
-def _workers(first: list[TracedWorker], moves: list[_Move]) -> Iterator[TracedWorker]:
-    """Yield the workers in the order in which they joined; one that came back is a further one."""
-    there = {each.name: each for each in first}
-    found = list(first)
-    for at_us, _, name, joins in sorted(moves, key=lambda move: move[:3]):
-        gone = there.pop(name, None)
-        if gone is not None:
-            found[found.index(gone)] = TracedWorker(gone.name, gone.types, gone.slots, gone.joined_us, at_us)
-        if joins is not None:
-            there[name] = joins
-            found.append(joins)
-    return iter(found)
+def _replay_moves(first: list[TracedWorker], moves: list[_Move]) -> Iterator[TracedWorker]:
+    """Yield the workers in the order of their joins. A worker that rejoins is listed again."""
+    present = {worker.name: worker for worker in first}
+    workers = list(first)
+    for at_us, _, name, joined in sorted(moves, key=lambda move: move[:3]):
+        old = present.pop(name, None)
+        if old is not None:
+            workers[workers.index(old)] = TracedWorker(old.name, old.types, old.slots, old.joined_us, at_us)
+        if joined is not None:
+            present[name] = joined
+            workers.append(joined)
+    return iter(workers)
 
 
 def _warn_of_unserved(trace: Trace, warn: Warn) -> None:
     served = {type_ for worker in trace.workers for type_ in worker.types}
     unserved = sorted({job.type for job in trace.jobs} - served)
     if unserved:
-        names = ", ".join(unserved[:_MOST_NAMED]) + (" and others" if len(unserved) > _MOST_NAMED else "")
+        names = ", ".join(unserved[:_MAX_NAMED]) + (" and others" if len(unserved) > _MAX_NAMED else "")
         warn(f"no worker of the trace serves the type(s) {names}: their jobs are never claimed")
 
 
@@ -451,5 +422,5 @@ def _warn_of_settings(trace: Trace, warn: Warn) -> None:
     in_force = complete_settings(trace.settings)
     bad = [f"{name}={value}" for name, value in trace.settings.items() if in_force.get(name) != value]
     if bad:
-        names = ", ".join(bad[:_MOST_NAMED]) + (" and others" if len(bad) > _MOST_NAMED else "")
+        names = ", ".join(bad[:_MAX_NAMED]) + (" and others" if len(bad) > _MAX_NAMED else "")
         warn(f"the trace has settings that this version cannot read, and replaces by their defaults: {names:.200}")

@@ -1,6 +1,6 @@
-"""Requests that are made once, however often they are repeated: a job and the key that says so, in one transaction.
+"""Idempotent requests: a job and the key of its request are written in one transaction.
 
-A job is known for a minute after its end; its request, by a key of its own, for a day.
+A job's hash is retained for a minute after its end; the key of its request is retained for a day.
 """
 
 import hashlib
@@ -12,43 +12,42 @@ from redis.exceptions import WatchError
 from ..schema.job_record import NewJob
 from ..schema.values import decode_text
 from . import runner
-from .messages import PublishReply
 from .runner import is_function_missing
 from .scheduler import Scheduler
 
-#: Largest number of attempts while the server loses its functions, or others make the same request.
-_TRIES = 5
+#: Maximum number of attempts while the server loses its functions, or other clients make the same request.
+_MAX_ATTEMPTS = 5
 
 
 class MadeJob(NamedTuple):
-    """A request that was made before. *digest*: of what was asked for."""
+    """An earlier request. *digest*: the digest of its contents."""
 
     digest: str
     task_id: str
 
 
 def idempotency_key(scheduler: Scheduler, name: str) -> str:
-    """Return the key of the request that its client calls *name*."""
+    """Return the Redis key of the request that its client named *name*."""
     return scheduler.keys.key("idempotency", hashlib.blake2b(name.encode(), digest_size=15).hexdigest())
 
 
 def made_jobs(scheduler: Scheduler, name: str) -> MadeJob | None:
-    """Return the request *name*, if it was made before."""
-    return _parsed(scheduler.client.get(idempotency_key(scheduler, name)))
+    """Return the request *name* if it was made before."""
+    return _parse_request(scheduler.client.get(idempotency_key(scheduler, name)))
 
 
 def publish_once(
     scheduler: Scheduler, name: str, request: MadeJob, jobs: Sequence[NewJob], keep_s: float
 ) -> MadeJob | None:
-    """Publish *jobs*, and keep *request* for *keep_s* seconds; None. Both, or neither if it was made before: Made.
+    """Publish *jobs* and store *request* for *keep_s* seconds, atomically. Return the earlier request, if any, or None.
 
-    Raises OptionError if a job is refused; then the request was not made.
+    Raises OptionError if a job is rejected; then the request was not made.
     """
     key = idempotency_key(scheduler, name)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         with scheduler.client.pipeline() as pipe:
             pipe.watch(key)
-            before = _parsed(pipe.get(key))
+            before = _parse_request(pipe.get(key))
             if before is not None:
                 return before
             pipe.multi()
@@ -59,10 +58,11 @@ def publish_once(
                 *replies, _ = pipe.execute(raise_on_error=False)
             except WatchError:
                 continue
-        failed = next((each for each in replies if isinstance(each, Exception)), None)
+        failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
         if failed is None:
             try:
-                _check(scheduler.published(replies), jobs)
+                for outcome, job in zip(scheduler.published(replies), jobs, strict=True):
+                    outcome.check(job)
             except Exception:
                 scheduler.client.unlink(key)
                 raise
@@ -74,11 +74,6 @@ def publish_once(
     raise WatchError(f"other requests with the Idempotency-Key {name!r} are under way")
 
 
-def _check(published: Sequence[PublishReply], jobs: Sequence[NewJob]) -> None:
-    for each, job in zip(published, jobs, strict=True):
-        each.check(job)
-
-
-def _parsed(value: bytes | None) -> MadeJob | None:
+def _parse_request(value: bytes | None) -> MadeJob | None:
     digest, _, task_id = decode_text(value).partition(" ")
     return MadeJob(digest, task_id) if value is not None else None

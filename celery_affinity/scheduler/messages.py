@@ -1,10 +1,7 @@
-"""What `Scheduler` takes for the arrows: how jobs ended, who joins, which claims a worker holds, what it adds up.
+"""Arguments and replies of the server functions that `Scheduler` invokes, and the pages of a recording.
 
-What `Scheduler` returns: the replies of the arrows, read.
-
-Claims as a worker hands them over to a recording, in pages: a page is a text of columns, which is read here as well.
-
-A page is written while tasks run. Its rows differ in few of their values, and columns are put into JSON all at once.
+A worker writes the claims of a recording in pages while tasks run. A page consists of columns: rows differ in few
+values, and a column is encoded as JSON in one step.
 """
 
 import hashlib
@@ -26,7 +23,7 @@ from ..schema.values import decode_number, decode_text
 
 
 class EndArguments(NamedTuple):
-    """The end of a claimed job. *outcome*: a word of ``release.lua`` ("acked", "failed", ...), and a reason, if any."""
+    """The end of a claimed job. *outcome*: a keyword of ``release.lua`` ("acked", "failed", ...), or with a reason."""
 
     job_id: str
     fence: str
@@ -35,76 +32,61 @@ class EndArguments(NamedTuple):
 
 @dataclass(frozen=True)
 class JoinArguments:
-    """The words in which a worker of *app* presents itself when it joins. *slots*: the concurrency.
-
-    *other*: slots taken without a claim, less those that claims lend. *withdrawn*: types that the worker will serve
-    again soon. *stops*: which tasks it can stop (`Pool.stops` in `membership.host`). *priority*: its place among
-    equally specialised workers (``affinity_placement``).
-    """
+    """The properties of a worker that joins."""
 
     worker: str
     name: str
     types: Sequence[str]
-    slots: int
-    other: int = 0
+    slots: int  #: the concurrency
+    other: int = 0  #: slots taken without a claim, minus the slots that claims lend
     app: str = ""
-    withdrawn: Sequence[str] = ()
-    stops: str = ""
-    priority: int = 0
+    withdrawn: Sequence[str] = ()  #: types that the worker will serve again soon
+    stops: str = ""  #: the tasks that the worker can stop (`Pool.stops` in `leases.host`)
+    priority: int = 0  #: rank among equally specialised workers (``affinity_placement``)
 
     @property
     def encoded_types(self) -> list[str]:
-        """The types of the profile. A type that the worker withdrew from counts: withdrawing makes no specialist."""
+        """The types of the profile, including withdrawn types: withdrawing does not make a worker a specialist."""
         types = {*self.types, *map(values.withdrawn_mark, self.withdrawn)}
         return sorted(map(values.encode_part, types))
 
     @property
     def profile(self) -> str:
-        """A short name of the set of types, shared by all workers that serve just these types."""
+        """The short name that all workers with exactly these types share."""
         return hashlib.sha1(" ".join(self.encoded_types).encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 class ClaimReport(NamedTuple):
-    """A claim that its worker says it holds. *running_us*: time since the task started, -1 if it has not."""
+    """A claim that its worker reports as held."""
 
     job_id: str
     fence: str
-    running_us: int
+    running_us: int  #: time since the task started, -1 if it has not
 
 
 class TypeMetricsDelta(NamedTuple):
-    """What a worker adds up of its jobs of *type*, since it did so last. *grown*: field of the metrics -> by how much.
-
-    *ended*: number of jobs that ended in a slot. *took_us*: the sum of their times there. *pace*: the worker's, in
-    words (`rules.pace`); "" if none ended.
-    """
+    """The metrics that a worker has collected for the jobs of *type* since its previous report."""
 
     type: str
-    grown: Mapping[str, int]
-    ended: int = 0
-    took_us: int = 0
-    pace: str = ""
+    grown: Mapping[str, int]  #: metrics field -> increment
+    ended: int = 0  #: number of jobs that ended in a slot
+    took_us: int = 0  #: total time of these jobs in their slots
+    pace: str = ""  #: the worker's pace as text (`policy.pace`); "" if no job ended
 
     @property
     def words(self) -> list[Argument]:
-        """The sums as the arrow takes them."""
-        fields = [word for each in self.grown.items() for word in each]
+        """The arguments for `add_metrics`."""
+        fields = [argument for field in self.grown.items() for argument in field]
         return [values.encode_part(self.type), self.ended, self.took_us, self.pace, len(self.grown), *fields]
 
 
 logger = limited_logger(__name__)
-
-#: Number of digits of the largest number that Redis counts to.
+#: Number of digits in Redis's largest integer.
 LONGEST_FENCE = 19
 
 
 class Claim(NamedTuple):
-    """A job as a worker got it. The fencing number tells this delivery from every other one of the job.
-
-    *expires_us*: time when the job ends if it has not started, by the server's clock; None: never. *urgency*: whether
-    the job is on demand, and its priority, if the job was moved; None: the message says that. *preemptions*: number of
-    times that its task was stopped for another tenant's. *requeues*: number of times that its task requeued it.
-    """
+    """A job as delivered to a worker. The fencing token distinguishes this delivery from the job's other deliveries."""
 
     job_id: str
     fence: str
@@ -112,25 +94,25 @@ class Claim(NamedTuple):
     deliveries: int
     enqueued_us: int
     message: bytes
-    expires_us: int | None = None
-    urgency: tuple[bool, int] | None = None
-    preemptions: int = 0
-    requeues: int = 0
+    expires_us: int | None = None  #: server time at which the job ends if it has not started; None: never
+    urgency: tuple[bool, int] | None = None  #: (on-demand, priority) of a moved job; None: the message has both
+    preemptions: int = 0  #: number of times that the task was stopped for another tenant's
+    requeues: int = 0  #: number of times that the task requeued itself
 
     @property
     def mark_ending(self) -> bool:
-        """Whether its task may have started before."""
+        """True if the task may have started before."""
         return self.deliveries > 0 or self.preemptions > 0 or self.requeues > 0
 
     @classmethod
     def parse(cls, payload: bytes) -> "Claim":
-        """Return the claim in *payload*: a line of facts, then the message. Raises ValueError if it is none."""
+        """Return the claim in *payload*: a line of facts, then the message. Raises ValueError if it is invalid."""
         facts, _, message = payload.partition(b"\n")
         return cls.of(facts, message)
 
     @classmethod
     def of(cls, facts: bytes, message: bytes) -> "Claim":
-        """Return the claim of which *facts* are told in words. Raises ValueError if they are not."""
+        """Return the claim with *facts*, separated by spaces. Raises ValueError if they are invalid."""
         job_id, fence, type_, deliveries, enqueued, *further = facts.decode().split(" ")
         if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= LONGEST_FENCE and int(fence)):
             raise ValueError("it has no job id, or no fencing number")
@@ -150,47 +132,40 @@ class Claim(NamedTuple):
 
 
 def parse_claims(parts: Sequence[bytes]) -> list[Claim]:
-    """Return the claims in *parts*: facts and message of each.
-
-    An unreadable one counts as lost on its way, so a sync gives the job back.
-    """
-    found = []
+    """Return the claims in *parts* (facts, message, ...). Unreadable claims are left out: a sync requeues them."""
+    claims = []
     for facts, message in zip(parts[::2], parts[1::2], strict=False):
         try:
-            found.append(Claim.of(facts, message))
+            claims.append(Claim.of(facts, message))
         except ValueError as exc:
             logger.error("A job from the server cannot be read and is given back: %s. It was %r", exc, facts[:200])
-    return found
+    return claims
 
 
 class PublishReply(NamedTuple):
-    """The outcome of a job's publish. *fresh*: whether the id was new. *served*: whether a live worker serves the type.
+    """The outcome of publishing a job."""
 
-    *refused*: the field for which the server refused the job; None if it did not. *merged*: whether the call joined
-    others that wait. *full*: the error, if the job, or another of its call, found no room: none is published.
-    """
-
-    fresh: bool
-    served: bool
-    refused: str | None = None
-    merged: bool = False
-    full: QueueFull | None = None
+    fresh: bool  #: True if the id was new
+    served: bool  #: True if a live worker serves the type
+    refused: str | None = None  #: the field for which the server rejected the job
+    merged: bool = False  #: True if the call joined waiting calls
+    full: QueueFull | None = None  #: the error if this job, or another of its call, exceeds a bound: none is published
 
     @classmethod
     def parse(cls, state: int, served: Reply) -> "PublishReply":
-        """Return the outcome in an arrow's reply for one job.
+        """Return the outcome in a function's reply for one job.
 
-        *served*: for a refused job, the name of the field; for one without room, type, jobs that wait, and its bound.
+        *served*: for a rejected job, the field's name; for a job beyond its bound, type, pending jobs and bound.
         """
         if state == IS_REFUSED:
             return cls(False, True, served.decode())
         if state == IS_FULL:
-            type_, pending, most = served.decode().split(" ")
-            return cls(False, True, full=QueueFull(values.decode_part(type_), int(pending), int(most)))
+            type_, pending, max_pending = served.decode().split(" ")
+            return cls(False, True, full=QueueFull(values.decode_part(type_), int(pending), int(max_pending)))
         return cls(bool(state), bool(served), merged=state == IS_MERGED)
 
     def check(self, job: NewJob) -> None:
-        """Raise OptionError if *job* was refused; QueueFull if it found no room."""
+        """Raise OptionError if *job* was rejected, QueueFull if it exceeds its bound."""
         if self.full is not None:
             raise self.full
         if self.refused is not None:
@@ -198,112 +173,95 @@ class PublishReply(NamedTuple):
 
 
 class JoinReply(NamedTuple):
-    """The reply to a join. *namesake*: another live worker of that node name. *replaced*: settings that changed.
+    """The reply to a join."""
 
-    *void_up_to*: highest fencing number of claims that are not the worker's, since it is new, or had been taken for
-    dead; 0 for a worker that came back in time. *now_us*: the server's time.
-    """
-
-    namesake: str | None
-    replaced: list[str]
+    namesake: str | None  #: another live worker with the same node name
+    replaced: list[str]  #: settings that changed
+    #: Highest fencing token of claims that the worker does not own, because it is new or was considered dead; 0 if it
+    #: rejoined in time.
     void_up_to: int
-    now_us: int
+    now_us: int  #: the server's time
 
 
 class SyncReply(NamedTuple):
-    """The reply to a sync. Not *known*: the worker has to join again.
+    """The reply to a sync."""
 
-    *asked*: claims (job id, fencing number) that the worker did not name. *void*: ids of jobs that the worker named,
-    and that are no longer its own. *revision*: that of the settings in force. *now_us*: the server's time.
-    *returned*: the number of the worker's jobs that are pending again.
-    """
-
-    known: bool
-    ticker: bool
-    asked: list[tuple[str, str]]
-    void: list[str]
-    revision: int
-    now_us: int
-    returned: int
+    known: bool  #: False if the worker must join again
+    ticker: bool  #: True if the worker must tick for the fleet
+    asked: list[tuple[str, str]]  #: claims (job id, fencing token) that the worker did not name
+    void: list[str]  #: ids of jobs that the worker named, but has lost
+    revision: int  #: revision of the settings in force
+    now_us: int  #: the server's time
+    returned: int  #: number of the worker's jobs that are pending again
 
 
 class JobState(NamedTuple):
-    """The *state* of a job, or of the run that it was merged into; "": it is not known. *calls*: those of the run."""
+    """The state of a job, or of the run that it was merged into."""
 
-    state: str
-    calls: int
+    state: str  #: "" for a missing job
+    calls: int  #: number of calls in the run
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a slot, or for its time."""
+        """True if the job waits for a slot or for its time."""
         return self.state in ("pending", "scheduled")
 
 
 class MoveReply(NamedTuple):
-    """The outcome of `move`. *served*: whether a live worker serves the type. *found*: each job as it was before."""
+    """The outcome of `move`."""
 
-    served: bool
-    found: list[JobState]
+    served: bool  #: True if a live worker serves the type
+    found: list[JobState]  #: each job as it was before
 
 
 class TickReply(NamedTuple):
-    """The reply to a tick. *next_due_s*: the time until a scheduled job, or a recurring call, is due; None: none is.
+    """The reply to a tick."""
 
-    *untold*: whether there are ends to be told (`Scheduler.announce`). *recurring*: whether there are recurring calls
-    to be made (`Scheduler.due`). *lists*: stock Celery's lists that hold messages. *time*: the server's, at the tick.
-    """
-
-    next_due_s: float | None
+    next_due_s: float | None  #: seconds until the next scheduled job or recurring call is due
     due: int
     recovered: int
     dead_workers: int
-    untold: bool
-    recurring: bool
-    lists: list[str]
-    time: ServerTime
+    untold: bool  #: True if there are unreported ends (`Scheduler.next_report`)
+    recurring: bool  #: True if recurring calls must be made (`Scheduler.due_recurring`)
+    lists: list[str]  #: stock Celery's lists that contain messages
+    time: ServerTime  #: the server's time at the tick
 
 
 class DueCall(NamedTuple):
-    """A recurring call that is due. *due*: an argument of `Scheduler.fire`, by which the call is made only once."""
+    """A due recurring call."""
 
     name: str
-    due: str
+    due: str  #: argument of `Scheduler.fire_recurring`, which ensures that the call is made only once
     task: str
     signature: str
 
     @classmethod
     def parse(cls, row: Sequence[bytes]) -> "DueCall":
-        """Return the call in a row of `due`."""
+        """Return the call in a row of `due_recurring`."""
         name, due, task, signature = map(decode_text, row)
         return cls(values.decode_part(name), due, task, signature)
 
 
 class BatchCall(NamedTuple):
-    """A call of a batch. *published_us*: when it was published, by the server's clock, a retry as its first try was.
-
-    *message*: as kombu sent it, b"" if it is gone.
-    """
+    """A call of a batch."""
 
     job_id: str
     task_id: str
-    published_us: int
-    message: bytes
+    published_us: int  #: server time of the publish, for a retry the first attempt's
+    message: bytes  #: as kombu sent it, b"" if it was deleted
 
 
 class BatchCallsPage(NamedTuple):
-    """A page of the calls of a batch. *after*: the argument for the next page; None if there is none.
+    """A page of a batch's calls."""
 
-    *primary_us*: when the call was published whose message the worker has, as of a `Caller`; 0 if no worker has one.
-    """
-
-    after: int | None
-    primary_us: int
+    after: int | None  #: argument for the next page; None after the last one
+    primary_us: int  #: `published_us` of the call whose message the worker has; 0 if no worker has one
     callers: list[BatchCall]
 
     @classmethod
-    def parse(cls, after: int, primary: bytes, *found: bytes) -> "BatchCallsPage":
-        """Return the page in a reply of `callers`."""
-        rows = zip(found[::4], found[1::4], found[2::4], found[3::4], strict=True)
+    def parse(cls, after: int, primary: bytes, *columns: bytes) -> "BatchCallsPage":
+        """Return the page in a reply of `batch_calls`."""
+        rows = zip(columns[::4], columns[1::4], columns[2::4], columns[3::4], strict=True)
         callers = [
             BatchCall(
                 job_id.decode(errors="surrogateescape"),
@@ -317,26 +275,23 @@ class BatchCallsPage(NamedTuple):
 
 
 class UnreportedEnd(NamedTuple):
-    """A job that ended without a worker. *how*: "revoked", "expired", "dropped", or one of `dead_reasons.REASONS`; ""
-    if only the id can be read. Of a batch also "shared": its run has ended, calls do not know their result.
-
-    *since_s*: the time since the end. *for_anyone*: whether an app that does not know the task tells the end as well.
-    *message*: as kombu sent it, b"" if it is gone, None if it is large (`Reader.message_of`).
-    """
+    """A job that ended without a worker."""
 
     job_id: str
+    #: "revoked", "expired", "dropped" or a key of `dead_reasons.REASONS`; "" if only the id is readable. For a batch,
+    #: also "shared": the run has ended, but some calls have not received its result.
     how: str
     type: str = ""
     task_id: str = ""
     task_name: str = ""
     deliveries: int = 0
-    since_s: float = 0.0
-    for_anyone: bool = True
-    message: bytes | None = b""
+    since_s: float = 0.0  #: seconds since the end
+    for_anyone: bool = True  #: True if an app that does not define the task should report the end too
+    message: bytes | None = b""  #: as kombu sent it, b"" if deleted, None if it is large (`Reader.message_of`)
 
     @classmethod
     def parse(cls, row: Sequence[Reply]) -> "UnreportedEnd":
-        """Return the end in a row of `announce`."""
+        """Return the end in a row of `next_report`."""
         job_id, *facts = row
         try:
             how, type_, task_id, name, deliveries, since_us, for_anyone, message = facts
@@ -351,85 +306,90 @@ class UnreportedEnd(NamedTuple):
                 bool(for_anyone),
                 message,
             )
-        except (ValueError, AttributeError, TypeError):  # AttributeError: there is no such field
+        except (ValueError, AttributeError, TypeError):  # AttributeError: a missing field
             return cls(job_id.decode(errors="surrogateescape"), "")
 
 
-#: Type of the job, its lane, and the outcome of the claim. The lane is "" where the job's row is to say it, and the
-#: job's rules, and whose claim it is.
+#: Type, lane and outcome of a claim. The lane is "" if lane, rules and owner must come from the job hash.
 Kind = tuple[str, str, str]
-
-#: Job id, fencing number, kind and enqueue time of a claim; how long after that, µs, it arrived at the worker, its task
-#: started, it ended, and the server's word came that its slot is free, or has another job (None: it did not happen);
-#: numbers, in the worker, of the release whose reply brought it, and of the one that told its end (0: none).
+#: Job id, fencing token, kind and enqueue time of a claim; then the times in µs since the enqueue time at which it
+#: arrived at the worker, its task started, it ended, and the server confirmed that its slot is free or has another job
+#: (None: did not happen); then the worker's numbers of the release whose reply delivered the claim, and of the release
+#: that reported its end (0: none).
 ClaimRow = tuple[str, str, Kind, int, int, int | None, int | None, int | None, int, int]
 
 
 class PageQuery(NamedTuple):
-    """A page, and the jobs of which its server is asked: ids of *plain* ones, of which times alone are asked for.
-
-    *others*: each job id, and its fencing number behind it.
-    """
+    """A page of claims, and the jobs whose facts its server must add."""
 
     text: str
-    plain: Sequence[str]
-    others: Sequence[str]
+    plain: Sequence[str]  #: ids of jobs for which only times are needed
+    others: Sequence[str]  #: job ids, each followed by its fencing token
 
 
 def page_query(rows: Sequence[ClaimRow]) -> PageQuery:
-    """Return *rows* as a page, and which of their jobs tell the times of all.
+    """Return *rows* as a page with the jobs whose server times cover all rows.
 
-    The times of a job are those of the release that brought it, and of the one that told its end: with one job for each
-    slot, every other one is enough.
+    The releases that delivered a job and reported its end have a job's server times. With one job per slot, every other
+    job is enough.
     """
     if not rows:
         return PageQuery("", (), ())
     jobs, fences, kinds, enqueued, arrived, started, ended, freed, brought_by, releases = zip(*rows, strict=True)
-    nths: dict[Kind, int] = {}
-    nth_kinds = [nths.setdefault(kind, len(nths)) for kind in kinds]
-    asked, known = [0] * len(rows), {0}
+    kind_indexes: dict[Kind, int] = {}
+    kind_column = [kind_indexes.setdefault(kind, len(kind_indexes)) for kind in kinds]
+    is_plain, covered = [0] * len(rows), {0}
     plain: list[str] = []
     others: list[int] = []
-    for nth in range(len(rows) - 1, -1, -1):
-        if not kinds[nth][1]:
-            others.append(nth)
-        elif releases[nth] not in known or not brought_by[nth]:
-            asked[nth] = 1
-            plain.append(jobs[nth])
-            known.add(releases[nth])
-            known.add(brought_by[nth])
-    columns = (jobs, fences, nth_kinds, enqueued, arrived, started, ended, freed, brought_by, releases, asked)
-    text = json.dumps([list(nths), *columns], separators=(",", ":"), check_circular=False)
-    return PageQuery(text, plain[::-1], [word for nth in reversed(others) for word in (jobs[nth], fences[nth])])
+    for index in range(len(rows) - 1, -1, -1):
+        if not kinds[index][1]:
+            others.append(index)
+        elif releases[index] not in covered or not brought_by[index]:
+            is_plain[index] = 1
+            plain.append(jobs[index])
+            covered.add(releases[index])
+            covered.add(brought_by[index])
+    columns = (jobs, fences, kind_column, enqueued, arrived, started, ended, freed, brought_by, releases, is_plain)
+    text = json.dumps([list(kind_indexes), *columns], separators=(",", ":"), check_circular=False)
+    return PageQuery(text, plain[::-1], [part for nth in reversed(others) for part in (jobs[nth], fences[nth])])
 
 
 def read_rows(text: str) -> list[tuple[ClaimRow, bool]]:
-    """Return the rows of a page, and of each whether its times were asked for. Raises ValueError if it is no page."""
+    """Return the rows of a page, each with True if its times were queried. Raises ValueError for an invalid page."""
     if not text:
         return []
     try:
-        kinds, jobs, fences, nth_kinds, *numbers = json.loads(text)
-        known = [tuple(map(_word, kind)) for kind in kinds]
-        rows = zip(map(_word, jobs), map(_word, fences), [known[nth] for nth in nth_kinds], *numbers, strict=True)
-        return [_checked(row) for row in rows]
+        kinds, jobs, fences, kind_column, *numbers = json.loads(text)
+        known_kinds = [tuple(map(_require_text, kind)) for kind in kinds]
+        rows = zip(
+            map(_require_text, jobs),
+            map(_require_text, fences),
+            [known_kinds[index] for index in kind_column],
+            *numbers,
+            strict=True,
+        )
+        return [_parse_row(row) for row in rows]
     except (TypeError, IndexError, RecursionError) as exc:
         raise ValueError(f"it is no page of claims: {exc}") from None
 
 
-def _checked(row: tuple[Any, ...]) -> tuple[ClaimRow, bool]:
-    job, fence, (type_, lane, outcome), enqueued, arrived, *times, brought_by, release, asked = row
-    started, ended, freed = (None if time is None else _number(time) for time in times)
-    since, numbers = (_number(enqueued), _number(arrived)), (_number(brought_by), _number(release))
-    return (job, fence, (type_, lane, outcome), *since, started, ended, freed, *numbers), bool(asked)
+def _parse_row(row: tuple[Any, ...]) -> tuple[ClaimRow, bool]:
+    job, fence, (type_, lane, outcome), enqueued, arrived, *times, brought_by, release, is_plain = row
+    started, ended, freed = (None if time is None else _require_integer(time) for time in times)
+    since, numbers = (
+        (_require_integer(enqueued), _require_integer(arrived)),
+        (_require_integer(brought_by), _require_integer(release)),
+    )
+    return (job, fence, (type_, lane, outcome), *since, started, ended, freed, *numbers), bool(is_plain)
 
 
-def _word(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text is expected, got: {value!r:.80}")
     return sys.intern(value)
 
 
-def _number(value: object) -> int:
+def _require_integer(value: object) -> int:
     if not isinstance(value, int):
         raise TypeError(f"a whole number is expected, got: {value!r:.80}")
     return value

@@ -1,6 +1,6 @@
-"""Arguments of arrows, cut into calls that hold no server up: so many jobs a call, and acks together with ends.
+"""Invokes server functions: splits arguments into invocations, loads the library, repairs data, and maps errors.
 
-The calls of arrows: the library is loaded if the server lacks it; again after a repair; the meaning of errors.
+No invocation blocks the server for long: the number and size of the jobs in one invocation are limited.
 """
 
 import re
@@ -26,17 +26,16 @@ from ..schema.keys import Keys
 from .messages import EndArguments
 from .reader import Reader
 
-#: An arrow, and its arguments.
+#: A server function and its arguments.
 FunctionCall = tuple[ServerFunction, list[Argument]]
 
 Item = TypeVar("Item")
-
-#: Largest number of jobs in one call of `publish`, which takes about 20 µs for each, and places `MOST_MOVES` at most.
+#: Maximum number of jobs in one invocation of `publish`, which takes about 20 µs per job and places up to `MOST_MOVES`.
 TOGETHER = 25
 
 
 def publish_invocations(jobs: Iterable[NewJob]) -> Iterator[FunctionCall]:
-    """Yield the calls that publish *jobs*, in their order. The jobs of a call all have a bound, or none has one."""
+    """Yield the invocations that publish *jobs*, in their order. Jobs with and without a bound are not mixed."""
     publish = server_function("publish")
     arguments: list[Argument] = []
     bounded: dict[str, Bound] = {}
@@ -64,13 +63,13 @@ def _with_bounds(arguments: list[Argument], bounded: dict[str, Bound]) -> list[A
 
 
 def ingest_arguments(list_: str, jobs: Iterable[NewJob]) -> list[FunctionCall]:
-    """Return a call for each of *jobs*, whose messages are in a list of stock Celery."""
+    """Return one invocation per job; the messages of *jobs* are in a list of stock Celery."""
     ingest = server_function("ingest")
     return [(ingest, ingest.arguments(job.arguments, list=list_, readable=int(job.readable))) for job in jobs]
 
 
 def declare_arguments(entries: Iterable[RecurringCall]) -> Iterator[list[Argument]]:
-    """Yield the arguments of calls that declare *entries*, as many in each as a call of an arrow may take."""
+    """Yield the arguments of the invocations that declare *entries*, within the limits of one invocation."""
     arguments: list[Argument] = []
     count = size = 0
     for entry in entries:
@@ -91,72 +90,65 @@ def ack_arguments(
     inline: bool,
     may_hold: PrefetchLimit,
 ) -> list[FunctionCall]:
-    """Return the calls that ack messages and that release the slots of ended jobs; no call without *acks* or *ends*."""
-    told = []
+    """Return the invocations that ack messages and release the slots of ended jobs; none without *acks* or *ends*."""
+    invocations = []
     if acks:
-        told.append((server_function("ack"), server_function("ack").arguments(worker=worker, rest=flatten(acks))))
+        invocations.append(
+            (server_function("ack"), server_function("ack").arguments(worker=worker, rest=flatten(acks)))
+        )
     if ends:
         release = server_function("release")
         arguments = release.arguments(
             rest=flatten(ends), worker=worker, sequence=sequence, caller=int(inline), may_hold=may_hold.in_words
         )
-        told.append((release, arguments))
-    return told
+        invocations.append((release, arguments))
+    return invocations
 
 
 def argument_pages(items: Sequence[Item], most: int = MOST_MOVES) -> Iterator[Sequence[Item]]:
-    """Yield *items*, *most* together: as many as one call moves."""
+    """Yield *items* in pages of up to *most*, the number that one invocation moves."""
     for first in range(0, len(items), most):
         yield items[first : first + most]
 
 
 def flatten(rows: Iterable[Iterable[Argument]]) -> list[Argument]:
-    """Return the values of all *rows*."""
+    """Return the values of all *rows* in one list."""
     return [value for row in rows for value in row]
 
 
 def check_kind(kind: type, reply: object, in_flight: InFlightCommands) -> None:
-    """Raise redis.InvalidResponse unless *reply* is of *kind*.
-
-    The reply then answers another command, so the connection is closed.
-    """
+    """Raise redis.InvalidResponse and close the connection if *reply*, not of *kind*, belongs to another command."""
     if not isinstance(reply, kind):
         in_flight.close()
         raise InvalidResponse(f"a reply must be of the kind {kind.__name__}, got: {reply!r:.200}")
 
 
 logger = limited_logger(__name__)
-
-#: Errors that a server answers instead of a reply.
-_REFUSALS = (BusyLoadingError, ResponseError)
-
-#: Errors of an arrow that lacks the right to a command; the second is Redis 7.0's.
-_NO_RIGHT = ("ACL failure", "The user executing the script can't")
-
-#: Errors of an arrow that met a key of another type, or a number that is none. Every other refusal begins with a code,
-#: or speaks of what a script may do.
-_SPOILED = re.compile(
+#: Errors that a server returns instead of a reply.
+_SERVER_ERRORS = (BusyLoadingError, ResponseError)
+#: Errors of a function whose user may not run one of its commands; the second is Redis 7.0's.
+_NO_RIGHT_ERRORS = ("ACL failure", "The user executing the script can't")
+#: Errors of a function that met a key of another type, or an invalid number. All other errors begin with a code, or
+#: mention what a script may do.
+_CORRUPT_DATA_ERROR = re.compile(
     r"(.*: )?WRONGTYPE |(?!([A-Z]{3,} |.*ACL |.*to the same slot|.* (in|from)( read-only)? scripts?\b))"
     r".*user_(script|function)",
     re.DOTALL,
 )
-
-#: Pause, s, after a repair that found nothing, or after which the call failed again, before another one.
-_IN_VAIN_S = 5.0
-
-#: Largest number of times that a repair goes through all data, while corrupt data stop it in some place.
-_MOST_PASSES = 3
-
-#: Beginnings of what a server says that knows no functions: another program than Redis and Valkey, or a hosted one.
-_KNOWS_NO_FUNCTIONS = ("unknown command", "unknown subcommand", "Unknown subcommand", "Unsupported")
+#: Pause in seconds after a repair that found nothing, or did not help the failed invocation.
+_REPAIR_PAUSE_S = 5.0
+#: Maximum number of times that a repair scans all data, while corrupt data stop it somewhere.
+_MAX_PASSES = 3
+#: Prefixes of the errors that a server without functions returns: another program, or a hosted server.
+_LACKS_FUNCTIONS_ERRORS = ("unknown command", "unknown subcommand", "Unknown subcommand", "Unsupported")
 
 
 class Runner:
-    """Calls arrows on the keys of one cohort, which *reader* reads.
+    """Invokes functions on the keys of one cohort, which *reader* reads.
 
-    *client* adds no prefix to keys and repeats no command by itself. Errors of a state that will pass (a server that
-    loads, a replica after a failover) are raised as redis.ConnectionError, which kombu and Celery retry. Arrows are
-    functions; scripts on a server that refuses functions.
+    *client* must add no prefix to keys, and must not repeat commands. Errors of a transient state (a server that loads,
+    a replica after a failover) are raised as redis.ConnectionError, which kombu and Celery retry. On a server that
+    rejects functions, scripts are used.
     """
 
     library: Library = load_library()
@@ -166,49 +158,49 @@ class Runner:
         self.keys = keys
         self.reader = Reader(client, keys)
         self.way: CallMode = self.library.by_function
-        self._in_vain_until_s = 0.0
+        self._no_repair_until_s = 0.0
 
     def load(self) -> None:
-        """Load what producers call: their users may have no right to load it."""
+        """Load the library for publishers, whose users may have no right to load it."""
         try:
             self._load("publish")
-        except _REFUSALS as exc:
+        except _SERVER_ERRORS as exc:
             _raise_meaning(exc, ["publish"])
             raise
 
     def command(self, call: FunctionCall) -> tuple[Argument, ...]:
-        """Return *call* as a command, for a connection whose reply is read later."""
-        its_arrow, arguments = call
-        return self.way.command(its_arrow.name, self.keys.base, arguments)
+        """Return the invocation *call* as a command, for a connection whose reply is read later."""
+        function, arguments = call
+        return self.way.command(function.name, self.keys.base, arguments)
 
     def _commands(self, calls: Iterable[FunctionCall]) -> list[tuple[Argument, ...]]:
         return [self.command(call) for call in calls]
 
-    def _run(self, arrow: ServerFunction, rest: Iterable[Argument] = (), **values: Argument) -> Any:
-        (reply,) = self._run_together([(arrow, arrow.arguments(rest, **values))])
+    def _run(self, function: ServerFunction, rest: Iterable[Argument] = (), **values: Argument) -> Any:
+        (reply,) = self._run_together([(function, function.arguments(rest, **values))])
         return reply
 
     def _run_together(self, calls: Sequence[FunctionCall]) -> list[Any]:
-        """Call arrows in one round trip. If one meets a spoiled key, repair the key and call all of them again."""
+        """Invoke functions in one round trip. If one meets corrupt data, repair the data and invoke all again."""
         try:
             return self._attempt(calls)
         except ResponseError as exc:
-            if not _SPOILED.match(str(exc)) or time.monotonic() < self._in_vain_until_s:
+            if not _CORRUPT_DATA_ERROR.match(str(exc)) or time.monotonic() < self._no_repair_until_s:
                 raise
             logger.error(
                 "The call of %s failed; the data in Redis are checked and repaired: %s",
-                " and ".join(each.name for each, _ in calls),
+                " and ".join(function.name for function, _ in calls),
                 exc,
             )
-            if not self._repaired([value for _, arguments in calls for value in arguments]):
+            if not self._try_repair([value for _, arguments in calls for value in arguments]):
                 raise
-            repaired_until_s, self._in_vain_until_s = self._in_vain_until_s, time.monotonic() + _IN_VAIN_S
+            repaired_until_s, self._no_repair_until_s = self._no_repair_until_s, time.monotonic() + _REPAIR_PAUSE_S
             replies = self._attempt(calls)
-            self._in_vain_until_s = repaired_until_s
+            self._no_repair_until_s = repaired_until_s
             return replies
 
-    def _go_on(self, unfilled: bytes) -> None:
-        """Claim jobs of the types that a reply names, until no pending job fits a free slot."""
+    def _fill_slots(self, unfilled: bytes) -> None:
+        """Claim jobs of the types in *unfilled* until no pending job fits a free slot."""
         types = unfilled.split()
         while types:
             (unfilled,) = self._run(server_function("claim"), rest=types[:MOST_FILLED])
@@ -217,81 +209,82 @@ class Runner:
     def repair(
         self, failed: Sequence[Argument] | None = None, *, thorough: bool = False, says_only: bool = False
     ) -> list[str]:
-        """Set aside or make again keys that somebody else deleted or overwrote. Return, and log, a line for each.
+        """Quarantine or rebuild keys that another client deleted or overwrote. Return, and log, a line per finding.
 
-        *failed*: the arguments of a call that failed. *thorough*: look at all, as if one had. *says_only*: look
-        at all, change nothing, and log nothing.
+        *failed* are the arguments of a failed invocation.
+        *thorough*: check all data, as after a failure.
+        *says_only*: check all data without changes and logging.
         """
         how = 2 if says_only else int(thorough or failed is not None)
-        names = [each for each in failed or () if len(str(each)) <= LONGEST_NAME]
-        found: list[str] = []
+        names = [name for name in failed or () if len(str(name)) <= LONGEST_NAME]
+        findings: list[str] = []
         types: list[bytes] = []
-        for _ in range(1 if says_only else _MOST_PASSES):
-            found = [each for each in found if each != UNFINISHED]
+        for _ in range(1 if says_only else _MAX_PASSES):
+            findings = [finding for finding in findings if finding != UNFINISHED]
             first = 0
             while first >= 0:
                 rest = names if first == 0 else ()
                 repair = server_function("repair")
                 (reply,) = self._attempt([(repair, repair.arguments(rest, first=first, how=how))])
-                first, some, what = reply
-                types += some
-                found += [each.decode(errors="replace") for each in what]
-            if UNFINISHED not in found:
+                first, page_types, page_findings = reply
+                types += page_types
+                findings += [finding.decode(errors="replace") for finding in page_findings]
+            if UNFINISHED not in findings:
                 break
         if says_only:
-            return list(dict.fromkeys(found))
-        for each in found:
-            logger.error("Another program deleted or overwrote the fleet's data in Redis: %s", each)
-        if found:
+            return list(dict.fromkeys(findings))
+        for finding in findings:
+            logger.error("Another program deleted or overwrote the fleet's data in Redis: %s", finding)
+        if findings:
             for page in argument_pages(types):
-                self._go_on(b" ".join(page))
-        return found
+                self._fill_slots(b" ".join(page))
+        return findings
 
-    def _repaired(self, failed: Sequence[Argument]) -> bool:
-        """Repair, and return whether there was something to repair that this user may repair."""
+    def _try_repair(self, failed: Sequence[Argument]) -> bool:
+        """Repair; return True if there was something that this user could repair."""
         with suppress(NoPermissionError):
             if self.repair(failed):
                 return True
-        self._in_vain_until_s = time.monotonic() + _IN_VAIN_S
+        self._no_repair_until_s = time.monotonic() + _REPAIR_PAUSE_S
         return False
 
     def _attempt(self, calls: Sequence[FunctionCall]) -> list[Any]:
-        """Call arrows in one round trip. Load them if the server lacks them."""
+        """Invoke functions in one round trip. Load them if the server lacks them."""
         try:
             try:
                 return self._call(calls)
-            except _REFUSALS as exc:
-                if not self._may_be_loaded(exc):
+            except _SERVER_ERRORS as exc:
+                if not self._can_load(exc):
                     raise
-                for name in dict.fromkeys(each.name for each, _ in calls):
+                for name in dict.fromkeys(function.name for function, _ in calls):
                     self._load(name)
                 return self._call(calls)
-        except _REFUSALS as exc:
-            _raise_meaning(exc, (each.name for each, _ in calls))
+        except _SERVER_ERRORS as exc:
+            _raise_meaning(exc, (function.name for function, _ in calls))
             raise
 
-    def _may_be_loaded(self, exc: Exception) -> bool:
-        """Return whether the server lacks what was called. One that knows no functions gets scripts from now on."""
-        if self.way is self.library.by_function and str(exc).startswith(_KNOWS_NO_FUNCTIONS):
+    def _can_load(self, exc: Exception) -> bool:
+        """True if the server lacks the function. A server without functions gets scripts from now on."""
+        if self.way is self.library.by_function and str(exc).startswith(_LACKS_FUNCTIONS_ERRORS):
             self.way = self.library.by_script
             return True
         return is_function_missing(exc)
 
     def _load(self, name: str) -> None:
-        """Load what has the arrow *name*."""
+        """Load the library or script of the function *name*."""
         try:
             self.client.execute_command(*self.way.loading(name))
         except NoPermissionError as exc:
-            # The error will pass with the first worker: the call is to be repeated.
+            # The first worker of this version ends this error: the invocation must be repeated.
             raise redis.ConnectionError(
                 f"the server does not have the function of {name}, and the broker's user may not load it: a worker or "
                 "a dispatcher of this version of celery_affinity does, when it starts and after a restart of the "
                 f"server ({exc})"
             ) from exc
         except ResponseError as exc:
-            if "already exists" in str(exc):  # somebody else has loaded it meanwhile
+            if "already exists" in str(exc):  # another client has loaded it in between
                 return
-            if self.way is self.library.by_script or not str(exc).startswith(_KNOWS_NO_FUNCTIONS):
+            if self.way is self.library.by_script or not str(exc).startswith(_LACKS_FUNCTIONS_ERRORS):
                 raise
             self.way = self.library.by_script
             self._load(name)
@@ -307,14 +300,14 @@ class Runner:
 
 
 def is_function_missing(exc: Exception) -> bool:
-    """Return whether a server raised *exc* because it does not have the arrow that was called."""
+    """True if a server raised *exc* because it lacks the function."""
     return isinstance(exc, NoScriptError) or "Function not found" in str(exc)
 
 
 def _raise_meaning(exc: redis.RedisError, names: Iterable[str]) -> None:
-    """Raise what an error of the server means: a state that will pass, or a missing right. Else return."""
-    # A server that lacks the arrow twice in a row has lost it again before it could run it.
+    """Raise the client error for a server error: a transient state or a missing right. Otherwise return."""
+    # A server that lacks the function twice in a row has lost it again before it could run it.
     if is_transient(exc) or is_function_missing(exc):
         raise redis.ConnectionError(str(exc)) from exc
-    if isinstance(exc, NoPermissionError) or any(words in str(exc) for words in _NO_RIGHT):
+    if isinstance(exc, NoPermissionError) or any(message in str(exc) for message in _NO_RIGHT_ERRORS):
         raise NoPermissionError(f"the broker's user has no right to {' and '.join(names)}: {exc}") from exc

@@ -1,6 +1,6 @@
-"""The settings in force: read, changed at run time and reset, and logged by each worker.
+"""The settings in force: read, change and reset them at run time, and log them in workers.
 
-Quotas of tenants at run time: entries of the setting ``tenants``, which has all of them as one text.
+Quotas of tenants are entries of the setting ``tenants``, which contains all of them as one string.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,17 +29,13 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class RuntimeSetting(CohortRow):
-    """A setting that can be changed at run time.
-
-    *value*: the value in force. *conf*: the value in the app.conf that changed last in the fleet, to which a reset goes
-    back. *own*: the value in this app's app.conf. *damaged_s*: time at which a repair found the value in Redis deleted
-    or invalid, and put that of app.conf in force; None if nobody has to know.
-    """
+    """A setting that can be changed at run time."""
 
     name: str
-    value: Value
-    conf: Value
-    own: Value
+    value: Value  #: the value in force
+    conf: Value  #: the value in the app.conf that changed last in the fleet, which a reset restores
+    own: Value  #: the value in this app's app.conf
+    #: Time at which a repair found the value in Redis deleted or invalid, and restored app.conf's value.
     damaged_s: float | None = None
 
     @property
@@ -48,12 +44,12 @@ class RuntimeSetting(CohortRow):
 
     @property
     def disputed(self) -> bool:
-        """Whether a reset would go back to another value than this app's own."""
+        """True if a reset would restore another value than this app's."""
         return self.conf != self.own
 
 
 def read_settings(scheduler: Scheduler, own: Settings) -> list[RuntimeSetting]:
-    """Return every setting that can be changed at run time, as it is now."""
+    """Return every setting that can be changed at run time, with its current values."""
     in_force, conf = scheduler.reader.settings()
     defaults = shared_settings(Settings())
     return [
@@ -62,55 +58,53 @@ def read_settings(scheduler: Scheduler, own: Settings) -> list[RuntimeSetting]:
             _value(name, in_force, defaults, own),
             _value(name, conf, shared_settings(own), own),
             _value(name, {}, shared_settings(own), own),
-            _damaged_s(in_force.get(f"{SETTING_RESET}{NAME_IN_REDIS[name]}")),
+            _parse_damaged_s(in_force.get(f"{SETTING_RESET}{NAME_IN_REDIS[name]}")),
         )
         for name in CHANGEABLE
     ]
 
 
-def _damaged_s(time: str | None) -> float | None:
+def _parse_damaged_s(time: str | None) -> float | None:
     is_time = time is not None and time.isdecimal() and len(time) <= LONGEST_NUMBER
     return int(str(time)) / SECOND_US if is_time else None
 
 
-def _value(name: str, found: Mapping[str, str], otherwise: Mapping[str, str], own: Settings) -> Value:
-    """Return the value of a setting in *found*, else that in *otherwise*, as the app with *own* would say it."""
+def _value(name: str, values: Mapping[str, str], defaults: Mapping[str, str], app_settings: Settings) -> Value:
+    """Return the value of a setting from *values*, or from *defaults*, in the notation of the app."""
     key = NAME_IN_REDIS[name]
-    text = found.get(key)
+    text = values.get(key)
     if text is not None and not is_setting(name, text):
-        _warn_of_no_value(name, text)
+        _warn_invalid_value(name, text)
         text = None
-    return from_redis(name, otherwise[key] if text is None else text, own.priority_order)
+    return from_redis(name, defaults[key] if text is None else text, app_settings.priority_order)
 
 
 @cache
-def _warn_of_no_value(name: str, text: str) -> None:
+def _warn_invalid_value(name: str, text: str) -> None:
     logger.warning("The setting %s in Redis is invalid and has no effect: %r", PREFIX + name, text)
 
 
 def change_settings(scheduler: Scheduler, own: Settings, typed: Mapping[str, str]) -> list[RuntimeSetting]:
-    """Put *typed* (setting -> value, both as a person wrote them) in force. Return these settings as they then are.
+    """Put *typed* (setting -> value, as a user typed them) in force. Return these settings.
 
-    Raises SettingError, and changes nothing, if a setting cannot be changed, or does not accept its value.
+    Raises SettingError, without any change, if a setting cannot be changed or does not accept its value.
     """
     changes = dict(parse_change(word, text) for word, text in typed.items())
-    in_force = {each.name: each.value for each in read_settings(scheduler, own)}
-    _check_together(own, {**in_force, **changes})
-    order = own.priority_order
-    scheduler.configure(
-        {NAME_IN_REDIS[name]: to_redis(name, value, order) or NONE_AT_RUN_TIME for name, value in changes.items()}
-    )
-    return [each for each in read_settings(scheduler, own) if each.name in changes]
+    in_force = {setting.name: setting.value for setting in read_settings(scheduler, own)}
+    _check_worker_timeout(own, {**in_force, **changes})
+    encoded = {name: to_redis(name, value, own.priority_order) for name, value in changes.items()}
+    scheduler.configure({NAME_IN_REDIS[name]: text or NONE_AT_RUN_TIME for name, text in encoded.items()})
+    return [setting for setting in read_settings(scheduler, own) if setting.name in changes]
 
 
 def reset_settings(scheduler: Scheduler, own: Settings, words: Iterable[str]) -> list[RuntimeSetting]:
-    """Put app.conf's values in force again, for the settings that *words* name, or for all. Return the new state.
+    """Restore app.conf's values of the named settings, or of all settings. Return these settings.
 
-    Raises SettingError, and changes nothing, if a setting cannot be changed at run time.
+    Raises SettingError, without any change, if a setting cannot be changed at run time.
     """
     names = [changeable(word) for word in words] or list(CHANGEABLE)
     scheduler.configure({NAME_IN_REDIS[name]: "" for name in names})
-    return [each for each in read_settings(scheduler, own) if each.name in names]
+    return [setting for setting in read_settings(scheduler, own) if setting.name in names]
 
 
 def reset_entry(
@@ -123,20 +117,20 @@ def reset_entry(
     conf: Mapping[str, V],
     shown: Callable[[Mapping[str, V]], str],
 ) -> None:
-    """Put app.conf's value of one *entry* of the setting *name*, a mapping, in force again.
+    """Reset one *entry* of the mapping in the setting *name* to app.conf's value.
 
-    *found*, *conf*: the mapping in force, and that of app.conf. *shown*: a mapping as a person would type it.
+    *found*, *conf*: the mappings in force and in app.conf. *shown*: formats a mapping as a user would type it.
     """
-    left = {each: value for each, value in found.items() if each != entry}
+    entries = {key: value for key, value in found.items() if key != entry}
     if entry in conf:
-        left[entry] = conf[entry]
-    if left == conf:
+        entries[entry] = conf[entry]
+    if entries == conf:
         reset_settings(scheduler, own, [name])
     else:
-        change_settings(scheduler, own, {name: shown(left)})
+        change_settings(scheduler, own, {name: shown(entries)})
 
 
-def _check_together(own: Settings, values: Mapping[str, Value]) -> None:
+def _check_worker_timeout(own: Settings, values: Mapping[str, Value]) -> None:
     timeout_s, interval_s = values["worker_timeout"], own.heartbeat_interval
     if isinstance(timeout_s, str) or constants.is_timeout_too_short(timeout_s, interval_s):
         raise SettingError(
@@ -146,30 +140,30 @@ def _check_together(own: Settings, values: Mapping[str, Value]) -> None:
 
 
 class SettingsLog:
-    """Logs, in a worker, the settings in force that differ from those of the worker's app, and each change."""
+    """Logs, in a worker, each change of the settings in force, and differences from the worker's app."""
 
     def __init__(self, own: Settings) -> None:
-        self._own = own
+        self._app_settings = own
         self._revision = 0
-        self._known: dict[str, RuntimeSetting] = {
+        self._in_force: dict[str, RuntimeSetting] = {
             name: RuntimeSetting(name, value, value, value)
             for name in CHANGEABLE
             for value in [_value(name, {}, shared_settings(own), own)]
         }
 
     def update(self, scheduler: Scheduler, revision: int) -> None:
-        """Read the settings if *revision* is new, and log each setting that has changed."""
+        """Read the settings if *revision* is new, and log each changed setting."""
         if revision == self._revision:
             return
-        for each in read_settings(scheduler, self._own):
-            before, self._known[each.name] = self._known[each.name], each
-            self._log(before, each)
+        for setting in read_settings(scheduler, self._app_settings):
+            before, self._in_force[setting.name] = self._in_force[setting.name], setting
+            self._log(before, setting)
         self._revision = revision
 
     @property
     def worker_timeout_s(self) -> float:
-        """The worker timeout in force, s, as `update` read it last."""
-        return cast("float", self._known["worker_timeout"].value)
+        """The worker timeout in force, in seconds, as of the last `update`."""
+        return cast("float", self._in_force["worker_timeout"].value)
 
     def _log(self, before: RuntimeSetting, now: RuntimeSetting) -> None:
         name = PREFIX + now.name
@@ -192,27 +186,26 @@ Quotas = Mapping[str, Tenant]
 
 
 def read_quotas(scheduler: Scheduler, own: Settings) -> tuple[Quotas, Quotas]:
-    """Return the quotas in force by tenant, and those of the app.conf that a reset goes back to."""
-    (found,) = (each for each in read_settings(scheduler, own) if each.name == _TENANTS)
-    return tenants.typed_tenants(str(found.value)) or {}, tenants.typed_tenants(str(found.conf)) or {}
+    """Return the quotas by tenant: in force, and in the app.conf that a reset restores."""
+    (setting,) = (setting for setting in read_settings(scheduler, own) if setting.name == _TENANTS)
+    return tenants.typed_tenants(str(setting.value)) or {}, tenants.typed_tenants(str(setting.conf)) or {}
 
 
 def change_quota(scheduler: Scheduler, own: Settings, name: str, fields: Mapping[str, int | None]) -> Quotas:
-    """Change *fields* of the quota of the tenant *name*, or of ``*``. Return the quotas in force then.
+    """Change *fields* of tenant *name*'s quota (or ``*``'s). Return the quotas in force.
 
-    Fields that are not given stay as they are. Raises OptionError for values that no quota has, SettingError for a
-    name that no tenant has.
+    Other fields stay unchanged. Raises OptionError for invalid values, SettingError for an invalid tenant name.
     """
-    found, _ = read_quotas(scheduler, own)
-    quota = tenants.as_tenant({**asdict(found.get(name, Tenant())), **fields})
-    change_settings(scheduler, own, {_TENANTS: tenants.shown_tenants({**found, name: quota})})
+    quotas, _ = read_quotas(scheduler, own)
+    quota = tenants.as_tenant({**asdict(quotas.get(name, Tenant())), **fields})
+    change_settings(scheduler, own, {_TENANTS: tenants.shown_tenants({**quotas, name: quota})})
     return read_quotas(scheduler, own)[0]
 
 
 def reset_quota(scheduler: Scheduler, own: Settings, name: str) -> bool:
-    """Put app.conf's quota of *name* in force again, or that of ``*``. Return whether there was a quota of *name*."""
-    found, conf = read_quotas(scheduler, own)
-    if name not in found.keys() | conf.keys():
+    """Restore app.conf's quota of *name*, or of ``*``. Return True if there was a quota of *name*."""
+    quotas, conf = read_quotas(scheduler, own)
+    if name not in quotas.keys() | conf.keys():
         return False
-    reset_entry(scheduler, own, _TENANTS, name, found=found, conf=conf, shown=tenants.shown_tenants)
+    reset_entry(scheduler, own, _TENANTS, name, found=quotas, conf=conf, shown=tenants.shown_tenants)
     return True

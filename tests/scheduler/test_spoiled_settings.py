@@ -35,7 +35,7 @@ def test_settings_that_are_none_do_not_reach_the_lease(redis_client, caplog):
     scheduler = Scheduler(redis_client, Keys())
     ScriptedFleet(scheduler).join("worker", "pdf")
     redis_client.hset(Keys().key("settings"), "worker_timeout_us", "half an hour")
-    runtime_settings._warn_of_no_value.cache_clear()
+    runtime_settings._warn_invalid_value.cache_clear()
     log = runtime_settings.SettingsLog(Settings())
     log.update(scheduler, revision=1)
     assert log.worker_timeout_s == 30
