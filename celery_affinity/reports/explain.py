@@ -137,9 +137,7 @@ def profiles_for(reader: Reader, type_: str) -> list[SlotProfile]:
     )
     return [
         SlotProfile(
-            profile,
-            types[profile].split(),
-            *(decode_number(field.get(profile)) for field in (workers, slots, free)),
+            profile, types[profile].split(), *(decode_number(field.get(profile)) for field in (workers, slots, free))
         )
         for profile in serving
         if profile in types

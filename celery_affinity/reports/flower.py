@@ -65,9 +65,7 @@ class FleetObserver:
                 self.latest = None
                 if not self._in_trouble:
                     logger.warning(
-                        "%s shows no metrics of celery_affinity, because they cannot be read: %s",
-                        self._shown_by,
-                        exc,
+                        "%s shows no metrics of celery_affinity, because they cannot be read: %s", self._shown_by, exc
                     )
                 self._in_trouble = True
             else:
