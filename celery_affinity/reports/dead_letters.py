@@ -12,7 +12,7 @@ from ..schema import values
 from ..schema.job_record import is_batch
 from ..schema.untrusted import describe_shape, is_number, loads
 from ..schema.values import decode_number, decode_text
-from .job_rows import BatchCalls, JobRow, calls_of, read_jobs
+from .job_rows import BatchCalls, calls_of, read_jobs
 
 #: Number of dead letters per round trip.
 _PAGE = 500
@@ -156,9 +156,21 @@ def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
     """Return the dead letters among the jobs *ids*."""
     dead = [job for job in read_jobs(reader, ids) if job.state == "dead"]
     calls = _calls(reader, [job.job_id for job in dead])
-    replayable = reader.ask([("exists", reader.key("message", batch.first)) for batch in calls])
+    exists = reader.ask([("exists", reader.key("message", batch.first)) for batch in calls])
     return [
-        _letter(job, batch.number, bool(exists)) for job, batch, exists in zip(dead, calls, replayable, strict=True)
+        DeadLetter(
+            job_id=job.job_id,
+            task_id=job.task_id,
+            task=job.task,
+            type=job.type,
+            reason=job.reason or "",
+            ended_s=job.ended_us / SECOND_US,
+            deliveries=job.deliveries,
+            replayable=bool(replayable),
+            why=job.why,
+            calls=batch.number,
+        )
+        for job, batch, replayable in zip(dead, calls, exists, strict=True)
     ]
 
 
@@ -166,18 +178,3 @@ def _calls(reader: Reader, ids: Sequence[str]) -> list[BatchCalls]:
     """Return the calls of each of the jobs *ids*. A job that is not a batch has only one call: itself."""
     merged = calls_of(reader, [job_id for job_id in ids if is_batch(job_id)])
     return [merged.get(job_id) or BatchCalls(job_id, 1) for job_id in ids]
-
-
-def _letter(job: JobRow, calls: int, replayable: bool) -> DeadLetter:
-    return DeadLetter(
-        job_id=job.job_id,
-        task_id=job.task_id,
-        task=job.task,
-        type=job.type,
-        reason=job.reason or "",
-        ended_s=job.ended_us / SECOND_US,
-        deliveries=job.deliveries,
-        replayable=replayable,
-        why=job.why,
-        calls=calls,
-    )

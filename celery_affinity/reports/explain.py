@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ..clock import SECOND_US
 from ..policy.score import MICRO
-from ..scheduler.reader import Command, Lane, Reader
+from ..scheduler.reader import Lane, Reader
 from ..schema.constants import SILENCE_COUNTS_US
 from ..schema.keys import StockLists
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, without_mark
@@ -267,7 +267,8 @@ def _with_keys(reader: Reader, lane: Lane, keys: list[str], now_us: int, setting
     lanes = [*reader.lanes(competing), *reader.kept_lanes(competing)]
     own_lanes = [lane, lane._replace(is_kept_back=True)]
     is_admitted, kept_back = (
-        score is not None for score in reader.ask([_place_in(reader, own_lane) for own_lane in own_lanes])
+        score is not None
+        for score in reader.ask([("zscore", reader.lane_key(own_lane), own_lane.job_id) for own_lane in own_lanes])
     )
     if not (is_admitted or kept_back):
         return None
@@ -367,10 +368,6 @@ def _held_back(reader: Reader, type_: str, keys: Sequence[str], waiting: Waiting
         estimate_s=None if pauses else estimate_s,
         not_before=_end_of_pauses(pauses),
     )
-
-
-def _place_in(reader: Reader, lane: Lane) -> Command:
-    return "zscore", reader.lane_key(lane), lane.job_id
 
 
 def _after_first(reader: Reader, order: ClaimOrder, lane: Lane, types: Sequence[str], waiting: Waiting) -> Waiting:

@@ -291,7 +291,7 @@ def _next(reader: Reader, which: JobFilter, at: _At, max_jobs: int) -> tuple[lis
         elif which.stamp is not None:
             places, chunk = _places_of_stamp(reader, which.stamp)
         else:
-            places, chunk = _one(reader, name)
+            places, chunk = [_Place(name, reader.key(name))], 0
         ids = _by_score(reader, places, at, max_jobs)
     if len(ids) == max_jobs:
         return ids, ids[-1][1]
@@ -300,10 +300,6 @@ def _next(reader: Reader, which: JobFilter, at: _At, max_jobs: int) -> tuple[lis
 
 def _following(index: int) -> _At | None:
     return _At(index + 1) if index + 1 < len(ALL_INDEXES) else None
-
-
-def _one(reader: Reader, name: str) -> tuple[list[_Place], int]:
-    return [_Place(name, reader.key(name))], 0
 
 
 def _places_of_stamp(reader: Reader, given: str) -> tuple[list[_Place], int]:

@@ -141,7 +141,7 @@ def jobs_ahead(
     mine: QueueRank,
     key_of: Callable[[Lane], str] | None = None,
 ) -> list[ClaimGroup]:
-    """Return, for each of *lanes*, the number of jobs before *mine*, without lanes that have none.
+    """Return, for each of *lanes*, the number of jobs before *mine*. Lanes without such jobs are omitted.
 
     *key_of* returns the Redis key of the relevant jobs of a lane. None: all jobs of the lane.
     """

@@ -104,12 +104,12 @@ def pauses_of_job(reader: Reader, type_: str, keys: Sequence[str], of: Kind | No
 
 
 def limits_of_types(reader: Reader, types: Sequence[str]) -> list[TypeLimit]:
-    """Return the limits of *types* (encoded), without types that have none."""
+    """Return the limits of *types* (encoded). Unlimited types are omitted."""
     return _limits_in(reader, reader.fields("type_rules", types))
 
 
 def all_limits(reader: Reader) -> list[TypeLimit]:
-    """Return the limits of all types that have one, by name."""
+    """Return all limits of types, sorted by name."""
     return sorted(_limits_in(reader, reader.large_hash("type_rules")), key=lambda limit: limit.type)
 
 

@@ -50,7 +50,7 @@ def _grown(now: int, before: int) -> int:
 
 
 def metrics_of(reader: Reader, types: Iterable[str]) -> list[TypeMetrics]:
-    """Return the metrics of *types*, without types that have none."""
+    """Return the metrics of *types*. Types without metrics are omitted."""
     named = list(types)
     rows = reader.ask([("hgetall", reader.key("metrics", encode_part(type_))) for type_ in named])
     return [_metrics_of_type(type_, as_text(row)) for type_, row in zip(named, rows, strict=True) if row]
@@ -118,7 +118,7 @@ def _published_and_ended(metrics: TypeMetrics | None) -> tuple[int, int]:
 
 
 def read_trends(reader: Reader, pending: Mapping[str, int], now_us: int) -> dict[str, Trend]:
-    """Return the trends of types, without types that have no note. *pending*: type -> waiting jobs."""
+    """Return the trends of types with a note. *pending*: type -> waiting jobs."""
     notes = [_read(decode_text(note)) for note in reader.ask_one("lrange", reader.key("trend"), 0, KEPT - 1)]
     old = [note for note in notes if 0 < now_us - note[0] <= COMPARED_S * SECOND_US]
     if not old:
