@@ -1,6 +1,5 @@
-"""Jobs by id, by an app: asked, listed, submitted, cancelled, retried.
+"""Actions of users and other programs on jobs: query, list, submit, cancel, move and retry.
 
-What a person or another program does to single jobs. The commands and the HTTP interface do it by this room; reading
-alone is `observe`, and how a change comes about in Redis is `server`.
-Read `jobs` first.
+The commands and the HTTP API use this package. Read-only reports are in `reports`, the commands to Redis in
+`scheduler`. Start with `jobs`.
 """

@@ -1,9 +1,4 @@
-"""Give jobs that wait another type, priority or mode, and say what came of it.
-
-Which workers can end a task that runs: not those whose pool runs tasks in threads, or in the worker itself.
-
-The filters that lists of jobs, and what acts on all jobs that match, have in common: as somebody gives them.
-"""
+"""Move waiting jobs, find workers that cannot terminate tasks, and filter jobs as requested by users."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -33,9 +28,9 @@ from ..schema.values import SECONDS_OR_0, decode_part, is_readable, matches, wit
 
 @dataclass(frozen=True)
 class MoveTarget:
-    """New type, priority and mode of jobs; None: unchanged. *priority*: 0..10, 10 highest.
+    """New type, priority and mode of jobs. None: unchanged. *priority*: 0 to 10, 10 is the highest.
 
-    Raises OptionError for a value that is not accepted, or if all three are None.
+    Raises OptionError for an invalid value, or if all three are None.
     """
 
     type: str | None = None
@@ -61,82 +56,85 @@ class MoveTarget:
 
 @dataclass(frozen=True)
 class MoveResult:
-    """What came of a move. *found*: each job as it was before. *warning*: what may be wrong with the type; or None."""
+    """The outcome of a move. *found*: the previous state of each job. *warning*: about the type, or None."""
 
     found: list[JobState]
     warning: str | None
 
 
-def move_job(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: MoveTarget) -> MoveResult:
-    """Have those of *job_ids* that wait be as *wish* says, with the time at which they were enqueued.
+def move_job(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], target: MoveTarget) -> MoveResult:
+    """Apply *target* to the waiting jobs among *job_ids*. They keep their enqueue time.
 
     Raises OptionError for a type that *app* does not schedule.
     """
-    if wish.type is not None and not settings_of(app).schedules(wish.type):
-        raise refuse("type", "the name of a queue that is scheduled (affinity_queues)", wish.type)
-    check_target_cohort(app, wish, [scheduler.keys.cohort])
-    priority = None if wish.priority is None else _as_scripts_count(scheduler, int(wish.priority))
-    moved = scheduler.move(job_ids, type_=wish.type, on_demand=wish.on_demand, priority=priority)
+    if target.type is not None and not settings_of(app).schedules(target.type):
+        raise refuse("type", "the name of a queue that is scheduled (affinity_queues)", target.type)
+    check_target_cohort(app, target, [scheduler.keys.cohort])
+    priority = None if target.priority is None else _encode_priority(scheduler, int(target.priority))
+    moved = scheduler.move(job_ids, type_=target.type, on_demand=target.on_demand, priority=priority)
     warning = None
-    if wish.type is not None and not moved.served and any(each.waits for each in moved.found):
+    if target.type is not None and not moved.served and any(job.waits for job in moved.found):
         served = {decode_part(without_mark(type_)) for type_ in scheduler.reader.capacity()}
-        warning = f"no live worker serves type {wish.type!r}{did_you_mean(wish.type, served)}"
+        warning = f"no live worker serves type {target.type!r}{did_you_mean(target.type, served)}"
     return MoveResult(moved.found, warning)
 
 
-def check_target_cohort(app: Celery, wish: MoveTarget | None, names: Iterable[str]) -> None:
-    """Raise OptionError if the type that jobs of the cohorts *names* are to have is in another cohort."""
+def check_target_cohort(app: Celery, target: MoveTarget | None, names: Iterable[str]) -> None:
+    """Raise OptionError if *target* has a type of another cohort than the jobs' cohorts *names*."""
     settings = settings_of(app)
-    if wish is None or wish.type is None or not settings.cohorts:
+    if target is None or target.type is None or not settings.cohorts:
         return
-    others = [name for name in names if name != settings.cohort_of(wish.type)]
+    others = [name for name in names if name != settings.cohort_of(target.type)]
     if others:
-        where = settings.cohort_of(wish.type)
+        other = settings.cohort_of(target.type)
         raise OptionError(
-            f"type must be one of cohort {others[0]!r}, in which the jobs are, got: {wish.type!r} of cohort {where!r}"
+            f"type must be one of cohort {others[0]!r}, in which the jobs are, got: {target.type!r} of cohort {other!r}"
         )
 
 
-def _as_scripts_count(scheduler: Scheduler, priority: int) -> int:
-    """Return *priority*, which has 10 as the highest, as the arrows count it at the moment."""
+def _encode_priority(scheduler: Scheduler, priority: int) -> int:
+    """Return *priority*, with 10 as the highest, in the current order of server functions."""
     is_reversed, _ = scheduler.reader.ask_one(*settings_command(scheduler.reader))
     return Weights(priority_reversed=is_reversed == b"1").read(priority)
 
 
-#: Pools without a way to end a task, by the names that workers give them.
-_CANNOT = {"celery.concurrency.thread:TaskPool": "threads", "celery.concurrency.solo:TaskPool": "solo"}
+#: Pools that cannot terminate a task: Celery's implementation -> name.
+_POOLS_WITHOUT_TERMINATE = {"celery.concurrency.thread:TaskPool": "threads", "celery.concurrency.solo:TaskPool": "solo"}
 
-#: Time, s, for which workers are waited for. One whose pool is solo does not answer while a task runs.
-_ANSWER_S = 1.0
+#: Seconds to wait for workers. A worker with a solo pool does not answer while a task runs.
+_ANSWER_TIMEOUT_S = 1.0
 
 
 def can_terminate_error(
     app: Celery, workers: Iterable[str | None], connection: Connection | None = None
 ) -> dict[str, str | None]:
-    """Return, for each of *workers* (node names) that answers, its pool if that cannot end a task; else None."""
+    """Return worker -> its pool's name if the pool cannot terminate a task, or None, for each answering worker.
+
+    *workers*: node names.
+    """
     names = sorted({name for name in workers if name})
     if not names:
         return {}
-    inspect = app.control.inspect(destination=names, timeout=_ANSWER_S, connection=connection)
-    found: dict[str, str | None] = {}
+    inspect = app.control.inspect(destination=names, timeout=_ANSWER_TIMEOUT_S, connection=connection)
+    pools: dict[str, str | None] = {}
     for name, stats in (inspect.stats() or {}).items():
         pool = stats.get("pool") if isinstance(stats, dict) else None
         implementation = pool.get("implementation") if isinstance(pool, dict) else None
         if isinstance(implementation, str):
-            found[name] = _CANNOT.get(implementation)
-    return found
+            pools[name] = _POOLS_WITHOUT_TERMINATE.get(implementation)
+    return pools
 
 
-_OF_CALL = CallArguments()
+_CALL_ARGUMENTS = CallArguments()
 
 
 @dataclass(frozen=True)
 class JobFilters:
-    """Filters of jobs: a job must match all that are given.
+    """Filters of jobs. A job must match all given filters.
 
-    *state*, *type*, *task*, *stamp*, *key*: as in `Filter`. *older_than_s*, *newer_than_s*: only jobs that were
-    enqueued at least, or at most, so many seconds ago. *argument*: "name=value", the name as in the template of a key
-    (``customer``, or ``args[0]`` by position), the value as ``str`` writes it; ``*`` in it stands for anything.
+    *state*, *type*, *task*, *stamp*, *key*: as in `JobFilter`. *older_than_s*, *newer_than_s*: only jobs enqueued at
+    least, or at most, this many seconds ago. *argument*: "name=value". The name is written as in a key template
+    (``customer``, or ``args[0]`` by position), the value as by ``str``. A ``*`` in it matches any characters.
     """
 
     state: str | None = None
@@ -153,7 +151,7 @@ class JobFilters:
         return self == JobFilters()
 
     def of(self, app: Celery, reader: Reader) -> JobFilter:
-        """Return the filter of lists, as of now. *app*: has the tasks, and so the names of arguments.
+        """Return the filter of lists, as of now. *app*: defines the tasks, and so the names of arguments.
 
         Raises OptionError.
         """
@@ -181,21 +179,21 @@ def _age(name: str, given_s: float | None) -> float | None:
 
 
 class ArgumentFilter:
-    """Whether a message has an argument: *said* is its name and value. Raises OptionError for what is neither.
+    """Admits messages with the argument in *text*, "name=value". Raises OptionError for an invalid *text*.
 
-    A message whose arguments cannot be read, because they are not JSON or are very large, has none.
+    Messages with unreadable arguments (not JSON, or very large) do not match.
     """
 
-    def __init__(self, app: Celery, said: str) -> None:
-        name, equals, value = said.partition("=")
-        if not (equals and name and is_readable(said)):
-            raise refuse("argument", "a name and a value, name=value, such as customer=17 or args[0]=17", said)
-        self._field = _field(name)
+    def __init__(self, app: Celery, text: str) -> None:
+        name, equals, value = text.partition("=")
+        if not (equals and name and is_readable(text)):
+            raise refuse("argument", "a name and a value, name=value, such as customer=17 or args[0]=17", text)
+        self._field = _parse_field(name)
         self._value = value
         self._app = app
 
     def __call__(self, task_name: str, message: bytes) -> bool:
-        """Return whether *message*, a call of the task, has the argument with the value."""
+        """Return True if *message*, a call of the task, has the argument with the value."""
         try:
             args, kwargs = arguments_in(task_name, decode_body(decode_message(message)))
             value = self._arguments(task_name).value(self._field, args, kwargs)
@@ -205,10 +203,10 @@ class ArgumentFilter:
 
     def _arguments(self, task_name: str) -> Arguments:
         task: Any = self._app.tasks.get(task_name)
-        return _OF_CALL if task is None else arguments_read_by(task.run)
+        return _CALL_ARGUMENTS if task is None else arguments_read_by(task.run)
 
 
-def _field(name: str) -> TemplateField:
+def _parse_field(name: str) -> TemplateField:
     try:
         (field,) = parse_template("argument", "{" + name + "}")
     except ValueError:

@@ -1,7 +1,4 @@
-"""Choose jobs by what they are: all those of a customer, a type, a task, or an age, in any number.
-
-Cancel or move very many jobs, some in each call: other callers of the server are served in between.
-"""
+"""Choose, cancel or move any number of jobs, in pages, so that the server can serve other clients in between."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,15 +23,15 @@ from ..schema.values import decode_text
 from . import actions
 from .actions import MoveTarget, can_terminate_error
 
-#: Number of chosen jobs that are kept whole, to be shown.
+#: Number of chosen jobs whose facts are kept, to be shown.
 MOST_SHOWN = 5
 
-#: Calls of a run that are read together.
+#: Number of calls of a run per round trip.
 _PAGE = 1_000
 
 
 class ChosenJobs(NamedTuple):
-    """A job that was chosen: the id of its task, its own, and its state then."""
+    """A chosen job: the id of its task, its own id, and its state at that time."""
 
     id: str
     job_id: str
@@ -43,9 +40,9 @@ class ChosenJobs(NamedTuple):
 
 @dataclass
 class JobChoice:
-    """The jobs that a filter chooses. *shown*: all facts of the first ones. *calls*: how many calls they stand for.
+    """The jobs that a filter chooses. *shown*: facts of the first jobs. *calls*: number of their calls.
 
-    *more*: whether there may be others, because the limits of `choose` were reached.
+    *more*: True if more jobs may match, because a limit of `choose_jobs` was reached.
     """
 
     chosen: list[ChosenJobs] = field(default_factory=list)
@@ -55,15 +52,11 @@ class JobChoice:
 
 
 def choose_jobs(
-    reader: Reader,
-    which: JobFilter,
-    states: Iterable[str],
-    most: float = inf,
-    most_pages: float = inf,
+    reader: Reader, which: JobFilter, states: Iterable[str], most: float = inf, most_pages: float = inf
 ) -> JobChoice:
-    """Return the jobs of *states* that *which* admits. Jobs that start meanwhile may be among them, or not.
+    """Return the jobs of *states* that *which* admits. Jobs that start during the search may be missing.
 
-    *most*: largest number of jobs; *most_pages*: of pages that are read of each state, each up to 1,000 jobs.
+    *most*: maximum number of jobs. *most_pages*: maximum number of pages per state, each with up to 1,000 jobs.
     """
     choice, seen = JobChoice(), set[str]()
     for state in states:
@@ -89,7 +82,7 @@ def choose_jobs_in(
     most: float = inf,
     most_pages: float = inf,
 ) -> CohortAnswers[JobChoice]:
-    """Return what `choose` does of each of the cohorts *names*."""
+    """Return the result of `choose_jobs` for each of the cohorts *names*."""
 
     def ask(scheduler: Scheduler) -> JobChoice:
         return choose_jobs(scheduler.reader, which(scheduler.reader), states, most, most_pages)
@@ -97,14 +90,14 @@ def choose_jobs_in(
     return fleet.each(ask, names, is_long=True)
 
 
-def merge_chosen(asked: CohortAnswers[JobChoice], is_split: bool) -> JobChoice:
-    """Return the choices of cohorts as one, to be shown."""
+def merge_chosen(replies: CohortAnswers[JobChoice], is_split: bool) -> JobChoice:
+    """Return the choices of all cohorts as one, to be shown."""
     choice = JobChoice()
-    for name, each in asked.answers.items():
-        choice.chosen += each.chosen
-        choice.shown += with_cohort_name(each.shown, name) if is_split else each.shown
-        choice.calls += each.calls
-        choice.more = choice.more or each.more
+    for name, cohort_choice in replies.answers.items():
+        choice.chosen += cohort_choice.chosen
+        choice.shown += with_cohort_name(cohort_choice.shown, name) if is_split else cohort_choice.shown
+        choice.calls += cohort_choice.calls
+        choice.more = choice.more or cohort_choice.more
     del choice.shown[MOST_SHOWN:]
     return choice
 
@@ -123,34 +116,34 @@ def _all(reader: Reader, which: JobFilter, most_pages: float, choice: JobChoice)
 
 
 def chosen_task_ids(reader: Reader, chosen: Sequence[ChosenJobs]) -> Iterator[str]:
-    """Yield the ids of the tasks of *chosen*; of a run of merged calls those of all of them."""
-    for each in chosen:
-        if not is_batch(each.job_id):
-            yield each.id
+    """Yield the task ids of *chosen*. For a run of merged calls, yield the ids of all calls."""
+    for job in chosen:
+        if not is_batch(job.job_id):
+            yield job.id
             continue
-        key, first = reader.key("callers", each.job_id), 0
-        while found := reader.ask_one("zrange", key, first, first + _PAGE - 1):
-            rows = read_jobs(reader, [decode_text(call) for call in found], ("task",))
+        key, first = reader.key("callers", job.job_id), 0
+        while calls := reader.ask_one("zrange", key, first, first + _PAGE - 1):
+            rows = read_jobs(reader, [decode_text(call) for call in calls], ("task",))
             yield from (row.task_id for row in rows if row.task_id)
             first += _PAGE
 
 
 def chosen_pages(ids: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Yield *ids*, *most* together."""
-    left = iter(ids)
-    while page := list(islice(left, most)):
+    """Yield *ids* in lists of *most*."""
+    remaining = iter(ids)
+    while page := list(islice(remaining, most)):
         yield page
 
 
-#: Number of jobs of which one broadcast of remote control tells workers.
-_TOLD_TOGETHER = 100
+#: Number of jobs per broadcast of remote control.
+_BROADCAST_SIZE = 100
 
-#: Number of jobs that are moved before it is looked at what came of them.
-_MOVED_TOGETHER = 100 * MOST_MOVES
+#: Number of jobs that are moved before their outcomes are read.
+_MOVE_PAGE_SIZE = 100 * MOST_MOVES
 
 
 class BulkResult(NamedTuple):
-    """What was done. *done*: number of jobs, or of calls. *left*: state -> number of the jobs left as they were."""
+    """The result of an action. *done*: number of changed jobs or calls. *left*: state -> number of unchanged jobs."""
 
     done: int
     left: dict[str, int]
@@ -158,30 +151,32 @@ class BulkResult(NamedTuple):
 
 
 def run_in_cohorts(
-    fleet: Cohorts, asked: CohortAnswers[JobChoice], act: Callable[[Scheduler, JobChoice], BulkResult]
+    fleet: Cohorts, replies: CohortAnswers[JobChoice], act: Callable[[Scheduler, JobChoice], BulkResult]
 ) -> tuple[BulkResult, Mapping[str, str]]:
-    """Return what *act* did to the choices of all cohorts, and why some are down, of which it did a part at most."""
-    chosen = {name: choice for name, choice in asked.answers.items() if choice.chosen}
+    """Return the result of *act* in all cohorts, and why cohorts are down. In these, *act* may be incomplete."""
+    chosen = {name: choice for name, choice in replies.answers.items() if choice.chosen}
     acted = fleet.act_in_each(lambda scheduler: act(scheduler, chosen[scheduler.keys.cohort]), chosen)
-    every = list(acted.answers.values())
-    left = Counter[str]()
-    for each in every:
-        left.update(each.left)
-    warnings = [each.warning for each in every if each.warning]
-    done = BulkResult(sum(each.done for each in every), dict(left), "; ".join(dict.fromkeys(warnings)) or None)
+    results = list(acted.answers.values())
+    unchanged = Counter[str]()
+    for result in results:
+        unchanged.update(result.left)
+    warnings = [result.warning for result in results if result.warning]
+    done = BulkResult(
+        sum(result.done for result in results), dict(unchanged), "; ".join(dict.fromkeys(warnings)) or None
+    )
     return done, acted.down
 
 
-def move_jobs(app: Celery, scheduler: Scheduler, chosen: Sequence[ChosenJobs], wish: MoveTarget) -> BulkResult:
-    """Have those of *chosen* that still wait be as *wish* says. Raises OptionError."""
-    done, left, warning = 0, Counter[str](), None
-    for page in chosen_pages((each.job_id for each in chosen), _MOVED_TOGETHER):
-        outcome = actions.move_job(app, scheduler, page, wish)
+def move_jobs(app: Celery, scheduler: Scheduler, chosen: Sequence[ChosenJobs], target: MoveTarget) -> BulkResult:
+    """Apply *target* to the jobs of *chosen* that still wait. Raises OptionError."""
+    done, unchanged, warning = 0, Counter[str](), None
+    for page in chosen_pages((job.job_id for job in chosen), _MOVE_PAGE_SIZE):
+        outcome = actions.move_job(app, scheduler, page, target)
         warning = warning or outcome.warning
-        for found in outcome.found:
-            done += found.waits
-            left[found.state or "unknown"] += not found.waits
-    return BulkResult(done, +left, warning)
+        for job in outcome.found:
+            done += job.waits
+            unchanged[job.state or "unknown"] += not job.waits
+    return BulkResult(done, +unchanged, warning)
 
 
 def cancel_jobs(
@@ -192,30 +187,32 @@ def cancel_jobs(
     *,
     connection: Connection | None = None,
 ) -> BulkResult:
-    """Revoke *chosen*, calls of merged runs one by one: what waits ends at once, what workers hold does not start.
+    """Revoke *chosen*, with all calls of merged runs. Waiting jobs end immediately, and held jobs do not start.
 
-    *terminate*: what runs is ended as well, where the pool can. Workers are told only of what they hold: they remember
-    50,000 revokes, so others would be forgotten.
+    *terminate*: also terminate running jobs, if their pool can. Workers are sent only the jobs that they hold, because
+    they remember only 50,000 revokes.
     """
-    done, left, pools = 0, Counter[str](), dict[str, str | None]()
-    going_on = 0
-    for page in chosen_pages(chosen_task_ids(scheduler.reader, chosen), _TOLD_TOGETHER):
+    done, unchanged, pools = 0, Counter[str](), dict[str, str | None]()
+    not_terminated = 0
+    for page in chosen_pages(chosen_task_ids(scheduler.reader, chosen), _BROADCAST_SIZE):
         done += scheduler.revoke(page, [], keep_s=REVOKED_KEPT_S)
         jobs = get_jobs(scheduler.reader, page)
         running = {job.worker for job in jobs if terminate and job.state == "running"}
         pools |= can_terminate_error(app, running - pools.keys(), connection)
         held = []
         for job in jobs:
-            is_ended = terminate and job.state == "running" and not pools.get(job.worker or "")
-            if job.state == "claimed" or is_ended:
+            is_terminated = terminate and job.state == "running" and not pools.get(job.worker or "")
+            if job.state == "claimed" or is_terminated:
                 held.append(job.id)
             elif job.state != "revoked":
-                left[job.state] += 1
-                going_on += terminate and job.state == "running"
+                unchanged[job.state] += 1
+                not_terminated += terminate and job.state == "running"
         if held:
             app.control.revoke(held, terminate=terminate, connection=connection)
         done += len(held)
     names = ", ".join(sorted({pool for pool in pools.values() if pool}))
     return BulkResult(
-        done, +left, f"{going_on} go on: their workers' pools ({names}) cannot end a task" if going_on else None
+        done,
+        +unchanged,
+        f"{not_terminated} go on: their workers' pools ({names}) cannot end a task" if not_terminated else None,
     )

@@ -1,5 +1,4 @@
-"""``celery_affinity.jobs(app)``: jobs by id."""
-# A reason for the length: each thing that is done to a job is a method, and what it says is beside it.
+"""``celery_affinity.jobs(app)``: query and change jobs by id."""
 
 from __future__ import annotations
 
@@ -20,15 +19,15 @@ from . import actions, job_values
 from .actions import JobFilters, MoveTarget, can_terminate_error
 from .job_values import JobValues
 
-#: The way to the cohorts of an app, which is open for a while.
+#: Opens the cohorts of an app as a context manager.
 Reach = Callable[[], AbstractContextManager[Cohorts]]
 
 
 @dataclass(frozen=True)
 class Change:
-    """The outcome of a change of a job: whether it was *done*, and the state in which the job was *found*.
+    """The outcome of a change of a job: *done*, and the state in which the job was *found*.
 
-    *note*: in words what was done, or why nothing was done.
+    *note*: what was done, or why nothing was done, as text.
     """
 
     id: str
@@ -38,10 +37,10 @@ class Change:
 
 
 class Jobs:
-    """The jobs of *app*'s broker. *reach*: a connection to the broker; None: one of the app's own pool.
+    """The jobs of *app*'s broker. *reach*: a connection to the broker. None: a connection of the app's pool.
 
-    Each method raises TransportError if the app uses another transport, and kombu's OperationalError if the broker
-    does not answer: after 5 s, plus ``broker_connection_timeout`` at most.
+    Each method raises TransportError if the app uses another transport, and kombu's OperationalError if the broker does
+    not answer within 5 s plus ``broker_connection_timeout``.
     """
 
     def __init__(self, app: Celery, reach: Reach | None = None) -> None:
@@ -51,28 +50,28 @@ class Jobs:
     def get(self, id: str) -> Job:
         """Return the facts of the newest job of the task *id*.
 
-        If Redis has forgotten the job, the app's result backend is asked. A job that neither knows is "unknown".
+        If the job is no longer in Redis, the app's result backend is read. A job that is in neither is "unknown".
         """
-        found = self.known(id)
-        return found if found.source else job_values.backend_of_job(self.app, id)
+        job = self.known(id)
+        return job if job.source else job_values.backend_of_job(self.app, id)
 
     def known(self, id: str) -> Job:
-        """Return what `get` returns, but do not ask the result backend: an ended job is known for `affinity_keep` s."""
+        """Return the same as `get`, without the result backend: ended jobs are found for `affinity_keep` seconds."""
         return self.known_many([id])[0]
 
     def known_many(self, ids: Sequence[str]) -> Sequence[Job]:
-        """Return what `known` returns for each of *ids*, in as few round trips as for one."""
+        """Return the result of `known` for each of *ids*, in as many round trips as for one."""
         with self._reach() as fleet:
             return cohorts.jobs_of_all(fleet, ids)
 
     def values(self, id: str) -> JobValues:
-        """Return what the job *id* was called with, its result, or its exception and traceback, as far as known."""
+        """Return the arguments of the job *id*, and its result or its exception and traceback, if available."""
         job = self.known(id)
         with self._reach() as fleet:
-            found = fleet.ask(
+            values = fleet.ask(
                 job.cohort or fleet.names[0], lambda scheduler: job_values.decode_arguments(scheduler.reader, job)
             )
-        return job_values.with_result(self.app, id, found)
+        return job_values.with_result(self.app, id, values)
 
     def list(
         self,
@@ -88,15 +87,19 @@ class Jobs:
         argument: str | None = None,
         cohort: str | None = None,
     ) -> JobsPage:
-        """Return a page of the jobs that have not ended, and of the dead letters.
+        """Return a page of unfinished jobs and dead letters. Raises OptionError.
 
-        *state*: one of `job_filter.LISTED`. *task*: a name, in which ``*`` stands for anything. *cursor*: the cursor of
-        the page before. *stamp*: "name=value"; merged calls are then listed one by one, otherwise as one run.
-        *older_than_s*, *newer_than_s*: only jobs that were enqueued at least, or at most, so many seconds ago. *key*:
-        only jobs of this key. *argument*: "name=value", an argument of the call by its name, or by position as
-        ``args[0]``; the value as ``str`` writes it, in which ``*`` stands for anything. Merged calls match if all calls
-        of the run do. *cohort*: only jobs of this cohort. With a filter, one page reads 1,000 jobs at most, and 16 MB
-        of messages, and is `partial` if it stopped there. Raises OptionError.
+        - *state*: one of `job_lists.LISTED`.
+        - *task*: a name, in which ``*`` matches any characters.
+        - *cursor*: the cursor of the previous page.
+        - *stamp*: "name=value". Merged calls are then listed separately, otherwise as one run.
+        - *older_than_s*, *newer_than_s*: only jobs enqueued at least, or at most, this many seconds ago.
+        - *key*: only jobs of this key.
+        - *argument*: "name=value", an argument by name or by position (``args[0]``), with the value as written by
+          ``str``. A ``*`` matches any characters. Merged calls match if all calls of the run match.
+        - *cohort*: only jobs of this cohort.
+
+        With a filter, a page reads at most 1,000 jobs and 16 MB of messages, and is `partial` if it stopped there.
         """
         filters = JobFilters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
         with self._reach() as fleet:
@@ -104,9 +107,9 @@ class Jobs:
             return cohorts.page_of_all(fleet, lambda reader: filters.of(self.app, reader), names, limit, cursor)
 
     def cancel(self, id: str, terminate: bool = False, *, connection: Connection | None = None) -> Change:
-        """Revoke a job: a waiting job ends at once, and a job that a worker holds does not start.
+        """Revoke a job: a waiting job ends immediately, and a claimed job does not start.
 
-        *terminate*: end a running job as well, where the pool supports it. *connection*: for telling the workers.
+        *terminate*: also terminate a running job, if the pool can. *connection*: used for the broadcast to workers.
         """
         job = self.known(id)
         if job.state == "unknown" or job.has_ended:
@@ -121,40 +124,40 @@ class Jobs:
                 return Change(id, job.state, False, note)
             ends = "its worker was told to end it"
             ends += "" if pools else "; the worker did not say whether its pool can"
-        # The transport revokes what waits when it sends the broadcast.
+        # The transport revokes waiting jobs when it sends the broadcast.
         self.app.control.revoke(job.id, terminate=terminate, connection=connection)
         return Change(id, job.state, True, f"revoked: {ends}")
 
     def move(self, id: str, type: str) -> Change:
         """Change the *type* of a waiting job, which keeps its first enqueue time.
 
-        A retry of the task has the new type, too. Merged calls move with their run. Raises OptionError.
+        A retry of the task gets the new type as well. Merged calls move with their run. Raises OptionError.
         """
         return self.change(id, MoveTarget(type=type))
 
     def prioritise(self, id: str, priority: int | None = None, on_demand: bool | None = None) -> Change:
-        """Change the *priority* (0..10, 10 highest) or the mode of a waiting job, or both; otherwise as `move`."""
+        """Change the *priority* (0 to 10, 10 is the highest) or the mode of a waiting job, or both, like `move`."""
         return self.change(id, MoveTarget(priority=priority, on_demand=on_demand))
 
     def change(self, id: str, wish: MoveTarget) -> Change:
-        """Change type, priority and mode of a waiting job as *wish* says: `move` and `prioritise` in one."""
+        """Change type, priority and mode of a waiting job to *wish*: `move` and `prioritise` in one call."""
         job = self.known(id)
         if job.state not in ("scheduled", "pending") or job.job_id is None:
             return Change(id, job.state, False, _cannot_be_moved(job))
         job_id = job.job_id
         with self._reach() as fleet:
-            where = job.cohort or fleet.names[0]
-            outcome = fleet.act(where, lambda scheduler: actions.move_job(self.app, scheduler, [job_id], wish))
-        (found,) = outcome.found
-        if not found.waits:  # it went on just now
+            cohort = job.cohort or fleet.names[0]
+            outcome = fleet.act(cohort, lambda scheduler: actions.move_job(self.app, scheduler, [job_id], wish))
+        (previous,) = outcome.found
+        if not previous.waits:  # it has just changed its state
             job = self.known(id)
             return Change(id, job.state, False, _cannot_be_moved(job))
-        with_it = f"; it is a run of {found.calls} calls, which go together" if found.calls > 1 else ""
+        with_it = f"; it is a run of {previous.calls} calls, which go together" if previous.calls > 1 else ""
         warning = f"; {outcome.warning}" if outcome.warning else ""
         return Change(id, job.state, True, f"moved: {wish}{with_it}{warning}")
 
     def retry(self, id: str) -> Change:
-        """Run a dead letter again, as if it were published now: of merged calls all, and each gets the new end."""
+        """Run a dead letter again, as if it were published now. All merged calls run again and get the new result."""
         job = self.known(id)
         if job.state != "dead" or job.job_id is None:
             return Change(id, job.state, False, _CANNOT_BE_RETRIED.get(job.state, "it has not ended"))

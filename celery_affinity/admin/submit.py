@@ -1,7 +1,7 @@
-"""Call a task for somebody who has not its code: checked, published once however often it is asked for.
+"""Publish a task call for a client without the task's code: checked, and once per Idempotency-Key.
 
-Celery makes the message, as for any call, so that routes, defaults and handlers of signals count. It is not sent by
-Celery, but by the scheduler itself, which knows a repeated call.
+Celery builds the message as for any call, so routes, defaults and signal handlers apply. The scheduler publishes it,
+because it detects repeated requests.
 """
 
 import hashlib
@@ -34,11 +34,11 @@ from ..schema.job_record import NewJob
 from ..schema.values import SECONDS_OR_0
 from .jobs import Reach
 
-#: Number of characters of the longest Idempotency-Key.
+#: Maximum length of an Idempotency-Key.
 LONGEST_NAME = 255
 
-#: What `apply_async` raises for arguments and options that it does not take.
-_BAD_CALL = (TypeError, ValueError, OverflowError, EncodeError, QueueNotFound)
+#: Exceptions that `apply_async` raises for invalid arguments and options.
+_CALL_ERRORS = (TypeError, ValueError, OverflowError, EncodeError, QueueNotFound)
 
 
 class IdempotencyKeyReusedError(OptionError):
@@ -47,7 +47,7 @@ class IdempotencyKeyReusedError(OptionError):
 
 @dataclass(frozen=True)
 class Submission:
-    """A call that is asked for. *options*: those of `ACCEPTED`. *name*: the Idempotency-Key; None without one."""
+    """A requested call. *options*: options of `ACCEPTED`. *name*: the Idempotency-Key, or None."""
 
     task: str
     args: list[Any] = field(default_factory=list)
@@ -63,27 +63,27 @@ class Submission:
         for option, value in self.options.items():
             if option not in ACCEPTED:
                 raise OptionError(f"options must be of {', '.join(ACCEPTED)}, got: {option[:100]!r}")
-            words, is_good = ACCEPTED[option]
+            accepted_values, is_good = ACCEPTED[option]
             if value is not None and not is_good(value):
-                raise refuse(option, words, value)
+                raise refuse(option, accepted_values, value)
 
     @property
     def digest(self) -> str:
-        """A hash of what is asked for."""
-        asked = json.dumps([self.task, self.args, self.kwargs, self.options], sort_keys=True)
-        return hashlib.sha256(asked.encode()).hexdigest()
+        """A hash of the request."""
+        request = json.dumps([self.task, self.args, self.kwargs, self.options], sort_keys=True)
+        return hashlib.sha256(request.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class SubmittedIds:
-    """The ids of a call: all tries to publish it have the same ones."""
+    """The ids of a call, which are the same for all attempts to publish it."""
 
     task_id: str
     publish_id: str
 
     @classmethod
     def of(cls, name: str | None) -> "SubmittedIds":
-        """Return the ids of the request that its client calls *name*; new ones for None."""
+        """Return the ids of the request with the Idempotency-Key *name*, or new ids for None."""
         if name is None:
             return cls(str(uuid.uuid4()), uuid.uuid4().hex)
         return cls(derived_task_id(f"idempotency {name}"), derived_id(f"idempotency {name}, published"))
@@ -96,27 +96,28 @@ def submit_task(
     reach: Reach,
     connect: Callable[[], AbstractContextManager[Connection]],
 ) -> tuple[str, bool]:
-    """Publish *request*. Return its task id, and whether it is new: not a repetition.
+    """Publish *request*. Return its task id, and True if it is new, not a repetition.
 
-    *reach*, *connect*: the ways to the scheduler, and to kombu. Raises OptionError for a bad call; UsedBeforeError.
+    *reach*, *connect*: open the scheduler and a kombu connection. Raises OptionError for a bad call, and
+    IdempotencyKeyReusedError.
     """
     if request.name is not None:
         with reach() as fleet:
-            before = _made(fleet, request.name)
+            before = _find_made_job(fleet, request.name)
         if before is not None:
             return _repeated(request, before)
     with connect() as connection:
-        jobs = _jobs(app, request, ids, connection)
+        jobs = _capture_jobs(app, request, ids, connection)
     if not jobs:
-        return ids.task_id, True  # to a queue that is not scheduled
+        return ids.task_id, True  # published to a queue that is not scheduled
     with reach() as fleet:
-        return fleet.ask(fleet.cohort_of(jobs[0].type), lambda one: _publish(one, app, request, ids, jobs))
+        return fleet.ask(fleet.cohort_of(jobs[0].type), lambda scheduler: _publish(scheduler, app, request, ids, jobs))
 
 
-def _made(fleet: Cohorts, name: str) -> MadeJob | None:
-    """Return what was made of an Idempotency-Key, in any cohort: another request of that name may go elsewhere."""
-    asked = fleet.each(lambda scheduler: idempotency.made_jobs(scheduler, name))
-    return next((made for made in asked.answers.values() if made is not None), None)
+def _find_made_job(fleet: Cohorts, name: str) -> MadeJob | None:
+    """Return the job made for an Idempotency-Key in any cohort, since other requests can go to other cohorts."""
+    replies = fleet.each(lambda scheduler: idempotency.made_jobs(scheduler, name))
+    return next((made for made in replies.answers.values() if made is not None), None)
 
 
 def _publish(
@@ -139,8 +140,8 @@ def _repeated(request: Submission, before: MadeJob) -> tuple[str, bool]:
     return before.task_id, False
 
 
-def _jobs(app: Celery, request: Submission, ids: SubmittedIds, connection: Connection) -> list[NewJob]:
-    """Return the jobs of the message that Celery makes of *request*; none if Celery has sent it."""
+def _capture_jobs(app: Celery, request: Submission, ids: SubmittedIds, connection: Connection) -> list[NewJob]:
+    """Return the jobs of the message that Celery builds for *request*. Empty if Celery has sent it."""
     if app.conf.task_always_eager:
         raise OptionError("task_always_eager runs tasks where they are called: nothing can be submitted")
     task, capture = app.tasks[request.task], Capture()
@@ -161,9 +162,12 @@ def _jobs(app: Celery, request: Submission, ids: SubmittedIds, connection: Conne
         )
     except OptionError:
         raise
-    except _BAD_CALL as exc:
+    except _CALL_ERRORS as exc:
         raise OptionError(f"task {request.task} cannot be called with these arguments: {str(exc)[:500]}") from exc
-    return [encode_job(each.queue, each.message, replace(each.stamp, publish_id=ids.publish_id)) for each in capture]
+    return [
+        encode_job(published.queue, published.message, replace(published.stamp, publish_id=ids.publish_id))
+        for published in capture
+    ]
 
 
 def _check_scheduled(app: Celery, task: Any, request: Submission, options: Mapping[str, Any]) -> None:
@@ -177,11 +181,11 @@ def _check_scheduled(app: Celery, task: Any, request: Submission, options: Mappi
         )
 
 
-def _seconds(value: object) -> bool:
+def _is_seconds(value: object) -> bool:
     return SECONDS_OR_0(value) is None
 
 
-def _moment(value: object) -> bool:
+def _is_time(value: object) -> bool:
     try:
         return isinstance(value, str) and datetime.fromisoformat(value).year < 9000
     except ValueError:
@@ -195,16 +199,15 @@ def _either(*tests: Callable[[object], bool]) -> Callable[[object], bool]:
 _TIME = str(SECONDS_OR_0(None))
 _ISO = "a time as ISO 8601 has it"
 
-#: Options that a request may have: what each accepts, in words, and a test of that. Those of ours are in
-#: `rules.call_options`.
+#: Options of a request: the accepted values as text, and a check. Our own options are in `options.call_options`.
 ACCEPTED: dict[str, tuple[str, Callable[[object], bool]]] = {
     "queue": (type_names.ACCEPTED, is_type_name),
     **{name: (option.accepted_in_json, option.in_json) for name, option in OPTIONS.items() if option.in_json},
-    "countdown": (_TIME, _seconds),
-    "eta": (_ISO, _moment),
-    "expires": (f"{_TIME}, or {_ISO}", _either(_seconds, _moment)),
+    "countdown": (_TIME, _is_seconds),
+    "eta": (_ISO, _is_time),
+    "expires": (f"{_TIME}, or {_ISO}", _either(_is_seconds, _is_time)),
     "ignore_result": ("true or false", lambda value: isinstance(value, bool)),
-    "time_limit": (_TIME, _seconds),
-    "soft_time_limit": (_TIME, _seconds),
+    "time_limit": (_TIME, _is_seconds),
+    "soft_time_limit": (_TIME, _is_seconds),
     "shadow": ("a text of up to 1,000 characters", is_short_text),
 }

@@ -1,21 +1,21 @@
-"""The score of a waiting job, which says which job goes first.
+"""Compute the score of a waiting job and the start tag of a tenant. The job with the highest score runs first.
 
     score = priority * 1024
           + age_s * 16
           + 500 / slots_that_fit
           + on_demand ? 4096 + min(age_s, cap_s) * 32 : 0
 
-The cap keeps on-demand load above capacity from starving a queued job for ever: past the cap both modes gain the same
-16 points a second. With the setting ``priority_percentage`` a share of the claims goes by age alone. Scores are whole
+The cap keeps on-demand load above capacity from starving a queued job: past the cap both modes gain the same 16 points
+a second. With the setting ``priority_percentage`` a share of the claims takes the oldest job instead. Scores are whole
 micro-points, so that Python and ``lua/matching/score.lua`` agree to the last bit.
 
-The tag of a tenant whose use of before counts less, by half in each half-life (``affinity_tenant_half_life``).
+A tenant's tag halves its past use in each half-life (``affinity_tenant_half_life``):
 
-    tag = log2( sum over all parts of use u:  u * 2 ** (time at which u was used / half-life) )
+    tag = log2( sum over all uses u:  u * 2 ** (time of u / half-life) )
 
-with u in µs of slots, divided by the weight of the tenant, and the time since the epoch. All parts halve alike as time
-goes by, so the order of tags stays, and a tag changes only when its tenant uses more. ``lua/keys/half_life.lua`` is
-this in Redis: both are sums and products alone, in one order, so that they agree to the last bit.
+with u in µs of slots divided by the tenant's weight, and the time since the epoch. All uses decay alike, so the order
+of tags stays, and a tag changes only when its tenant uses more. ``lua/keys/half_life.lua`` computes the same tags. Both
+use only sums and products in one order, so that they agree to the last bit.
 """
 
 import math
@@ -31,9 +31,9 @@ MICRO = 1_000_000
 
 @dataclass(frozen=True)
 class Weights:
-    """The coefficients of the score, in points; those of age in points a second, the cap in µs.
+    """Coefficients of the score in points, of age in points a second, and the cap in µs.
 
-    *priority_reversed*: priorities are read the other way round, 0 as the highest.
+    *priority_reversed*: True if 0 is the highest priority.
     """
 
     priority: float = 1024
@@ -66,7 +66,7 @@ class Terms:
 def score(priority: int, on_demand: bool, age_us: int, slots_that_fit: int, weights: Weights) -> Terms:
     """Return the terms of a job's score.
 
-    *age_us* below 0 (the server's clock was set back) counts as 0. *slots_that_fit* is at least 1: a job that no
+    *age_us* below 0 (the server's clock was set back) is treated as 0. *slots_that_fit* is at least 1: a job that no
     slot fits is not a candidate.
     """
     age_us = max(0, age_us)
@@ -83,16 +83,16 @@ def score(priority: int, on_demand: bool, age_us: int, slots_that_fit: int, weig
 
 
 def is_by_age(claim_number: int, priority_percentage: int) -> bool:
-    """Return whether *claim_number* (from 0) takes the oldest job instead of the one with the highest score.
+    """Return True if *claim_number* (from 0) takes the oldest job instead of the job with the highest score.
 
-    The claims are counted, not drawn by lot: of any hundred claims that have a choice *priority_percentage* go by
-    score, evenly spread.
+    The rule is deterministic: of any hundred claims with a choice, *priority_percentage* take the highest score, evenly
+    spread.
     """
     return claim_number * priority_percentage % 100 >= priority_percentage
 
 
 class QueueRank(NamedTuple):
-    """The values that decide between two jobs, in this order: score (micro-points), enqueue time, id."""
+    """Values that decide between two jobs, in this order: score (micro-points), enqueue time, id."""
 
     score: int
     enqueued_us: int
@@ -100,9 +100,9 @@ class QueueRank(NamedTuple):
 
 
 def overtakes(first: QueueRank, second: QueueRank) -> bool:
-    """Return whether the first of two jobs runs before the second.
+    """Return True if the first of two jobs runs before the second.
 
-    The higher score wins; then the older job; then the smaller id.
+    The higher score wins, then the older job, then the smaller id.
     """
     return (-first.score, first.enqueued_us, first.job_id) < (-second.score, second.enqueued_us, second.job_id)
 
@@ -110,12 +110,12 @@ def overtakes(first: QueueRank, second: QueueRank) -> bool:
 _LOG2_OF_E = 1.4426950408889634
 _LN_2 = 0.6931471805599453
 _ROOT_OF_HALF = 0.7071067811865476
-_FORGOTTEN_AFTER = 10
-_LEAST_EXPONENT = -1000
+_FORGOTTEN_HALF_LIVES = 10
+_MIN_EXPONENT = -1000
 
 
 def log2(number: float) -> float:
-    """Return the logarithm of *number*, above 0, to the base 2."""
+    """Return the base-2 logarithm of *number*, which is above 0."""
     mantissa, exponent = math.frexp(number)
     if mantissa < _ROOT_OF_HALF:
         mantissa, exponent = mantissa * 2, exponent - 1
@@ -132,23 +132,26 @@ def exp2(number: float) -> float:
     x, total = (number - whole) * _LN_2, 1.0
     for n in range(20, 0, -1):
         total = 1 + total * x / n
-    return 0.0 if whole < _LEAST_EXPONENT else math.ldexp(total, whole)
+    return 0.0 if whole < _MIN_EXPONENT else math.ldexp(total, whole)
 
 
 def decayed(tag: float, us: int, half_life_us: int, now_us: int) -> float:
-    """Return the tag after *us* by weight, more than 0, were used at *now_us*. *tag*: that of before, 0 for none."""
+    """Return the tag after a use of *us* > 0 (divided by the weight) at *now_us*.
+
+    *tag*: the previous tag, 0 if the tenant has none.
+    """
     added = log2(us) + now_us / half_life_us
-    if tag == 0:  # of a half-life of many years a tag may be as small as the logarithm of an hour
+    if tag == 0:  # a tag is close to 0 only if its half-life is many years
         return added
-    more = max(tag, added)
-    return more + log2(1 + exp2(min(tag, added) - more))
+    larger = max(tag, added)
+    return larger + log2(1 + exp2(min(tag, added) - larger))
 
 
 def least_used(half_life_us: int, now_us: int) -> float:
-    """Return the tag of who used the slot-time of a half-life ten half-lives ago: a lower tag is forgotten."""
-    return log2(half_life_us) + now_us / half_life_us - _FORGOTTEN_AFTER
+    """Return the lowest tag that is kept: that of a half-life of slot-time used ten half-lives ago."""
+    return log2(half_life_us) + now_us / half_life_us - _FORGOTTEN_HALF_LIVES
 
 
 def decayed_use_us(tag: float, half_life_us: int, now_us: int) -> float:
-    """Return what is left, at *now_us*, of the use that *tag* stands for: µs of slots by weight."""
+    """Return the use at *now_us* that *tag* represents: µs of slots divided by the weight."""
     return 2 ** min(100.0, tag - now_us / half_life_us)

@@ -1,17 +1,4 @@
-"""Slots that a worker lends while jobs wait there, and the types of which it takes no more jobs meanwhile.
-
-Jobs wait for a rate limit, or in the buffer of a task's own strategy.
-
-Which slot of a worker moves from one cohort to another, when jobs wait in a cohort where the worker has none free.
-
-Each slot belongs to one cohort at a time. An idle slot moves at once. If no slot is idle, the cohorts in which jobs
-wait come to have equally many slots; a cohort that still has none, since the worker has fewer slots than cohorts, gets
-one after a while.
-
-How many slots a part of the fleet should have, so that what waits has started within a target time.
-
-What a worker may hold beyond its slots (`affinity_lookahead`), as a release says it to the server.
-"""
+"""Calculate slots: lending, moves between cohorts, the slots that the load needs, and the limit on prefetched jobs."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +9,10 @@ from ..schema.values import encode_part
 
 
 class Lending(NamedTuple):
-    """*lent*: slots that are free though claims hold them. *withdrawn*: types of which no more jobs are wanted now."""
+    """Slots that are free although claims hold them (*lent*), and types that the worker stops claiming (*withdrawn*).
+
+    A worker lends slots while jobs wait for a rate limit or in the buffer of a task's custom strategy.
+    """
 
     lent: int
     withdrawn: frozenset[str]
@@ -45,32 +35,31 @@ def most_buffered(prefetch_multiplier: int, slots: int) -> int:
 
 
 def lending_of(waiting: Mapping[str, int], types: Collection[str], slots: int) -> Lending:
-    """Return the lending of a worker that serves *types*. *waiting*: number of jobs that wait there, by type.
+    """Return the lending of a worker that serves *types*. *waiting*: number of jobs that wait in the worker, by type.
 
-    Each slot that is lent may bring one more job to wait. So while more jobs wait than half the slots, the worker
-    serves its other types alone; a worker that has no others lends half its slots at most.
+    Each lent slot can bring one more waiting job. While more jobs wait than half the slots, the worker therefore claims
+    only its other types. A worker without other types lends at most half its slots.
     """
-    most = slots // 2
+    max_lent = slots // 2
     total = sum(waiting.values())
-    if total <= most:
+    if total <= max_lent:
         return Lending(total, frozenset())
     withdrawn = frozenset(type_ for type_ in types if waiting.get(type_))
     if withdrawn == frozenset(types):
-        return Lending(most, frozenset())
+        return Lending(max_lent, frozenset())
     return Lending(total, withdrawn)
 
 
-#: Looks, one after the other, at which jobs wait for a worker that has no slot in their cohort, before it gets one that
-#: is in use.
+#: Consecutive checks at which jobs wait for a worker without a slot in their cohort, before it gets a busy slot.
 PATIENCE_LOOKS = 10
 
 
 @dataclass(frozen=True)
 class CohortLoad:
-    """A worker's place in a cohort. *free*: how many of its *slots* no claim has, as the cohort's server says.
+    """A worker's load in a cohort. *free*: number of its *slots* without a claim, according to the cohort's server.
 
-    *waiting*: jobs that may start and find no slot here. *in_vain*: looks, one after the other, at which some waited
-    and the seat had no slot.
+    *waiting*: jobs that can start but have no slot here. *in_vain*: consecutive checks at which jobs waited while the
+    worker had no slot in the cohort.
     """
 
     cohort: str
@@ -85,61 +74,64 @@ class CohortLoad:
 
     @property
     def lacks(self) -> bool:
-        """Whether jobs wait that only a further slot can start: beside a free slot they wait for something else."""
+        """True if jobs wait that only another slot can start. With a free slot they wait for something else."""
         return self.waiting > 0 and self.free <= 0
 
     def plus(self, slots: int) -> "CohortLoad":
-        """Return the seat with *slots* more, or fewer. Each further slot gets a job, as long as one waits."""
+        """Return the load with *slots* more or fewer slots. Each added slot gets a waiting job, if any."""
         taken = min(self.waiting, slots) if slots > 0 else 0
         return replace(
             self, slots=self.slots + slots, free=self.free + slots - taken, waiting=self.waiting - taken, in_vain=0
         )
 
 
-def receiver(seats: Sequence[CohortLoad]) -> CohortLoad | None:
-    """Return the seat that gets the next slot: of those that lack one, the one with the fewest, then the hungriest."""
-    lacking = [each for each in seats if each.lacks]
-    return min(lacking, key=lambda each: (each.slots, -each.in_vain, each.cohort), default=None)
+def receiver(loads: Sequence[CohortLoad]) -> CohortLoad | None:
+    """Return the load that gets the next slot. The fewest slots win, then the longest wait for a slot."""
+    lacking = [load for load in loads if load.lacks]
+    return min(lacking, key=lambda load: (load.slots, -load.in_vain, load.cohort), default=None)
 
 
-def donor(seats: Sequence[CohortLoad], coming: int = 0) -> CohortLoad | None:
-    """Return the seat that gives a slot away now; None if none has to. *coming*: slots that are on their way already.
+def donor(loads: Sequence[CohortLoad], coming: int = 0) -> CohortLoad | None:
+    """Return the load that must give a slot away now, or None. *coming*: number of slots already moving.
 
-    A slot that is in use goes when its job ends: until then the seat has one slot fewer than claims.
+    Each slot belongs to one cohort at a time. An idle slot moves immediately. Without an idle slot, the cohorts with
+    waiting jobs converge to equal numbers of slots. A cohort without a slot, because the worker has fewer slots than
+    cohorts, gets one after `PATIENCE_LOOKS`. A busy slot moves when its job ends: until then the cohort has one slot
+    fewer than claims.
     """
     for _ in range(coming):
-        first = receiver(seats)
-        if first is None:
+        next_receiver = receiver(loads)
+        if next_receiver is None:
             return None
-        seats = [each.plus(1) if each is first else each for each in seats]
-    to = receiver(seats)
-    others = [each for each in seats if to is not None and each is not to and each.slots > 0]
-    if to is None or not others:
+        loads = [load.plus(1) if load is next_receiver else load for load in loads]
+    target = receiver(loads)
+    others = [load for load in loads if target is not None and load is not target and load.slots > 0]
+    if target is None or not others:
         return None
-    idle = [each for each in others if each.is_idle]
+    idle = [load for load in others if load.is_idle]
     if idle:
-        return max(idle, key=lambda each: (each.free, each.slots, each.cohort))
-    largest = max(others, key=lambda each: (each.slots, each.cohort))
-    if largest.slots - to.slots >= 2 or (to.slots == 0 and to.in_vain >= PATIENCE_LOOKS):
+        return max(idle, key=lambda load: (load.free, load.slots, load.cohort))
+    largest = max(others, key=lambda load: (load.slots, load.cohort))
+    if largest.slots - target.slots >= 2 or (target.slots == 0 and target.in_vain >= PATIENCE_LOOKS):
         return largest
     return None
 
 
 def divide_slots(slots: int, cohorts: Sequence[str]) -> dict[str, int]:
-    """Return the slots of each cohort at the start: equally many, the first ones one more."""
-    each, rest = divmod(slots, len(cohorts))
-    return {cohort: each + (at < rest) for at, cohort in enumerate(cohorts)}
+    """Return the slots of each cohort at the start: equal numbers, with the remainder given to the first cohorts."""
+    share, rest = divmod(slots, len(cohorts))
+    return {cohort: share + (i < rest) for i, cohort in enumerate(cohorts)}
 
 
-#: Target wait, s, if nobody says one, and the longest one that is accepted.
+#: Default and maximum of the target wait, in seconds.
 TARGET_WAIT_S, MOST_TARGET_WAIT_S = 30.0, 1_000_000_000
 
-#: Time in a slot, s, of a job of a type of which none has ended yet.
+#: Slot time in seconds assumed for a job whose type has no ended job yet.
 UNKNOWN_AVERAGE_S = 1.0
 
 
 class TypeLoad(NamedTuple):
-    """The load of one type. *waiting*: pending jobs that could start if a slot were free. *average_s*: of a run."""
+    """The load of one type. *waiting*: pending jobs that need only a free slot. *average_s*: mean run time."""
 
     waiting: float
     running: float
@@ -155,26 +147,24 @@ class TypeLoad(NamedTuple):
 
 
 def wanted_slots(loads: Sequence[TypeLoad], running: int, target_wait_s: float) -> int:
-    """Return (work waiting + work running) / *target_wait_s*, rounded up; no more than there are jobs.
+    """Return the slots that start all waiting work within *target_wait_s*.
 
-    Never below *running*, the slots in use: a slot that is taken away while its task runs loses the run. More slots
-    than jobs help nobody: ten tasks of an hour need ten slots, however short the target.
+    This is (waiting work + running work) / *target_wait_s*, rounded up, and at most the number of jobs: ten one-hour
+    tasks need ten slots, however short the target. It is at least *running*, the slots in use, because a slot removed
+    during a run loses the run.
     """
-    work_s = sum(each.work_s for each in loads)
-    jobs = sum(each.jobs for each in loads)
-    return max(running, _up(min(jobs, work_s / target_wait_s)))  # the quotient may be infinite
-
-
-def _up(number: float) -> int:
-    return math.ceil(round(number, 6))  # a third of a job, three times, is one job
+    work_s = sum(load.work_s for load in loads)
+    jobs = sum(load.jobs for load in loads)
+    # The quotient can be infinite. Rounding makes three thirds of a job one job.
+    return max(running, math.ceil(round(min(jobs, work_s / target_wait_s), 6)))
 
 
 @dataclass(frozen=True)
 class PrefetchLimit:
-    """So many *jobs* beyond the worker's slots; or, with *costs*, further jobs that take *work_us* in all.
+    """How many *jobs* a worker can hold beyond its slots, or with *costs*, jobs that take *work_us* in total.
 
-    *costs*: type -> how long one of its jobs keeps the worker busy, µs. Jobs of other types are not taken ahead, and
-    none is while a job on demand waits, which would start later for it.
+    *costs*: type -> µs that one of its jobs keeps the worker busy. Jobs of other types are not prefetched. No job is
+    prefetched while an on-demand job waits, which would start later.
     """
 
     jobs: int = 0
@@ -189,5 +179,5 @@ class PrefetchLimit:
         return " ".join([str(self.work_us), *(f"{encode_part(type_)} {us}" for type_, us in self.costs.items())])
 
 
-#: Nothing beyond the slots.
+#: No prefetched jobs.
 NOTHING = PrefetchLimit()

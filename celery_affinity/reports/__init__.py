@@ -1,5 +1,4 @@
-"""Reports for people and programs: the state of the fleet, the order of the jobs, the reasons why a job waits.
+"""Reports for people and programs: the state of the fleet, the order of jobs, and why jobs wait.
 
-Modules here send bounded commands that read, and write nothing.
-Read `status` first, then `explain`.
+Modules here send only bounded, read-only commands. Start with `status`, then `explain`.
 """

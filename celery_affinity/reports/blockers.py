@@ -1,9 +1,4 @@
-"""Slots that reserves keep free, for whom, and the jobs that wait because of that.
-
-Jobs that are, or were, stopped while they ran for tenants below their minimum: what `explain` says of both sides.
-
-Slots whose jobs have run for far longer than their type usually does: averages do not say when such a job ends.
-"""
+"""Report what occupies slots or keeps them free: reserves, preemptions and overdue jobs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,16 +14,16 @@ from . import sentences
 from .job_rows import JobRow, read_jobs
 from .keys import limits_in_force, stated_keys
 
-#: Settings that say which reserves are in force.
+#: Settings that define the reserves in force.
 _SETTINGS = ("reserve", "priority_reversed")
 
 
 @dataclass(frozen=True)
 class ReservedSlots:
-    """Slots that jobs of a class leave free: *kept* of the *live* slots that fit.
+    """Slots that jobs of a class leave free: *kept* of the *live* fitting slots.
 
-    *of_class*: "queued", "on_demand", a priority or a range of them, 10 as the highest. *for_whom*: the others, in
-    words.
+    *of_class*: "queued", "on_demand", a priority or a range of priorities, 10 as the highest. *for_whom*: the other
+    jobs, as text.
     """
 
     type: str
@@ -39,17 +34,17 @@ class ReservedSlots:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the reserve keeps all live slots: then one job of the class runs at a time, and not none."""
+        """True if the reserve keeps all live slots. Then one job of the class runs at a time."""
         return 0 < self.live <= self.kept
 
     @property
     def sentence(self) -> str:
-        """What a reserve that is too large comes to."""
+        """The effect of a reserve that is too large, as text."""
         return sentences.too_large_sentence(self)
 
 
 @dataclass(frozen=True)
-class _InForce:
+class _ReserveInForce:
     reserve: Reserve
     shown: ReservedSlots
 
@@ -57,97 +52,104 @@ class _InForce:
 def reserved_slots(
     reader: Reader, live: Mapping[str, int], free: Mapping[str, int]
 ) -> tuple[dict[str, list[ReservedSlots]], dict[str, int]]:
-    """Return the reserves by type, and how many pending jobs of a type they keep back. Types are encoded.
+    """Return the reserves and the number of blocked pending jobs, by encoded type.
 
-    *live*, *free*: slots, and free ones, that fit each type. A class of which none runs counts as kept back too.
+    *live*, *free*: numbers of slots and of free slots that fit each type. Jobs of a class without running jobs are
+    counted as blocked too.
     """
-    found = _in_force(reader.fields("settings", _SETTINGS), live)
-    if not found:
+    by_type = _reserves_in_force(reader.fields("settings", _SETTINGS), live)
+    if not by_type:
         return {}, {}
     lanes = [
         lane
-        for lane in reader.lanes([*found])
-        if any(_concerns(each, lane) and free.get(lane.type, 0) <= each.shown.kept for each in found[lane.type])
+        for lane in reader.lanes([*by_type])
+        if any(
+            _concerns(reserve, lane) and free.get(lane.type, 0) <= reserve.shown.kept for reserve in by_type[lane.type]
+        )
     ]
-    kept_back = dict.fromkeys(found, 0)
+    blocked = dict.fromkeys(by_type, 0)
     for lane, jobs in zip(lanes, reader.ask([("zcard", reader.lane_key(lane)) for lane in lanes]), strict=True):
-        kept_back[lane.type] += int(str(jobs))
-    return {type_: [each.shown for each in of_type] for type_, of_type in found.items()}, kept_back
+        blocked[lane.type] += int(str(jobs))
+    return {type_: [reserve.shown for reserve in of_type] for type_, of_type in by_type.items()}, blocked
 
 
 def reserve_too_large(reader: Reader) -> list[ReservedSlots]:
-    """Return the reserves that leave no slot of a type to their class. One command if there is no reserve."""
+    """Return the reserves that leave no slot of a type to their class. Sends one command if there are no reserves."""
     settings = reader.fields("settings", _SETTINGS)
     if not settings.get("reserve", "").strip():
         return []
-    found = _in_force(settings, reader.capacity())
-    return [each.shown for of_type in found.values() for each in of_type if each.shown.is_too_large]
+    by_type = _reserves_in_force(settings, reader.capacity())
+    return [reserve.shown for of_type in by_type.values() for reserve in of_type if reserve.shown.is_too_large]
 
 
 def why_reserve_blocks(
     reader: Reader, settings: Mapping[str, str], lane: Lane, live: int, free: int
 ) -> tuple[str, int] | None:
-    """Return in words which reserve keeps a job of *lane* back, the largest one, and its slots; None if none does.
+    """Return the text and the slots of the largest reserve that blocks a job of *lane*, or None.
 
-    *live*, *free*: slots that fit, and free ones.
+    *live*, *free*: numbers of fitting slots and of free fitting slots.
     """
-    of_type = _in_force(settings, {lane.type: live}).get(lane.type, [])
-    covering = [each for each in of_type if _concerns(each, lane) and free <= each.shown.kept]
-    running = {each: _running(reader, each.reserve, lane.type) for each in covering if each.shown.is_too_large}
-    blocking = [each for each in covering if running.get(each, 1)]
+    of_type = _reserves_in_force(settings, {lane.type: live}).get(lane.type, [])
+    covering = [reserve for reserve in of_type if _concerns(reserve, lane) and free <= reserve.shown.kept]
+    running = {
+        reserve: _running(reader, reserve.reserve, lane.type) for reserve in covering if reserve.shown.is_too_large
+    }
+    blocking = [reserve for reserve in covering if running.get(reserve, 1)]
     if not blocking:
         return None
-    largest = max(blocking, key=lambda each: each.shown.kept)
+    largest = max(blocking, key=lambda reserve: reserve.shown.kept)
     why = sentences.blocked_by_reserve_sentence(largest.shown, live, free, running.get(largest, 0))
     return why, largest.shown.kept
 
 
-def _in_force(settings: Mapping[str, str], live: Mapping[str, int]) -> dict[str, list[_InForce]]:
-    """Return type -> the reserves in *settings*, by their names in Redis, for each type with *live* slots."""
+def _reserves_in_force(settings: Mapping[str, str], live: Mapping[str, int]) -> dict[str, list[_ReserveInForce]]:
+    """Return type -> reserves in *settings* (by Redis name), for each type with *live* slots."""
     is_reversed = settings.get("priority_reversed") == "1"
     all_reserves = reserves.parse_reserves(settings.get("reserve", ""))
-    found = {
+    by_type = {
         type_: [
-            _InForce(each, _shown(each, type_, slots, is_reversed)) for each in all_reserves if each.concerns(type_)
+            _ReserveInForce(reserve, _shown(reserve, type_, slots, is_reversed))
+            for reserve in all_reserves
+            if reserve.concerns(type_)
         ]
         for type_, slots in live.items()
         if slots
     }
-    return {type_: of_type for type_, of_type in found.items() if of_type}
+    return {type_: of_type for type_, of_type in by_type.items() if of_type}
 
 
 def _shown(reserve: Reserve, type_: str, live: int, is_reversed: bool) -> ReservedSlots:
     first, last = reserve.first, reserve.last
     if is_reversed:
         first, last = MAX_PRIORITY - last, MAX_PRIORITY - first
-    read = reserve._replace(first=first, last=last)
+    oriented = reserve._replace(first=first, last=last)
     return ReservedSlots(
-        decode_part(type_), read.of_class, sentences.others_than_clause(read), reserve.slots(live), live
+        decode_part(type_), oriented.of_class, sentences.others_than_clause(oriented), reserve.slots(live), live
     )
 
 
-def _concerns(each: _InForce, lane: Lane) -> bool:
-    return each.reserve.covers(lane.on_demand, lane.priority)
+def _concerns(reserve_in_force: _ReserveInForce, lane: Lane) -> bool:
+    return reserve_in_force.reserve.covers(lane.on_demand, lane.priority)
 
 
 def _running(reader: Reader, reserve: Reserve, type_: str) -> int:
     key = reader.key("limited", type_)
     ranges = reserve.lane_numbers
-    return sum(int(str(each)) for each in reader.ask([("zcount", key, first, last) for first, last in ranges]))
+    return sum(int(str(jobs)) for jobs in reader.ask([("zcount", key, first, last) for first, last in ranges]))
 
 
-#: Fields of the row of a job that was stopped, in the order of `Stopped`.
+#: Fields of a preempted job's hash, in the order of `last_preempted`.
 _STOP_FIELDS = ("preempted", "preempted_on", "preempted_ran", "preempted_for", "preemptions")
 
-#: Largest number of stops that are shown of one tenant.
-_MOST_SHOWN = 5
+#: Maximum number of preemptions shown for a tenant.
+_MAX_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class PreemptedJob:
-    """The last time that a job was stopped: when (Unix time), on which worker, after how many seconds, for whom.
+    """A job's last preemption: Unix time, worker, run time in seconds until then, and the tenant that got the slot.
 
-    *minimum*: that of the tenant by now. *times*: how often the job was stopped in all, of *most*.
+    *minimum*: the tenant's current minimum. *times*: number of preemptions of the job, at most *most*.
     """
 
     at_s: float
@@ -161,9 +163,9 @@ class PreemptedJob:
 
 @dataclass(frozen=True)
 class StopOrder:
-    """A job that is being stopped: the id of its *task*, its *worker*, and the *tenant* that is to get its slot.
+    """An eviction in progress: the id of the *task*, its *worker*, and the *tenant* that gets its slot.
 
-    *left_s*: seconds of the *grace_s* that are left until the task is ended by force; 0 once they are over.
+    *left_s*: seconds of the *grace_s* remaining until the task is stopped by force, at least 0.
     """
 
     task: str
@@ -175,7 +177,7 @@ class StopOrder:
 
 
 def last_preempted(reader: Reader, job_id: str, most: int) -> PreemptedJob | None:
-    """Return the last time that a job was stopped; None if it never was. *most*: the setting."""
+    """Return the last preemption of a job, or None. *most*: the setting ``preemption_max``."""
     row = reader.ask_one("hmget", reader.key("job", job_id), list(_STOP_FIELDS))
     at_us, worker, ran_us, tenant, times = (decode_text(value or b"") for value in row)
     if not decode_number(times):
@@ -192,20 +194,20 @@ def last_preempted(reader: Reader, job_id: str, most: int) -> PreemptedJob | Non
 
 
 def stop_orders(reader: Reader, run: JobRow, now_us: int) -> list[StopOrder]:
-    """Return the order to stop a claimed job, if there is one; of a pending one, the stops for its tenant and type."""
+    """Return the eviction of a claimed job or, for a pending job, the evictions for its tenant and type."""
     orders = {job_id: words.split(" ") for job_id, words in reader.hash("vacating").items()}
     orders = {job_id: words for job_id, words in orders.items() if len(words) == 6}
     keys = stated_keys(run.rules)
     if run.state == "claimed":
-        found = [run.job_id] if orders.get(run.job_id, [""])[0] == run.fence else []
+        ids = [run.job_id] if orders.get(run.job_id, [""])[0] == run.fence else []
     else:
         wanted = [keys[-1].key, run.lane.type] if keys and keys[-1].is_of_tenant else []
-        found = [job_id for job_id, words in orders.items() if words[2:4] == wanted][:_MOST_SHOWN]
-    return _described(reader, found, [orders[job_id] for job_id in found], now_us) if found else []
+        ids = [job_id for job_id, words in orders.items() if words[2:4] == wanted][:_MAX_SHOWN]
+    return _describe_orders(reader, ids, [orders[job_id] for job_id in ids], now_us) if ids else []
 
 
 def why_not_preempted(reader: Reader) -> str:
-    """Return why no job is stopped for a tenant below its minimum that has waited for long enough."""
+    """Return as text why no job is preempted for a tenant below its minimum that has waited long enough."""
     keys = [decode_text(key) for key in reader.ask_one("zrevrange", reader.key("giving"), 0, MOST_GIVING_LOOKED_AT - 1)]
     held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
     minima = limits_in_force(reader).of_tenants
@@ -217,7 +219,9 @@ def _tenant(key: str) -> str:
     return decode_part(key.removeprefix(TENANT_PREFIX))
 
 
-def _described(reader: Reader, ids: Sequence[str], orders: Sequence[Sequence[str]], now_us: int) -> list[StopOrder]:
+def _describe_orders(
+    reader: Reader, ids: Sequence[str], orders: Sequence[Sequence[str]], now_us: int
+) -> list[StopOrder]:
     tasks = [row.task_id for row in read_jobs(reader, ids, ("task",))]
     names = reader.ask([("hget", reader.key("worker", words[1]), "name") for words in orders])
     return [
@@ -237,19 +241,19 @@ def _minimum(reader: Reader, key: str) -> int:
     return minimum_of(key, limits_in_force(reader).of_tenants)
 
 
-#: A job is overdue once it has run for so many times the usual time, and for so many seconds.
-_FAR_TIMES, _LEAST_S = 10, 10.0
+#: A job is overdue if it has run for this multiple of its type's usual time, and for at least this many seconds.
+_OVERDUE_FACTOR, _MIN_OVERDUE_S = 10, 10.0
 
-#: Fields of a job that are read.
+#: Fields read from a job's hash.
 _OVERDUE_FIELDS = ("task", "name", "type", "worker", "claimed", "started")
 
-#: Largest numbers of workers and of jobs that are looked at: with more of them nothing is said.
-_MOST_WORKERS, _MOST_JOBS = 100, 200
+#: Maximum numbers of workers and jobs that are read. A larger fleet has no list of overdue jobs.
+_MAX_WORKERS, _MAX_JOBS = 100, 200
 
 
 @dataclass(frozen=True)
 class OverdueJob:
-    """A job that takes a slot for far longer than *usual_s*, the average of its type."""
+    """A job that takes a slot far longer than *usual_s*, the average of its type."""
 
     task_id: str
     task: str
@@ -260,8 +264,8 @@ class OverdueJob:
 
 def overdue_jobs(reader: Reader, profiles: Sequence[str], now_us: int) -> list[OverdueJob]:
     """Return the overdue jobs of the workers with these *profiles*, the longest first."""
-    workers = [decode_text(worker) for worker in reader.ask_one("zrange", reader.key("heartbeats"), 0, _MOST_WORKERS)]
-    if len(workers) > _MOST_WORKERS:
+    workers = [decode_text(worker) for worker in reader.ask_one("zrange", reader.key("heartbeats"), 0, _MAX_WORKERS)]
+    if len(workers) > _MAX_WORKERS:
         return []
     rows = reader.ask([("hmget", reader.key("worker", worker), ["profile", "name"]) for worker in workers])
     names = {
@@ -269,20 +273,20 @@ def overdue_jobs(reader: Reader, profiles: Sequence[str], now_us: int) -> list[O
         for worker, (profile, name) in zip(workers, rows, strict=True)
         if profile is not None and decode_text(profile) in profiles
     }
-    found = reader.ask([("hkeys", reader.key("claims", worker)) for worker in names])
-    ids = [decode_text(job) for each in found for job in each]
-    if len(ids) > _MOST_JOBS:
+    claims = reader.ask([("hkeys", reader.key("claims", worker)) for worker in names])
+    ids = [decode_text(job) for worker_jobs in claims for job in worker_jobs]
+    if len(ids) > _MAX_JOBS:
         return []
     rows = read_jobs(reader, ids, _OVERDUE_FIELDS)
     usual = reader.fields("durations", sorted({row.lane.type for row in rows}))
     jobs = [_overdue(row, names, usual, now_us) for row in rows]
-    return sorted((each for each in jobs if each is not None), key=lambda each: -each.ran_s)
+    return sorted((job for job in jobs if job is not None), key=lambda job: -job.ran_s)
 
 
 def _overdue(row: JobRow, workers: Mapping[str, str], usual: Mapping[str, str], now_us: int) -> OverdueJob | None:
     usual_us = decode_number(usual.get(row.lane.type))
     ran_us = now_us - (row.started_us or row.claimed_us or now_us)
-    if not usual_us or ran_us < max(_FAR_TIMES * usual_us, _LEAST_S * SECOND_US):
+    if not usual_us or ran_us < max(_OVERDUE_FACTOR * usual_us, _MIN_OVERDUE_S * SECOND_US):
         return None
     worker = workers.get(row.worker, row.worker)
     return OverdueJob(row.task_id, row.task, worker, ran_us / SECOND_US, usual_us / SECOND_US)

@@ -1,4 +1,4 @@
-"""Jobs that wait in Redis, in the form in which Celery's `inspect` shows jobs that wait in a worker."""
+"""List waiting jobs in Redis in the form in which Celery's `inspect` shows a worker's waiting jobs."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,13 +12,13 @@ from ..schema.values import decode_text
 from ..settings.wire import complete_settings
 from .job_rows import read_jobs
 
-#: Largest number of jobs in one reply.
+#: Maximum number of jobs in one reply.
 MOST = 500
 
 #: Number of workers that one round trip reads.
 _PAGE = 10
 
-#: Priority that stock Celery shows for a task with an ETA: that of an entry in a worker's timer.
+#: Stock Celery's priority for a task with an ETA, an entry of a worker's timer.
 _TIMER_PRIORITY = 6
 
 #: A JSON object: a message, or a part of a reply to `inspect`.
@@ -34,8 +34,8 @@ def responder_id(reader: Reader) -> str | None:
     now_us = reader.now_us()
     first = 0
     while ids := _ids(reader.ask_one("zrange", reader.key("joined"), first, first + _PAGE - 1)):
-        rows = reader.ask([("hmget", reader.key("worker", each), ["accepting", "stalled"]) for each in ids])
-        heartbeats = reader.ask([("zscore", reader.key("heartbeats"), each) for each in ids])
+        rows = reader.ask([("hmget", reader.key("worker", worker), ["accepting", "stalled"]) for worker in ids])
+        heartbeats = reader.ask([("zscore", reader.key("heartbeats"), worker) for worker in ids])
         for worker, (accepting, stalled), seen_us in zip(ids, rows, heartbeats, strict=True):
             if accepting == b"1" and stalled is None and not is_heartbeat_late(now_us - (seen_us or 0), heartbeat_us):
                 return worker
@@ -46,8 +46,10 @@ def responder_id(reader: Reader) -> str | None:
 def scheduled_tasks(reader: Reader, arguments: Arguments, hostname: str) -> list[Json]:
     """Return the jobs that wait for their ETA, those due next first, in the form of `inspect scheduled`."""
     ids = _ids(reader.ask_one("zrange", reader.key("scheduled"), 0, MOST - 1))
-    found = reader.ask([("get", reader.key("message", each)) for each in ids])
-    infos = [_info(raw, arguments, hostname) for raw in found if raw is not None]  # None: the job became due, and ended
+    messages = reader.ask([("get", reader.key("message", job_id)) for job_id in ids])
+    infos = [
+        _info(raw, arguments, hostname) for raw in messages if raw is not None
+    ]  # None: the job became due, and ended
     return [{"eta": eta, "priority": _TIMER_PRIORITY, "request": info} for eta, info in infos]
 
 
@@ -55,8 +57,8 @@ def queried_tasks(
     reader: Reader, task_ids: Iterable[str], arguments: Arguments, hostname: str
 ) -> dict[str, tuple[str, Json]]:
     """Return the tasks whose newest job is scheduled or pending, in the form of `inspect query_task`."""
-    asked = list(task_ids)[:MOST]
-    newest = {task: found[-1] for task, found in zip(asked, reader.jobs_of(asked), strict=True) if found}
+    ids = list(task_ids)[:MOST]
+    newest = {task: jobs[-1] for task, jobs in zip(ids, reader.jobs_of(ids), strict=True) if jobs}
     jobs = read_jobs(reader, list(newest.values()), ("state",))
     messages = reader.ask([("get", reader.key("message", job)) for job in newest.values()])
     return {
@@ -67,7 +69,7 @@ def queried_tasks(
 
 
 def _ids(members: list[bytes]) -> list[str]:
-    return [decode_text(each) for each in members]
+    return [decode_text(member) for member in members]
 
 
 def _info(raw: bytes, arguments: Arguments, hostname: str) -> tuple[object, Json]:

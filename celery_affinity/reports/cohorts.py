@@ -1,6 +1,6 @@
-"""One report of many: what the cohorts of a fleet say of themselves, each row with the name of its cohort.
+"""Merge the reports of all cohorts of a fleet. Each row gets the name of its cohort.
 
-A report on one cohort alone is left as it is. A cohort that is down is named, and the others are shown.
+The report of a single cohort is unchanged. A cohort that is down is named, and the other cohorts are shown.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from ..schema.bounds import Bound
 from ..schema.keys import StockLists
 from ..schema.values import decode_part, encode_part, is_readable
 from ..settings.cohorts import DEFAULT
-from . import explain as explanation
+from . import explain as explain_module
 from . import job_lists, queue_order
 from . import jobs as job_facts
 from .explain import Explanation
@@ -34,38 +34,38 @@ R = TypeVar("R", bound=CohortRow)
 S = TypeVar("S", bound=Status)
 
 
-def rows_of_all(asked: CohortAnswers[list[R]]) -> list[R]:
-    """Return the rows of all cohorts, each with its cohort if there is more than one."""
-    return _rows(asked.answers, asked.is_split)
+def rows_of_all(replies: CohortAnswers[list[R]]) -> list[R]:
+    """Return the rows of all cohorts, with the cohort's name if there are several."""
+    return _rows(replies.answers, replies.is_split)
 
 
 def _rows(answers: Mapping[str, list[R]], is_split: bool) -> list[R]:
-    return [row for name, its in answers.items() for row in (with_cohort_name(its, name) if is_split else its)]
+    return [row for name, rows in answers.items() for row in (with_cohort_name(rows, name) if is_split else rows)]
 
 
-def with_cohort_name(its: Iterable[R], cohort: str) -> list[R]:
-    return [replace(row, cohort=cohort) for row in its]
+def with_cohort_name(rows: Iterable[R], cohort: str) -> list[R]:
+    return [replace(row, cohort=cohort) for row in rows]
 
 
 def status_of_all(
     fleet: Cohorts, bounds: Mapping[str, int | Bound] | None = None, lists: StockLists | None = None
 ) -> Status:
     """Return the merged state of all cohorts. *lists*: the lists to which the app's stock producers publish."""
-    found = merge_status(fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status()))
-    return found if lists is None else with_unserved_lists(fleet, found, lists)
+    status = merge_status(fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status()))
+    return status if lists is None else with_unserved_lists(fleet, status, lists)
 
 
-def with_unserved_lists(fleet: Cohorts, found: Status, lists: StockLists) -> Status:
-    """Return the status including messages in stock Celery's lists that no live worker serves.
+def with_unserved_lists(fleet: Cohorts, status: Status, lists: StockLists) -> Status:
+    """Return the status with the messages in stock Celery's lists that no live worker serves.
 
     Only the server and the types of the cohort `default` are searched.
     """
     if fleet.main.keys.cohort != DEFAULT:
-        return found
-    messages = _stock_messages(fleet, lists, [each.type for each in found.types])
-    unserved = messages.unserved({type_ for worker in found.workers for type_ in worker.types})
-    own = [each for each in unserved if _is_of_default(fleet, each.queue)]
-    return replace(found, unserved_lists=own, more_lists=not messages.are_all)
+        return status
+    messages = _stock_messages(fleet, lists, [row.type for row in status.types])
+    unserved = messages.unserved({type_ for worker in status.workers for type_ in worker.types})
+    of_default = [row for row in unserved if _is_of_default(fleet, row.queue)]
+    return replace(status, unserved_lists=of_default, more_lists=not messages.are_all)
 
 
 def _is_of_default(fleet: Cohorts, queue: str) -> bool:
@@ -79,144 +79,151 @@ def _stock_messages(fleet: Cohorts, lists: StockLists, types: Iterable[str]) -> 
     return StockMessages(fleet.main.reader, lists, fleet.main.keys.of_kombu, types)
 
 
-def merge_status(asked: CohortAnswers[S]) -> S | Status:
-    """Return the rows of all cohorts, and the sums of their counts."""
-    every = list(asked.answers.values())
-    if not asked.is_split:
-        return every[0]
+def merge_status(replies: CohortAnswers[S]) -> S | Status:
+    """Return the rows of all cohorts and the sums of their counts."""
+    statuses = list(replies.answers.values())
+    if not replies.is_split:
+        return statuses[0]
 
     def all_of(pick: Callable[[S], list[R]]) -> list[R]:
-        return rows_of_all(CohortAnswers({name: pick(each) for name, each in asked.answers.items()}, asked.down))
+        return rows_of_all(
+            CohortAnswers({name: pick(status) for name, status in replies.answers.items()}, replies.down)
+        )
 
-    stale_s = [each.stale_s for each in every if each.stale_s is not None]
+    stale_s = [status.stale_s for status in statuses if status.stale_s is not None]
     return Status(
-        types=sorted(all_of(lambda each: each.types), key=lambda each: each.type),
-        workers=sorted(all_of(lambda each: each.workers), key=lambda each: each.name),
-        scheduled=sum(each.scheduled for each in every),
-        dead=sum(each.dead for each in every),
-        counters=_sums(each.counters for each in every),
-        waiting_keys=sum(each.waiting_keys for each in every),
-        pauses=sorted(all_of(lambda each: each.pauses), key=lambda each: each.since),
+        types=sorted(all_of(lambda status: status.types), key=lambda row: row.type),
+        workers=sorted(all_of(lambda status: status.workers), key=lambda worker: worker.name),
+        scheduled=sum(status.scheduled for status in statuses),
+        dead=sum(status.dead for status in statuses),
+        counters=_sums(status.counters for status in statuses),
+        waiting_keys=sum(status.waiting_keys for status in statuses),
+        pauses=sorted(all_of(lambda status: status.pauses), key=lambda pause: pause.since),
         stale_s=max(stale_s, default=None),
-        batches=Batches(_sums(each.batches.runs for each in every), sum(each.batches.calls for each in every)),
-        refused=_sums(each.refused for each in every),
-        dropped=_sums(each.dropped for each in every),
-        tenants=all_of(lambda each: each.tenants),
-        down=dict(asked.down) or None,
-        requeued=sum(each.requeued for each in every),
+        batches=Batches(
+            _sums(status.batches.runs for status in statuses), sum(status.batches.calls for status in statuses)
+        ),
+        refused=_sums(status.refused for status in statuses),
+        dropped=_sums(status.dropped for status in statuses),
+        tenants=all_of(lambda status: status.tenants),
+        down=dict(replies.down) or None,
+        requeued=sum(status.requeued for status in statuses),
     )
 
 
 def metrics_of_all(fleet: Cohorts, bounds: Mapping[str, int | Bound] | None = None) -> Metrics:
-    """Return what is exported: of several cohorts the sums, and what each has."""
-    asked = fleet.each(lambda scheduler: read_metrics(scheduler.reader, bounds))
-    if not asked.is_split:
-        return asked.answers[fleet.names[0]]
-    return replace(Metrics.of(merge_status(asked)), of_cohorts=dict(asked.answers))
+    """Return the exported metrics. For several cohorts, return their sums and the metrics of each cohort."""
+    replies = fleet.each(lambda scheduler: read_metrics(scheduler.reader, bounds))
+    if not replies.is_split:
+        return replies.answers[fleet.names[0]]
+    return replace(Metrics.of(merge_status(replies)), of_cohorts=dict(replies.answers))
 
 
-def found_in_cohorts(asked: CohortAnswers[KeysInUse]) -> KeysInUse:
-    """Return the keys that are in use in all cohorts as one report."""
-    keys = CohortAnswers({name: each.keys for name, each in asked.answers.items()}, asked.down)
-    types = CohortAnswers({name: each.types for name, each in asked.answers.items()}, asked.down)
-    return KeysInUse(rows_of_all(keys), all(each.are_all for each in asked.answers.values()), rows_of_all(types))
+def found_in_cohorts(replies: CohortAnswers[KeysInUse]) -> KeysInUse:
+    """Return the keys in use in all cohorts as one report."""
+    keys = CohortAnswers({name: usage.keys for name, usage in replies.answers.items()}, replies.down)
+    types = CohortAnswers({name: usage.types for name, usage in replies.answers.items()}, replies.down)
+    return KeysInUse(rows_of_all(keys), all(usage.are_all for usage in replies.answers.values()), rows_of_all(types))
 
 
 def whole_workers(workers: Sequence[WorkerStatus]) -> list[WorkerStatus]:
-    """Return each worker once that stands in several cohorts, under the same name; *id*: all its ids."""
+    """Return the workers, with one row for each worker that is in several cohorts. *id*: all its ids.
+
+    A worker has the same name in each of its cohorts.
+    """
     whole: dict[str, WorkerStatus] = {}
-    for each in workers:
-        if each.cohort is None or each.name not in whole:
-            whole[each.id if each.cohort is None else each.name] = each
+    for worker in workers:
+        if worker.cohort is None or worker.name not in whole:
+            whole[worker.id if worker.cohort is None else worker.name] = worker
             continue
-        other = whole[each.name]
-        whole[each.name] = replace(
+        other = whole[worker.name]
+        whole[worker.name] = replace(
             other,
-            id=f"{other.id} {each.id}",
-            types=sorted({*other.types, *each.types}),
-            slots=other.slots + each.slots,
-            free=other.free + each.free,
-            held=other.held + each.held,
-            draining=other.draining or each.draining,
-            withdrawn=sorted({*other.withdrawn, *each.withdrawn}),
+            id=f"{other.id} {worker.id}",
+            types=sorted({*other.types, *worker.types}),
+            slots=other.slots + worker.slots,
+            free=other.free + worker.free,
+            held=other.held + worker.held,
+            draining=other.draining or worker.draining,
+            withdrawn=sorted({*other.withdrawn, *worker.withdrawn}),
             cohort=None,
         )
     return list(whole.values())
 
 
 def scale_of_all(
-    fleet: Cohorts, asked: CohortAnswers[Status], types: Sequence[str], target_wait_s: float
+    fleet: Cohorts, replies: CohortAnswers[Status], types: Sequence[str], target_wait_s: float
 ) -> list[Scale]:
-    """Return the slots that each group of workers should have, or those of just *types*, in each of their cohorts."""
-    found: dict[str, list[Scale]] = {}
-    for name, its in asked.answers.items():
+    """Return the wanted slots of each group of workers or, for *types*, of their workers in each cohort."""
+    scales: dict[str, list[Scale]] = {}
+    for name, status in replies.answers.items():
         of_types = [type_ for type_ in types if fleet.cohort_of(type_) == name]
         if of_types:
-            found[name] = [scale_of(its, of_types, target_wait_s)]
+            scales[name] = [scale_of(status, of_types, target_wait_s)]
         elif not types:
-            found[name] = scale_of_types(its, target_wait_s)
-    return _rows(found, asked.is_split)
+            scales[name] = scale_of_types(status, target_wait_s)
+    return _rows(scales, replies.is_split)
 
 
 def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found = Counter[str]()
-    for each in counts:
-        found.update(each)
-    return dict(found)
+    total = Counter[str]()
+    for counter in counts:
+        total.update(counter)
+    return dict(total)
 
 
 def explain_in_all(fleet: Cohorts, task_id: str, lists: StockLists | None = None) -> Explanation:
-    """Return the place of the newest job of a task, wherever it is. What is nowhere may be in a cohort that is down.
+    """Explain the newest job of a task in any cohort. A missing job may be in a cohort that is down.
 
-    *lists*: stock Celery's lists, where the message of a task that has no job is looked for.
+    *lists*: stock Celery's lists, where the message of a task without a job is searched.
     """
     try:
         name = fleet.cohort_of_job(task_id)
     except CohortDownError as exc:
         return Explanation(task_id, "unknown", note=f"it is in no cohort that answers; {exc}")
-    found = fleet.ask(name, lambda scheduler: explanation.explain(scheduler.reader, task_id))
-    if lists is not None and not found.source and is_readable(task_id) and fleet.main.keys.cohort == DEFAULT:
+    explanation = fleet.ask(name, lambda scheduler: explain_module.explain(scheduler.reader, task_id))
+    if lists is not None and not explanation.source and is_readable(task_id) and fleet.main.keys.cohort == DEFAULT:
         is_served = served_by(fleet)
         message = _stock_messages(fleet, lists, is_served).find(task_id, is_served)
         if message is not None:
-            return explanation.explain_listed(task_id, message, lists)
-    return replace(found, cohort=name) if fleet.is_split and found.source else found
+            return explain_module.explain_listed(task_id, message, lists)
+    return replace(explanation, cohort=name) if fleet.is_split and explanation.source else explanation
 
 
 def jobs_of_all(fleet: Cohorts, ids: Sequence[str]) -> list[Job]:
-    """Return the facts of jobs by id, wherever they are. One that is nowhere may be in a cohort that is down."""
-    asked = fleet.each(lambda scheduler: job_facts.get_jobs(scheduler.reader, ids))
-    if not asked.is_split:
-        return asked.answers[fleet.names[0]]
-    known: dict[str, Job] = {}
-    for name, its in asked.answers.items():
-        known |= {id_: replace(job, cohort=name) for id_, job in zip(ids, its, strict=True) if job.source}
-    if not asked.down:
-        return [known.get(id_) or job_facts.unknown_job(id_) for id_ in ids]
-    (cohort, why), *_ = asked.down.items()
+    """Return the facts of jobs by id, from all cohorts. A missing job may be in a cohort that is down."""
+    replies = fleet.each(lambda scheduler: job_facts.get_jobs(scheduler.reader, ids))
+    if not replies.is_split:
+        return replies.answers[fleet.names[0]]
+    jobs: dict[str, Job] = {}
+    for name, cohort_jobs in replies.answers.items():
+        jobs |= {id_: replace(job, cohort=name) for id_, job in zip(ids, cohort_jobs, strict=True) if job.source}
+    if not replies.down:
+        return [jobs.get(id_) or job_facts.unknown_job(id_) for id_ in ids]
+    (cohort, why), *_ = replies.down.items()
     note = f"it is in no cohort that answers; {CohortDownError(cohort, why)}"
-    return [known.get(id_) or job_facts.unknown_job(id_, note) for id_ in ids]
+    return [jobs.get(id_) or job_facts.unknown_job(id_, note) for id_ in ids]
 
 
 def next_jobs_of_all(
     fleet: Cohorts, types: Iterable[str] | None, limit: int
 ) -> tuple[list[NextJob], Mapping[str, str]]:
-    """Return the next pending jobs of *types*, or of all, and why cohorts are down.
+    """Return the next pending jobs of *types*, or of all types, and the reasons why cohorts are down.
 
-    Cohorts claim apart: their jobs go by score.
+    Cohorts claim separately. The merged jobs are ordered by score.
     """
     names = None if types is None else [encode_part(type_) for type_ in types]
-    asked = fleet.each(lambda scheduler: queue_order.next_jobs(scheduler.reader, names, limit))
-    if not asked.is_split:
-        return rows_of_all(asked), {}
-    lists = [with_cohort_name(its, name) for name, its in asked.answers.items()]
-    return list(islice(merge(*lists, key=lambda each: -each.score), limit)), asked.down
+    replies = fleet.each(lambda scheduler: queue_order.next_jobs(scheduler.reader, names, limit))
+    if not replies.is_split:
+        return rows_of_all(replies), {}
+    lists = [with_cohort_name(jobs, name) for name, jobs in replies.answers.items()]
+    return list(islice(merge(*lists, key=lambda job: -job.score), limit)), replies.down
 
 
 def served_by(fleet: Cohorts) -> set[str]:
     """Return the types that live workers serve."""
-    asked = fleet.each(lambda scheduler: list(scheduler.reader.capacity()))
-    return {decode_part(type_) for its in asked.answers.values() for type_ in its}
+    replies = fleet.each(lambda scheduler: list(scheduler.reader.capacity()))
+    return {decode_part(type_) for types in replies.answers.values() for type_ in types}
 
 
 def held_keys(fleet: Cohorts, limit: int) -> list[Job]:
@@ -227,20 +234,20 @@ def held_keys(fleet: Cohorts, limit: int) -> list[Job]:
 def page_of_all(
     fleet: Cohorts, which: Callable[[Reader], JobFilter], names: Sequence[str], limit: int, cursor: str | None
 ) -> JobsPage:
-    """Return a page of jobs of the cohorts *names*, one after the other. *which*: the filter, by a cohort's clock."""
+    """Return a page of jobs of the cohorts *names* in this order. *which*: makes the filter by a cohort's clock."""
     if not fleet.is_split:
         return fleet.ask(names[0], lambda scheduler: _page(scheduler.reader, which, limit, cursor))
-    first, its_cursor = _parted(cursor, names)
+    first, cohort_cursor = _split_cursor(cursor, names)
     jobs, down = list[Job](), dict[str, str]()
     for name in names[first:]:
-        left, at = limit - len(jobs), its_cursor
+        remaining, start = limit - len(jobs), cohort_cursor
         try:
-            page = fleet.ask(name, lambda scheduler: _page(scheduler.reader, which, left, at))  # noqa: B023 - asked now
+            page = fleet.ask(name, lambda scheduler: _page(scheduler.reader, which, remaining, start))  # noqa: B023 - called now
         except CohortDownError as exc:
             down[name] = exc.why
             continue
         jobs += with_cohort_name(page.jobs, name)
-        its_cursor = None
+        cohort_cursor = None
         if page.cursor is not None:
             return JobsPage(jobs, f"{name}:{page.cursor}", page.partial, down or None)
         if len(jobs) >= limit and name != names[-1]:
@@ -252,10 +259,10 @@ def _page(reader: Reader, which: Callable[[Reader], JobFilter], limit: int, curs
     return job_lists.jobs_page(reader, which(reader), limit, cursor)
 
 
-def _parted(cursor: str | None, names: Sequence[str]) -> tuple[int, str | None]:
+def _split_cursor(cursor: str | None, names: Sequence[str]) -> tuple[int, str | None]:
     if cursor is None:
         return 0, None
-    name, colon, its = cursor.partition(":")
+    name, colon, cohort_cursor = cursor.partition(":")
     if not colon or name not in names:
         raise OptionError(f"cursor must be one that a page of this list had, got: {cursor[:100]!r}")
-    return names.index(name), its or None
+    return names.index(name), cohort_cursor or None

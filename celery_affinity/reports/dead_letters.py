@@ -1,4 +1,4 @@
-"""Read the dead letters: jobs that will not run again, with the reasons. `Scheduler` replays and drops them."""
+"""Read the dead letters: jobs that will not run again, and why. `Scheduler` replays and drops them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,23 +12,23 @@ from ..schema import values
 from ..schema.job_record import is_batch
 from ..schema.untrusted import describe_shape, is_number, loads
 from ..schema.values import decode_number, decode_text
-from .job_rows import BatchCalls, JobRow, calls_of, read_jobs
+from .job_rows import BatchCalls, calls_of, read_jobs
 
-#: Number of letters that one round trip reads.
+#: Number of dead letters per round trip.
 _PAGE = 500
 
-#: Headers of a message that explain the call. The arguments have the form that the sender wrote for people.
-_ARGUMENTS = ("argsrepr", "kwargsrepr")
-_SHOWN_HEADERS = (*_ARGUMENTS, "retries", "eta", "expires", "root_id", "parent_id", "origin")
+#: Message headers that explain the call. The arguments are in the readable form that the sender wrote.
+_ARGUMENT_HEADERS = ("argsrepr", "kwargsrepr")
+_SHOWN_HEADERS = (*_ARGUMENT_HEADERS, "retries", "eta", "expires", "root_id", "parent_id", "origin")
 
 
 @dataclass(frozen=True)
 class DeadLetter(CohortRow):
     """A job that will not run again.
 
-    *reason*: one of `dead_reasons.REASONS`. *ended_s*: Unix time. Not *replayable*: the message is gone. *why*: the
-    type of the exception and the first 200 characters of its message, if a worker sent them. *calls*: number of calls
-    that shared the run. A replay runs all of them again.
+    *reason*: one of `dead_reasons.REASONS`. *ended_s*: Unix time. *replayable*: False if the message is missing. *why*:
+    the exception's type and the first 200 characters of its message, if a worker sent them. *calls*: number of calls in
+    the run. A replay runs all of them again.
     """
 
     job_id: str
@@ -45,9 +45,9 @@ class DeadLetter(CohortRow):
 
 @dataclass(frozen=True)
 class LetterDetails:
-    """A dead letter with the *headers* of its message that explain the call; of merged calls, those of the oldest.
+    """A dead letter with the *headers* that explain the call. For merged calls, this is the oldest call.
 
-    *enqueued_s*: Unix time. *message_bytes*: length of that message, 0 if the message is gone.
+    *enqueued_s*: Unix time. *message_bytes*: length of the call's message, 0 if it is missing.
     """
 
     letter: DeadLetter
@@ -58,9 +58,9 @@ class LetterDetails:
 
 @dataclass(frozen=True)
 class LetterFilter:
-    """A choice of letters: those that match all given fields. *task*: a name or a pattern.
+    """A filter that admits dead letters which match all given fields. *task*: a name or a pattern.
 
-    *ids*: of jobs or tasks; each of several calls that merged stands for their run.
+    *ids*: ids of jobs or tasks. The id of a merged call selects its run.
     """
 
     ids: Sequence[str] = ()
@@ -74,7 +74,7 @@ class LetterFilter:
         return not self.ids and not any((self.reason, self.type, self.task, self.older_than_s))
 
     def admits(self, letter: DeadLetter, now_s: float) -> bool:
-        """Return whether *letter*, which has one of the ids if there are any, matches the other fields."""
+        """Return True if *letter* matches all fields except the ids."""
         return (
             self.reason in (None, letter.reason)
             and self.type in (None, letter.type)
@@ -84,39 +84,41 @@ class LetterFilter:
 
 
 def find_letters(reader: Reader, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
-    """Return the letters that *which* admits, the newest first, *limit* at most."""
-    found, now_s = [], reader.now_us() / SECOND_US
+    """Return at most *limit* letters that *which* admits, the newest first."""
+    letters, now_s = [], reader.now_us() / SECOND_US
     for letter in _with_ids(reader, which.ids) if which.ids else _all(reader):
         if which.admits(letter, now_s):
-            found.append(letter)
-            if len(found) == limit:
+            letters.append(letter)
+            if len(letters) == limit:
                 break
-    return found
+    return letters
 
 
 def letter_not_found(reader: Reader, which: LetterFilter) -> list[str]:
-    """Return those of the ids of *which* that name no letter that *which* admits."""
-    return [each for each in which.ids if not find_letters(reader, replace(which, ids=(each,)), 1)]
+    """Return the ids of *which* without a letter that *which* admits."""
+    return [id_ for id_ in which.ids if not find_letters(reader, replace(which, ids=(id_,)), 1)]
 
 
 def show_letter(reader: Reader, letter: DeadLetter, hidden: str | None = None) -> LetterDetails:
-    """Return *letter* with the facts that the job's hash and the message add. *hidden*: says why no arguments."""
+    """Return *letter* with details from the job hash and the message. *hidden*: text shown instead of the arguments."""
     (job,) = read_jobs(reader, [letter.job_id])
     (call,) = _calls(reader, [letter.job_id])
     message_bytes = decode_number(reader.ask_one("strlen", reader.key("message", call.first)))
     headers = _headers(reader, call.first)
     if hidden is not None:
-        headers = {name: value for name, value in headers.items() if name not in _ARGUMENTS} | {"arguments": hidden}
+        headers = {name: value for name, value in headers.items() if name not in _ARGUMENT_HEADERS} | {
+            "arguments": hidden
+        }
     return LetterDetails(letter, job.enqueued_us / SECOND_US, message_bytes, headers)
 
 
 def shown_letter(reader: Reader, id: str, hidden: str | None = None) -> list[LetterDetails]:
-    """Return what `show` does of the letters with an id, of the job or of its task."""
+    """Return the details of the letters with an id of a job or a task, like `show_letter`."""
     return [show_letter(reader, letter, hidden) for letter in find_letters(reader, LetterFilter((id,)))]
 
 
 def letter_headers(reader: Reader, job_id: str) -> dict[str, object]:
-    """Return the headers that explain the call of a job, of merged calls the first one; none if its message is gone."""
+    """Return the headers that explain a job's call, or its first merged call. Empty if the message is missing."""
     (call,) = _calls(reader, [job_id])
     return _headers(reader, call.first)
 
@@ -134,7 +136,7 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
             if (value := headers.get(name)) is not None
         }
     except (ValueError, LookupError, TypeError, AttributeError):
-        return {}  # the message is gone, or unreadable, which may have made the job a dead letter
+        return {}  # the message is missing or unreadable, which can be why the job is a dead letter
 
 
 def _all(reader: Reader) -> Iterator[DeadLetter]:
@@ -154,26 +156,25 @@ def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
     """Return the dead letters among the jobs *ids*."""
     dead = [job for job in read_jobs(reader, ids) if job.state == "dead"]
     calls = _calls(reader, [job.job_id for job in dead])
-    there = reader.ask([("exists", reader.key("message", each.first)) for each in calls])
-    return [_letter(job, each.number, bool(found)) for job, each, found in zip(dead, calls, there, strict=True)]
+    exists = reader.ask([("exists", reader.key("message", batch.first)) for batch in calls])
+    return [
+        DeadLetter(
+            job_id=job.job_id,
+            task_id=job.task_id,
+            task=job.task,
+            type=job.type,
+            reason=job.reason or "",
+            ended_s=job.ended_us / SECOND_US,
+            deliveries=job.deliveries,
+            replayable=bool(replayable),
+            why=job.why,
+            calls=batch.number,
+        )
+        for job, batch, replayable in zip(dead, calls, exists, strict=True)
+    ]
 
 
 def _calls(reader: Reader, ids: Sequence[str]) -> list[BatchCalls]:
-    """Return the calls of each of the jobs *ids*: the job itself is the only one, unless several were merged."""
-    merged = calls_of(reader, [each for each in ids if is_batch(each)])
-    return [merged.get(each) or BatchCalls(each, 1) for each in ids]
-
-
-def _letter(job: JobRow, calls: int, replayable: bool) -> DeadLetter:
-    return DeadLetter(
-        job_id=job.job_id,
-        task_id=job.task_id,
-        task=job.task,
-        type=job.type,
-        reason=job.reason or "",
-        ended_s=job.ended_us / SECOND_US,
-        deliveries=job.deliveries,
-        replayable=replayable,
-        why=job.why,
-        calls=calls,
-    )
+    """Return the calls of each of the jobs *ids*. A job that is not a batch has only one call: itself."""
+    merged = calls_of(reader, [job_id for job_id in ids if is_batch(job_id)])
+    return [merged.get(job_id) or BatchCalls(job_id, 1) for job_id in ids]

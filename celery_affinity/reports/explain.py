@@ -1,14 +1,7 @@
-"""What is said of a pending job: its score, the jobs before it, slots that fit, rules that keep it back, a guess.
+"""Explain where a task's job is and why a pending job waits: the answer of ``celery affinity explain``.
 
-`why_it_waits` finds it out.
-
-How long a pending job waits for a slot, rules aside: score, jobs ahead, slots that fit, and a guess at the wait.
-
-The reasons why a pending job waits: what it waits for among the slots, and each rule that keeps it back.
-
-The place of a task's job: the answer of ``celery affinity explain`` and of `celery_affinity.explain`.
-
-The reasons why a pending job waits are in `waiting`.
+For a pending job, the answer has its score, the jobs ahead, the slots that fit, the rules that block it and an estimate
+of the wait.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ..clock import SECOND_US
 from ..policy.score import MICRO
-from ..scheduler.reader import Command, Lane, Reader
+from ..scheduler.reader import Lane, Reader
 from ..schema.constants import SILENCE_COUNTS_US
 from ..schema.keys import StockLists
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, without_mark
@@ -37,7 +30,7 @@ from .type_limits import PauseInForce, limits_of_types, paused_types, pauses_of_
 
 @dataclass(frozen=True)
 class ScorePoints:
-    """The terms of a score, in points. *slots_that_fit*: the divisor of rarity; 0 if no live worker serves the type."""
+    """The terms of a score, in points. *slots_that_fit*: divisor of rarity, 0 if no live worker serves the type."""
 
     priority: float
     age: float
@@ -49,7 +42,7 @@ class ScorePoints:
 
 @dataclass(frozen=True)
 class SlotsOfTypes:
-    """The slots of the workers that serve exactly *types*. *free* leaves out a draining worker, even an idle one."""
+    """The slots of the workers that serve exactly *types*. *free* excludes slots of draining workers."""
 
     types: list[str]
     workers: int
@@ -59,11 +52,10 @@ class SlotsOfTypes:
 
 @dataclass(frozen=True)
 class Blocker:
-    """A rule that keeps a job pending. *why*: the reason in words.
+    """A rule that keeps a job pending. *why*: the reason as text.
 
     *rule*: "type" (no live worker serves it), "rate limit", "slots", "key", "tenant", "pause", "type limit" or
-    "reserve".
-    *is_closed*: the limit of the type is 0.
+    "reserve". *is_closed*: True if the type's limit is 0.
     """
 
     rule: str
@@ -73,7 +65,7 @@ class Blocker:
 
 @dataclass(frozen=True)
 class StartBound:
-    """The Unix time before which a job cannot start, and what happens then, in words."""
+    """The Unix time before which a job cannot start, and what happens then, as text."""
 
     at_s: float
     why: str
@@ -83,20 +75,24 @@ class StartBound:
 class Waiting:
     """The reasons why a pending job waits.
 
-    *rank_in_type*, *rank*: the job's place among the jobs of its type, and among all jobs that the fitting slots could
-    take; 1 is next. Jobs of other types that are paused have no place, nor have jobs that keys keep back, unless this
-    job is one of them. *ahead*: the jobs before it, by type, mode and priority. *blocked_by*: all rules that keep the
-    job pending; empty if a slot has just become free. *bound_s*: only jobs that are published less than this time after
-    the job can pass it; no new job can pass it from *passed_until_s* (Unix time) on. Both are None while a rule keeps
-    the job back. *estimate_s*: an estimate of the remaining wait, from recent run times; None if nothing is known.
-    *not_before*: the time before which the job cannot start, if a rule has one: the end of a pause, or the time of the
-    retry that its key is kept for. *overdue_since_s*: the Unix time by which a job that holds the key would have ended,
-    going by usual run times. *key*: the key that the job waits for, of two the rate first; None for a job without a
-    key. *kept_back*: whether a key keeps the job back; if not, the job may start while its keys have room. *overdue*:
-    jobs that have taken slots that fit for far longer than usual. *turn*: that of its tenant, if tenants go by shares:
-    then nothing bounds how many jobs pass this one, and *rank* is by age. *goes_first*: whether it goes before all
-    others, since its tenant has less than its minimum; *passing*: number of such jobs of other tenants that go before
-    it, and are not in *ahead*.
+    - *rank_in_type*, *rank*: the job's position among the jobs of its type, and among all jobs that the fitting slots
+      can take, from 1. Paused jobs of other types are not ranked. Jobs blocked by keys are ranked only if this job is
+      blocked too.
+    - *ahead*: the jobs before it, by type, mode and priority.
+    - *blocked_by*: all rules that keep the job pending. Empty if a slot has just become free.
+    - *bound_s*: only jobs published less than this time after the job can overtake it. None while a rule blocks the
+      job.
+    - *passed_until_s*: the Unix time from which no new job can overtake it. None while a rule blocks the job.
+    - *estimate_s*: an estimate of the remaining wait from recent run times, or None.
+    - *key*: the key that the job waits for, or None. A rate comes before another key.
+    - *kept_back*: True if a key blocks the job. Otherwise the job can start while its keys have capacity.
+    - *not_before*: the time before which a rule prevents the start: the end of a pause, or of the retry that reserves
+      the key.
+    - *overdue_since_s*: the Unix time by which a holder of the key would have ended, according to usual run times.
+    - *overdue*: jobs that have taken fitting slots far longer than usual.
+    - *turn*: the turn of its tenant, if tenants have fair shares. Then overtaking has no bound, and *rank* is by age.
+    - *goes_first*: True if the job runs before all others because its tenant is below its minimum.
+    - *passing*: number of such jobs of other tenants that run before it and are not in *ahead*.
     """
 
     score: ScorePoints
@@ -119,7 +115,7 @@ class Waiting:
 
     @property
     def is_paused(self) -> bool:
-        return any(each.rule == "pause" for each in self.blocked_by)
+        return any(blocker.rule == "pause" for blocker in self.blocked_by)
 
 
 @dataclass(frozen=True)
@@ -141,9 +137,7 @@ def profiles_for(reader: Reader, type_: str) -> list[SlotProfile]:
     )
     return [
         SlotProfile(
-            profile,
-            types[profile].split(),
-            *(decode_number(found.get(profile)) for found in (workers, slots, free)),
+            profile, types[profile].split(), *(decode_number(field.get(profile)) for field in (workers, slots, free))
         )
         for profile in serving
         if profile in types
@@ -159,25 +153,30 @@ def waiting_for_slots(
     *,
     kept_back: bool,
 ) -> Waiting:
-    """Return the reasons without those of the job's own key."""
+    """Return the reasons, except the job's own key."""
     groups = jobs_ahead(reader, order, lanes, order.place(lane, lane.enqueued_us, lane.job_id))
     before = [group for group in groups if kept_back or not group.kept_back]
     bound_s = wire.overtaking_seconds(lane.priority, lane.on_demand, order.weights, bonus=order.bonus)
     type_ = decode_part(lane.type)
     slots = [
-        SlotsOfTypes([decode_part(without_mark(of)) for of in each.types], each.workers, each.slots, each.free)
-        for each in profiles
+        SlotsOfTypes(
+            [decode_part(without_mark(marked)) for marked in profile.types],
+            profile.workers,
+            profile.slots,
+            profile.free,
+        )
+        for profile in profiles
     ]
     blocked_by = _blocked_by(type_, slots, withdrawn=reader.capacity([lane.type]).get(lane.type, 0))
-    is_full = any(each.rule == "slots" for each in blocked_by)
-    overdue = overdue_jobs(reader, [each.id for each in profiles], order.now_us) if is_full else []
+    is_full = any(blocker.rule == "slots" for blocker in blocked_by)
+    overdue = overdue_jobs(reader, [profile.id for profile in profiles], order.now_us) if is_full else []
     return Waiting(
         score=_points(order, lane),
         rank_in_type=1 + sum(group.jobs for group in before if group.type == type_),
         rank=1 + sum(group.jobs for group in before),
         ahead=groups,
         slots=slots,
-        blocked_by=[Blocker(each.rule, each.why + sentences.overdue_sentence(overdue)) for each in blocked_by],
+        blocked_by=[Blocker(blocker.rule, blocker.why + sentences.overdue_sentence(overdue)) for blocker in blocked_by],
         bound_s=bound_s,
         passed_until_s=lane.enqueued_us / SECOND_US + bound_s,
         estimate_s=_estimate_s(reader, lane.type, before, profiles, overdue=len(overdue)),
@@ -200,11 +199,11 @@ def _points(order: ClaimOrder, lane: Lane) -> ScorePoints:
 
 
 def _blocked_by(type_: str, slots: Sequence[SlotsOfTypes], withdrawn: int) -> list[Blocker]:
-    """Return the obstacles before the job, but for its key.
+    """Return the blockers of a job, except its key.
 
-    *withdrawn*: slots of live workers that take no job of the type just now.
+    *withdrawn*: slots of live workers that currently claim no jobs of the type.
     """
-    total, free = (sum(getattr(each, name) for each in slots) for name in ("slots", "free"))
+    total, free = (sum(getattr(group, name) for group in slots) for name in ("slots", "free"))
     if not total and withdrawn:
         return [Blocker("rate limit", sentences.LIMITED_IN_WORKERS)]
     if not total:
@@ -217,147 +216,153 @@ def _blocked_by(type_: str, slots: Sequence[SlotsOfTypes], withdrawn: int) -> li
 def _estimate_s(
     reader: Reader, type_: str, groups: Sequence[ClaimGroup], profiles: Sequence[SlotProfile], *, overdue: int
 ) -> float | None:
-    """Return (work ahead + one job of the type) / slots, in seconds; None if no duration or no slot is known.
+    """Return (work ahead + one job of the type) / slots, in seconds, or None without a duration or a slot.
 
-    Slots whose jobs are *overdue* do not count: nobody knows when they are free.
-
-    Work is jobs * the moving average of their type's time in a slot. The jobs of another type count only by the share
-    of its slots that could take *type_* (encoded) too: the rest goes elsewhere.
+    Slots with *overdue* jobs are excluded, because their end cannot be estimated. Work is jobs * the moving average of
+    their type's slot time. Jobs of another type contribute only the share of its slots that also serve *type_*
+    (encoded), because the other slots take the rest.
     """
     types = sorted({type_, *(encode_part(group.type) for group in groups)})
-    known = {name: decode_number(value) / SECOND_US for name, value in reader.fields("durations", types).items()}
+    usual_s_by_type = {
+        name: decode_number(value) / SECOND_US for name, value in reader.fields("durations", types).items()
+    }
     capacity = reader.capacity(types)
-    ours = sum(each.slots for each in profiles) - overdue
-    if not known or ours <= 0:
+    slots = sum(profile.slots for profile in profiles) - overdue
+    if not usual_s_by_type or slots <= 0:
         return None
-    usual_s = sum(known.values()) / len(known)
-    work_s = known.get(type_, usual_s)
+    usual_s = sum(usual_s_by_type.values()) / len(usual_s_by_type)
+    work_s = usual_s_by_type.get(type_, usual_s)
     for group in groups:
         name = encode_part(group.type)
-        shared = sum(each.slots for each in profiles if name in each.types)
-        work_s += group.jobs * known.get(name, usual_s) * shared / max(1, shared, capacity.get(name, shared))
-    return work_s / ours
+        shared = sum(profile.slots for profile in profiles if name in profile.types)
+        work_s += group.jobs * usual_s_by_type.get(name, usual_s) * shared / max(1, shared, capacity.get(name, shared))
+    return work_s / slots
 
 
-#: Rules that a job meets before its key.
+#: Rules that block a job before its key does.
 _BEFORE_KEYS = ("pause", "type limit")
 
 
 def waiting_reasons(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Mapping[str, str]) -> Waiting | None:
-    """Return the reasons why a job waits; None if it is pending no longer.
+    """Return the reasons why a job waits, or None if it is no longer pending.
 
-    *lane*: the job's, with the job as head. *rules*: the field of its row.
+    *lane*: the job's lane, with the job as head. *rules*: the field of the job hash.
     """
     stated = stated_keys(rules)
-    waited = _with_keys(reader, lane, [each.key for each in stated], now_us, settings)
-    if waited is None or not stated or not stated[-1].is_of_tenant:
-        return waited
+    waiting = _with_keys(reader, lane, [key.key for key in stated], now_us, settings)
+    if waiting is None or not stated or not stated[-1].is_of_tenant:
+        return waiting
     turn = share_turn(reader, stated[-1].key, lane)
-    return waited if turn is None else replace(waited, turn=turn, bound_s=None, passed_until_s=None)
+    return waiting if turn is None else replace(waiting, turn=turn, bound_s=None, passed_until_s=None)
 
 
 def _with_keys(reader: Reader, lane: Lane, keys: list[str], now_us: int, settings: Mapping[str, str]) -> Waiting | None:
-    """Return what `waiting_of` does, without turns of tenants. *keys*: those of the job, encoded."""
+    """Return the same as `waiting_reasons`, without the turns of tenants. *keys*: the job's keys, encoded."""
     sublanes = {key: facts.sublanes for key, facts in facts_of(reader, keys).items()}
     profiles = profiles_for(reader, lane.type)
-    candidates = sorted({lane.type, *(type_ for each in profiles for type_ in each.types)})
-    types_of_keys = {each.type for lanes in sublanes.values() for each in lanes}
+    candidates = sorted({lane.type, *(type_ for profile in profiles for type_ in profile.types)})
+    types_of_keys = {sublane.type for lanes in sublanes.values() for sublane in lanes}
     order = current_order(reader, sorted({*candidates, *types_of_keys}), now_us, settings)
     competing = sorted({*candidates} - (paused_types(reader) - {lane.type}))
     lanes = [*reader.lanes(competing), *reader.kept_lanes(competing)]
-    places = [lane, lane._replace(is_kept_back=True)]
-    stands, kept_back = (at is not None for at in reader.ask([_place_in(reader, each) for each in places]))
-    if not (stands or kept_back):
+    own_lanes = [lane, lane._replace(is_kept_back=True)]
+    is_admitted, kept_back = (
+        score is not None
+        for score in reader.ask([("zscore", reader.lane_key(own_lane), own_lane.job_id) for own_lane in own_lanes])
+    )
+    if not (is_admitted or kept_back):
         return None
-    waited_for_slots = _after_first(
+    with_minimums = _after_first(
         reader, order, lane, competing, waiting_for_slots(reader, order, lane, lanes, profiles, kept_back=kept_back)
     )
-    waited_for_others = _reserved(reader, lane, settings, waited_for_slots)
-    waited = _held_back(reader, lane.type, keys, waited_for_others)
+    with_reserve = _reserved(reader, lane, settings, with_minimums)
+    waiting = _held_back(reader, lane.type, keys, with_reserve)
     if not keys:
-        return waited
+        return waiting
     if not kept_back:
-        return replace(waited, key=waiting_for_key(reader, order, keys[-1], sublanes[keys[-1]], lane))
+        return replace(waiting, key=waiting_for_key(reader, order, keys[-1], sublanes[keys[-1]], lane))
     waits_for = keys[_passed(lane, list(sublanes.values())) :] or keys[-1:]
-    key, *later = [waiting_for_key(reader, order, each, sublanes[each], lane) for each in waits_for]
+    key, *later = [waiting_for_key(reader, order, name, sublanes[name], lane) for name in waits_for]
     if key.key.tenant is not None and key.key.limit is None:
-        return replace(waited, key=key)  # jobs of its tenant go before it, as they would in their lane
+        return replace(waiting, key=key)  # jobs of its tenant run before it, as in their lane
     is_paused = bool(pauses_of_job(reader, lane.type, waits_for[:1], of="key"))
     why = [] if is_paused and key.key.has_room else [why_keys_block(reader, key, sublanes[waits_for[0]], lane)]
-    why += [why_keys_block(reader, each, (), lane) for each in later if not each.key.has_room]
-    blocks = [Blocker("key" if key.key.tenant is None else "tenant", each) for each in why]
+    why += [why_keys_block(reader, wait, (), lane) for wait in later if not wait.key.has_room]
+    blocks = [Blocker("key" if key.key.tenant is None else "tenant", reason) for reason in why]
     return replace(
-        waited,
+        waiting,
         key=key,
         kept_back=True,
-        blocked_by=sorted([*blocks, *waited.blocked_by], key=lambda each: each.rule not in _BEFORE_KEYS),
+        blocked_by=sorted([*blocks, *waiting.blocked_by], key=lambda blocker: blocker.rule not in _BEFORE_KEYS),
         bound_s=None,
         passed_until_s=None,
-        estimate_s=None if waited.is_paused else key.estimate_s,
-        not_before=waited.not_before if waited.is_paused else _time_of_retry(key),
+        estimate_s=None if waiting.is_paused else key.estimate_s,
+        not_before=waiting.not_before if waiting.is_paused else _time_of_retry(key),
         overdue_since_s=key.overdue_since_s,
     )
 
 
 def _passed(lane: Lane, sublanes: Sequence[Sequence[Lane]]) -> int:
-    """Return how many of its keys, whose *sublanes* these are, the job of *lane* stands for: it waits for the next."""
-    mine = (lane.type, lane.name, lane.job_id)
-    stands = [mine in ((each.type, each.name, each.job_id) for each in of_key) for of_key in sublanes]
-    return (*stands, False).index(False)
+    """Return the number of its keys that admit the job of *lane*. It waits for the next one. *sublanes*: per key."""
+    own = (lane.type, lane.name, lane.job_id)
+    is_admitted = [own in ((sublane.type, sublane.name, sublane.job_id) for sublane in of_key) for of_key in sublanes]
+    return (*is_admitted, False).index(False)
 
 
 def _time_of_retry(key: KeyWait) -> StartBound | None:
-    """Return when the retry is due that a key is kept for; None if it is due, or there is none."""
+    """Return when the retry that reserves the key is due, or None if there is none or it is already due."""
     due_s = key.key.kept_until_s
     return None if due_s is None else StartBound(due_s, sentences.retry_is_due_clause(key.key.kept_for))
 
 
-def _end_of_pauses(found: Sequence[PauseInForce]) -> StartBound | None:
-    """Return when the last of some pauses ends; None if one of them has no end."""
-    ends = [(each.until, str(each)) for each in found if each.until is not None]
-    if not ends or len(ends) < len(found):
+def _end_of_pauses(pauses: Sequence[PauseInForce]) -> StartBound | None:
+    """Return when the last of *pauses* ends, or None if one of them has no end."""
+    ends = [(pause.until, str(pause)) for pause in pauses if pause.until is not None]
+    if not ends or len(ends) < len(pauses):
         return None
-    until_s, what = max(ends)
-    return StartBound(until_s, sentences.pause_ends_clause(what))
+    until_s, text = max(ends)
+    return StartBound(until_s, sentences.pause_ends_clause(text))
 
 
-def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waited: Waiting) -> Waiting:
-    """Return *waited* with the reserve, if there is one, that keeps back the first job of *lane*."""
-    live, free = (sum(getattr(each, name) for each in waited.slots) for name in ("slots", "free"))
-    found = why_kept_back_by_reserve(reader, settings, lane, live, free)
+def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waiting: Waiting) -> Waiting:
+    """Return *waiting* with the reserve that blocks the first job of *lane*, if any."""
+    live, free = (sum(getattr(group, name) for group in waiting.slots) for name in ("slots", "free"))
+    blocking = why_kept_back_by_reserve(reader, settings, lane, live, free)
     patience_s = int(settings["reserve_patience_us"]) / SECOND_US
-    if found is None or waited.bound_s is None:
-        return waited
-    why, kept = found
+    if blocking is None or waiting.bound_s is None:
+        return waiting
+    why, kept = blocking
     bound_s = None
     if patience_s:
-        bound_s = max(waited.bound_s, patience_s + int(settings["heartbeat_interval_us"]) / SECOND_US)
+        bound_s = max(waiting.bound_s, patience_s + int(settings["heartbeat_interval_us"]) / SECOND_US)
     return replace(
-        waited,
-        blocked_by=[Blocker("reserve", why), *waited.blocked_by],
+        waiting,
+        blocked_by=[Blocker("reserve", why), *waiting.blocked_by],
         bound_s=bound_s,
         passed_until_s=None if bound_s is None else lane.enqueued_us / SECOND_US + bound_s,
-        estimate_s=None if waited.estimate_s is None else waited.estimate_s * live / max(1, live - kept),
+        estimate_s=None if waiting.estimate_s is None else waiting.estimate_s * live / max(1, live - kept),
     )
 
 
-def _held_back(reader: Reader, type_: str, keys: Sequence[str], waited: Waiting) -> Waiting:
-    """Return *waited* with the pauses and limits that concern a job of *type_* with *keys*; all encoded."""
+def _held_back(reader: Reader, type_: str, keys: Sequence[str], waiting: Waiting) -> Waiting:
+    """Return *waiting* with the pauses and limits that block a job of *type_* with *keys* (all encoded)."""
     pauses = pauses_of_job(reader, type_, keys)
-    blocks = [Blocker("pause", sentences.pause_sentence(each)) for each in pauses]
+    blocks = [Blocker("pause", sentences.pause_sentence(pause)) for pause in pauses]
     limits = limits_of_types(reader, [type_])
     blocks += [
-        Blocker("type limit", each.why, is_closed=not each.limit) for each in limits if each.counting or not each.room
+        Blocker("type limit", limit.why, is_closed=not limit.limit)
+        for limit in limits
+        if limit.counting or not limit.room
     ]
-    slots = sum(each.slots for each in waited.slots)
-    estimate_s = waited.estimate_s
-    for each in limits:  # no more slots help than may be used
-        estimate_s = estimate_s * max(1.0, slots / each.limit) if estimate_s is not None and each.limit else None
+    slots = sum(group.slots for group in waiting.slots)
+    estimate_s = waiting.estimate_s
+    for limit in limits:  # more slots than the limit do not help
+        estimate_s = estimate_s * max(1.0, slots / limit.limit) if estimate_s is not None and limit.limit else None
     if not blocks:
-        return replace(waited, estimate_s=estimate_s)
+        return replace(waiting, estimate_s=estimate_s)
     return replace(
-        waited,
-        blocked_by=[*blocks, *waited.blocked_by],
+        waiting,
+        blocked_by=[*blocks, *waiting.blocked_by],
         bound_s=None,
         passed_until_s=None,
         estimate_s=None if pauses else estimate_s,
@@ -365,18 +370,14 @@ def _held_back(reader: Reader, type_: str, keys: Sequence[str], waited: Waiting)
     )
 
 
-def _place_in(reader: Reader, lane: Lane) -> Command:
-    return "zscore", reader.lane_key(lane), lane.job_id
-
-
-def _after_first(reader: Reader, order: ClaimOrder, lane: Lane, types: Sequence[str], waited: Waiting) -> Waiting:
-    """Return *waited*, changed by the waiting jobs of *types* (encoded) that go before all others, if there are any."""
+def _after_first(reader: Reader, order: ClaimOrder, lane: Lane, types: Sequence[str], waiting: Waiting) -> Waiting:
+    """Return *waiting*, adjusted for jobs of *types* (encoded) whose tenants are below their minimum."""
     if not reader.first_lanes(types):
-        return waited
+        return waiting
     if key_usage.is_below_minimum(reader, lane):
         groups = key_usage.minimum_jobs_ahead(reader, order, types, lane)
         return replace(
-            waited,
+            waiting,
             rank_in_type=1 + sum(group.jobs for group in groups if group.type == decode_part(lane.type)),
             rank=1 + sum(group.jobs for group in groups),
             ahead=groups,
@@ -386,29 +387,32 @@ def _after_first(reader: Reader, order: ClaimOrder, lane: Lane, types: Sequence[
         )
     passing = key_usage.minimum_jobs_passing(reader, order, types, lane)
     return replace(
-        waited,
-        rank_in_type=waited.rank_in_type + passing[lane.type],
-        rank=waited.rank + passing.total(),
+        waiting,
+        rank_in_type=waiting.rank_in_type + passing[lane.type],
+        rank=waiting.rank + passing.total(),
         passing=passing.total(),
         bound_s=None,
         passed_until_s=None,
     )
 
 
-#: Largest number of attempts to read a job that moves meanwhile.
-_TRIES = 5
+#: Maximum number of attempts to read a job that changes its state.
+_MAX_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
 class Explanation(Job):
     """The facts of a task's newest job, and the reasons why it waits.
 
-    *since_s*, the time of the last change of state, and *now_s*, the time of this answer, are Unix times by the
-    server's clock; None if the state is "unknown". *waiting*: why a pending job waits. *near*: which workers hold the
-    hint of a job that waits. *stopped*: the last time that the job was stopped while it ran, for a tenant below its
-    minimum. *stops*: of a running job, the order to stop it; of a pending job, the stops that are under way for its
-    tenant and type. *why_no_stop*: why there are none, although its tenant is below its minimum and it has waited for
-    long enough. *in_list*: the list of stock Celery that has the message of a task without a job.
+    *since_s*, the time of the last state change, and *now_s*, the time of this answer, are Unix times by the server's
+    clock. They are None if the state is "unknown".
+
+    - *waiting*: why a pending job waits.
+    - *near*: the workers that hold the hint of a waiting job.
+    - *stopped*: the job's last preemption for a tenant below its minimum.
+    - *stops*: the eviction of a running job; for a pending job, the evictions for its tenant and type.
+    - *why_no_stop*: why there are none although its tenant is below its minimum and the job has waited long enough.
+    - *in_list*: the stock Celery list that has the message of a task without a job.
     """
 
     since_s: float | None = None
@@ -422,7 +426,7 @@ class Explanation(Job):
 
 
 def explain_listed(task_id: str, message: StockMessage, lists: StockLists) -> Explanation:
-    """Explain in which of stock Celery's lists the message of a task without a job is, and why it is not ingested."""
+    """Explain which stock Celery list has the message of a task without a job, and why it is not ingested."""
     note = sentences.in_a_list_sentence(message, is_scheduled=lists.schedules(message.queue), ingests=lists.ingests)
     return Explanation(task_id, "unknown", task=message.task, note=note, in_list=message)
 
@@ -430,23 +434,23 @@ def explain_listed(task_id: str, message: StockMessage, lists: StockLists) -> Ex
 def explain(reader: Reader, task_id: str) -> Explanation:
     """Return the place of the newest job of *task_id* and, for a pending job, the reasons why it waits."""
     (ids,) = reader.jobs_of([task_id])
-    for _ in range(_TRIES):
-        found = _explain_job(reader, ids) if ids else None
-        if found:
-            return found
+    for _ in range(_MAX_ATTEMPTS):
+        explanation = _explain_job(reader, ids) if ids else None
+        if explanation:
+            return explanation
     note = "never published here, or forgotten (`affinity_keep` after its end): the result backend may know it"
     return Explanation(task_id, "unknown", note=note)
 
 
 def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
-    """Return the place of the last of *ids*; None if that job moved meanwhile, or is forgotten."""
+    """Return the explanation of the last of *ids*, or None if that job changed its state or was deleted."""
     (row,) = read_jobs(reader, ids[-1:])
-    found = with_runs(reader, [row], reader.ask_one(*settings_command(reader)), {row.job_id: list(ids[:-1])})
-    if not found:
+    described = with_runs(reader, [row], reader.ask_one(*settings_command(reader)), {row.job_id: list(ids[:-1])})
+    if not described:
         return None
-    ((job, run, claim),) = found
+    ((job, run, claim),) = described
     now_us = reader.now_us()
-    since_us, note, waiting, its_near = run.enqueued_us, job.note, None, None
+    since_us, note, waiting, local = run.enqueued_us, job.note, None, None
     settings = complete_settings(reader.hash("settings"))
     if job.state == "scheduled":
         since_us = since_us if run.patient_us is not None else run.published_us or since_us
@@ -460,12 +464,12 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         if waiting is None:
             return None
         if job.hint is not None:
-            its_near = local_workers(reader, job.hint, now_us, settings)
+            local = local_workers(reader, job.hint, now_us, settings)
     if job.calls > 1:
         merged = sentences.merged_sentence(job.calls - 1, job.merge_key)
         note = f"{merged}; {note}" if note else merged
     facts = {**vars(job), "note": note}
-    ordered = stop_orders(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else []
+    orders = stop_orders(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else []
     is_due = waiting is not None and waiting.goes_first and not waiting.kept_back
     is_due = is_due and now_us - run.lane.enqueued_us >= int(settings["preemption_delay_us"])
     return Explanation(
@@ -473,15 +477,15 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         since_s=since_us / SECOND_US,
         now_s=now_us / SECOND_US,
         waiting=waiting,
-        near=its_near,
+        near=local,
         stopped=last_preempted(reader, run.job_id, int(settings["preemption_max"])),
-        stops=ordered,
-        why_no_stop=why_not_preempted(reader) if is_due and not ordered else None,
+        stops=orders,
+        why_no_stop=why_not_preempted(reader) if is_due and not orders else None,
     )
 
 
 def _pause_of(run: JobRow, now_us: int) -> str | None:
-    """Describe the pause of a scheduled job that was requeued or aborted. Return None for any other job."""
+    """Return as text the pause of a scheduled job that was requeued or aborted, or None."""
     if run.paused_until_us is None:
         return None
     return sentences.requeue_pause_sentence(run.requeues, run.deliveries, (run.paused_until_us - now_us) / SECOND_US)

@@ -1,14 +1,11 @@
-"""The state of the fleet for a process that serves it: Flower, and the command `metrics`.
+"""Add the fleet to Flower: pending and claimed jobs in its broker page, API and metrics, and tasks with their run.
 
-Both hand in the way to the fleet (`transport.reach.fleet_on`), which is in a room above this one.
+Flower reads a list's length for each queue and has no plugins. But Flower's process opens our transport, which wraps
+two of Flower's methods if they match the tested versions (2.0 to 2.2). Flower shows the fields of a task that Celery's
+`Task` lists; for a merged call it shows the run.
 
-Flower's broker page, its API and its metrics, with the pending and claimed jobs counted in; tasks with their run.
-
-Flower reads the length of a list for each queue, and has no plugins. But Flower's process opens our transport, which
-wraps two of Flower's methods, if they look as in the tested versions (2.0 to 2.2). Of a task Flower shows the fields
-that Celery's `Task` names: of a merged call it is to show the run.
-
-Our metrics among those of a process that uses prometheus_client, as Flower does.
+`FleetObserver` and `StatusCollector` also serve the command `metrics`. Both callers pass in the way to the fleet
+(`transport.reach.fleet_on`), because that package is in a higher layer.
 """
 
 import asyncio
@@ -33,17 +30,16 @@ from .status import Status, TypeStatus
 
 logger = limited_logger(__name__)
 
-#: Returns all cohorts on a connection, which it opens; the second argument is the connection's transport.
+#: Returns all cohorts, on a connection that it opens. The second argument is the connection's transport.
 FleetOn = Callable[[Connection, object], Cohorts]
 
-#: Longest waits, s, for a connection and for a reply, unless the transport options say otherwise: as long as Flower
-#: waits.
+#: Timeouts in seconds of a connection and a reply, unless the transport options set others. Flower has the same.
 _CONNECT_TIMEOUT_S = 1.0
 _REPLY_TIMEOUT_S = 2.0
 
 
 class FleetObserver:
-    """Reads the state of the fleet, on one connection, for what shows it to others: *shown_by*, in the log."""
+    """Reads the state of the fleet on one connection. *shown_by*: the program that shows it, for the log."""
 
     def __init__(self, connection: Connection, fleet_on: FleetOn, shown_by: str = "Flower") -> None:
         self._origin = connection
@@ -53,14 +49,14 @@ class FleetObserver:
         self._lock = threading.Lock()
         self._in_trouble = False
         self.latest: Metrics | None = None
-        """The status as last read; None if the broker did not answer."""
+        """The last status, or None if the broker did not answer."""
 
     async def read(self) -> Metrics | None:
-        """Do the same as `read_now` in a thread, so that a slow broker does not hold up other pages."""
+        """Call `read_now` in a thread, so that a slow broker does not block other pages."""
         return await asyncio.get_running_loop().run_in_executor(None, self.read_now)
 
     def read_now(self) -> Metrics | None:
-        """Return the state of the fleet; None, with a line in the log, if the broker gives none: others go on."""
+        """Return the state of the fleet. If the broker fails, log a warning and return None."""
         with self._lock:
             try:
                 self.latest = self._read()
@@ -69,9 +65,7 @@ class FleetObserver:
                 self.latest = None
                 if not self._in_trouble:
                     logger.warning(
-                        "%s shows no metrics of celery_affinity, because they cannot be read: %s",
-                        self._shown_by,
-                        exc,
+                        "%s shows no metrics of celery_affinity, because they cannot be read: %s", self._shown_by, exc
                     )
                 self._in_trouble = True
             else:
@@ -84,8 +78,8 @@ class FleetObserver:
         if self._connection is not None:
             with suppress(Exception):
                 return self._status()
-            self._forget_connection()  # perhaps closed as idle; or another URL of a failover list answers now
-        self._connection = _with_patience(self._origin)
+            self._forget_connection()  # may be closed as idle, or another URL of a failover list answers now
+        self._connection = _with_short_timeouts(self._origin)
         return self._status()
 
     def _status(self) -> Metrics:
@@ -93,7 +87,7 @@ class FleetObserver:
         return metrics_of_all(self._fleet_on(self._connection, self._connection.transport_cls))
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         with self._lock:
             self._forget_connection()
 
@@ -104,8 +98,8 @@ class FleetObserver:
             self._connection = None
 
 
-def _with_patience(origin: Connection) -> Connection:
-    """Return a connection like *origin*, not open yet, with waits that a person who looks at a page can bear."""
+def _with_short_timeouts(origin: Connection) -> Connection:
+    """Return a closed connection like *origin*, with timeouts short enough for a web page."""
     options = {
         "socket_connect_timeout": _CONNECT_TIMEOUT_S,
         "socket_timeout": _REPLY_TIMEOUT_S,
@@ -122,10 +116,9 @@ _installed = False
 
 
 def install_in_flower(connection: Connection, fleet_on: FleetOn) -> None:
-    """Have the Flower in this process show the fleet on the broker of *connection*.
+    """Show the fleet on the broker of *connection* in this process's Flower. Later calls do nothing.
 
-    Celery loads Flower in every process of its command line, so the broker is asked nothing before somebody opens a
-    page. Calls after the first one do nothing.
+    Celery loads Flower in every process of its command line, so nothing is read before a user opens a page.
     """
     global _installed
     with _lock:
@@ -133,15 +126,15 @@ def install_in_flower(connection: Connection, fleet_on: FleetOn) -> None:
             return
         _installed = True
     try:
-        _wrap(FleetObserver(connection.clone(), fleet_on))  # a clone, since the owner of *connection* closes it
+        _wrap(FleetObserver(connection.clone(), fleet_on))  # a clone, because the owner of *connection* closes it
     except (ImportError, AttributeError, TypeError) as exc:
-        if "flower" in sys.argv:  # elsewhere Flower is merely installed
+        if "flower" in sys.argv:  # other processes only have Flower installed
             _warn_of_another_flower(exc)
 
 
 def _wrap(observer: "FleetObserver") -> None:
     """Wrap both methods or none. Raises ImportError, AttributeError or TypeError if they are not as expected."""
-    # Not at the top: only Flower's process has these modules.
+    # Imported here because only Flower's process has these modules.
     from celery.events.state import Task
     from flower.utils.broker import Broker, RedisBase
     from flower.views.monitor import Metrics
@@ -158,23 +151,20 @@ def _wrap(observer: "FleetObserver") -> None:
     Task.merged_into = None
 
 
-# -- the broker page and /api/queues/length
-
-
 def _queues_with_ours(original: Callable[..., Awaitable[list[Row]]], observer: FleetObserver) -> Callable[..., Any]:
     @functools.wraps(original)
     async def queues(self: Any, names: Iterable[str]) -> list[Row]:
         status = await observer.read()
         if status is None:
             return await original(self, names)
-        ours = {each.type: each for each in status.types}
-        known = list(names)
-        # Flower names only queues of workers that it knows, but people must see here above all a type without a worker.
-        missing = set(ours).difference(known)
+        ours = {row.type: row for row in status.types}
+        queried = list(names)
+        # Flower only reads queues of workers that it has seen. Types without a worker must be shown as well.
+        missing = set(ours).difference(queried)
         try:
-            rows = await original(self, sorted({*known, *missing}))
-        except Exception:  # Flower's user may have no right to the lists that were added
-            rows = await original(self, known)
+            rows = await original(self, sorted({*queried, *missing}))
+        except Exception:  # Flower's user may lack the right to read the added lists
+            rows = await original(self, queried)
             rows += [{"name": type_, "messages": 0} for type_ in sorted(missing)]
         return merge_flower_rows(rows, ours, status)
 
@@ -182,7 +172,7 @@ def _queues_with_ours(original: Callable[..., Awaitable[list[Row]]], observer: F
 
 
 def _brokers_with_clusters(original: Callable[..., Any], observer: FleetObserver) -> Callable[..., Any]:
-    """Return the brokers that Flower knows, and one for a cluster, whose queues are those of the fleet."""
+    """Return Flower's brokers, and a broker for clusters whose queues are those of the fleet."""
 
     async def empty(_: Any, names: Iterable[str]) -> list[Row]:
         return [{"name": name, "messages": 0} for name in names]
@@ -197,9 +187,9 @@ def _brokers_with_clusters(original: Callable[..., Any], observer: FleetObserver
 
 
 def merge_flower_rows(rows: list[Row], ours: dict[str, TypeStatus], status: Status) -> list[Row]:
-    """Return Flower's rows with our jobs counted in.
+    """Return Flower's rows with our jobs included.
 
-    Rows of other queues stay as they are; so do all rows if one has an unexpected form.
+    Rows of other queues are unchanged. If one row has an unexpected form, all rows are unchanged.
     """
     consumers = Counter(type_ for worker in status.workers for type_ in worker.types)
     try:
@@ -212,7 +202,7 @@ def merge_flower_rows(rows: list[Row], ours: dict[str, TypeStatus], status: Stat
 def _row(row: Row, ours: TypeStatus | None, consumers: Counter[str]) -> Row:
     if ours is None:
         return row
-    # A list under the queue's own name holds messages of producers on another transport.
+    # A list with the queue's own name holds messages of producers on another transport.
     ready = row["messages"] + ours.pending
     metrics = {
         "messages": ready,
@@ -220,10 +210,7 @@ def _row(row: Row, ours: TypeStatus | None, consumers: Counter[str]) -> Row:
         "messages_unacknowledged": ours.claimed,
         "consumers": consumers[ours.type],
     }
-    return {**row, **{name: figure for name, figure in metrics.items() if figure is not None}}
-
-
-# -- /metrics
+    return {**row, **{name: count for name, count in metrics.items() if count is not None}}
 
 
 def _metrics_with_ours(original: Callable[..., Awaitable[None]], observer: FleetObserver) -> Callable[..., Any]:
@@ -241,7 +228,7 @@ def _metrics_with_ours(original: Callable[..., Awaitable[None]], observer: Fleet
 
 @functools.cache
 def _register(observer: FleetObserver) -> None:
-    # Not at the top: prometheus_client comes with Flower alone.
+    # Imported here because prometheus_client is only installed with Flower.
     from prometheus_client import REGISTRY
 
     REGISTRY.register(StatusCollector(lambda: observer.latest))
@@ -257,14 +244,14 @@ def _warn_of_another_flower(exc: Exception) -> None:
 
 
 class StatusCollector(Collector):
-    """Collects what *latest* returns, which is None if the broker did not answer."""
+    """Collects the metrics that *latest* returns, which is None if the broker did not answer."""
 
     def __init__(self, latest: Callable[[], Metrics | None]) -> None:
         self._latest = latest
 
     def describe(self) -> Iterator[Metric]:
-        """Return the families without samples: a registry asks for their names."""
-        yield from (_metric(figure.family()) for figure in METRICS)
+        """Return the families without samples. A registry reads their names."""
+        yield from (_metric(definition.family()) for definition in METRICS)
 
     def collect(self) -> Iterator[Metric]:
         yield from map(_metric, metric_families(self._latest()))

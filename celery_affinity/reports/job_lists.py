@@ -1,11 +1,7 @@
-"""Look into the messages of the jobs that a list wants otherwise, up to so many bytes for a page.
+"""List jobs page by page from existing indexes: claims, lanes, jobs blocked by keys, and so on.
 
-The jobs that a list is to have: the checks of a filter, and the indexes in which its jobs are.
-
-Lists of jobs, page by page, by the indexes that arrows keep anyway: claims, lanes, what keys keep back, and so on.
-
-A page costs what it reads, however many jobs there are. Each page says in its cursor how far it came: pages of a fleet
-in which nothing moves are disjoint, and complete.
+The cost of a page depends on what it reads, not on the number of jobs. Its cursor stores the position: if no job moves,
+the pages are disjoint and complete. A filter can also read messages, up to a number of bytes per page.
 """
 
 import base64
@@ -29,20 +25,20 @@ from ..settings.wire import complete_settings
 from .job_rows import read_jobs
 from .jobs import STATES, Job, describe_jobs, settings_command
 
-#: Largest size of the messages that are read for one page. The first one is read however large it is.
+#: Maximum bytes of messages read for one page. The first message is read regardless of its size.
 MOST_BYTES = 16_000_000
 
-#: Calls of a run whose messages are read together.
+#: Number of calls, types or workers that are read together.
 _TOGETHER = 100
 
-#: Whether a message, that of a call of the named task, is meant.
+#: Returns True if the filter admits a message. The first argument is the task's name.
 Holds = Callable[[str, bytes], bool]
 
 
 class ReadMessages(NamedTuple):
-    """*holding*: ids of the jobs that are meant. *next*: id of the first job that was not looked at; None: all were.
+    """Result of `read_messages`. *holding*: ids of the matching jobs. *size*: bytes read.
 
-    *size*: bytes that were read.
+    *next*: id of the first job that was not read, or None if all were read.
     """
 
     holding: list[str]
@@ -51,13 +47,13 @@ class ReadMessages(NamedTuple):
 
 
 def read_messages(reader: Reader, jobs: Sequence[Job], holds: Holds, most_bytes: int) -> ReadMessages:
-    """Return which of *jobs* have a message that *holds*; of a run of merged calls, whether all calls have one.
+    """Return which of *jobs* have a message that *holds* admits. All calls of a run must match.
 
     Stops before *most_bytes* are exceeded, but not before the first job. Raises OptionError without the right to read
     messages.
     """
     try:
-        return _look(reader, jobs, holds, most_bytes)
+        return _read_and_match(reader, jobs, holds, most_bytes)
     except NoPermissionError as exc:
         raise OptionError(
             "argument: the broker's user has no right to read messages, which have the arguments; "
@@ -65,7 +61,7 @@ def read_messages(reader: Reader, jobs: Sequence[Job], holds: Holds, most_bytes:
         ) from exc
 
 
-def _look(reader: Reader, jobs: Sequence[Job], holds: Holds, most_bytes: int) -> ReadMessages:
+def _read_and_match(reader: Reader, jobs: Sequence[Job], holds: Holds, most_bytes: int) -> ReadMessages:
     ids = [job.job_id or "" for job in jobs]
     keys = [reader.key("message", job_id) for job_id in ids]
     sizes = [number or 0 for number in reader.ask([("strlen", key) for key in keys])]
@@ -77,23 +73,23 @@ def _look(reader: Reader, jobs: Sequence[Job], holds: Holds, most_bytes: int) ->
     holding = []
     for job_id, job, message in zip(ids, jobs, messages, strict=False):
         if is_batch(job_id):
-            found, read = _all_calls_hold(reader, job, holds)
-            size += read
+            matches, bytes_read = _all_calls_hold(reader, job, holds)
+            size += bytes_read
         else:
-            found = holds(job.task or "", message or b"")
-        if found:
+            matches = holds(job.task or "", message or b"")
+        if matches:
             holding.append(job_id)
     return ReadMessages(holding, ids[number] if number < len(ids) else None, size)
 
 
 def _all_calls_hold(reader: Reader, job: Job, holds: Holds) -> tuple[bool, int]:
-    """Return whether the messages of all calls of a run hold, and the bytes that were read to find out."""
+    """Return whether the messages of all calls of a run match, and the bytes read."""
     size, number = 0, 0
     for name in ("callers", "told_callers"):
         key, first = reader.key(name, job.job_id or ""), 0
         while calls := reader.ask_one("zrange", key, first, first + _TOGETHER - 1):
-            found = reader.ask([("get", reader.key("message", decode_text(call))) for call in calls])
-            messages = [message for message in found if message]  # a call that has ended has none
+            replies = reader.ask([("get", reader.key("message", decode_text(call))) for call in calls])
+            messages = [message for message in replies if message]  # an ended call has no message
             size += sum(map(len, messages))
             if not all(holds(job.task or "", message) for message in messages):
                 return False, size
@@ -102,7 +98,7 @@ def _all_calls_hold(reader: Reader, job: Job, holds: Holds) -> tuple[bool, int]:
     return number > 0, size
 
 
-#: Indexes in the order in which they are listed, by the state of their jobs.
+#: Indexes by the state of their jobs, in the order in which they are listed.
 _INDEXES = {
     "claimed": ("claims",),
     "running": ("claims",),
@@ -118,23 +114,24 @@ _INDEXES = {
 _OF_STATES = ("claims", "lanes", "kept_lanes", "scheduled", "dead")
 _OF_STAMPS = ("stamped",)
 
-#: All indexes, in the order in which a list without a state, and its cursor, go through them.
+#: All indexes in the order of a list without a state, and of its cursor.
 ALL_INDEXES = (*_OF_STATES, *_OF_STAMPS, "untold", "ended")
 
-#: States of which there is a list only if `affinity_keep` is more than a minute.
+#: States that have a list only if `affinity_keep` is more than a minute.
 KEPT = ("done", "failed", "revoked", "expired")
 
-#: States of which there is a list.
+#: States that have a list.
 LISTED = tuple(_INDEXES)
 
 
 @dataclass(frozen=True)
 class JobFilter:
-    """The jobs that are meant. *type*: a name; *task*: a name or a pattern, ``*`` stands for anything.
+    """A filter of jobs. *type*: a name. *task*: a name or a pattern, in which ``*`` matches any characters.
 
-    *stamp*: "name=value", as Celery's commands have it. *before_s*, *since_s*: Unix times; only jobs that were enqueued
-    before the one, and not before the other. *key*: the key of which a limited number of jobs run together. *holds*:
-    whether the message of a job is meant; of a run of merged calls, all messages must be.
+    - *stamp*: "name=value", as in Celery's commands.
+    - *before_s*, *since_s*: Unix times. Only jobs enqueued until *before_s* and from *since_s* on match.
+    - *key*: a key that limits how many of its jobs run together.
+    - *holds*: admits a job by its message. All calls of a run must match.
     """
 
     state: str | None = None
@@ -148,10 +145,10 @@ class JobFilter:
 
     def __post_init__(self) -> None:
         if self.state is not None and self.state not in LISTED:
-            known = f"a state that has a list ({', '.join(LISTED)})"
+            accepted = f"a state that has a list ({', '.join(LISTED)})"
             if self.state in STATES:
-                known += "; jobs of other states are found by their id alone"
-            raise refuse("state", known, self.state)
+                accepted += "; jobs of other states are found by their id alone"
+            raise refuse("state", accepted, self.state)
         if self.type is not None and not is_type_name(self.type):
             raise refuse("type", ACCEPTED, self.type)
         if self.stamp is not None and not (is_readable(self.stamp) and "=" in self.stamp):
@@ -159,20 +156,20 @@ class JobFilter:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the index of a state has jobs that are not meant."""
+        """True if the state's index has jobs that do not match."""
         of_type = self.type is not None and self.state != "pending"
         further = (self.task, self.stamp, self.before_s, self.key, self.since_s, self.holds)
-        return of_type or any(each is not None for each in further) or self.state in ("claimed", "running", *KEPT)
+        return of_type or any(value is not None for value in further) or self.state in ("claimed", "running", *KEPT)
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """The names of the Redis keys that list the jobs which may match."""
+        """Names of the Redis keys that list the jobs which may match."""
         if self.stamp is not None:
             return _OF_STAMPS
         return _OF_STATES if self.state is None else _INDEXES[self.state]
 
     def admits(self, job: Job) -> bool:
-        """Return whether the facts of *job* are as wanted; its message is another question (`holds`)."""
+        """Return True if the facts of *job* match. `holds` checks the message separately."""
         return (
             self.state in (None, job.state)
             and (self.state is not None or job.state not in KEPT)
@@ -184,19 +181,16 @@ class JobFilter:
         )
 
 
-#: Largest number of jobs on a page, and of jobs that are read for one.
+#: Maximum number of jobs on a page, and of jobs read for it.
 MOST = 1000
-
-#: Number of types, or of workers, of which the places are read together.
 
 
 @dataclass(frozen=True)
 class JobsPage:
-    """A page of a list of jobs. *cursor*: the argument for the next page; None on the last page.
+    """A page of a list of jobs. *cursor*: the argument for the next page, or None on the last page.
 
-    *partial*: whether the page stopped before its limit because it had read as many jobs, or as much of their messages,
-    as one page may read. More matching jobs may follow. *down*: why jobs of cohorts are left out, by name; None if none
-    are.
+    *partial*: True if the page stopped before its limit because it had read the maximum number of jobs or bytes. More
+    matching jobs may follow. *down*: cohorts whose jobs are missing -> the reason, or None.
     """
 
     jobs: list[Job]
@@ -206,9 +200,9 @@ class JobsPage:
 
 
 class _At(NamedTuple):
-    """A position: after the first *skip* of the members of *place* with the score *after*, or after that member.
+    """A position: after the first *skip* members of *place* with the score *after*, or after that member.
 
-    *nth*: number of the index in `ALL_INDEXES`. *chunk*: what the index says of the places that are read together.
+    *nth*: position of the index in `ALL_INDEXES`. *chunk*: the index's own cursor over places that are read together.
     """
 
     nth: int
@@ -226,7 +220,7 @@ class _Place(NamedTuple):
 
 
 class _Held(JobFilter):
-    """All jobs that workers hold, whether they have started or not."""
+    """All jobs that workers hold, started or not."""
 
     leaves_out = False
 
@@ -235,82 +229,77 @@ class _Held(JobFilter):
 
 
 def held_jobs(reader: Reader, limit: int) -> list[Job]:
-    """Return *limit* jobs at most that workers hold, in states "claimed" and "running"."""
+    """Return at most *limit* jobs that workers hold, in states "claimed" and "running"."""
     return jobs_page(reader, _Held("claimed"), limit).jobs
 
 
 def jobs_page(reader: Reader, which: JobFilter, limit: int = 100, cursor: str | None = None) -> JobsPage:
-    """Return *limit* jobs at most that *which* admits, from *cursor* on. Raises OptionError."""
+    """Return at most *limit* jobs that *which* admits, from *cursor* on. Raises OptionError."""
     if not (isinstance(limit, int) and 1 <= limit <= MOST):
         raise refuse("limit", f"a whole number from 1 to {MOST:,}", limit)
     if which.state in KEPT:
         _check_kept(reader, which.state)
     at: _At | None = _At(0) if cursor is None else _read_cursor(cursor)
-    found: list[Job] = []
-    read, left_bytes = 0, MOST_BYTES
-    while at is not None and len(found) < limit:
-        if read >= MOST or left_bytes <= 0:
-            return JobsPage(found, _cursor(at), partial=True)
-        room = limit - len(found)
-        # A filter may leave out most of what is read; without one, all that is read is wanted.
-        some, at = _next(reader, which, at, min(MOST - read, max(room, _TOGETHER) if which.leaves_out else room))
-        read += max(1, len(some))
-        rows = read_jobs(reader, [job_id for job_id, _ in some])
-        jobs = {each.job_id: each for each in describe_jobs(reader, rows, reader.ask_one(*settings_command(reader)))}
-        wanted = {id_: jobs[id_] for id_, _ in some if id_ in jobs and which.admits(jobs[id_])}
+    listed: list[Job] = []
+    read, remaining_bytes = 0, MOST_BYTES
+    while at is not None and len(listed) < limit:
+        if read >= MOST or remaining_bytes <= 0:
+            return JobsPage(listed, _cursor(at), partial=True)
+        missing = limit - len(listed)
+        # A filter can reject most of the jobs that are read. Without a filter, all of them are listed.
+        candidates, at = _next(
+            reader, which, at, min(MOST - read, max(missing, _TOGETHER) if which.leaves_out else missing)
+        )
+        read += max(1, len(candidates))
+        rows = read_jobs(reader, [job_id for job_id, _ in candidates])
+        jobs = {job.job_id: job for job in describe_jobs(reader, rows, reader.ask_one(*settings_command(reader)))}
+        wanted = {id_: jobs[id_] for id_, _ in candidates if id_ in jobs and which.admits(jobs[id_])}
         if which.holds is not None and wanted:
-            looked = read_messages(reader, list(wanted.values()), which.holds, left_bytes)
-            left_bytes -= looked.size
-            if looked.next is not None:
-                some = some[: [job_id for job_id, _ in some].index(looked.next)]
-                at, left_bytes = some[-1][1], 0
-            wanted = {job_id: wanted[job_id] for job_id in looked.holding}
-        for job_id, after in some:
+            messages = read_messages(reader, list(wanted.values()), which.holds, remaining_bytes)
+            remaining_bytes -= messages.size
+            if messages.next is not None:
+                candidates = candidates[: [job_id for job_id, _ in candidates].index(messages.next)]
+                at, remaining_bytes = candidates[-1][1], 0
+            wanted = {job_id: wanted[job_id] for job_id in messages.holding}
+        for job_id, after in candidates:
             if job_id in wanted:
-                found.append(wanted[job_id])
-                if len(found) == limit:
-                    is_last = at is None and job_id == some[-1][0]
-                    return JobsPage(found, None if is_last else _cursor(after))
-    return JobsPage(found, None if at is None else _cursor(at))
+                listed.append(wanted[job_id])
+                if len(listed) == limit:
+                    is_last = at is None and job_id == candidates[-1][0]
+                    return JobsPage(listed, None if is_last else _cursor(after))
+    return JobsPage(listed, None if at is None else _cursor(at))
 
 
 def _check_kept(reader: Reader, state: str) -> None:
     keep_us = complete_settings(reader.fields("settings", ["keep_us"]))["keep_us"]
     if int(keep_us) <= ENDED_KEPT_S * SECOND_US:
-        always = ", ".join(each for each in LISTED if each not in KEPT)
+        always = ", ".join(state for state in LISTED if state not in KEPT)
         raise refuse("state", f"one of {always} (others have lists if affinity_keep is above {ENDED_KEPT_S} s)", state)
 
 
-def _next(reader: Reader, which: JobFilter, at: _At, most: int) -> tuple[list[tuple[str, _At]], _At | None]:
-    """Return job ids from *at* on, each with the position after it, and the position after all; None at the end."""
+def _next(reader: Reader, which: JobFilter, at: _At, max_jobs: int) -> tuple[list[tuple[str, _At]], _At | None]:
+    """Return job ids from *at* on, each with the position after it, and the position after all, None at the end."""
     if ALL_INDEXES[at.nth] not in which.indexes:
         return [], _following(at.nth)
     name = ALL_INDEXES[at.nth]
     if name == "claims":
         places, chunk = _workers(reader, at.chunk)
-        found = _members(reader, places, at, most)
+        ids = _members(reader, places, at, max_jobs)
     else:
         if "lanes" in name:
             places, chunk = _lanes(reader, name, which.type, at.chunk)
         elif which.stamp is not None:
             places, chunk = _places_of_stamp(reader, which.stamp)
         else:
-            places, chunk = _one(reader, name)
-        found = _by_score(reader, places, at, most)
-    if len(found) == most:
-        return found, found[-1][1]
-    return found, _following(at.nth) if chunk == 0 else _At(at.nth, chunk)
+            places, chunk = [_Place(name, reader.key(name))], 0
+        ids = _by_score(reader, places, at, max_jobs)
+    if len(ids) == max_jobs:
+        return ids, ids[-1][1]
+    return ids, _following(at.nth) if chunk == 0 else _At(at.nth, chunk)
 
 
 def _following(index: int) -> _At | None:
     return _At(index + 1) if index + 1 < len(ALL_INDEXES) else None
-
-
-# -- places
-
-
-def _one(reader: Reader, name: str) -> tuple[list[_Place], int]:
-    return [_Place(name, reader.key(name))], 0
 
 
 def _places_of_stamp(reader: Reader, given: str) -> tuple[list[_Place], int]:
@@ -319,39 +308,36 @@ def _places_of_stamp(reader: Reader, given: str) -> tuple[list[_Place], int]:
 
 
 def _workers(reader: Reader, first: int) -> tuple[list[_Place], int]:
-    """Return the claims of workers, in the order in which they joined, and where to go on; 0 at the end."""
-    found = reader.ask_one("zrange", reader.key("joined"), first, first + _TOGETHER - 1)
-    names = sorted(decode_text(each) for each in found)
+    """Return the claims of workers, in the order in which they joined, and the next position, 0 at the end."""
+    members = reader.ask_one("zrange", reader.key("joined"), first, first + _TOGETHER - 1)
+    names = sorted(decode_text(member) for member in members)
     places = [_Place(name, reader.key("claims", name)) for name in names]
-    return places, first + _TOGETHER if len(found) == _TOGETHER else 0
+    return places, first + _TOGETHER if len(members) == _TOGETHER else 0
 
 
 def _lanes(reader: Reader, name: str, type_: str | None, cursor: int) -> tuple[list[_Place], int]:
-    """Return lanes, or what is kept out of them, and where to go on; 0 at the end."""
+    """Return lanes, or blocked jobs by lane, and the next cursor, 0 at the end."""
     index, key = ("heads", "lane") if name == "lanes" else ("kept_lanes", "kept_back")
     if type_ is not None:
         pairs = [(encode_part(type_), lane) for lane in values.NAMES]
     else:
-        cursor, found = reader.ask_one("hscan", reader.key(index), cursor, None, _TOGETHER) or (0, {})
-        words = [(decode_text(field), decode_text(value)) for field, value in found.items()]
+        cursor, entries = reader.ask_one("hscan", reader.key(index), cursor, None, _TOGETHER) or (0, {})
+        decoded = [(decode_text(field), decode_text(value)) for field, value in entries.items()]
         if name == "lanes":
-            pairs = [(field, lane) for field, heads in words if field != "!" for lane in heads.split()[::3]]
+            pairs = [(field, lane) for field, heads in decoded if field != "!" for lane in heads.split()[::3]]
         else:
-            pairs = [(field.partition(" ")[0], field.partition(" ")[2]) for field, _ in words]
+            pairs = [(field.partition(" ")[0], field.partition(" ")[2]) for field, _ in decoded]
     places = sorted(_Place(" ".join(pair), reader.key(key, *pair)) for pair in set(pairs))
     return places, 0 if type_ is not None else int(cursor)
 
 
-# -- jobs of places
-
-
 def _members(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> list[tuple[str, _At]]:
-    """Return up to *most* job ids of hashes: the claims of workers, of which each has about as many as slots."""
-    left = [place for place in places if place.name >= at.place]
-    found = reader.ask([("hkeys", place.key) for place in left])
+    """Return at most *most* job ids of workers' claims, about as many for each worker as it has slots."""
+    remaining = [place for place in places if place.name >= at.place]
+    replies = reader.ask([("hkeys", place.key) for place in remaining])
     ids = [
         (job_id, _At(at.nth, at.chunk, place.name, job_id))
-        for place, members in zip(left, found, strict=True)
+        for place, members in zip(remaining, replies, strict=True)
         for job_id in sorted(map(decode_text, members))
         if place.name > at.place or job_id > at.after
     ]
@@ -359,19 +345,19 @@ def _members(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> li
 
 
 def _by_score(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> list[tuple[str, _At]]:
-    """Return up to *most* job ids of sorted sets, by place and score."""
-    left = [place for place in places if place.name >= at.place]
-    lengths = reader.ask([("zcard", place.key) for place in left])
+    """Return at most *most* job ids of sorted sets, by place and score."""
+    remaining = [place for place in places if place.name >= at.place]
+    lengths = reader.ask([("zcard", place.key) for place in remaining])
     ids: list[tuple[str, _At]] = []
-    for group in _groups(left, lengths, most):
+    for group in _groups(remaining, lengths, most):
         starts = [(at.after or "-inf", at.skip) if place.name == at.place else ("-inf", 0) for place in group]
         commands = [
             ("zrangebyscore", place.key, score, "+inf", skip, most, True)
             for place, (score, skip) in zip(group, starts, strict=True)
         ]
-        for place, (score, skip), found in zip(group, starts, reader.ask(commands), strict=True):
-            for member, its_score in found:
-                text = repr(its_score)
+        for place, (score, skip), members in zip(group, starts, reader.ask(commands), strict=True):
+            for member, member_score in members:
+                text = repr(member_score)
                 skip = skip + 1 if text == score else 1
                 score = text
                 ids.append((decode_text(member), _At(at.nth, at.chunk, place.name, score, skip)))
@@ -381,7 +367,7 @@ def _by_score(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> l
 
 
 def _groups(places: Sequence[_Place], lengths: Sequence[int], most: int) -> Iterator[list[_Place]]:
-    """Yield places that are read together: of some that are full one is enough."""
+    """Yield places that are read together. One place with *most* jobs is enough for a group."""
     group: list[_Place] = []
     jobs = 0
     for place, length in zip(places, lengths, strict=True):
@@ -393,9 +379,6 @@ def _groups(places: Sequence[_Place], lengths: Sequence[int], most: int) -> Iter
             group, jobs = [], 0
     if group:
         yield group
-
-
-# -- cursors
 
 
 def _cursor(at: _At) -> str:

@@ -1,6 +1,6 @@
-"""A job's hash in Redis, parsed. Reports get the fields, and the meaning of a missing one, from here alone.
+"""Parse the job hash, and read the calls of batches.
 
-The calls of batches: calls that merged, wait together and share one run.
+All reports get the fields, and the defaults of missing ones, from here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,22 +11,26 @@ from ..scheduler.reader import Lane, Reader
 from ..schema.values import decode_number, decode_part, decode_text
 from . import sentences
 
-#: Largest number of characters shown of an exception: a few more than a worker sends.
-_LONGEST_WHY = 300
+#: Maximum length of an exception text, a little more than a worker sends.
+_MAX_WHY_LENGTH = 300
 
 
 @dataclass(frozen=True)
 class JobRow:
-    """The hash of one job. A missing text is "", a missing number 0; a field that may be None is None if missing.
+    """A parsed job hash. A missing string is "", a missing number 0, a missing optional field None.
 
-    *lane*: the lane where the job waits or would wait, with the job's type (encoded) and the time that orders the job
-    in the lane: the end of its last pause, else its enqueue time. *published_us*: only of a job with an ETA, whose
-    enqueue time is the ETA. *requeues*: number of requeues by its task. *paused_until_us*: the end of the pause after a
-    requeue or an aborted run, while the job is scheduled. *worker*: the id of the worker that holds the job. *reason*:
-    the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it; of any other dead
-    letter what its reason means. *rules*: as the arrows read them. *into*: the id of the batch that it was merged into.
-    *patient_us*: the time until which it waits for more calls that merge, while it is scheduled; None once it waits for
-    no more, and for the next tick alone. *recurring*: name of the recurring call that made it.
+    - *lane*: the lane where the job waits or would wait, with its type (encoded) and the time that orders it in the
+      lane: the end of its last pause or, without one, its enqueue time.
+    - *published_us*: set only for a job with an ETA, whose enqueue time is the ETA.
+    - *requeues*: number of requeues by its task.
+    - *paused_until_us*: end of the pause after a requeue or an aborted run, while the job is scheduled.
+    - *worker*: id of the worker that holds the job.
+    - *reason*: reason of a dead letter.
+    - *why*: the exception that ended the job, if its worker sent it; for other dead letters, the meaning of *reason*.
+    - *rules*: the job's rules, in the format of server functions.
+    - *into*: id of the batch into which the job was merged.
+    - *patient_us*: end of the merge window of a scheduled job. None if it only waits for the next tick.
+    - *recurring*: name of the recurring call that published it.
     """
 
     job_id: str
@@ -58,22 +62,22 @@ class JobRow:
 
 
 def read_jobs(reader: Reader, ids: Sequence[str], fields: Sequence[str] = ()) -> list[JobRow]:
-    """Return the rows of jobs, in the order of *ids*; the row of an unknown job has the state "".
+    """Return the rows of jobs in the order of *ids*. A missing job has the state "".
 
-    With *fields* (names in the hash) nothing else is read.
+    If *fields* (names in the hash) are given, only these are read.
     """
     keys = [reader.key("job", job_id) for job_id in ids]
     if fields:
-        found = reader.ask([("hmget", key, list(fields)) for key in keys])
-        raws = [{name: value for name, value in zip(fields, row, strict=True) if value is not None} for row in found]
+        hashes = reader.ask([("hmget", key, list(fields)) for key in keys])
+        raws = [{name: value for name, value in zip(fields, row, strict=True) if value is not None} for row in hashes]
     else:
-        found = reader.ask([("hgetall", key) for key in keys])
-        raws = [{decode_text(name): value for name, value in row.items()} for row in found]
+        hashes = reader.ask([("hgetall", key) for key in keys])
+        raws = [{decode_text(name): value for name, value in row.items()} for row in hashes]
     return [parse_row(job_id, raw) for job_id, raw in zip(ids, raws, strict=True)]
 
 
 def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
-    """Return the row of a job from its hash, without the names of missing fields."""
+    """Return the row of a job from its hash."""
     row = {name: decode_text(value) for name, value in raw.items()}
     enqueued_us, rank_us = decode_number(row.get("enqueued")), _time_in(row, "rank")
     return JobRow(
@@ -94,7 +98,7 @@ def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         acked=row.get("acked") == "1",
         ended_us=decode_number(row.get("ended")),
         reason=row.get("reason"),
-        why=row.get("why", "")[:_LONGEST_WHY] or _why_dead(row),
+        why=row.get("why", "")[:_MAX_WHY_LENGTH] or _why_dead(row),
         rules=row.get("rules", ""),
         into=row.get("into", ""),
         patient_us=_time_in(row, "patient") or None,  # `AT_ONCE_US`
@@ -103,7 +107,7 @@ def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
 
 
 def _why_dead(row: Mapping[str, str]) -> str | None:
-    """Return in words why a job is a dead letter of which no worker said more; None for any other job."""
+    """Return as text why a job is a dead letter without a message of a worker, or None."""
     if row.get("state") != "dead":
         return None
     return sentences.dead_sentence(row.get("reason", ""), decode_number(row.get("deliveries")))
@@ -114,22 +118,22 @@ def _time_in(row: Mapping[str, str], name: str) -> int | None:
 
 
 class BatchCalls(NamedTuple):
-    """Calls of one batch. *first*: the job id of the oldest one, "" if there is none."""
+    """Calls of a batch. *first*: job id of the oldest call, or ""."""
 
     first: str
     number: int
 
 
 def calls_of(reader: Reader, batches: Sequence[str]) -> dict[str, BatchCalls]:
-    """Return, by batch, its calls that have not ended. All calls of a dead letter count: a replay runs them again."""
+    """Return the unfinished calls of each batch. All calls of a dead letter are included: a replay runs them again."""
     if not batches:
         return {}
     keys = [reader.key(name, batch) for batch in batches for name in ("callers", "told_callers")]
     heads = reader.ask([("zrange", key, 0, 0, False, True) for key in keys])
     numbers = reader.ask([("zcard", key) for key in keys])
-    found = {}
-    for nth, batch in enumerate(batches):
-        both = slice(2 * nth, 2 * nth + 2)
+    calls = {}
+    for i, batch in enumerate(batches):
+        both = slice(2 * i, 2 * i + 2)
         first = min((head[0] for head in heads[both] if head), key=lambda member: member[1], default=(b"", 0))
-        found[batch] = BatchCalls(decode_text(first[0]), sum(number or 0 for number in numbers[both]))
-    return found
+        calls[batch] = BatchCalls(decode_text(first[0]), sum(number or 0 for number in numbers[both]))
+    return calls

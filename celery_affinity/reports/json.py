@@ -1,51 +1,52 @@
-"""One JSON form of every report, for the commands' ``--json`` and other programs. A new report needs no code here.
-
-How long a job waited and ran, as far as its times are known. All times are Unix times; None: unknown.
-"""
+"""Convert every report to JSON, for the commands' ``--json`` and other programs. New reports need no code here."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 
-#: A value that `json.dumps` accepts. A recursive type would say more, but each caller would have to prove it.
+#: A value that `json.dumps` accepts. With a recursive type, each caller would have to prove it.
 Json = object
 
-#: Fields that a report has only if it is about more than one cohort.
+#: Fields that a report has only if it covers several cohorts.
 OF_COHORTS = ("cohort", "down")
 
 
-def as_json(found: object) -> Json:
-    """Return *found*, a report or a list of parts of a report, as a value for `json.dumps`.
+def as_json(report: object) -> Json:
+    """Return *report*, a report or a part of it, as a value for `json.dumps`.
 
-    A dataclass becomes a dict of the fields in their order, then of the public properties: metrics that follow from the
-    fields.
+    A dataclass becomes a dict of its fields in order, followed by its public properties.
     """
-    if is_dataclass(found):
-        names = [*(each.name for each in fields(found)), *properties_of(type(found))]
-        values = {name: getattr(found, name) for name in names}
+    if is_dataclass(report):
+        names = [*(field_.name for field_ in fields(report)), *properties_of(type(report))]
+        values = {name: getattr(report, name) for name in names}
         return {name: as_json(value) for name, value in values.items() if value is not None or name not in OF_COHORTS}
-    if isinstance(found, Mapping):
-        return {name: as_json(value) for name, value in found.items()}
-    if isinstance(found, (list, tuple)):
-        return [as_json(each) for each in found]
-    return found
+    if isinstance(report, Mapping):
+        return {name: as_json(value) for name, value in report.items()}
+    if isinstance(report, (list, tuple)):
+        return [as_json(item) for item in report]
+    return report
 
 
-def properties_of(of: type) -> list[str]:
-    """Return the names of the public properties of a report."""
-    return [name for name, each in vars(of).items() if isinstance(each, property) and not name.startswith("_")]
+def properties_of(report_type: type) -> list[str]:
+    """Return the names of a report's public properties."""
+    return [
+        name for name, member in vars(report_type).items() if isinstance(member, property) and not name.startswith("_")
+    ]
 
 
 def waited_s(
     state: str, enqueued_s: float | None, due_s: float | None, claimed_s: float | None, ended_s: float | None
 ) -> float | None:
-    """Return the time from the ETA, or the enqueue time, to the last claim, or to the end of a job that had none."""
-    if state in ("scheduled", "pending"):  # it may have come back from a claim
+    """Return the seconds from the ETA or enqueue time to the last claim, or to the end of an unclaimed job.
+
+    All times are Unix times or None.
+    """
+    if state in ("scheduled", "pending"):  # it may have been claimed before a requeue
         return None
     return _between(due_s or enqueued_s, claimed_s or ended_s)
 
 
 def ran_s(claimed_s: float | None, started_s: float | None, ended_s: float | None) -> float | None:
-    """Return the time from the start to the end; from the claim if the start is unknown, as that of short jobs is."""
+    """Return the seconds from the start, or from the claim if the start is unknown (short jobs), to the end."""
     return _between(started_s or claimed_s, ended_s if claimed_s else None)
 
 

@@ -1,9 +1,4 @@
-"""Keys in use. `facts`: the limit, holders and waiting jobs of a key. `waiting`: why a job with a key waits.
-
-`room`: how many jobs with keys could start. `in_use`: the keys found by a pattern.
-
-The keys that jobs hold or wait for: the limit in force, who holds a key, and how many wait for it.
-"""
+"""Report the keys that jobs hold or wait for: the limit in force, the holders, and the numbers of waiting jobs."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -23,9 +18,9 @@ from ..settings.limits import rate_set
 from ..settings.tenants import maximum_of, minimum_of
 from .job_rows import JobRow, read_jobs
 
-#: Fields of a key's hash: "type lane" of a sub-lane, and what a task stated. A sub-lane's value: the time and the id of
-#: its first job, the job that stands in the lane, "!" if that goes before all others, and "~" with the era of its turn;
-#: or "*": all its jobs are in the lane, since nothing bounds their tenant.
+#: Fields of a key's hash: "type lane" of a sub-lane, and a limit that a task stated. A sub-lane's value: the time and
+#: id of its first job, the admitted job, "!" if that runs before all others, and "~" with the generation of its turn.
+#: The value "*" means that all its jobs are in the lane, because nothing limits their tenant.
 _SUBLANE, _STATED = re.compile(r"(\S+) (\S+)"), re.compile(r"=(\S*)")
 _FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)(?: !?(?:~[0-9]+)?)?|\*[0-9-]*")
 _TURN = re.compile(r"(\S+) [0-9]+ [0-9]+")
@@ -33,7 +28,7 @@ _TURN = re.compile(r"(\S+) [0-9]+ [0-9]+")
 
 @dataclass(frozen=True)
 class Holder:
-    """A job that holds a key. *held_s*: time since the job was claimed."""
+    """A job that holds a key. *held_s*: seconds since the job was claimed."""
 
     job_id: str
     task_id: str
@@ -44,7 +39,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class KeyStarts:
-    """The rate at which jobs of a key start: *most* in *period_s*. *next_s*: time until the next start."""
+    """The rate at which jobs of a key start: *most* in *period_s*. *next_s*: seconds until the next start."""
 
     most: int
     period_s: float
@@ -55,12 +50,15 @@ class KeyStarts:
 class KeyName(CohortRow):
     """A key that jobs hold or wait for.
 
-    *limit*: number of jobs that may hold the key at once; None if nothing sets a limit any more, or if the key has
-    *starts*: no job holds such a key. *minimum*: while fewer jobs hold the key of a tenant, its waiting jobs go before
-    all others. *holder*: of the *held* jobs, the one that has held the key longest. *kept_for*: the id of the task
-    whose retry gets the key next; *kept_until_s*: the Unix time at which that retry is due, None if it is due. *turn*:
-    the type that gets the key next. *waiting*: number of waiting jobs, including those that may start now.
-    *oldest_wait_s*: None if no job waits.
+    - *limit*: number of jobs that can hold the key at the same time. None without a limit, or if the key has *starts*,
+      because no job holds such a key.
+    - *minimum*: while fewer jobs hold a tenant's key, its waiting jobs run before all others.
+    - *holder*: the job that has held the key longest.
+    - *kept_for*: id of the task whose retry gets the key next.
+    - *kept_until_s*: the Unix time at which that retry is due, None if it is already due.
+    - *turn*: the type that gets the key next.
+    - *waiting*: number of waiting jobs, including jobs that can start now.
+    - *oldest_wait_s*: None if no job waits.
     """
 
     key: str
@@ -77,43 +75,43 @@ class KeyName(CohortRow):
 
     @property
     def tenant(self) -> str | None:
-        """The tenant whose key it is; None for a key of another kind."""
+        """The tenant of the key, or None for other keys."""
         return self.key.removeprefix(OF_TENANT) if self.key.startswith(OF_TENANT) else None
 
     @property
     def has_room(self) -> bool:
-        """Whether the key lets one more job start, and keeps that for no retry."""
+        """True if one more job can start, and the key is not reserved for a retry."""
         if self.starts is not None:
             return not self.starts.next_s
         return self.kept_for is None and (self.limit is None or self.held < self.limit)
 
     def is_kept_from(self, type_: str) -> bool:
-        """Return whether the key has room for a job of another type than *type_* alone."""
+        """Return True if the key's remaining capacity is reserved for another type than *type_*."""
         return self.turn not in (None, type_) and self.limit is not None and self.held == self.limit - 1
 
 
 def encoded_name(key: str) -> str:
-    """Return *key*, as people write it or as `show` shows it, as the arrows have it. Raises OptionError."""
+    """Return *key*, as typed or as shown by `show_key`, in Redis form. Raises OptionError."""
     begin, hashed, digest = key.rpartition(HASHED)
     return f"{encode_part(begin)}{hashed}{digest}" if hashed else encoded_key("exclusive", key)
 
 
 def stated_keys(text: str) -> tuple[StatedKey, ...]:
-    """Return the keys that the field ``rules`` of a job's row says, in the order in which the job passes them."""
-    full = readable_rules(text)
-    return keys_in(full) if full and is_rules_dict(full) else ()
+    """Return the keys in the field ``rules`` of a job hash, in the order in which the job passes them."""
+    rules = readable_rules(text)
+    return keys_in(rules) if rules and is_rules_dict(rules) else ()
 
 
 def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[KeyName]:
-    """Return what is known of each of *keys* (encoded)."""
+    """Return the state of each of *keys* (encoded)."""
     limits = limits_in_force(reader)
-    found = facts_of(reader, keys)
-    stated = {key: each.stated.values() for key, each in found.items()}
+    facts = facts_of(reader, keys)
+    stated = {key: key_facts.stated.values() for key, key_facts in facts.items()}
     held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
     starts = _starts(reader, stated, limits, now_us)
-    kept_for = _kept_for(reader, found)
+    kept_for = _kept_for(reader, facts)
     holders = _holders(reader, keys, now_us)
-    waiting = _waiting(reader, {key: each.sublanes for key, each in found.items()})
+    waiting = _waiting(reader, {key: key_facts.sublanes for key, key_facts in facts.items()})
     return [
         KeyName(
             key=decode_part(key),
@@ -125,7 +123,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[KeyName]
             starts=starts.get(key),
             kept_for=kept_for[key].task_id if key in kept_for else None,
             kept_until_s=_due_s(kept_for.get(key)),
-            turn=found[key].turn,
+            turn=facts[key].turn,
             minimum=minimum_of(key, limits.of_tenants) if key.startswith(TENANT_PREFIX) else 0,
         )
         for key, number, (jobs, oldest_us) in zip(keys, held, waiting.values(), strict=True)
@@ -134,11 +132,11 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[KeyName]
 
 @dataclass(frozen=True)
 class KeyFacts:
-    """What arrows write of a key.
+    """The contents of a key's hash.
 
-    *sublanes*: the lanes for which jobs of the key wait, without their heads; the job in each is the one that stands in
-    the lane, "" if none or all of them do. *stated*: what each task (encoded) stated last. *retry*: a job's id.
-    *turn*: a type.
+    *sublanes*: its sub-lanes with waiting jobs, without their heads. The job in each one is the admitted job, or "" if
+    none or all are admitted. *stated*: the last limit or rate of each task (encoded). *retry*: a job id. *turn*: a
+    type.
     """
 
     sublanes: list[Lane]
@@ -148,10 +146,10 @@ class KeyFacts:
 
 
 def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, KeyFacts]:
-    """Return what is written of each of *keys* (encoded)."""
-    found = reader.ask([("hgetall", reader.key("of_key", key)) for key in keys])
+    """Return the hash contents of each of *keys* (encoded)."""
+    hashes = reader.ask([("hgetall", reader.key("of_key", key)) for key in keys])
     facts = {}
-    for key, raw in zip(keys, found, strict=True):
+    for key, raw in zip(keys, hashes, strict=True):
         fields = {decode_text(name): decode_text(value) for name, value in raw.items()}
         lanes = [(_SUBLANE.fullmatch(name), _FIRST.fullmatch(value)) for name, value in fields.items()]
         facts[key] = KeyFacts(
@@ -164,39 +162,39 @@ def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, KeyFacts]:
 
 
 class LimitsInForce(NamedTuple):
-    """What settings say of keys, as Redis has it. *of_keys*: the limits that count, in their order. *of_tenants*."""
+    """The settings of keys in Redis form. *of_keys*: limits in their order. *of_tenants*: quotas."""
 
     of_keys: str
     of_tenants: str
 
 
 def limits_in_force(reader: Reader) -> LimitsInForce:
-    """Return the limits that the settings say, without what is none."""
+    """Return the valid limits and the quotas in the settings."""
     limits, quotas = reader.ask_one("hmget", reader.key("settings"), "limits", "tenants")
     return LimitsInForce(limit_settings.limits_in_force(limits and decode_text(limits)), decode_text(quotas or b""))
 
 
 def limit_of(key: str, limits: LimitsInForce, stated: Collection[str]) -> int | None:
-    """Return how many jobs may hold *key* (encoded), by *limits* of the settings, else as tasks *stated*."""
+    """Return the number of jobs that can hold *key* (encoded): from *limits* or, without one, as *stated* by tasks."""
     if key.startswith(TENANT_PREFIX):
         return maximum_of(key, limits.of_tenants)
-    given = limit_settings.limit_set(key, limits.of_keys)
-    return given if given is not None else min((int(each) for each in stated if each.isdecimal()), default=None)
+    limit = limit_settings.limit_set(key, limits.of_keys)
+    return limit if limit is not None else min((int(value) for value in stated if value.isdecimal()), default=None)
 
 
 def rates_of(
     reader: Reader, stated: Mapping[str, Collection[str]], limits: LimitsInForce, now_us: int
 ) -> dict[str, tuple[StatedRate, int]]:
-    """Return the rate in force of each key that has one, and the time until all its starts are free, µs.
+    """Return the rate in force of each key with a rate, and the µs until all its starts are free.
 
-    *limits*: those of the settings. Otherwise the slowest rate that tasks *stated* counts.
+    A rate in *limits*, the settings, takes precedence. Otherwise the slowest rate *stated* by tasks applies.
     """
     rates: dict[str, StatedRate] = {}
     for key, texts in stated.items():
-        its = [rate for each in texts if (rate := rate_in(each))]
-        if its:
+        stated_rates = [rate for text in texts if (rate := rate_in(text))]
+        if stated_rates:
             rates[key] = rate_set(key, limits.of_keys) or min(
-                its, key=lambda rate: (rate.tokens / rate.period_us, rate)
+                stated_rates, key=lambda rate: (rate.tokens / rate.period_us, rate)
             )
     times = reader.ask([("zscore", reader.key("rates"), key) for key in rates])
     return {
@@ -208,7 +206,7 @@ def rates_of(
 def _starts(
     reader: Reader, stated: Mapping[str, Collection[str]], limits: LimitsInForce, now_us: int
 ) -> dict[str, KeyStarts]:
-    """Return when the next job of each key that has a rate may start."""
+    """Return when the next job of each key with a rate can start."""
     starts = {}
     for key, (rate, ahead_us) in rates_of(reader, stated, limits, now_us).items():
         next_us = 0 if rate.room(ahead_us) else ahead_us - rate.period_us + rate.interval_us
@@ -216,9 +214,9 @@ def _starts(
     return starts
 
 
-def _kept_for(reader: Reader, found: Mapping[str, KeyFacts]) -> dict[str, JobRow]:
-    """Return the keys that are kept for a retry, each with that retry."""
-    retries = {key: each.retry for key, each in found.items() if each.retry}
+def _kept_for(reader: Reader, facts: Mapping[str, KeyFacts]) -> dict[str, JobRow]:
+    """Return the keys that are reserved for a retry, each with that retry."""
+    retries = {key: key_facts.retry for key, key_facts in facts.items() if key_facts.retry}
     rows = read_jobs(reader, list(retries.values()), ("task", "state", "enqueued", "rank"))
     return dict(zip(retries, rows, strict=True))
 
@@ -228,7 +226,7 @@ def _due_s(retry: JobRow | None) -> float | None:
 
 
 def _waiting(reader: Reader, sublanes: Mapping[str, Sequence[Lane]]) -> dict[str, tuple[int, int | None]]:
-    """Return how many jobs wait for each key, and the enqueue time of the oldest, µs; None if none waits."""
+    """Return the number of jobs that wait for each key, and the oldest enqueue time in µs or None."""
     of_keys = [
         (key, reader.key("sublane", key, lane.type, lane.name)) for key, lanes in sublanes.items() for lane in lanes
     ]
@@ -243,9 +241,9 @@ def _waiting(reader: Reader, sublanes: Mapping[str, Sequence[Lane]]) -> dict[str
 
 
 def _holders(reader: Reader, keys: Sequence[str], now_us: int) -> dict[str, Holder]:
-    """Return of each key that is held the job that has held it longest."""
-    found = reader.ask([("zrange", reader.key("held", key), 0, 0) for key in keys])
-    first = {key: decode_text(ids[0]) for key, ids in zip(keys, found, strict=True) if ids}
+    """Return the job that has held each key longest."""
+    replies = reader.ask([("zrange", reader.key("held", key), 0, 0) for key in keys])
+    first = {key: decode_text(ids[0]) for key, ids in zip(keys, replies, strict=True) if ids}
     return dict(zip(first, _read_holders(reader, list(first.values()), now_us), strict=True))
 
 

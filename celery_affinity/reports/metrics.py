@@ -1,10 +1,6 @@
-"""Families of samples in Prometheus' text format, version 0.0.4.
+"""Define and read all metrics, and format them for Prometheus (text format 0.0.4).
 
-How much younger a job may be that passes a pending job, by type: the overtaking bound, as rules leave it.
-
-What metrics show: all that is read for them, and a function for the values of each.
-
-The one list of metrics for Prometheus, which the command `metrics`, the web application and Flower serve.
+The command `metrics`, the web application and Flower serve this one list.
 """
 
 import math
@@ -27,13 +23,13 @@ from .status import Report, Status, TypeStatus
 from .tenants import TenantStatus, generation_in
 from .type_metrics import TypeMetrics, metrics_of
 
-#: What a reply over HTTP says of such a text.
+#: Content type of a reply over HTTP.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """*suffix*: what follows the family's name, as ``_bucket`` of a histogram."""
+    """A value with labels. *suffix*: is added to the family's name, such as ``_bucket`` of a histogram."""
 
     suffix: str
     labels: Mapping[str, str]
@@ -75,60 +71,62 @@ def _number(value: float) -> str:
 
 
 def overtaking_bounds(reader: Reader, status: Status) -> dict[str, float]:
-    """Return, by type with pending jobs, the overtaking bound of the jobs that it bounds least, s.
+    """Return, by type with pending jobs, the highest overtaking bound of its jobs, in seconds.
 
-    Infinite while a rule lets any job pass one of them: a pause, a limit of the type, a key, a reserve without
-    patience, a tenant below its minimum, shares of tenants.
+    Infinite while a rule lets any job overtake one of them: a pause, a limit of the type, a key, a reserve without
+    patience, a tenant below its minimum, or fair shares of tenants.
     """
-    as_written = reader.hash("settings")
-    settings = complete_settings(as_written)
+    stored = reader.hash("settings")
+    settings = complete_settings(stored)
     in_force, bonus = weights_of(settings), wire.bonus_seconds_in(settings)
     lanes = reader.lanes()
-    by_turns = _types_with_turns(reader, generation_in(as_written.get("shares", "")), lanes)
-    goes_first = any(each.is_below_minimum for each in status.tenants)
-    known = {each.type: each for each in status.types}
-    found: dict[str, float] = {}
+    with_turns = _types_with_turns(reader, generation_in(stored.get("shares", "")), lanes)
+    any_below_minimum = any(tenant.is_below_minimum for tenant in status.tenants)
+    status_by_type = {row.type: row for row in status.types}
+    bounds_s: dict[str, float] = {}
     for lane in lanes:
         type_ = decode_part(lane.type)
         bound_s = wire.overtaking_seconds(lane.priority, lane.on_demand, in_force, bonus=bonus)
-        found[type_] = max(bound_s, found.get(type_, 0.0))
-    for type_ in {*found, *(each.type for each in status.types if each.pending)}:
-        its = known.get(type_)
-        if goes_first or type_ in by_turns or (its and _any_may_pass(its)):
-            found[type_] = math.inf
-        elif its and its.kept_back_by_reserves:
+        bounds_s[type_] = max(bound_s, bounds_s.get(type_, 0.0))
+    for type_ in {*bounds_s, *(row.type for row in status.types if row.pending)}:
+        type_status = status_by_type.get(type_)
+        if any_below_minimum or type_ in with_turns or (type_status and _can_be_overtaken(type_status)):
+            bounds_s[type_] = math.inf
+        elif type_status and type_status.kept_back_by_reserves:
             patience_us = int(settings["reserve_patience_us"])
             late_s = (patience_us + int(settings["heartbeat_interval_us"])) / SECOND_US
-            found[type_] = max(found.get(type_, 0.0), late_s if patience_us else math.inf)
-    return found
+            bounds_s[type_] = max(bounds_s.get(type_, 0.0), late_s if patience_us else math.inf)
+    return bounds_s
 
 
-def _any_may_pass(its: TypeStatus) -> bool:
-    return its.pending > 0 and (its.paused or its.kept_back > 0 or its.kept_back_by_limit > 0)
+def _can_be_overtaken(status: TypeStatus) -> bool:
+    return status.pending > 0 and (status.paused or status.kept_back > 0 or status.kept_back_by_limit > 0)
 
 
-def _types_with_turns(reader: Reader, era: str | None, lanes: list[Lane]) -> set[str]:
-    """Return the types in whose lanes jobs of tenants take turns by shares."""
-    if era is None or not lanes:
+def _types_with_turns(reader: Reader, generation: str | None, lanes: list[Lane]) -> set[str]:
+    """Return the types whose lanes have jobs of tenants that take turns by shares."""
+    if generation is None or not lanes:
         return set()
-    found = reader.ask([("exists", reader.key("turns", each.type, each.name, era)) for each in lanes])
-    return {decode_part(lane.type) for lane, has_turns in zip(lanes, found, strict=True) if has_turns}
+    replies = reader.ask([("exists", reader.key("turns", lane.type, lane.name, generation)) for lane in lanes])
+    return {decode_part(lane.type) for lane, has_turns in zip(lanes, replies, strict=True) if has_turns}
 
 
-#: Values of a metric's labels, and the metric's value; None (unknown) gives no sample.
+#: Values of a metric's labels, and the metric's value, or None for no sample.
 Value = tuple[tuple[str, ...], float | None]
 
-#: Values of a histogram's labels, the number of events up to each bound and in all, and their sum.
+#: Values of a histogram's labels, the number of events up to each bound and in total, and their sum.
 Buckets = tuple[tuple[str, ...], list[tuple[float, int]], int, float]
 
-#: Characters of a profile in a label; a longer one is cut.
-_LONGEST_PROFILE = 200
+#: Maximum length of a profile in a label. Longer profiles are cut.
+_MAX_PROFILE_LENGTH = 200
 
 
 @dataclass(frozen=True)
 class Metrics(Status):
-    """A status, with what grows. *bounds_s*: type -> the longest time by which a job may be younger and still pass one
-    that waits; infinite while a rule lets any job pass. *of_cohorts*: those of each cohort, if there are several.
+    """A status with counters.
+
+    *bounds_s*: type -> overtaking bound in seconds, infinite while a rule lets any job overtake. *of_cohorts*: the
+    metrics of each cohort, if there are several.
     """
 
     of_types: list[TypeMetrics] = field(default_factory=list)
@@ -139,85 +137,85 @@ class Metrics(Status):
     def of(
         cls, status: Status, of_types: list[TypeMetrics] | None = None, bounds_s: dict[str, float] | None = None
     ) -> "Metrics":
-        known = {each.name: getattr(status, each.name) for each in fields(status)}
-        return cls(**known, of_types=of_types or [], bounds_s=bounds_s or {})
+        values = {status_field.name: getattr(status, status_field.name) for status_field in fields(status)}
+        return cls(**values, of_types=of_types or [], bounds_s=bounds_s or {})
 
 
 def read_metrics(reader: Reader, bounds: Mapping[str, int | Bound] | None = None) -> Metrics:
-    """Return all that is exported, read in a number of commands that depends on types and workers alone.
+    """Return all exported metrics. The number of commands depends only on types and workers.
 
-    *bounds*: those of the app's queues, as `Report` takes them.
+    *bounds*: bounds of the app's queues, as in `Report`.
     """
     status = Report(reader, bounds).status()
-    of_types = metrics_of(reader, [each.type for each in status.types])
+    of_types = metrics_of(reader, [row.type for row in status.types])
     return Metrics.of(status, of_types, overtaking_bounds(reader, status))
 
 
 def values_by_type(value: Callable[[TypeStatus], float | None]) -> Callable[[Metrics], Iterable[Value]]:
-    return lambda status: [((each.type,), value(each)) for each in status.types]
+    return lambda status: [((row.type,), value(row)) for row in status.types]
 
 
 def pending_jobs(status: Status) -> Iterable[Value]:
-    for each in status.types:
-        yield (each.type, "queued"), each.pending - each.on_demand
-        yield (each.type, "on_demand"), each.on_demand
+    for row in status.types:
+        yield (row.type, "queued"), row.pending - row.on_demand
+        yield (row.type, "on_demand"), row.on_demand
 
 
 def blocked_jobs(status: Status) -> Iterable[Value]:
-    # A job that several rules keep back is counted once, so that the rules add up.
-    for each in status.types:
-        yield (each.type, "key"), each.kept_back
-        yield (each.type, "pause"), each.pending - each.kept_back if each.paused else 0
-        by_limit = 0 if each.paused else each.kept_back_by_limit
-        others = 0 if each.paused else each.pending - each.kept_back - by_limit
-        yield (each.type, "type limit"), by_limit
-        yield (each.type, "reserve"), min(each.kept_back_by_reserves, max(0, others))
+    # A job blocked by several rules is counted once, so that the rules add up.
+    for row in status.types:
+        yield (row.type, "key"), row.kept_back
+        yield (row.type, "pause"), row.pending - row.kept_back if row.paused else 0
+        by_limit = 0 if row.paused else row.kept_back_by_limit
+        others = 0 if row.paused else row.pending - row.kept_back - by_limit
+        yield (row.type, "type limit"), by_limit
+        yield (row.type, "reserve"), min(row.kept_back_by_reserves, max(0, others))
 
 
 def worker_counts(status: Status) -> Iterable[Value]:
-    draining = sum(each.draining for each in status.workers)
-    stalled = sum(each.stalled and not each.draining for each in status.workers)
+    draining = sum(worker.draining for worker in status.workers)
+    stalled = sum(worker.stalled and not worker.draining for worker in status.workers)
     accepting = len(status.workers) - draining - stalled
     return [(("accepting",), accepting), (("draining",), draining), (("stalled",), stalled)]
 
 
 def slow_workers(status: Status) -> Iterable[Value]:
-    slow = Counter(each.pace.type for each in status.workers if each.pace and each.is_slow)
-    return [((each.type,), slow[each.type]) for each in status.types]
+    slow = Counter(worker.pace.type for worker in status.workers if worker.pace and worker.is_slow)
+    return [((row.type,), slow[row.type]) for row in status.types]
 
 
 def dead_letter_counts(status: Status) -> Iterable[Value]:
-    # Every reason has a sample from the start: Prometheus' `increase` misses an event with which a series begins.
+    # Every reason has a sample from the start: Prometheus' `increase` misses the first event of a new series.
     return [((reason,), status.counters.get(reason, 0)) for reason in REASONS]
 
 
 def merged_calls(status: Status) -> Iterable[Value]:
-    return [((each.type,), each.ran_merged) for each in status.types if each.ran_merged]
+    return [((row.type,), row.ran_merged) for row in status.types if row.ran_merged]
 
 
 def published_jobs(metrics: Metrics) -> Iterable[Value]:
-    return [((each.type,), each.published) for each in metrics.of_types]
+    return [((row.type,), row.published) for row in metrics.of_types]
 
 
 def started_jobs(metrics: Metrics) -> Iterable[Value]:
-    for each in metrics.of_types:
-        yield (each.type, "queued"), each.queued.number
-        yield (each.type, "on_demand"), each.on_demand.number
+    for row in metrics.of_types:
+        yield (row.type, "queued"), row.queued.number
+        yield (row.type, "on_demand"), row.on_demand.number
 
 
 def ended_jobs(metrics: Metrics) -> Iterable[Value]:
-    # Every outcome has a sample from the start, as every reason has of dead letters.
+    # Every outcome has a sample from the start, like the reasons of dead letters.
     outcomes = dict.fromkeys([*RUNS, *OTHER_ENDS])
-    for each in metrics.of_types:
-        for how in outcomes:
-            yield (each.type, how), each.ended.get(how, 0)
+    for row in metrics.of_types:
+        for outcome in outcomes:
+            yield (row.type, outcome), row.ended.get(outcome, 0)
 
 
 def profile_slots(metrics: Metrics) -> Iterable[Value]:
     slots: dict[tuple[str, str], int] = {}
     for worker in metrics.workers:
         types = ",".join(worker.types)
-        profile = types if len(types) <= _LONGEST_PROFILE else f"{types[:_LONGEST_PROFILE]}..."
+        profile = types if len(types) <= _MAX_PROFILE_LENGTH else f"{types[:_MAX_PROFILE_LENGTH]}..."
         busy = worker.slots - worker.free if not worker.draining else worker.held
         counts = {"live": worker.slots, "free": worker.free, "busy": busy, "lent": worker.lent}
         for state, number in counts.items():
@@ -226,22 +224,22 @@ def profile_slots(metrics: Metrics) -> Iterable[Value]:
 
 
 def reserve_values(metrics: Metrics) -> Iterable[Value]:
-    return [((each.type,), max((one.kept for one in each.reserves), default=0)) for each in metrics.types]
+    return [((row.type,), max((reserve.kept for reserve in row.reserves), default=0)) for row in metrics.types]
 
 
 def tenant_values(value: Callable[[TenantStatus], float]) -> Callable[[Metrics], Iterable[Value]]:
-    return lambda metrics: [((each.name,), value(each)) for each in metrics.tenants if each.is_named]
+    return lambda metrics: [((tenant.name,), value(tenant)) for tenant in metrics.tenants if tenant.is_named]
 
 
 def wait_times(metrics: Metrics) -> Iterable[Buckets]:
-    for each in metrics.of_types:
-        for mode, times in (("queued", each.queued), ("on_demand", each.on_demand)):
+    for row in metrics.of_types:
+        for mode, times in (("queued", row.queued), ("on_demand", row.on_demand)):
             if times.number:  # most types have jobs of one mode
-                yield _buckets((each.type, mode), times)
+                yield _buckets((row.type, mode), times)
 
 
 def run_times(metrics: Metrics) -> Iterable[Buckets]:
-    return [_buckets((each.type,), each.runs) for each in metrics.of_types if each.runs.number]
+    return [_buckets((row.type,), row.runs) for row in metrics.of_types if row.runs.number]
 
 
 def _buckets(labels: tuple[str, ...], times: TimeHistogram) -> Buckets:
@@ -264,7 +262,7 @@ def batch_sizes(metrics: Metrics) -> Iterable[Buckets]:
 
 @dataclass(frozen=True)
 class MetricFigure:
-    """One metric. A counter's *name* ends with ``_total``."""
+    """A metric. A counter's *name* ends with ``_total``."""
 
     name: str
     help: str
@@ -272,7 +270,7 @@ class MetricFigure:
     read: Callable[[Metrics], Iterable[Value]]
 
     def family(self, metrics: Metrics | None = None) -> MetricFamily:
-        """Return the metric with the samples of *metrics*; without samples for None."""
+        """Return the metric with the samples of *metrics*, or without samples for None."""
         samples = [
             Sample("", dict(zip(self.labels, of_labels, strict=True)), value)
             for of_labels, value in (self.read(metrics) if metrics else ())
@@ -283,7 +281,7 @@ class MetricFigure:
 
 @dataclass(frozen=True)
 class Histogram:
-    """One histogram, as Prometheus has them: each bucket counts all that is smaller, too."""
+    """A Prometheus histogram. Each bucket includes all smaller events."""
 
     name: str
     help: str
@@ -308,7 +306,7 @@ _PREFIX = "celery_affinity_"
 #: Name of the histogram of the runs of merged calls.
 BATCH_SIZE = f"{_PREFIX}batch_size"
 
-#: Value 1 comes with all other metrics, value 0 comes alone.
+#: 1 with all other metrics. The value 0 is sent without other metrics.
 UP = MetricFigure(
     f"{_PREFIX}up", "1 if the broker answered. 0 if not: then all other metrics are missing.", (), lambda _: [((), 1)]
 )
@@ -324,31 +322,26 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
         blocked_jobs,
     ),
     MetricFigure(
-        f"{_PREFIX}paused", "1 if the type is paused, else 0.", ("type",), values_by_type(lambda each: int(each.paused))
+        f"{_PREFIX}paused", "1 if the type is paused, else 0.", ("type",), values_by_type(lambda row: int(row.paused))
     ),
     MetricFigure(
         f"{_PREFIX}paused_keys",
         "Keys that are paused.",
         (),
-        lambda status: [((), sum(each.kind == "key" for each in status.pauses))],
+        lambda status: [((), sum(row.kind == "key" for row in status.pauses))],
     ),
-    MetricFigure(
-        f"{_PREFIX}keys_waiting",
-        "Keys for which jobs wait.",
-        (),
-        lambda status: [((), status.waiting_keys)],
-    ),
+    MetricFigure(f"{_PREFIX}keys_waiting", "Keys for which jobs wait.", (), lambda status: [((), status.waiting_keys)]),
     MetricFigure(
         f"{_PREFIX}unserved_jobs",
         "Pending jobs that no live worker can take.",
         ("type",),
-        values_by_type(lambda each: each.pending if each.unserved else 0),
+        values_by_type(lambda row: row.pending if row.unserved else 0),
     ),
     MetricFigure(
         f"{_PREFIX}oldest_pending_age_seconds",
         "How long the oldest pending job has waited; 0 if none is pending.",
         ("type",),
-        values_by_type(lambda each: each.oldest_wait_s or 0),
+        values_by_type(lambda row: row.oldest_wait_s or 0),
     ),
     MetricFigure(
         f"{_PREFIX}slots", "Slots of live workers that serve the type.", ("type",), values_by_type(attrgetter("slots"))
@@ -363,7 +356,7 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
         f"{_PREFIX}wanted_slots",
         "Slots that workers of these types should have in all, for a wait of 30 s.",
         ("profile",),
-        lambda status: [((each.profile,), each.wanted_slots) for each in scale_of_types(status)],
+        lambda status: [((row.profile,), row.wanted_slots) for row in scale_of_types(status)],
     ),
     MetricFigure(
         f"{_PREFIX}scheduled_jobs",
@@ -485,13 +478,13 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
         f"{_PREFIX}tenant_oldest_wait_seconds",
         "Time for which the oldest waiting job of a tenant has waited; 0 if none waits.",
         ("tenant",),
-        tenant_values(lambda each: each.oldest_wait_s or 0.0),
+        tenant_values(lambda row: row.oldest_wait_s or 0.0),
     ),
     MetricFigure(
         f"{_PREFIX}tenant_missing_slots",
         "Slots that a tenant with waiting jobs lacks to its minimum.",
         ("tenant",),
-        tenant_values(lambda each: each.minimum - each.held if each.is_below_minimum else 0),
+        tenant_values(lambda row: row.minimum - row.held if row.is_below_minimum else 0),
     ),
     MetricFigure(
         f"{_PREFIX}preempted_total",
@@ -517,27 +510,27 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
 
 
 def metric_families(metrics: Metrics | None) -> Iterator[MetricFamily]:
-    """Return all metrics with their samples; None: the broker did not answer, and one sample says so."""
+    """Return all metrics with their samples, or only `UP` with 0 for None (the broker did not answer)."""
     if metrics is None:
         yield MetricFamily(UP.name, UP.help, "gauge", [Sample("", {}, 0)])
         return
-    yield from (_family(figure, metrics) for figure in METRICS)
+    yield from (_family(definition, metrics) for definition in METRICS)
 
 
-def _family(figure: MetricFigure | Histogram, metrics: Metrics) -> MetricFamily:
-    """Return a metric: of several cohorts all samples, with a label for the cohort."""
+def _family(definition: MetricFigure | Histogram, metrics: Metrics) -> MetricFamily:
+    """Return a metric. For several cohorts, all samples have a label for the cohort."""
     if not metrics.of_cohorts:
-        return figure.family(metrics)
+        return definition.family(metrics)
     samples = [
         replace(sample, labels={"cohort": name, **sample.labels})
-        for name, each in metrics.of_cohorts.items()
-        for sample in figure.family(each).samples
+        for name, cohort_metrics in metrics.of_cohorts.items()
+        for sample in definition.family(cohort_metrics).samples
     ]
-    if figure is UP:
+    if definition is UP:
         samples += [Sample("", {"cohort": name}, 0) for name in metrics.down or ()]
-    return replace(figure.family(), samples=samples)
+    return replace(definition.family(), samples=samples)
 
 
 def metrics_text(metrics: Metrics | None) -> str:
-    """Return the text that Prometheus reads."""
+    """Return the text for Prometheus."""
     return exposition_text(metric_families(metrics))

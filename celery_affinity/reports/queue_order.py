@@ -1,4 +1,4 @@
-"""The order in which pending jobs would be claimed now, and the jobs ahead of one: counted, not read one by one."""
+"""Determine the order in which pending jobs would be claimed, and count the jobs ahead without reading each one."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ from ..settings import wire
 from ..settings.wire import complete_settings, weights_of
 from .job_rows import read_jobs
 
-#: Largest number of jobs of one lane and one µs that are compared by id. Even two are rare.
-_TIED = 1000
+#: Maximum number of jobs of one lane and one µs that are compared by id. Even two are rare.
+_MAX_TIED = 1000
 
 
 @dataclass(frozen=True)
 class ClaimGroup:
-    """Jobs of one lane that go before another job; if *kept_back*, only once their keys have room."""
+    """Jobs of one lane that are before another job. If *kept_back*, their keys block them."""
 
     type: str
     on_demand: bool
@@ -34,7 +34,7 @@ class ClaimGroup:
 class NextJob(CohortRow):
     """A pending job in the order of claims.
 
-    *score*: points. *served*: whether a live worker serves the type. *kept_back*: whether a key keeps the job back.
+    *score*: points. *served*: True if a live worker serves the type. *kept_back*: True if a key blocks the job.
     """
 
     job_id: str
@@ -51,9 +51,9 @@ class NextJob(CohortRow):
 
 @dataclass(frozen=True)
 class ClaimOrder:
-    """The rules at one instant. *fits*: type (encoded) -> slots that fit; types without a live worker are missing.
+    """The rules at one instant. *fits*: type (encoded) -> fitting slots, without types that no live worker serves.
 
-    *bonus*: points that a job gains at most where its hint is held.
+    *bonus*: maximum points for a job where its hint is held.
     """
 
     now_us: int
@@ -63,25 +63,25 @@ class ClaimOrder:
     bonus: float = 0.0
 
     def terms(self, lane: Lane, enqueued_us: int) -> Terms:
-        """Return the terms of the score of a job in *lane*. An unserved type counts as if one slot served it."""
+        """Return the score terms of a job in *lane*. An unserved type is treated as if one slot served it."""
         return score(
             lane.priority, lane.on_demand, self.now_us - enqueued_us, self.fits.get(lane.type, 1), self.weights
         )
 
     def place(self, lane: Lane, enqueued_us: int, job_id: str) -> QueueRank:
-        """Return the place of a job in *lane*."""
+        """Return the rank of a job in *lane*."""
         total = 0 if self.by_age_alone else self.terms(lane, enqueued_us).total
         return QueueRank(total, enqueued_us, job_id)
 
     def kind(self, lane: Lane) -> tuple[str, int | None]:
-        """Return everything, except the age, that the score of a job in *lane* depends on."""
+        """Return all inputs of the score of a job in *lane*, without its age."""
         return lane.name, self.fits.get(lane.type)
 
     def passes_until_us(self, lane: Lane, mine: QueueRank) -> int:
-        """Return the enqueue time, µs, before which a job in *lane* goes before *mine*, ties by id aside.
+        """Return the enqueue time in µs before which a job in *lane* overtakes *mine*, ignoring ties by id.
 
-        All lanes of a kind share that time, since the older of two jobs of a kind never has the lower score. The search
-        begins where the lines of the two scores cross.
+        All lanes of a kind share that time, because the older of two jobs of a kind never has the lower score. The
+        search starts where the lines of the two scores cross.
         """
 
         def passes(enqueued_us: int) -> bool:
@@ -103,9 +103,9 @@ class ClaimOrder:
 
 
 def current_order(reader: Reader, types: Sequence[str] | None, now_us: int, settings: Mapping[str, str]) -> ClaimOrder:
-    """Return the order of the pending jobs of *types* (encoded; None: all). *settings*: as Redis has them."""
+    """Return the order of the pending jobs of *types* (encoded, None for all). *settings*: in Redis form."""
     capacity = reader.capacity(types)
-    # With "free", a release sees only the slot that it frees: every type, rare or common, has one slot then.
+    # With "free", a release sees only the slot that it frees, so every type has one slot.
     by_free_slots = settings["rarity"] == "free"
     return ClaimOrder(
         now_us,
@@ -117,10 +117,10 @@ def current_order(reader: Reader, types: Sequence[str] | None, now_us: int, sett
 
 
 def _first_not(test: Callable[[int], bool], guess: int, low: int, high: int) -> int:
-    """Return the first number from *low* on that fails *test*; *high* if no smaller one does.
+    """Return the first number from *low* on that fails *test*, or *high*.
 
-    *test* passes all numbers below the result, and none above. The search gallops to both sides from *guess*, a number
-    near the result, then halves the range.
+    *test* passes all numbers below the result and none above. The search gallops in both directions from *guess*, a
+    number near the result, then bisects.
     """
     guess = min(max(guess, low), high)
     step = 1
@@ -141,9 +141,9 @@ def jobs_ahead(
     mine: QueueRank,
     key_of: Callable[[Lane], str] | None = None,
 ) -> list[ClaimGroup]:
-    """Return, for each of *lanes*, the number of jobs that go before *mine*; lanes without such jobs are left out.
+    """Return, for each of *lanes*, the number of jobs before *mine*. Lanes without such jobs are omitted.
 
-    *key_of* returns the Redis key of those jobs of a lane that count; None: all jobs of a lane count.
+    *key_of* returns the Redis key of the relevant jobs of a lane. None: all jobs of the lane.
     """
     key_of = key_of or reader.lane_key
     kinds = {order.kind(lane): lane for lane in lanes}
@@ -152,8 +152,8 @@ def jobs_ahead(
     counts = reader.ask(
         [("zcount", key_of(lane), "-inf", f"({until}") for lane, until in zip(lanes, until_us, strict=True)]
     )
-    at_once = [lane for lane, until in zip(lanes, until_us, strict=True) if until == mine.enqueued_us]
-    tied = _tied(reader, order, at_once, mine, key_of)
+    tied_lanes = [lane for lane, until in zip(lanes, until_us, strict=True) if until == mine.enqueued_us]
+    tied = _tied(reader, order, tied_lanes, mine, key_of)
     groups = []
     for lane, count in zip(lanes, counts, strict=True):
         jobs = int(count) + tied.get(lane, 0)
@@ -166,18 +166,17 @@ def jobs_ahead(
 def _tied(
     reader: Reader, order: ClaimOrder, lanes: Sequence[Lane], mine: QueueRank, key_of: Callable[[Lane], str]
 ) -> dict[Lane, int]:
-    """Return, by lane, the number of jobs with the enqueue time and the score of *mine*, and a smaller id."""
+    """Return, by lane, the number of jobs with the enqueue time and score of *mine* and a smaller id."""
     alike = [lane for lane in lanes if order.place(lane, mine.enqueued_us, "").score == mine.score]
     at_us = mine.enqueued_us
-    found = reader.ask([("zrangebyscore", key_of(lane), at_us, at_us, 0, _TIED) for lane in alike])
+    replies = reader.ask([("zrangebyscore", key_of(lane), at_us, at_us, 0, _MAX_TIED) for lane in alike])
     return {
-        lane: sum(decode_text(job_id) < mine.job_id for job_id in at_once)
-        for lane, at_once in zip(alike, found, strict=True)
+        lane: sum(decode_text(job_id) < mine.job_id for job_id in ids) for lane, ids in zip(alike, replies, strict=True)
     }
 
 
 def next_jobs(reader: Reader, types: Sequence[str] | None, limit: int) -> list[NextJob]:
-    """Return the first *limit* pending jobs of *types* (encoded; None: all) in the order of claims as of now."""
+    """Return the first *limit* pending jobs of *types* (encoded, None for all) in the current order of claims."""
     order = current_order(reader, types, reader.now_us(), complete_settings(reader.hash("settings")))
     return upcoming_jobs(reader, order, [*reader.lanes(types), *reader.kept_lanes(types)], limit)
 
@@ -185,14 +184,14 @@ def next_jobs(reader: Reader, types: Sequence[str] | None, limit: int) -> list[N
 def upcoming_jobs(reader: Reader, order: ClaimOrder, lanes: Sequence[Lane], limit: int) -> list[NextJob]:
     """Return the first *limit* jobs of *lanes* in the order of claims.
 
-    Jobs that keys keep back come after all others, and jobs of unserved types last.
+    Jobs blocked by keys come after all others, and jobs of unserved types last.
     """
     best = _first(order, lanes, limit)
     heads = reader.ask([("zrange", reader.lane_key(lane), 0, limit - 1, False, True) for lane in best])
     jobs = [
         (lane, decode_number(enqueued_us), decode_text(job_id))
-        for lane, found in zip(best, heads, strict=True)
-        for job_id, enqueued_us in found
+        for lane, members in zip(best, heads, strict=True)
+        for job_id, enqueued_us in members
     ]
     jobs.sort(key=lambda job: _rank(order, *job))
     rows = read_jobs(reader, [job_id for _, _, job_id in jobs[:limit]], ("task", "name"))
@@ -214,14 +213,15 @@ def upcoming_jobs(reader: Reader, order: ClaimOrder, lanes: Sequence[Lane], limi
 
 
 def _first(order: ClaimOrder, lanes: Iterable[Lane], limit: int) -> list[Lane]:
-    """Return the *limit* lanes whose heads go first. Not every head gets a score: there may be very many lanes.
+    """Return the *limit* lanes with the first heads.
 
-    Among lanes of one kind the lane with the older head goes first, then the one whose head has the smaller id.
+    Only some heads get a score, because there may be thousands of lanes. Lanes of one kind are ordered by the age of
+    their heads, then by the id.
     """
     alike: dict[tuple[str, int | None, bool], list[Lane]] = {}
     for lane in lanes:
         alike.setdefault((*order.kind(lane), lane.is_kept_back), []).append(lane)
-    oldest = [nsmallest(limit, each) for each in alike.values()]
+    oldest = [nsmallest(limit, of_kind) for of_kind in alike.values()]
     return list(islice(merge(*oldest, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id)), limit))
 
 

@@ -1,4 +1,4 @@
-"""Recurring calls as they stand, and the time since anything put one off."""
+"""Report the recurring calls, and the time since a match last postponed them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,34 +10,23 @@ from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Reader
 from ..schema.values import decode_number, decode_part, decode_text
 
-#: Largest number of recurring calls that are shown, and number of those whose signatures are read together.
+#: Maximum number of recurring calls that are shown, and number of signatures per round trip.
 MOST_SHOWN = 5_000
 _SIGNATURES = 20
 
-#: Largest number of recurring calls that are read for one metric: those that are due first.
+#: Maximum number of recurring calls that are read for one metric. The calls due next are read first.
 MOST_RECURRING_READ = 1_000
 
-#: Fields of the hash of a recurring call, in the order of `_row`.
-_FIELDS = (
-    "task",
-    "type",
-    "merge",
-    "stale",
-    "since",
-    "due",
-    "suspended",
-    "matched",
-    "by",
-    "app",
-)
+#: Fields of a recurring call's hash, in the order of `_row`.
+_FIELDS = ("task", "type", "merge", "stale", "since", "due", "suspended", "matched", "by", "app")
 
 
 @dataclass(frozen=True)
 class RecurringRow(CohortRow):
-    """A recurring call, as it stands. *app*: that whose app.conf has it; "": it was declared at run time.
+    """A recurring call. *app*: the app whose app.conf has it, or "" if it was declared at run time.
 
-    *fires_in_s*: 0 or less if it is due; None while it is suspended. *matched_ago_s*: the time since a call, or the end
-    of a run, put it off; None if none has. *matched_by*: the id of that task.
+    *fires_in_s*: 0 or less if it is due, None while it is suspended. *matched_ago_s*: seconds since a call or the end
+    of a run postponed it, or None. *matched_by*: id of that task.
     """
 
     name: str
@@ -55,27 +44,27 @@ class RecurringRow(CohortRow):
 
 
 def recurring_rows(reader: Reader) -> list[RecurringRow]:
-    """Return the recurring calls, those that are due first, suspended ones last; some thousand at most.
+    """Return up to `MOST_SHOWN` recurring calls, ordered by due time, suspended calls last.
 
-    Who may not read signatures gets "" for each.
+    A user without the right to read signatures gets "" for each.
     """
     now_us = reader.now_us()
     names = [decode_text(name) for name in reader.ask_one("zrange", reader.key("recurring"), 0, MOST_SHOWN - 1)]
     rows = reader.ask([("hmget", reader.key("recurring_call", name), _FIELDS) for name in names])
     signatures = _signatures(reader, names)
-    found = (_row(*each, now_us) for each in zip(names, rows, signatures, strict=True))
-    return [row for row in found if row is not None]
+    parsed = (_row(*call, now_us) for call in zip(names, rows, signatures, strict=True))
+    return [row for row in parsed if row is not None]
 
 
 def without_arguments(rows: Sequence[RecurringRow]) -> list[RecurringRow]:
-    """Return *rows* without the signatures, which have the arguments of the calls."""
+    """Return *rows* without the signatures, which contain the arguments of the calls."""
     return [replace(row, signature="") for row in rows]
 
 
 def stale_s(reader: Reader, now_us: int) -> float | None:
-    """Return the age, s, of the oldest last match of a recurring call in force; None without a match.
+    """Return the age in seconds of the oldest last match of a recurring call in force, or None.
 
-    A match is a call, or a firing, that puts the recurring call off.
+    A match is a call, or a firing, that postpones the recurring call.
     """
     names = reader.ask_one("zrange", reader.key("recurring"), 0, MOST_RECURRING_READ - 1)
     keys = [reader.key("recurring_call", decode_text(name)) for name in names]
@@ -85,18 +74,18 @@ def stale_s(reader: Reader, now_us: int) -> float | None:
 
 
 def _signatures(reader: Reader, names: Sequence[str]) -> list[bytes | None]:
-    found: list[bytes | None] = []
+    signatures: list[bytes | None] = []
     try:
         for first in range(0, len(names), _SIGNATURES):
-            some = names[first : first + _SIGNATURES]
-            found += reader.ask([("get", reader.key("signature", each)) for each in some])
+            page = names[first : first + _SIGNATURES]
+            signatures += reader.ask([("get", reader.key("signature", name)) for name in page])
     except NoPermissionError:
         return [None] * len(names)
-    return found
+    return signatures
 
 
 def _row(name: str, fields: Sequence[bytes | None], signature: bytes | None, now_us: int) -> RecurringRow | None:
-    """Return the row of a recurring call; None if it is spoiled."""
+    """Return the row of a recurring call, or None if its hash is corrupt."""
     task, type_, merge_key, stale, since, due, suspended, matched, by, app = map(decode_text, fields)
     stale_us, due_us, matched_us = decode_number(stale), decode_number(due, -1), decode_number(matched, -1)
     if not type_ or stale_us <= 0 or due_us < 0:

@@ -1,4 +1,4 @@
-"""How many slots each part of the fleet should have: the answer of ``celery affinity scale``."""
+"""Calculate how many slots each part of the fleet needs: the answer of ``celery affinity scale``."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from .status import Status, TypeStatus
 
 @dataclass(frozen=True)
 class Scale(CohortRow):
-    """The slots of the workers that serve just *types*, and those that there should be.
+    """The current and the wanted slots of the workers that serve exactly *types*.
 
-    *profile*: the types, with commas between them. *waiting*: jobs of these types that could start if a slot were free,
-    *running*: slots in use. *work_s*: the time that all of that takes in one slot. Of a type that others serve as well,
-    the part counts that these workers have of the slots.
+    *profile*: the types, separated by commas. *waiting*: jobs of these types that need only a free slot. *running*:
+    slots in use. *work_s*: time of all these jobs in one slot. If other workers serve a type as well, only the share of
+    these workers' slots is included.
     """
 
     profile: str
@@ -33,52 +33,52 @@ def scale_name(types: Iterable[str]) -> str:
 
 
 def scale_of_types(status: Status, target_wait_s: float = TARGET_WAIT_S) -> list[Scale]:
-    """Return the scale of every profile that live workers have, and of each type that nobody serves."""
-    profiles = {scale_name(each.types): each.types for each in status.workers if each.types}
-    profiles |= {each.type: [each.type] for each in status.types if each.unserved}
+    """Return the scale of every profile of live workers, and of each unserved type."""
+    profiles = {scale_name(worker.types): worker.types for worker in status.workers if worker.types}
+    profiles |= {row.type: [row.type] for row in status.types if row.unserved}
     return [scale_of(status, types, target_wait_s) for _, types in sorted(profiles.items())]
 
 
 def scale_of(status: Status, types: Iterable[str], target_wait_s: float = TARGET_WAIT_S) -> Scale:
-    """Return the scale of the workers that serve just *types*, whether there are any or not."""
+    """Return the scale of the workers that serve exactly *types*, even if there are none."""
     names = sorted(set(types))
-    own = [each for each in status.workers if sorted(each.types) == names]
-    slots = sum(each.slots for each in own if each.takes_jobs)
-    running = sum(min(each.held, each.slots) for each in own)
-    loads = [_load(each, slots) for each in status.types if each.type in names]
+    workers = [worker for worker in status.workers if sorted(worker.types) == names]
+    slots = sum(worker.slots for worker in workers if worker.takes_jobs)
+    running = sum(min(worker.held, worker.slots) for worker in workers)
+    loads = [_load(row, slots) for row in status.types if row.type in names]
     return Scale(
         profile=scale_name(names),
         types=names,
         slots=slots,
         running=running,
-        waiting=round(sum(each.waiting for each in loads), 3),
-        work_s=round(sum(each.work_s for each in loads), 3),
+        waiting=round(sum(load.waiting for load in loads), 3),
+        work_s=round(sum(load.work_s for load in loads), 3),
         target_wait_s=target_wait_s,
         wanted_slots=wanted_slots(loads, running, target_wait_s),
     )
 
 
-def scale_of_type(found: Sequence[Scale], types: Iterable[str]) -> Scale:
-    """Return the scale of *types*, which may be the sum of those of several cohorts."""
-    if len(found) == 1:
-        return found[0]
+def scale_of_type(scales: Sequence[Scale], types: Iterable[str]) -> Scale:
+    """Return the scale of *types*, summed over several cohorts."""
+    if len(scales) == 1:
+        return scales[0]
     names = sorted(set(types))
     return Scale(
         profile=scale_name(names),
         types=names,
-        slots=sum(each.slots for each in found),
-        running=sum(each.running for each in found),
-        waiting=round(sum(each.waiting for each in found), 3),
-        work_s=round(sum(each.work_s for each in found), 3),
-        target_wait_s=found[0].target_wait_s,
-        wanted_slots=sum(each.wanted_slots for each in found),
+        slots=sum(scale.slots for scale in scales),
+        running=sum(scale.running for scale in scales),
+        waiting=round(sum(scale.waiting for scale in scales), 3),
+        work_s=round(sum(scale.work_s for scale in scales), 3),
+        target_wait_s=scales[0].target_wait_s,
+        wanted_slots=sum(scale.wanted_slots for scale in scales),
     )
 
 
-def _load(each: TypeStatus, own_slots: int) -> TypeLoad:
-    """Return the part of the load of a type that workers with *own_slots* have to take."""
-    part = max(1, own_slots) / max(1, own_slots, each.slots)
-    kept_back = each.kept_back + max(each.kept_back_by_limit, each.kept_back_by_reserves)
-    waiting = 0 if each.paused else max(0, each.pending - kept_back)
-    running = each.busy if each.claimed is None else each.claimed
-    return TypeLoad(waiting * part, running * part, each.average_s)
+def _load(status: TypeStatus, own_slots: int) -> TypeLoad:
+    """Return the share of a type's load that workers with *own_slots* slots must take."""
+    part = max(1, own_slots) / max(1, own_slots, status.slots)
+    kept_back = status.kept_back + max(status.kept_back_by_limit, status.kept_back_by_reserves)
+    waiting = 0 if status.paused else max(0, status.pending - kept_back)
+    running = status.busy if status.claimed is None else status.claimed
+    return TypeLoad(waiting * part, running * part, status.average_s)

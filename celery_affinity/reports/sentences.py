@@ -1,6 +1,6 @@
-"""The sentences of `explain`, `jobs` and the page: why a job waits, what keeps it back, and why it is dead.
+"""The sentences of `explain`, `jobs` and the web UI: why a job waits, what blocks it, and why it is a dead letter.
 
-The modules beside this one find the facts. Commands, HTTP and the page show these sentences as they are.
+Other modules of the package find the facts. Commands, HTTP and the web UI show these sentences unchanged.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from .stock_messages import StockMessage
     from .type_limits import PauseInForce, TypeLimit
 
-# -- a job that a worker has, or that is not due
-
 NOT_TOLD = "whether its worker has read it is not for this user: no right to inboxes"
 UNREAD = "in the worker's inbox, which it has not read yet"
 NOT_STARTED = (
@@ -30,21 +28,18 @@ NO_TICKS = "no dispatcher ticks: start a worker, or `celery affinity dispatcher`
 
 
 def merged_sentence(others: int, merge_key: str | None) -> str:
-    """Return that a job is a run of merged calls, *others* beside its first."""
+    """Return the text for a run of merged calls. *others*: number of calls besides the first one."""
     return f"merged with {others} other call(s) of {merge_key!r}"
 
 
-def requeue_pause_sentence(requeues: int, deliveries: int, left_s: float) -> str:
-    """Describe the pause of a requeued or aborted job: the number of requeues and deliveries, and the next start."""
+def requeue_pause_sentence(requeues: int, deliveries: int, remaining_s: float) -> str:
+    """Describe the pause of a requeued or aborted job: the numbers of requeues and deliveries, and the next start."""
     times = [
-        f"{what} {number} {'time' if number == 1 else 'times'}"
-        for what, number in (("requeued", requeues), ("came back unfinished", deliveries))
+        f"{event} {number} {'time' if number == 1 else 'times'}"
+        for event, number in (("requeued", requeues), ("came back unfinished", deliveries))
         if number
     ]
-    return f"{', '.join(times) or 'came back'}, starts again in {max(0.0, left_s):,.0f} s"
-
-
-# -- messages in stock Celery's lists
+    return f"{', '.join(times) or 'came back'}, starts again in {max(0.0, remaining_s):,.0f} s"
 
 
 def in_a_list_sentence(message: "StockMessage", *, is_scheduled: bool, ingests: bool) -> str:
@@ -71,32 +66,27 @@ def to_serve_sentence(queue: str) -> str:
     )
 
 
-# -- a dead letter
-
-
 def dead_sentence(reason: str, deliveries: int) -> str | None:
-    """Return why a job is a dead letter of which no worker said more; None for other *reasons*."""
-    said = REASONS[reason].if_untold if reason in REASONS else ""
-    return said.format(deliveries=deliveries) or None
+    """Return why a job is a dead letter without a message of a worker, or None for other *reasons*."""
+    text = REASONS[reason].if_untold if reason in REASONS else ""
+    return text.format(deliveries=deliveries) or None
 
-
-# -- slots
 
 LIMITED_IN_WORKERS = "a rate limit, or a full buffer (celery-batches): enough jobs wait in the workers of the type"
 
 
 def unserved_sentence(type_: str) -> str:
-    """Return that no live worker serves *type_*, and what to do."""
+    """Return the text for a *type_* that no live worker serves, with the remedy."""
     return f"no live worker serves type {type_!r}: start one with -Q {type_}"
 
 
 def all_busy_sentence(slots: int) -> str:
-    """Return that no slot is free, of so many *slots* that fit."""
+    """Return the text for *slots* fitting slots that are all busy."""
     return "its slot is busy" if slots == 1 else f"all {slots} slots that fit are busy or draining"
 
 
 def overdue_sentence(jobs: Sequence["OverdueJob"]) -> str:
-    """Return which job has taken a slot for far too long, to follow `all_busy`; "" if none has."""
+    """Return which job has taken a slot far too long, to follow `all_busy_sentence`, or ""."""
     if not jobs:
         return ""
     first = jobs[0]
@@ -107,16 +97,13 @@ def overdue_sentence(jobs: Sequence["OverdueJob"]) -> str:
     )
 
 
-# -- jobs that are stopped for others
-
-
 def for_tenant_clause(tenant: str, minimum: int) -> str:
-    """Return for whom a job is stopped, a tenant with this minimum, which may be another by now."""
+    """Return the tenant that a job is preempted for. *minimum*: its current minimum, which may have changed."""
     return f"for tenant {tenant}, below its minimum of {minimum}" if minimum else f"for tenant {tenant}"
 
 
 def stops_nothing_sentence(tenants: Sequence[str], above: Sequence[str]) -> str:
-    """Return why no job is stopped. *tenants*: with jobs that may be; *above*: those of them above their minimum."""
+    """Return why no job is preempted. *tenants*: with preemptible jobs. *above*: those above their minimum."""
     if not tenants:
         return "nothing: no job that may be stopped (preemptible=True) has a slot"
     if not above:
@@ -127,19 +114,16 @@ def stops_nothing_sentence(tenants: Sequence[str], above: Sequence[str]) -> str:
     )
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-# -- reserves
+def _some(names: Sequence[str], limit: int = 3) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def blocked_by_reserve_sentence(shown: "ReservedSlots", live: int, free: int, running: int) -> str:
-    """Return that a reserve keeps a job back.
+    """Return the text for a reserve that blocks a job.
 
-    *live*, *free*: slots that fit, and free ones. *running*: jobs of the class that run; counts if the reserve is too
-    large.
+    *live*, *free*: numbers of fitting slots and of free fitting slots. *running*: running jobs of the class, used if
+    the reserve is too large.
     """
     if shown.is_too_large:
         others = f"one of the other jobs may run at a time, and {running} {'runs' if running == 1 else 'run'}"
@@ -149,7 +133,7 @@ def blocked_by_reserve_sentence(shown: "ReservedSlots", live: int, free: int, ru
 
 
 def too_large_sentence(reserved: "ReservedSlots") -> str:
-    """Return what a reserve comes to that is as large as the slots of a type, or larger."""
+    """Return the effect of a reserve that keeps all slots of a type free, or more."""
     return (
         f"affinity_reserve keeps {reserved.kept:,} slots free for {reserved.for_whom} of type {reserved.type!r}, which "
         f"has {reserved.live:,}: one job of class {reserved.of_class!r} runs at a time."
@@ -157,7 +141,7 @@ def too_large_sentence(reserved: "ReservedSlots") -> str:
 
 
 def others_than_clause(reserve: "Reserve") -> str:
-    """Return for whom a reserve keeps slots: all jobs but those of its class."""
+    """Return the jobs that a reserve keeps slots for: all jobs outside its class."""
     if reserve.mode is not None:
         return "queued jobs" if reserve.mode == "on_demand" else "on-demand jobs"
     if (reserve.first, reserve.last) == (0, MAX_PRIORITY):
@@ -169,13 +153,10 @@ def others_than_clause(reserve: "Reserve") -> str:
     return f"priorities other than {reserve.of_class}"
 
 
-# -- pauses, and limits of types
-
-
-def pause_sentence(each: "PauseInForce") -> str:
-    """Return a pause without the time at which it began: clocks of readers differ."""
-    until = "" if each.until is None else f", for {max(0, round(each.until - each.since))} s in all"
-    return f"{each} {each.verb} paused{until}" + (f": {each.why}" if each.why else "")
+def pause_sentence(pause: "PauseInForce") -> str:
+    """Return a pause without its start time, because the clocks of readers differ."""
+    until = "" if pause.until is None else f", for {max(0, round(pause.until - pause.since))} s in all"
+    return f"{pause} {pause.verb} paused{until}" + (f": {pause.why}" if pause.why else "")
 
 
 def pause_ends_clause(what: str) -> str:
@@ -184,17 +165,17 @@ def pause_ends_clause(what: str) -> str:
 
 
 def no_pause_sentence(what: str) -> str:
-    """Return what somebody is told who ends a pause that does not exist."""
+    """Return the reply to a user who ends a pause that does not exist."""
     return f"there is no pause of {what}"
 
 
 def pause_without_effect_sentence(type_: str, served: set[str]) -> str:
-    """Return that the pause of *type_* may be meant for another type, of those *served*."""
+    """Return a warning that the pause of *type_* may be meant for another type, one of *served*."""
     return f"no live worker serves type {type_!r}{did_you_mean(type_, served)}"
 
 
 def type_limit_sentence(limit: "TypeLimit") -> str:
-    """Return why no job of a type with a limit may start."""
+    """Return why no job of a type with a limit can start."""
     if limit.counting:
         return f"a new limit of type {limit.type!r}: the jobs that run are counted"
     if not limit.limit:
@@ -202,11 +183,8 @@ def type_limit_sentence(limit: "TypeLimit") -> str:
     return f"type {limit.type!r}: {limit.running} run, and {limit.limit} may"
 
 
-# -- exclusive keys and rates
-
-
 def blocked_by_key_sentence(wait: "KeyWait", type_: str, first: "JobRow | None" = None) -> str:
-    """Return why a key keeps back a job of *type_* (encoded). *first*: the job that goes first, if the key has room."""
+    """Return why a key blocks a job of *type_* (encoded). *first*: the next job, if the key has capacity."""
     key, before = wait.key, _before(wait.before)
     if key.tenant is not None:
         return _kept_by_tenant(key, key.tenant, wait.before)
@@ -236,7 +214,7 @@ def _kept_by_tenant(key: "KeyName", name: str, before: int) -> str:
 
 
 def retry_is_due_clause(task_id: str | None) -> str:
-    """Return what happens when the retry of *task_id* is due, for which a key is kept."""
+    """Return what happens when the retry of *task_id*, which a key is reserved for, is due."""
     return f"the retry of {task_id} is due then"
 
 

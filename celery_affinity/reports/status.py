@@ -1,13 +1,4 @@
-"""The state of one type, as a report says it.
-
-How long the jobs of a worker take beside the jobs of the same type on other workers.
-
-A worker is compared with others of one type at a time, by the average logarithm of durations in its row (`rules.pace`).
-What differs between the jobs of a type, such as the task or the size of its arguments, meets all workers alike, unless
-somebody sends the long jobs to one of them. The report cannot know that.
-
-The state of a cohort: its types, its workers and its counts.
-"""
+"""Report the state of a cohort: its types, workers and counts, and the pace of each worker."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -38,18 +29,18 @@ from .type_metrics import Trend, read_trends
 class TypeStatus(CohortRow):
     """A type with pending or claimed jobs, or live workers.
 
-    *claimed*: number of jobs that workers hold; None if versatile workers hold more than `MOST_CLAIMS_READ`.
-    *oldest_wait_s*: None if no job is pending. *slots*, *free*: slots, and free ones, of the live workers that serve
-    the type. *paused*: whether the type is paused, by itself or with all others.
-
-    Jobs that could not start if slots were free: *kept_back*: those of the *pending* jobs that keys keep back, as an
-    estimate if jobs wait for more than 1,000 keys. *kept_back_by_limit*: those of the others that the *limit* of the
-    type keeps back, for which *running* jobs count. *kept_back_by_reserves*: those of the *pending* jobs that wait so
-    that enough slots stay free. *reserves*: for whom slots are kept free.
-
-    *ran_merged*: calls that ran with others, since workers serve the type. *further_calls*: calls that merged and wait,
-    without one for each pending job. *bound*: how many jobs may wait, by the app.conf that was asked; None: any number,
-    or no app was asked. *average_s*: average time in a slot, None if none has ended.
+    - *claimed*: number of jobs that workers hold. None if versatile workers hold more than `MOST_CLAIMS_READ`.
+    - *oldest_wait_s*: None if no job is pending.
+    - *slots*, *free*: numbers of slots and free slots of the live workers that serve the type.
+    - *paused*: True if the type or all types are paused.
+    - *kept_back*: pending jobs blocked by keys, an estimate if jobs wait for more than 1,000 keys.
+    - *kept_back_by_limit*: other pending jobs blocked by the type's *limit* on *running* jobs.
+    - *kept_back_by_reserves*: pending jobs that wait so that enough slots stay free.
+    - *reserves*: the slots that are kept free, and for which jobs.
+    - *ran_merged*: calls that ran together with others, since workers serve the type.
+    - *further_calls*: merged waiting calls, without one for each pending job.
+    - *bound*: maximum number of waiting jobs in the app's configuration, or None.
+    - *average_s*: average slot time, None if no job has ended.
     """
 
     type: str
@@ -78,12 +69,12 @@ class TypeStatus(CohortRow):
 
     @property
     def calls(self) -> int:
-        """The number of calls that the pending jobs are: a job of calls that merged is several."""
+        """Number of pending calls. A job of merged calls has several."""
         return self.pending + self.further_calls
 
     @property
     def unserved(self) -> bool:
-        """Whether jobs wait that no live worker can take."""
+        """True if jobs wait that no live worker serves."""
         return self.pending > 0 and self.slots == 0
 
 
@@ -103,44 +94,44 @@ def type_status(
 
 
 def corrected_counts(backlog: Backlog | None, beyond_lanes: int) -> Backlog | None:
-    """Return *backlog*, of whose jobs so many more could start than stand in lanes; below 0: fewer."""
+    """Return *backlog* with *beyond_lanes* more (below 0: fewer) startable jobs than are in lanes."""
     if backlog is None:
         return None
     return backlog._replace(kept_back=min(backlog.jobs, max(0, backlog.kept_back - beyond_lanes)))
 
 
 def with_limit(limit: TypeLimit | None, status: TypeStatus, **more: Any) -> TypeStatus:
-    """Return *status* with *more*, and with the limit of its type, if there is one."""
+    """Return *status* with *more*, and with the type's limit, if any."""
     if limit is None:
         return replace(status, **more)
     kept_back = max(0, status.pending - status.kept_back - limit.room)
     return replace(status, limit=limit.limit, running=limit.running, kept_back_by_limit=kept_back, **more)
 
 
-def with_pauses(types: list[TypeStatus], found: list[PauseInForce]) -> list[TypeStatus]:
-    named = {each.name for each in found if each.kind == "type"}
-    is_all = any(each.kind == "all" for each in found)
-    return [replace(each, paused=is_all or each.type in named) for each in types]
+def with_pauses(types: list[TypeStatus], pauses: list[PauseInForce]) -> list[TypeStatus]:
+    named = {pause.name for pause in pauses if pause.kind == "type"}
+    is_all = any(pause.kind == "all" for pause in pauses)
+    return [replace(status, paused=is_all or status.type in named) for status in types]
 
 
-#: Times as long as on other workers that the jobs of a type take on a worker that is called slow.
+#: A worker is slow if its jobs of a type take at least this many times as long as on other workers.
 SLOW_TIMES = 2.0
 
-#: Number of durations of a type below which nothing is said of a worker's pace.
+#: Minimum number of durations of a type for the pace of a worker.
 FEWEST = 10
 
-#: Standard errors by which a slow worker differs: durations that vary make a healthy worker look slow, by chance.
-_SURE = 3.0
+#: Minimum difference of a slow worker in standard errors. Otherwise random durations can make a worker look slow.
+_MIN_STANDARD_ERRORS = 3.0
 
-#: Largest average logarithm: of 2 ** 64 microseconds.
-_LARGEST = 66_000
+#: Maximum average logarithm: of 2 ** 64 µs.
+_MAX_LEVEL = 66_000
 
 
 @dataclass(frozen=True)
 class ComparedPace:
-    """The type of which a worker's jobs take longest beside those of other workers: *times* as long.
+    """The type whose jobs take the longest on a worker compared to other workers: *times* as long.
 
-    *is_slow*: whether they take at least `SLOW_TIMES` as long, and by more than chance explains.
+    *is_slow*: True if they take at least `SLOW_TIMES` as long, and the difference is statistically significant.
     """
 
     type: str
@@ -149,61 +140,64 @@ class ComparedPace:
 
 
 class _Average(NamedTuple):
-    """The average logarithm of durations, in thousandths, and its standard error."""
+    """Average logarithm of durations, in thousandths, and its standard error."""
 
     level: float
     error: float
 
 
 def paces(rows: Mapping[str, Mapping[str, str]]) -> dict[str, ComparedPace]:
-    """Return the pace of each worker, of which *rows* has the row by id.
+    """Return the pace of each worker. *rows*: worker id -> its hash.
 
-    A worker is left out if it, or every other worker of its types, has not ended enough jobs.
+    Workers are compared by type, by the average logarithm of durations in their hashes. Differences between the jobs of
+    a type, such as the task or the size of arguments, affect all workers alike, unless long jobs are sent to one
+    worker. The report cannot detect that. A worker is omitted if it, or every other worker of its types, has not ended
+    enough jobs.
     """
-    of_types: dict[str, dict[str, _Average]] = {}
+    by_type: dict[str, dict[str, _Average]] = {}
     for worker, row in rows.items():
         for name, text in row.items():
             average = _read(text) if name.startswith(FIELD) else None
             if average is not None:
-                of_types.setdefault(name.removeprefix(FIELD), {})[worker] = average
-    found: dict[str, ComparedPace] = {}
-    for type_, of_workers in of_types.items():
-        for worker, own in of_workers.items():
-            others = [average for other, average in of_workers.items() if other != worker]
+                by_type.setdefault(name.removeprefix(FIELD), {})[worker] = average
+    slowest: dict[str, ComparedPace] = {}
+    for type_, averages in by_type.items():
+        for worker, own_average in averages.items():
+            others = [other_average for other_worker, other_average in averages.items() if other_worker != worker]
             if others:
-                pace = _beside(decode_part(type_), own, others)
-                known = found.get(worker)
-                if known is None or (pace.is_slow, pace.times) > (known.is_slow, known.times):
-                    found[worker] = pace
-    return found
+                pace = _compare(decode_part(type_), own_average, others)
+                previous = slowest.get(worker)
+                if previous is None or (pace.is_slow, pace.times) > (previous.is_slow, previous.times):
+                    slowest[worker] = pace
+    return slowest
 
 
 def _read(text: str) -> _Average | None:
-    """Return the average in a worker's row: its level, the mean distance from that, and the number of durations."""
-    numbers = [decode_number(each, -1) for each in text.split()]
-    if len(numbers) != 3 or min(numbers) < 0 or max(numbers) > _LARGEST or numbers[2] < FEWEST:
+    """Return the average in a worker's hash: its level, the mean distance from it, and the number of durations."""
+    numbers = [decode_number(number, -1) for number in text.split()]
+    if len(numbers) != 3 or min(numbers) < 0 or max(numbers) > _MAX_LEVEL or numbers[2] < FEWEST:
         return None
     level, spread, number = numbers
-    # A moving average is as good as one of 2n - 1. The distance from it is 0.8 standard deviations, if that is normal.
+    # A moving average is as precise as one of 2n - 1 durations. If normal, their distance is 0.8 standard deviations.
     durations = number if number < PACE_AVERAGED_OVER else 2 * number - 1
     return _Average(level, 1.25 * spread / sqrt(durations - 1))
 
 
-def _beside(type_: str, own: _Average, others: list[_Average]) -> ComparedPace:
-    """Return the pace of a worker beside the middle one of *others*."""
-    level = median(each.level for each in others)
-    error = hypot(own.error, median(each.error for each in others))
-    times = _duration_us(own.level) / _duration_us(level)
-    return ComparedPace(type_, times, times >= SLOW_TIMES and own.level - level > _SURE * error)
+def _compare(type_: str, own_average: _Average, others: list[_Average]) -> ComparedPace:
+    """Return the pace of a worker compared to the median of *others*."""
+    level = median(other.level for other in others)
+    error = hypot(own_average.error, median(other.error for other in others))
+    times = _duration_us(own_average.level) / _duration_us(level)
+    return ComparedPace(type_, times, times >= SLOW_TIMES and own_average.level - level > _MIN_STANDARD_ERRORS * error)
 
 
 def _duration_us(level: float) -> float:
-    """Return the duration of which *level* is the logarithm, which is straight between powers of two (`rules.pace`)."""
+    """Return the duration whose logarithm is *level*, which is linear between powers of two."""
     fraction, whole = modf(level / 1000)
     return float((1 + fraction) * 2 ** (whole - 2))
 
 
-#: Largest number of claims whose types are read one by one: the cost of an observer must not grow with the fleet.
+#: Maximum number of claims whose types are read one by one. It bounds the cost for large fleets.
 MOST_CLAIMS_READ = 1000
 
 #: Maximum number of scheduled jobs that a report reads to count paused jobs. The jobs due next are read first.
@@ -214,12 +208,15 @@ MOST_REQUEUED = 200
 class WorkerStatus(CohortRow):
     """A live worker.
 
-    *last_heartbeat_s*: time since the last heartbeat. *withdrawn*: types that the worker refuses for the moment: too
-    many of their jobs wait there for a rate limit or in buffers, or it works over HTTP, and one waits for Celery's
-    workers. *stalled*: the event loop stands still. *lent*: slots that other jobs may use although rate-limited or
-    buffered jobs are claimed for them; *free* includes them. *held*: jobs that the worker holds. *pace*: how long its
-    recent jobs take beside those of the same type on other workers; None if it has ended too few jobs, or no other
-    worker of its types has ended enough. *priority*: its place among equally specialised workers.
+    - *last_heartbeat_s*: seconds since the last heartbeat.
+    - *withdrawn*: types that the worker refuses now. Either too many of their jobs wait in the worker for a rate limit
+      or in buffers, or it is an HTTP worker and a job waits for Celery's workers.
+    - *stalled*: True if the event loop is stalled.
+    - *lent*: slots that other jobs can use although rate-limited or buffered jobs are claimed for them. *free* includes
+      them.
+    - *held*: number of jobs that the worker holds.
+    - *pace*: the duration of its recent jobs compared to other workers. None if the workers have ended too few jobs.
+    - *priority*: its priority among equally specialised workers.
     """
 
     name: str
@@ -238,19 +235,20 @@ class WorkerStatus(CohortRow):
 
     @property
     def takes_jobs(self) -> bool:
-        """Whether the worker takes jobs: it is not about to end, and was not drained."""
+        """True if the worker takes jobs: it is neither draining nor about to stop."""
         return not self.draining and set(self.withdrawn) != set(self.types)
 
     @property
     def is_slow(self) -> bool:
-        """Whether jobs take much longer here than those of the same type take on other workers."""
+        """True if jobs take much longer on this worker than jobs of the same type on other workers."""
         return self.pace is not None and self.pace.is_slow
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Runs of merged calls. *runs*: how many of them had up to so many calls, and more than half as many; "more": more
-    than the largest number. *calls*: of all runs.
+    """Runs of merged calls. *calls*: number of calls in all runs.
+
+    *runs*: maximum size -> number of runs with at most this many and more than half as many calls. "more": larger runs.
     """
 
     runs: dict[str, int] = field(default_factory=dict)
@@ -259,18 +257,21 @@ class Batches:
 
 @dataclass(frozen=True)
 class Status:
-    """The fleet at a glance.
+    """The state of the fleet.
 
-    *scheduled*: number of jobs that wait for their ETA, for more calls, or for the end of a pause; *requeued*: those
-    that wait for the end of a pause after a requeue or an ended run, `MOST_REQUEUED` at most; *dead*: number of dead
-    letters kept. *counters*: numbers since the cohort's first day, of jobs published for a type without a live worker
-    ("unserved"), and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait. *stale_s*: age, s,
-    of the last match of a recurring call, of the call for which that is longest ago; None without a match. *batches*:
-    runs of merged calls since the cohort's first day. *refused*, *dropped*: by type, the jobs that were refused, or
-    dropped, because the type was full (``affinity_max_pending``). *tenants*: those with a quota of their own, and those
-    with the most waiting jobs. *unserved_lists*: messages of producers without this transport, in lists that no live
-    worker serves; *more_lists*: whether there are more queues than those whose lists were looked at. *down*: why
-    cohorts are not part of this, by name; None if all are.
+    - *scheduled*: number of jobs that wait for their ETA, for more calls, or for the end of a pause.
+    - *requeued*: number of jobs in a pause after a requeue or an ended run, at most `MOST_REQUEUED`.
+    - *dead*: number of dead letters.
+    - *counters*: totals since the cohort's first day: jobs published for an unserved type ("unserved"), and dead
+      letters by reason.
+    - *waiting_keys*: number of keys with waiting jobs.
+    - *stale_s*: age in seconds of the oldest last match of a recurring call, or None.
+    - *batches*: runs of merged calls since the cohort's first day.
+    - *refused*, *dropped*: by type, jobs refused or dropped because the type was full (``affinity_max_pending``).
+    - *tenants*: tenants with an own quota, and tenants with the most waiting jobs.
+    - *unserved_lists*: messages of producers without this transport, in lists that no live worker serves.
+    - *more_lists*: True if there are more queues than were searched.
+    - *down*: cohort that is not included -> the reason, or None.
     """
 
     types: list[TypeStatus]
@@ -292,28 +293,28 @@ class Status:
 
 
 def _with_trends(reader: Reader, types: list[TypeStatus], now_us: int) -> list[TypeStatus]:
-    found = read_trends(reader, {each.type: each.pending for each in types}, now_us)
-    return [replace(each, trend=found.get(each.type)) for each in types]
+    trends = read_trends(reader, {status.type: status.pending for status in types}, now_us)
+    return [replace(status, trend=trends.get(status.type)) for status in types]
 
 
 def _requeued(reader: Reader, now_us: int) -> int:
-    """Return the number of jobs in a pause, among the jobs due within the longest possible pause."""
-    longest_us = int(complete_settings(reader.hash("settings"))["requeue_delay_max_us"])
-    ids = reader.ask_one("zrangebyscore", reader.key("scheduled"), "-inf", now_us + longest_us, 0, MOST_REQUEUED)
+    """Return the number of jobs in a pause, among the jobs due within the maximum pause."""
+    max_pause_us = int(complete_settings(reader.hash("settings"))["requeue_delay_max_us"])
+    ids = reader.ask_one("zrangebyscore", reader.key("scheduled"), "-inf", now_us + max_pause_us, 0, MOST_REQUEUED)
     return sum(
         row.paused_until_us is not None for row in read_jobs(reader, list(map(decode_text, ids)), ("state", "rank"))
     )
 
 
 class Report:
-    """Report the state of one cohort. *bounds*: the setting ``affinity_max_pending`` of an app."""
+    """Reports the state of one cohort. *bounds*: the setting ``affinity_max_pending`` of an app."""
 
     def __init__(self, reader: Reader, bounds: Mapping[str, int | Bound] | None = None) -> None:
         self._reader = reader
         self._bounds = bounds or {}
 
     def status(self) -> Status:
-        """Return types, workers and counts, which are read one after the other, not at one instant."""
+        """Return types, workers and counts. They are read one after another, not at one instant."""
         read = self._reader
         now_us = read.now_us()
         profiles = read.large_hash("profiles")
@@ -349,7 +350,7 @@ class Report:
         backlogs = self._reader.backlogs()
         types = sorted({*capacity, *claimed, *backlogs})
         averages_us = self._reader.large_hash("durations")
-        limits = {encode_part(each.type): each for each in limits_of_types(self._reader, types)}
+        limits = {encode_part(limit.type): limit for limit in limits_of_types(self._reader, types)}
         beyond = startable_keyed_jobs(self._reader, now_us)
         reserves, kept_back = reserved_slots(self._reader, capacity, free)
         ran_merged, waiting = (self._reader.large_hash(name) for name in ("batched", "waiting_calls"))
@@ -378,7 +379,7 @@ class Report:
         read = self._reader
         heartbeats = read.large_zset("heartbeats")
         raws = read.ask([("hgetall", read.key("worker", worker)) for worker in heartbeats])
-        # Without those that left between the two calls.
+        # Omit workers that left between the two calls.
         rows = {worker: as_text(raw) for worker, raw in zip(heartbeats, raws, strict=True) if raw}
         by_worker = paces(rows)
         workers = []
@@ -405,41 +406,43 @@ class Report:
         return sorted(with_claims, key=lambda worker: (worker.name, worker.id))
 
     def _claimed(self, workers: Sequence[WorkerStatus]) -> dict[str, int | None]:
-        """Return the number of claimed jobs by type (encoded); None for types with too many to read.
+        """Return the number of claimed jobs by type (encoded), or None for types with too many to read.
 
-        The claims of a worker that serves one type need only be counted. The claims of a versatile worker have to be
-        read; there are no more of them than slots.
+        The claims of a worker with one type are only counted. The claims of a versatile worker must be read. There are
+        at most as many as slots.
         """
         read = self._reader
         claimed: Counter[str] = Counter()
         versatile: list[WorkerStatus] = []
-        to_read = 0
+        versatile_claims = 0
         for worker in workers:
             claims = worker.held
             if claims and len(worker.types) == 1:
                 claimed[encode_part(worker.types[0])] += claims
             elif claims:
                 versatile.append(worker)
-                to_read += worker.held
-        if to_read > MOST_CLAIMS_READ:
+                versatile_claims += worker.held
+        if versatile_claims > MOST_CLAIMS_READ:
             return {**claimed, **{encode_part(type_): None for worker in versatile for type_ in worker.types}}
         jobs = read.ask([("hkeys", read.key("claims", worker.id)) for worker in versatile])
-        rows = read_jobs(read, [decode_text(job) for each in jobs for job in each], ("type",))
-        claimed.update(row.lane.type for row in rows if row.lane.type)  # without a type: the job ended meanwhile
+        rows = read_jobs(read, [decode_text(job) for jobs_of_worker in jobs for job in jobs_of_worker], ("type",))
+        claimed.update(row.lane.type for row in rows if row.lane.type)  # no type: the job ended during the report
         return dict(claimed)
 
 
 def _without_batches(counters: Mapping[str, str]) -> tuple[dict[str, int], Batches]:
-    """Return the counters, without those of runs of merged calls, and the latter."""
+    """Return the other counters and the runs of merged calls."""
     counted = {name: decode_number(count) for name, count in sorted(counters.items())}
     runs = {name.removeprefix(BATCH_SIZE): counted.pop(name) for name in list(counted) if name.startswith(BATCH_SIZE)}
     return counted, Batches(runs, counted.pop("batched", 0))
 
 
 def _by_type(counters: dict[str, int], name: str) -> dict[str, int]:
-    """Return the counters whose names begin with *name*, by the type that follows there, and take them out."""
+    """Remove the counters whose names begin with *name*, and return them by type."""
     return {
-        decode_part(each.removeprefix(name)): counters.pop(each) for each in list(counters) if each.startswith(name)
+        decode_part(counter.removeprefix(name)): counters.pop(counter)
+        for counter in list(counters)
+        if counter.startswith(name)
     }
 
 

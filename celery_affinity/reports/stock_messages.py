@@ -20,19 +20,19 @@ from ..schema.values import decode_number, decode_text, is_readable
 MOST_SHOWN = 20
 
 #: Maximum number of bindings of an exchange. The bindings of a larger exchange are not read.
-_MOST_BOUND = 1000
+_MAX_BINDINGS = 1000
 
 #: Messages per command, and messages per end of a list, that a search for a task reads.
-_PAGE, _MOST_SEARCHED = 10, 100
+_PAGE, _MAX_SEARCHED = 10, 100
 
 #: Bytes after which a search for a task ends, so that it does not overload a server that is already in trouble.
-_MOST_BYTES = 5_000_000
+_MAX_BYTES = 5_000_000
 
 #: Maximum size of a parsed message, in bytes.
-_LARGEST = 1_000_000
+_MAX_MESSAGE_BYTES = 1_000_000
 
 #: Maximum age of a message, in seconds. Older timestamps are ignored.
-_LONGEST_AGE_S = 10 * 366 * 86_400
+_MAX_AGE_S = 10 * 366 * 86_400
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class StockMessages:
 
     def __init__(self, reader: Reader, lists: StockLists, prefix: str, types: Iterable[str] = ()) -> None:
         self._reader, self._lists, self._prefix = reader, lists, prefix
-        self._all = [each for each in dict.fromkeys([*lists.queues, *types, *self._bound()]) if is_readable(each)]
+        self._all = [queue for queue in dict.fromkeys([*lists.queues, *types, *self._bound()]) if is_readable(queue)]
 
     @property
     def are_all(self) -> bool:
@@ -75,12 +75,12 @@ class StockMessages:
 
     def waiting(self) -> list[StockQueue]:
         """Return the queues with messages."""
-        found: dict[str, dict[str, int]] = {}
+        lengths_by_queue: dict[str, dict[str, int]] = {}
         for queue, name, length in self._lengths():
-            found.setdefault(queue, {})[name] = length
+            lengths_by_queue.setdefault(queue, {})[name] = length
         return [
             StockQueue(queue, [self._shown(name) for name in lengths], sum(lengths.values()))
-            for queue, lengths in found.items()
+            for queue, lengths in lengths_by_queue.items()
         ]
 
     def unserved(self, served: Collection[str]) -> list[StockQueue]:
@@ -88,19 +88,21 @@ class StockMessages:
 
         Queues served by kombu (see ``affinity_queues``) are excluded, because the fleet does not know their workers.
         """
-        found = [each for each in self.waiting() if each.queue not in served and self._lists.schedules(each.queue)]
-        return [self._with_oldest(each) if at < MOST_SHOWN else each for at, each in enumerate(found)]
+        unserved = [
+            queue for queue in self.waiting() if queue.queue not in served and self._lists.schedules(queue.queue)
+        ]
+        return [self._with_oldest(queue) if i < MOST_SHOWN else queue for i, queue in enumerate(unserved)]
 
     def find(self, task_id: str, served: Collection[str]) -> StockMessage | None:
-        """Look for the message of *task_id* among the oldest and the newest messages of each list."""
-        sought, left = json.dumps(task_id).encode(), _MOST_BYTES
+        """Return the message of *task_id* from the oldest and newest messages of each list, or None."""
+        pattern, remaining = json.dumps(task_id).encode(), _MAX_BYTES
         for queue, name, length in self._lengths():
             for first, last in _pages(length):
                 for raw in self._read(name, first, last):
-                    left -= len(raw)
-                    if sought in raw and (task := _task_in(raw, task_id)) is not None:
+                    remaining -= len(raw)
+                    if pattern in raw and (task := _task_in(raw, task_id)) is not None:
                         return StockMessage(queue, self._shown(name), task or None, queue in served)
-                if left < 0:
+                if remaining < 0:
                     return None
         return None
 
@@ -118,18 +120,18 @@ class StockMessages:
 
     def _bound(self) -> list[str]:
         """Return the queues that kombu has bound to the app's exchanges."""
-        keys = [self._lists.binding(self._prefix, each) for each in self._lists.exchanges]
+        keys = [self._lists.binding(self._prefix, exchange) for exchange in self._lists.exchanges]
         small = [
             key
-            for key, count in zip(keys, self._ask([("scard", each) for each in keys]), strict=True)
-            if 0 < decode_number(count) <= _MOST_BOUND
+            for key, count in zip(keys, self._ask([("scard", key) for key in keys]), strict=True)
+            if 0 < decode_number(count) <= _MAX_BINDINGS
         ]
-        found = [
+        queues = [
             decode_text(member).rpartition(self._lists.sep)[2]
-            for members in self._ask([("smembers", each) for each in small])
+            for members in self._ask([("smembers", key) for key in small])
             for member in members or ()
         ]
-        return sorted(filter(None, found))
+        return sorted(filter(None, queues))
 
     def _with_oldest(self, queue: StockQueue) -> StockQueue:
         now_s = self._reader.now_us() / SECOND_US
@@ -148,9 +150,9 @@ class StockMessages:
 
 def _pages(length: int) -> Iterator[tuple[int, int]]:
     """Yield the page bounds at both ends of a list with *length* messages, starting with the oldest (on the right)."""
-    at_the_right = range(-1, -min(length, _MOST_SEARCHED) - 1, -_PAGE)
+    at_the_right = range(-1, -min(length, _MAX_SEARCHED) - 1, -_PAGE)
     yield from ((max(last - _PAGE + 1, -length), last) for last in at_the_right)
-    others = min(length - _MOST_SEARCHED, _MOST_SEARCHED)
+    others = min(length - _MAX_SEARCHED, _MAX_SEARCHED)
     yield from ((first, min(first + _PAGE, others) - 1) for first in range(0, others, _PAGE))
 
 
@@ -160,7 +162,7 @@ def _header(raw: bytes) -> dict[str, Any] | None:
     This module reads messages only here: as JSON of limited size and depth, without kombu's special objects.
     """
     try:
-        message = loads(raw, longest=_LARGEST)
+        message = loads(raw, longest=_MAX_MESSAGE_BYTES)
     except ValueError:
         return None
     parts = [message.get("properties"), message.get("headers")] if isinstance(message, dict) else []
@@ -186,4 +188,4 @@ def _age_s(head: dict[str, Any], now_s: float) -> float | None:
     if not is_number(sent_s):
         return None
     age_s: float = now_s - sent_s
-    return age_s if 0 <= age_s <= _LONGEST_AGE_S else None
+    return age_s if 0 <= age_s <= _MAX_AGE_S else None

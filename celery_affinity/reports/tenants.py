@@ -1,7 +1,4 @@
-"""The tenants at a glance: those that have a quota of their own, and those with the most waiting jobs.
-
-Whose turn it is among the tenants of a lane that have shares.
-"""
+"""Report tenants with an own quota and tenants with the most waiting jobs, and a tenant's turn by shares."""
 
 import re
 from collections import Counter
@@ -17,7 +14,7 @@ from ..settings.tenants import OTHERS, quotas_in, weight_of
 from .key_usage import sample_keys
 from .keys import facts_of, limits_in_force, read_keys
 
-#: Largest number of tenants without a quota of their own that are shown, and of those with one.
+#: Maximum numbers of tenants without and with an own quota that are shown.
 MOST_OTHERS, MOST_NAMED = 20, 100
 
 
@@ -25,8 +22,8 @@ MOST_OTHERS, MOST_NAMED = 20, 100
 class TenantStatus(CohortRow):
     """A tenant: its quota, the slots that its jobs have (*held*), and its *waiting* jobs.
 
-    *limit*: None for no maximum. *oldest_wait_s*: None if no job waits. *is_named*: whether it has a quota of its own.
-    *preempting*: number of jobs of others that are being stopped for it.
+    *limit*: None without a maximum. *oldest_wait_s*: None if no job waits. *is_named*: True if it has its own quota.
+    *preempting*: number of jobs of other tenants that are being preempted for it.
     """
 
     name: str
@@ -41,40 +38,40 @@ class TenantStatus(CohortRow):
 
     @property
     def is_below_minimum(self) -> bool:
-        """Whether its waiting jobs go before those of all others."""
+        """True if its waiting jobs run before all other tenants' jobs."""
         return self.waiting > 0 and self.held < self.minimum
 
     @property
     def is_at_maximum(self) -> bool:
-        """Whether its waiting jobs wait for others of its own to end."""
+        """True if its waiting jobs wait for its own running jobs to end."""
         return self.waiting > 0 and self.limit is not None and self.held >= self.limit
 
 
 def tenants_status(reader: Reader, now_us: int) -> list[TenantStatus]:
-    """Return the tenants with a quota of their own, and those with the most waiting jobs, the most first."""
+    """Return tenants with their own quota, and tenants with the most waiting jobs, sorted by waiting jobs."""
     text = limits_in_force(reader).of_tenants
     named = [TENANT_PREFIX + name for name in sorted(quotas_in(text)) if name != OTHERS][:MOST_NAMED]
     keys = {*named, *_with_most_waiting(reader)}
-    preempting = _orders(reader) if keys else Counter[str]()
-    found = [
+    preempting = _count_evictions(reader) if keys else Counter[str]()
+    tenants = [
         TenantStatus(
-            name=each.tenant or "",
-            held=each.held,
-            waiting=each.waiting,
-            oldest_wait_s=each.oldest_wait_s,
-            minimum=each.minimum,
-            limit=each.limit,
-            weight=weight_of(encode_part(each.key), text),
-            is_named=encode_part(each.key) in named,
-            preempting=preempting[encode_part(each.key)],
+            name=key.tenant or "",
+            held=key.held,
+            waiting=key.waiting,
+            oldest_wait_s=key.oldest_wait_s,
+            minimum=key.minimum,
+            limit=key.limit,
+            weight=weight_of(encode_part(key.key), text),
+            is_named=encode_part(key.key) in named,
+            preempting=preempting[encode_part(key.key)],
         )
-        for each in (read_keys(reader, sorted(keys), now_us) if keys else [])
+        for key in (read_keys(reader, sorted(keys), now_us) if keys else [])
     ]
-    return sorted(found, key=lambda each: (-each.waiting, -each.held, each.name))
+    return sorted(tenants, key=lambda tenant: (-tenant.waiting, -tenant.held, tenant.name))
 
 
-def _orders(reader: Reader) -> Counter[str]:
-    """Return how many jobs are being stopped for each tenant, by its key."""
+def _count_evictions(reader: Reader) -> Counter[str]:
+    """Return the number of jobs being preempted for each tenant, by its key."""
     orders = (words.split(" ") for words in reader.hash("vacating").values())
     return Counter(words[2] for words in orders if len(words) > 2)
 
@@ -90,20 +87,20 @@ def _with_most_waiting(reader: Reader) -> list[str]:
     return [key for key, _ in waiting.most_common(MOST_OTHERS)]
 
 
-#: Member of key ``tags`` that has the clock.
+#: Member of the Redis key ``tags`` that holds the clock.
 _CLOCK = "!"
 
-#: Field ``shares`` of the settings: the era, and the half-life, µs.
+#: Field ``shares`` of the settings: the generation, and the half-life in µs.
 _SHARES = re.compile(r"([0-9]{1,18}) ([0-9]{1,18})")
 
 
 @dataclass(frozen=True)
 class ShareTurn:
-    """The place of a tenant among those that have jobs in one lane.
+    """The rank of a tenant among the tenants with jobs in one lane.
 
-    The tenant that has used the least slot-time, divided by its weight, goes first. *tenants*: their number. *before*:
-    about how many of them have used less. *ahead_s*: slot-time by weight, s, that the tenant has used beyond the tenant
-    that went last; None with a half-life. *used_s*: with a half-life, the slot-time by weight, s, that still counts.
+    The tenant with the least slot time, divided by its weight, runs first. *tenants*: their number. *before*:
+    approximate number of tenants that have used less. *ahead_s*: weighted slot time in seconds used beyond the last
+    tenant that ran, or None with a half-life. *used_s*: with a half-life, the remaining weighted slot time in seconds.
     """
 
     tenants: int
@@ -113,25 +110,25 @@ class ShareTurn:
 
 
 def generation_in(shares: str) -> str | None:
-    """Return the era of shares that the setting says; None while tenants go by age."""
-    found = _SHARES.fullmatch(shares)
-    return found and found[1]
+    """Return the generation of shares in the setting, or None while tenants are ordered by age."""
+    match = _SHARES.fullmatch(shares)
+    return match and match[1]
 
 
 def share_turn(reader: Reader, key: str, lane: Lane) -> ShareTurn | None:
-    """Return the turn of the tenant whose key (encoded) this is, in *lane*; None while tenants go by age."""
+    """Return the turn in *lane* of the tenant with this encoded *key*, or None while tenants are ordered by age."""
     tags = reader.key("tags")
     shares, tag, clock = reader.ask(
         [("hget", reader.key("settings"), "shares"), ("zscore", tags, key), ("zscore", tags, _CLOCK)]
     )
-    found = _SHARES.fullmatch(decode_text(shares or b""))
-    if found is None:
+    match = _SHARES.fullmatch(decode_text(shares or b""))
+    if match is None:
         return None
     tag, clock = float(tag or 0), float(clock or 0)
-    era, half_life_us = found[1], int(found[2])
+    generation, half_life_us = match[1], int(match[2])
     start = tag if half_life_us else max(tag, clock)
-    turns = reader.key("turns", lane.type, lane.name, era)
-    tenants, before = (int(each) for each in reader.ask([("zcard", turns), ("zcount", turns, "-inf", f"({start!r}")]))
+    turns = reader.key("turns", lane.type, lane.name, generation)
+    tenants, before = (int(count) for count in reader.ask([("zcard", turns), ("zcount", turns, "-inf", f"({start!r}")]))
     if half_life_us:
         return ShareTurn(
             tenants, before, None, decayed_use_us(tag, half_life_us, reader.now_us()) / SECOND_US if tag else 0.0

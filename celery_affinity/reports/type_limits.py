@@ -1,4 +1,4 @@
-"""Rules that hold back whole types, or a key: pauses, and limits of the jobs of a type that run together."""
+"""Report the pauses of types and keys, and the limits on running jobs of types."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from .keys import encoded_name
 
 @dataclass(frozen=True)
 class PauseInForce(CohortRow):
-    """What is paused: the type or key *name*, or all types. Times are Unix times, s; *until* None: no end."""
+    """A pause of the type or key *name*, or of all types. Times are Unix times. *until*: None without an end."""
 
     kind: Kind
     name: str
@@ -33,7 +33,10 @@ class PauseInForce(CohortRow):
 
 @dataclass(frozen=True)
 class TypeLimit:
-    """A limit of the jobs of *type* that run together. *counting*: claims from before the limit are counted still."""
+    """A limit on the running jobs of *type*.
+
+    *counting*: True while claims from before the limit are still being counted.
+    """
 
     type: str
     limit: int
@@ -42,80 +45,76 @@ class TypeLimit:
 
     @property
     def room(self) -> int:
-        """How many jobs of the type more may run."""
+        """Number of jobs of the type that can still start."""
         return max(0, self.limit - self.running)
 
     @property
     def why(self) -> str:
-        """Why no job of the type may start, in words."""
+        """Why no job of the type can start, as text."""
         return sentences.type_limit_sentence(self)
 
 
 def pause_address(kind: Kind, name: str) -> str:
-    """Return what the arrows call the type or key *name*, or all types. Raises OptionError for what is no key."""
+    """Return the Redis name of the type or key *name*, or of all types. Raises OptionError for an invalid key."""
     if kind == "all":
         return ALL
     return key_address(encoded_name(name)) if kind == "key" else type_address(encode_part(name))
 
 
 def has_no_pause(kind: Kind, name: str) -> str:
-    """Return what somebody is told who ends a pause that does not exist."""
+    """Return the reply to a user who ends a pause that does not exist."""
     return sentences.no_pause_sentence("all types" if kind == "all" else str(PauseInForce(kind, name, 0, None, "")))
 
 
 def is_without_effect(reader: Reader, kind: Kind, name: str) -> str | None:
-    """Return a warning if *name* is a type that no live worker serves: its pause may be meant for another type."""
+    """Return a warning if *name* is a type that no live worker serves. The pause may be meant for another type."""
     if kind != "type":
         return None
-    served = {decode_part(each) for each in reader.capacity()}
+    served = {decode_part(type_) for type_ in reader.capacity()}
     return None if name in served else sentences.pause_without_effect_sentence(name, served)
 
 
 def pauses_in_force(reader: Reader) -> list[PauseInForce]:
-    """Return all pauses, the oldest first. One that cannot be read is left out."""
-    found = (_pause(what, words) for what, words in reader.large_hash("pauses").items())
-    return sorted((each for each in found if each), key=lambda each: each.since)
+    """Return all readable pauses, the oldest first."""
+    pauses = (_pause(address, value) for address, value in reader.large_hash("pauses").items())
+    return sorted((pause for pause in pauses if pause), key=lambda pause: pause.since)
 
 
-def _pause(what: str, words: str) -> PauseInForce | None:
-    said = re.match(r"(\d+) (\d+) (.*)", words, re.DOTALL)
-    if not said:
+def _pause(address: str, value: str) -> PauseInForce | None:
+    match = re.match(r"(\d+) (\d+) (.*)", value, re.DOTALL)
+    if not match:
         return None
-    kind, name = parts_of(what)
-    until_us = int(said[2])
+    kind, name = parts_of(address)
+    until_us = int(match[2])
     return PauseInForce(
-        kind,
-        decode_part(name),
-        int(said[1]) / SECOND_US,
-        until_us / SECOND_US if until_us else None,
-        said[3],
+        kind, decode_part(name), int(match[1]) / SECOND_US, until_us / SECOND_US if until_us else None, match[3]
     )
 
 
 def paused_types(reader: Reader) -> set[str]:
     """Return the types that are paused by name, encoded."""
-    return {encode_part(each.name) for each in pauses_in_force(reader) if each.kind == "type"}
+    return {encode_part(pause.name) for pause in pauses_in_force(reader) if pause.kind == "type"}
 
 
 def pauses_of_job(reader: Reader, type_: str, keys: Sequence[str], of: Kind | None = None) -> list[PauseInForce]:
-    """Return the pauses that concern a job of *type_* with *keys*, all encoded; *of*: only those of this kind."""
+    """Return the pauses of a job of *type_* with *keys*, all encoded. *of*: only pauses of this kind."""
     names = [ALL, type_address(type_), *map(key_address, keys)]
-    found = (_pause(what, words) for what, words in reader.fields("pauses", names).items())
-    return [each for each in found if each and of in (None, each.kind)]
+    pauses = (_pause(address, value) for address, value in reader.fields("pauses", names).items())
+    return [pause for pause in pauses if pause and of in (None, pause.kind)]
 
 
 def limits_of_types(reader: Reader, types: Sequence[str]) -> list[TypeLimit]:
-    """Return the limits of those of *types*, encoded, that have one."""
+    """Return the limits of *types* (encoded). Unlimited types are omitted."""
     return _limits_in(reader, reader.fields("type_rules", types))
 
 
 def all_limits(reader: Reader) -> list[TypeLimit]:
-    """Return the limits of all types that have one, by name."""
-    return sorted(_limits_in(reader, reader.large_hash("type_rules")), key=lambda each: each.type)
+    """Return all limits of types, sorted by name."""
+    return sorted(_limits_in(reader, reader.large_hash("type_rules")), key=lambda limit: limit.type)
 
 
 def _limits_in(reader: Reader, rules: Mapping[str, str]) -> list[TypeLimit]:
-    limits = {type_: int(said[1]) for type_, words in rules.items() if (said := re.match(r"limit=(\d+)", words))}
+    limits = {type_: int(match[1]) for type_, rule in rules.items() if (match := re.match(r"limit=(\d+)", rule))}
     running = reader.ask([("zcard", reader.key("limited", type_)) for type_ in limits])
     return [
         TypeLimit(decode_part(type_), limit, int(str(count)), "counting" in rules[type_])

@@ -1,8 +1,6 @@
-"""What has happened to the jobs of each type: counts that only grow, and the times that jobs waited and ran.
+"""Read the metrics of each type: counters, and the wait and run times of its jobs. Also show whether queues grow.
 
-Whether queues grow: what waits, has come and has ended, in comparison with a few minutes ago.
-
-A process that ticks notes the numbers of each type once a minute (`dispatcher/trend_notes`).
+For the trends, one dispatcher records the numbers of each type once a minute (`dispatcher/trend_notes`).
 """
 
 import json
@@ -18,10 +16,10 @@ from ..schema.values import decode_number, decode_part, decode_text, encode_part
 
 @dataclass(frozen=True)
 class TypeMetrics:
-    """What has happened to the jobs of a type since it has metrics: they go a day after its last worker.
+    """What has happened to the jobs of a type. Metrics are deleted a day after the type's last worker.
 
-    *published*: jobs, while live workers served the type. *queued*, *on_demand*: waits of the jobs that were claimed,
-    a job that came back at each claim. *runs*: times in a slot. *ended*: jobs by how they ended.
+    *published*: jobs published while live workers served the type. *queued*, *on_demand*: wait times, one for each
+    claim of a job. *runs*: slot times. *ended*: jobs by outcome.
     """
 
     type: str
@@ -36,14 +34,14 @@ class TypeMetrics:
         return self.queued.number + self.on_demand.number
 
     def since(self, before: "TypeMetrics") -> "TypeMetrics":
-        """Return what came after *before*."""
+        """Return the increase since *before*."""
         return TypeMetrics(
             self.type,
             _grown(self.published, before.published),
             self.queued.since(before.queued),
             self.on_demand.since(before.on_demand),
             self.runs.since(before.runs),
-            {how: _grown(number, before.ended.get(how, 0)) for how, number in self.ended.items()},
+            {outcome: _grown(number, before.ended.get(outcome, 0)) for outcome, number in self.ended.items()},
         )
 
 
@@ -52,7 +50,7 @@ def _grown(now: int, before: int) -> int:
 
 
 def metrics_of(reader: Reader, types: Iterable[str]) -> list[TypeMetrics]:
-    """Return the metrics of *types*; none of a type without any."""
+    """Return the metrics of *types*. Types without metrics are omitted."""
     named = list(types)
     rows = reader.ask([("hgetall", reader.key("metrics", encode_part(type_))) for type_ in named])
     return [_metrics_of_type(type_, as_text(row)) for type_, row in zip(named, rows, strict=True) if row]
@@ -60,8 +58,8 @@ def metrics_of(reader: Reader, types: Iterable[str]) -> list[TypeMetrics]:
 
 def _metrics_of_type(type_: str, row: Mapping[str, str]) -> TypeMetrics:
     ended = {kind: histogram_of(row, kind).number for kind in histograms.RUNS}
-    for how in histograms.OTHER_ENDS:
-        ended[how] = ended.get(how, 0) + max(0, decode_number(row.get(how)))
+    for outcome in histograms.OTHER_ENDS:
+        ended[outcome] = ended.get(outcome, 0) + max(0, decode_number(row.get(outcome)))
     return TypeMetrics(
         type_,
         sum(max(0, decode_number(row.get(name))) for name in (histograms.PUBLISHED, histograms.PUBLISHED_BEFORE)),
@@ -72,20 +70,20 @@ def _metrics_of_type(type_: str, row: Mapping[str, str]) -> TypeMetrics:
     )
 
 
-#: Number of notes that are kept, and the longest time, s, that a comparison goes back.
+#: Number of notes that are kept, and the maximum age in seconds of a compared note.
 KEPT = 15
 COMPARED_S = 600
 
-#: Types, those with most pending jobs, of which there are notes.
+#: Maximum number of types in a note. The types with the most pending jobs are recorded.
 MOST_TYPES = 200
 
-#: A queue grows if it has so many jobs more, and so large a share more.
-_NOTABLE_JOBS, _NOTABLE_SHARE = 10, 0.1
+#: Minimum increase of a growing queue, in jobs and as a share.
+_MIN_GROWTH_JOBS, _MIN_GROWTH_SHARE = 10, 0.1
 
 
 @dataclass(frozen=True)
 class Trend:
-    """*before*, *now*: jobs that wait; *published*, *ended*: jobs in between, over the last *seconds*."""
+    """Changes over the last *seconds*. *before*, *now*: waiting jobs. *published*, *ended*: jobs in between."""
 
     seconds: float
     before: int
@@ -95,59 +93,63 @@ class Trend:
 
     @property
     def grows(self) -> bool:
-        return self.now - self.before >= max(_NOTABLE_JOBS, _NOTABLE_SHARE * self.before)
+        return self.now - self.before >= max(_MIN_GROWTH_JOBS, _MIN_GROWTH_SHARE * self.before)
 
     @property
     def shrinks(self) -> bool:
-        return self.before - self.now >= max(_NOTABLE_JOBS, _NOTABLE_SHARE * self.before)
+        return self.before - self.now >= max(_MIN_GROWTH_JOBS, _MIN_GROWTH_SHARE * self.before)
 
 
 def note_trends(reader: Reader) -> bytes:
-    """Return a note of what waits now, and of what has come and ended so far."""
+    """Return a note of the waiting jobs, and of the jobs published and ended so far."""
     backlogs = reader.backlogs()
     busiest = sorted(
         {*backlogs, *reader.capacity()}, key=lambda type_: -backlogs[type_].jobs if type_ in backlogs else 0
     )
     types = [decode_part(type_) for type_ in busiest[:MOST_TYPES]]
     pending = {decode_part(type_): backlog.jobs for type_, backlog in backlogs.items()}
-    known = {each.type: each for each in metrics_of(reader, types)}
-    rows = {type_: [pending.get(type_, 0), *_came_and_ended(known.get(type_))] for type_ in types}
+    metrics = {type_metrics.type: type_metrics for type_metrics in metrics_of(reader, types)}
+    rows = {type_: [pending.get(type_, 0), *_published_and_ended(metrics.get(type_))] for type_ in types}
     return json.dumps({"at_us": reader.now_us(), "types": rows}, separators=(",", ":")).encode()
 
 
-def _came_and_ended(metrics: TypeMetrics | None) -> tuple[int, int]:
+def _published_and_ended(metrics: TypeMetrics | None) -> tuple[int, int]:
     return (metrics.published, sum(metrics.ended.values())) if metrics else (0, 0)
 
 
 def read_trends(reader: Reader, pending: Mapping[str, int], now_us: int) -> dict[str, Trend]:
-    """Return the trends of types: *pending* has the jobs that wait now. None of a type without a note."""
-    notes = [_read(decode_text(each)) for each in reader.ask_one("lrange", reader.key("trend"), 0, KEPT - 1)]
-    old = [each for each in notes if 0 < now_us - each[0] <= COMPARED_S * SECOND_US]
+    """Return the trends of types with a note. *pending*: type -> waiting jobs."""
+    notes = [_read(decode_text(note)) for note in reader.ask_one("lrange", reader.key("trend"), 0, KEPT - 1)]
+    old = [note for note in notes if 0 < now_us - note[0] <= COMPARED_S * SECOND_US]
     if not old:
         return {}
-    at_us, rows = min(old, key=lambda each: each[0])
+    at_us, rows = min(old, key=lambda note: note[0])
     compared = [type_ for type_ in pending if type_ in rows]
-    metrics = {each.type: each for each in metrics_of(reader, compared)}
-    found = {}
+    metrics = {type_metrics.type: type_metrics for type_metrics in metrics_of(reader, compared)}
+    trends = {}
     for type_ in compared:
         before, published, ended = rows[type_]
-        came, gone = _came_and_ended(metrics.get(type_))
-        found[type_] = Trend(
-            (now_us - at_us) / SECOND_US, before, pending[type_], max(0, came - published), max(0, gone - ended)
+        published_now, ended_now = _published_and_ended(metrics.get(type_))
+        trends[type_] = Trend(
+            (now_us - at_us) / SECOND_US,
+            before,
+            pending[type_],
+            max(0, published_now - published),
+            max(0, ended_now - ended),
         )
-    return found
+    return trends
 
 
 def _read(text: str) -> tuple[int, dict[str, list[int]]]:
-    """Return time and rows of a note; those of no note at all if somebody else wrote there."""
+    """Return the time and rows of a note, empty if another client overwrote it."""
     try:
-        found = json.loads(text)
-        rows = {type_: _three(row) for type_, row in found["types"].items()}
-        return decode_number(found["at_us"]), rows
+        note = json.loads(text)
+        rows = {type_: _parse_counts(row) for type_, row in note["types"].items()}
+        return decode_number(note["at_us"]), rows
     except (ValueError, TypeError, KeyError, AttributeError):
         return 0, {}
 
 
-def _three(row: Iterable[object]) -> list[int]:
+def _parse_counts(row: Iterable[object]) -> list[int]:
     before, published, ended = row
-    return [decode_number(str(each)) for each in (before, published, ended)]
+    return [decode_number(str(count)) for count in (before, published, ended)]

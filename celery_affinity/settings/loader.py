@@ -1,4 +1,4 @@
-"""Settings by name, as an ``app.conf`` has them, or somebody types them: read, checked, misspelt, or not changeable."""
+"""Read and check settings by name, from ``app.conf`` or as typed by a user."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -14,26 +14,26 @@ _WORD = PREFIX.removesuffix("_")
 
 Value = float | str
 
-#: Characters of the longest number in a setting: every float is shorter, and a float can be made of such an integer.
-_LONGEST_NUMBER = 30
+#: Maximum length of a number in a setting. Every float is shorter, and an integer of this length converts to a float.
+_MAX_NUMBER_LENGTH = 30
 
-_FIELDS = {each.name: each for each in fields(Settings)}
+_FIELDS = {setting.name: setting for setting in fields(Settings)}
 
 #: Names of the settings that can be changed at run time.
-CHANGEABLE = tuple(name for name, each in _FIELDS.items() if each.metadata["at_run_time"])
+CHANGEABLE = tuple(name for name, setting in _FIELDS.items() if setting.metadata["at_run_time"])
 
 
 def accepted_instead(name: str, value: object) -> str | None:
-    """Return None if the setting *name* accepts *value*; else what is accepted, in words."""
+    """Return None if the setting *name* accepts *value*. Otherwise return the accepted values as text."""
     check: NumberCheck = _FIELDS[name].metadata["check"]
     return check(value)
 
 
 def parse_change(word: str, text: str) -> tuple[str, Value]:
-    """Return name and value, checked, of a setting that somebody wants to change at run time, as they typed it.
+    """Return the name and checked value of a setting that a user wants to change at run time.
 
-    *word* may begin with ``affinity_``. Raises SettingError for a setting that cannot be changed at run time, and for a
-    value that it does not accept.
+    *word*: the name, with or without ``affinity_``. *text*: the value as typed. Raises SettingError for a setting that
+    cannot be changed at run time and for an invalid value.
     """
     name = changeable(word)
     value = text if isinstance(_FIELDS[name].default, str) else number_or_text(text)
@@ -44,7 +44,7 @@ def parse_change(word: str, text: str) -> tuple[str, Value]:
 
 
 def changeable(word: str) -> str:
-    """Return the name of the setting *word*, which may begin with ``affinity_``.
+    """Return the name of the setting *word*, which can begin with ``affinity_``.
 
     Raises SettingError if no setting of this name can be changed at run time.
     """
@@ -58,13 +58,13 @@ def changeable(word: str) -> str:
     raise SettingError(f"unknown setting {PREFIX + name!r}{_did_you_mean(name)}")
 
 
-def load_settings(conf: Mapping[str, object], known: Iterable[str]) -> Settings:
-    """Return the settings in *conf*, an ``app.conf``; *known* are the keys to look at, in any case.
+def load_settings(conf: Mapping[str, object], keys: Iterable[str]) -> Settings:
+    """Return the settings in *conf*, an ``app.conf``. *keys*: the keys to read, in any case.
 
-    Raises SettingError for a key that begins with ``affinity_`` and is no setting of ours.
+    Raises SettingError for an unknown key that begins with ``affinity_``.
     """
     given: dict[str, Any] = {}
-    for key in known:
+    for key in keys:
         _, prefix, name = key.lower().rpartition(PREFIX)
         if not prefix:
             _check_prefix(key)
@@ -76,7 +76,7 @@ def load_settings(conf: Mapping[str, object], known: Iterable[str]) -> Settings:
 
 
 def _check_prefix(key: str) -> None:
-    """Raise SettingError if *key* is close to a setting of ours, and ``affinity_`` itself is misspelt in it."""
+    """Raise SettingError if *key* is a misspelt ``affinity_`` and a name close to one of our settings."""
     words = key.lower().replace("-", "_").split("_")
     for i, word in enumerate(words):
         glued = word.startswith(_WORD) and word != _WORD  # affinityqueues
@@ -93,12 +93,12 @@ def _did_you_mean(name: str) -> str:
 
 
 def number_or_text(text: str) -> Value:
-    """Return the number that *text* is; *text* if it is none, or too long for one that a setting accepts."""
-    if len(text) > _LONGEST_NUMBER:
+    """Return *text* as a number, or unchanged if it is not a number or is too long for a setting."""
+    if len(text) > _MAX_NUMBER_LENGTH:
         return text
-    for read in (int, float):
+    for convert in (int, float):
         try:
-            return read(text)
+            return convert(text)
         except ValueError:
             continue
     return text

@@ -1,12 +1,8 @@
-"""What settings accept: each check returns None for a value that is accepted; else what is accepted, in words.
+"""Define the settings: names, defaults, checks and meaning.
 
-`numbers` makes the checks of numbers.
-
-The settings of celery_affinity as an app says them: names, defaults, and what each is for.
-
-Settings stand in ``app.conf`` in lower case (``affinity_worker_timeout``) or, with a Celery namespace, as that
-namespace has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in Celery. How Redis has the settings that
-all processes share is the subject of `shared_settings`; what each accepts, that of `setting_checks`.
+Settings are written in ``app.conf`` in lower case (``affinity_worker_timeout``) or with a Celery namespace
+(``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are in seconds. A check returns None if it accepts the value; otherwise it
+returns the accepted values as text.
 """
 
 import fnmatch
@@ -39,22 +35,11 @@ from . import reserves
 from .limits import NONE, Limit, check_limits
 from .tenants import Tenant, check_tenants
 
-__all__ = [
-    "COUNT",
-    "COUNT_OR_0",
-    "SECONDS",
-    "SECONDS_FROM_1",
-    "SECONDS_OR_0",
-    "NumberCheck",
-    "check_whole",
-    "is_number_between",
-]
-
-#: Value of ``affinity_lookahead``: by how long tasks take.
+#: Value of ``affinity_lookahead`` that limits prefetched jobs by their expected duration.
 AUTO = "auto"
 
-#: Maximum number of points of a weight.
-_MOST_POINTS = 10**6
+#: Maximum points of a weight.
+_MAX_POINTS = 10**6
 
 
 def check_one_of(*names: str) -> NumberCheck:
@@ -94,7 +79,7 @@ def check_recurring_calls(value: object) -> str | None:
 
 
 def check_queues(value: object) -> str | None:
-    good = isinstance(value, list | tuple) and all(isinstance(each, str) and each for each in value)
+    good = isinstance(value, list | tuple) and all(isinstance(pattern, str) and pattern for pattern in value)
     return None if good else "a list of queue name patterns, such as ['pdf', 'reports.*']"
 
 
@@ -105,31 +90,29 @@ def check_seconds_or_none(value: object) -> str | None:
 JOBS = check_whole("a whole number, 0 or more", lambda value: value >= 0, 1000)
 PERCENTAGE = check_whole("a whole number, 0 or more", lambda value: value >= 0, 100)
 HALF_LIFE = is_number_between("0, or a number of seconds, 1 or more", lambda value: value == 0 or value >= 1)
-POINTS = is_number_between(f"a number of points, -{_MOST_POINTS:,} or more", lambda _: True, _MOST_POINTS)
-BONUS = is_number_between("a number of points, 0 or more", lambda value: value >= 0, _MOST_POINTS)
-POINTS_A_SECOND = is_number_between("a number of points a second, above 0", lambda value: value > 0, _MOST_POINTS)
+POINTS = is_number_between(f"a number of points, -{_MAX_POINTS:,} or more", lambda _: True, _MAX_POINTS)
+BONUS = is_number_between("a number of points, 0 or more", lambda value: value >= 0, _MAX_POINTS)
+POINTS_A_SECOND = is_number_between("a number of points a second, above 0", lambda value: value > 0, _MAX_POINTS)
 MILLISECONDS = is_number_between("a number of milliseconds, 0 or more", lambda value: value >= 0, 500)
-
-
 PREFIX = "affinity_"
 
-#: The order of priorities in which 10 is the highest, as the arrows have it.
+#: Order of priorities in which 10 is the highest, as in server functions.
 HIGHER_FIRST = "higher-first"
 
-#: Value of ``affinity_tenant_turns``: by the time of slots that each tenant has used.
+#: Value of ``affinity_tenant_turns`` that orders tenants by their used slot time.
 SHARE = "share"
 
-#: Who may see arguments, results and tracebacks: the roles over HTTP, each with the rights of those before it; nobody.
+#: Lowest role that can see arguments, results and tracebacks over HTTP. Each role includes the rights of earlier ones.
 SHOWN_TO = ("read", "submit", "admin", "nobody")
 
 
 def _setting(default: Any, check: NumberCheck) -> Any:
-    """A setting of the processes of an app."""
+    """Return a setting that only the processes of an app read."""
     return field(default=default, metadata={"check": check, "in_redis": None, "at_run_time": False})
 
 
 def _shared(default: Any, check: NumberCheck, *, in_us: bool = False, at_run_time: bool = True) -> Any:
-    """A setting that the arrows read (`shared_settings`), in µs if *in_us*; changeable *at_run_time*, or not."""
+    """Return a setting that server functions read (`wire`), in µs if *in_us*."""
     return field(
         default=default, metadata={"check": check, "in_redis": "_us" if in_us else "", "at_run_time": at_run_time}
     )
@@ -137,14 +120,14 @@ def _shared(default: Any, check: NumberCheck, *, in_us: bool = False, at_run_tim
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting, checked when built. Raises SettingError with the setting, what it accepts and what came."""
+    """Every setting, checked on creation. Raises SettingError with the setting, the accepted values and the value."""
 
     worker_timeout: float = _shared(30, SECONDS, in_us=True)
     """Seconds of silence after which the server declares a worker dead and makes its jobs pending again."""
     heartbeat_interval: float = _shared(5, SECONDS, in_us=True, at_run_time=False)
-    """Seconds between two heartbeats of a worker, which tell the server that the worker lives and which jobs it has."""
+    """Seconds between two heartbeats of a worker, which report to the server that it is alive and which jobs it has."""
     guard: bool = _setting(True, check_bool)
-    """Whether each worker has a guard: a small process that sends heartbeats and reports the worker's death at once."""
+    """Whether each worker has a guard: a small process that sends heartbeats and reports a dead worker immediately."""
     priority_order: str = _shared(HIGHER_FIRST, check_one_of(HIGHER_FIRST, "lower-first"))
     """Whether 10 or 0 is the highest priority. On stock Redis, 0 is the highest."""
     priority_percentage: int = _shared(100, PERCENTAGE)
@@ -164,8 +147,8 @@ class Settings:
     rarity: str = _shared("capacity", check_one_of("capacity", "free"))
     """Whether rarity counts all live slots that serve a type, or only the slots that are free now."""
     placement: str = _shared("idle", check_one_of("idle", WEIGHTED))
-    """Of the equally specialised workers with a free slot: whether a job goes to the one that is idle longest, or to
-    the one with the most points by the three weights below."""
+    """Which of the equally specialised workers with a free slot gets a job: the longest idle one, or the one with the
+    most points by the three weights below."""
     placement_priority_weight: float = _shared(-10, POINTS)
     """Points for each step of a worker's priority: by default, the worker with the lower number is preferred."""
     placement_locality_weight: float = _shared(5, POINTS)
@@ -173,21 +156,21 @@ class Settings:
     placement_free_weight: float = _shared(1, POINTS)
     """Points for each free slot of a worker."""
     sample_size: int = _shared(10, JOBS)
-    """Number of workers whose points are compared for one job, besides those that hold its hint. 0: all of them."""
+    """Number of workers whose points are compared for one job, besides workers that hold its hint. 0: all of them."""
     locality_bonus: float = _shared(0, BONUS)
-    """Points for a waiting job when a slot comes free on a worker that holds its hint. 80 is worth 5 s of waiting."""
+    """Points for a waiting job when a slot becomes free on a worker that holds its hint. 80 is worth 5 s of waiting."""
     worker_priority: int = _setting(0, placement_policy.check_worker_priority)
     """Priority of this app's workers for ``affinity_placement = "weighted"``; ``--affinity-priority`` overrides it."""
     max_deliveries: int = _shared(20, COUNT)
-    """Number of failed deliveries after which a job is a dead letter: its worker or its pool process died, or a hard
-    time limit ended its run unacked."""
+    """Number of failed deliveries after which a job is dead-lettered. A delivery fails if its worker or pool process
+    dies, or if a hard time limit ends its run unacked."""
     max_requeues: int = _shared(1000, COUNT_OR_0)
-    """Number of requeues (``Reject(requeue=True)``) of a job. The next one makes the job a dead letter."""
+    """Number of requeues (``Reject(requeue=True)``) of a job. The next one dead-letters the job."""
     requeue_delay_max: float = _shared(60, SECONDS_OR_0, in_us=True)
-    """Longest pause in seconds before a job runs again that was requeued, or whose run a hard time limit or the loss
-    of its pool process ended: the pauses are 0, 1, 2, 4, 8 ... s. 0: no pauses."""
+    """Maximum pause in seconds before a job runs again after a requeue, a hard time limit or the loss of its pool
+    process: the pauses are 0, 1, 2, 4, 8 ... s. 0: no pauses."""
     dead_max: int = _shared(10_000, COUNT_OR_0)
-    """Largest number of dead letters. Beyond it the oldest are deleted."""
+    """Maximum number of dead letters. Beyond it, the oldest are deleted."""
     keep: float = _shared(
         ENDED_KEPT_S,
         is_number_between(
@@ -195,30 +178,28 @@ class Settings:
         ),
         in_us=True,
     )
-    """Seconds for which ended jobs are remembered. Only with more than 60 s can they also be listed."""
+    """Seconds for which ended jobs are kept. They can be listed only if this is more than 60 s."""
     keep_max: int = _shared(10_000, COUNT_OR_0)
-    """Largest number of ended jobs that are remembered for longer than 60 s. Beyond it the oldest are forgotten."""
+    """Maximum number of ended jobs that are kept for more than 60 s. Beyond it, the oldest are deleted."""
     keep_failed: bool = _shared(False, check_bool, at_run_time=False)
     """Whether a job whose task failed for good becomes a dead letter with its message, so that it can be run again."""
     limits: Mapping[str, Limit] | str = field(
         default_factory=dict, metadata={"check": check_limits, "in_redis": "", "at_run_time": True}
     )
-    """Pattern of keys, or ``type:`` and a type -> jobs that may run at a time; ``rate:`` and a pattern -> a rate.
-
-    Overrides what tasks say.
-    """
+    """Pattern of keys, or ``type:`` and a type -> jobs that can run together; ``rate:`` and a pattern -> a rate.
+    Overrides the limits of tasks."""
     tenants: Mapping[str, Tenant] | str = field(
         default_factory=dict, metadata={"check": check_tenants, "in_redis": "", "at_run_time": True}
     )
-    """Tenant -> its quota: how many of its jobs may run at a time; ``*``: that of each tenant that is not named."""
+    """Tenant -> quota: the number of its jobs that can run at the same time; ``*``: each tenant without an entry."""
     tenant_turns: str = _shared("age", check_one_of("age", SHARE))
-    """Of the jobs of one type, priority and mode: whether the oldest goes first, or that of the tenant which has used
-    the least time of slots by its weight."""
+    """Which of the jobs of one type, priority and mode runs first: the oldest, or the job of the tenant with the least
+    used slot time relative to its weight."""
     tenant_half_life: float = _shared(0, HALF_LIFE, in_us=True)
-    """Seconds in which the time of slots that a tenant has used comes to count half, with ``"share"`` as
-    ``affinity_tenant_turns``. 0: it counts in full, and idleness earns nothing."""
+    """Seconds after which the slot time that a tenant has used counts half, with ``affinity_tenant_turns="share"``.
+    0: it always counts in full, so a tenant gains nothing by being idle."""
     inherit_tenant: bool = _setting(True, check_bool)
-    """Whether what a task publishes belongs to the tenant on whose behalf the task runs, if it names no other."""
+    """Whether calls published by a task belong to the task's tenant, if they name no other."""
     reserve: Mapping[str, Mapping[str, int | str]] | str = field(
         default_factory=dict, metadata={"check": reserves.check_reserves, "in_redis": "", "at_run_time": True}
     )
@@ -228,14 +209,14 @@ class Settings:
     key_patience: float | str | None = _shared(30, check_seconds_or_none, in_us=True)
     """Seconds after which a key is reserved for a waiting type, if other types keep getting the key; None: never."""
     preemption_delay: float = _shared(20, SECONDS_OR_0, in_us=True)
-    """Seconds that a job of a tenant below its minimum waits before a job of another tenant is stopped for it."""
+    """Seconds that a job of a tenant below its minimum waits before it preempts a job of another tenant."""
     preemption_grace: float = _shared(10, SECONDS_OR_0, in_us=True)
-    """Seconds that a task has to end by itself when its job is to be stopped. Then it is ended by force."""
+    """Seconds in which the task of a preempted job must end by itself. After that, it is stopped by force."""
     preemption_exempt: float = _shared(60, SECONDS_OR_0, in_us=True)
-    """Seconds for which a job that was stopped, once it runs again, is not stopped; and the shortest time between two
-    stops in one slot."""
+    """Seconds for which a preempted job that runs again is not preempted; also the minimum time between two preemptions
+    in one slot."""
     preemption_max: int = _shared(3, COUNT_OR_0)
-    """Largest number of times that a job is stopped. 0: none ever is."""
+    """Maximum number of times that a job is preempted. 0: never."""
     task_types: Mapping[str, str] = field(
         default_factory=dict, metadata={"check": check_task_types, "in_redis": None, "at_run_time": False}
     )
@@ -243,67 +224,59 @@ class Settings:
     task_rules: Mapping[str, Affinity] = field(
         default_factory=dict, metadata={"check": check_task_rules, "in_redis": None, "at_run_time": False}
     )
-    """Task name pattern -> rules, for producers that do not have the tasks' code. The first matching pattern counts.
+    """Task name pattern -> rules, for producers that do not have the tasks' code. The first matching pattern applies.
 
-    A value has some of ``exclusive``, ``rate``, ``tenant``, ``preemptible``, ``locality`` and ``merge``, as in an
-    `Affinity`, such as ``{"exclusive": "city:{city}"}``. Functions of ``merge`` are dotted names. ``{}`` means no
-    rules.
+    A value has some of ``exclusive``, ``rate``, ``tenant``, ``preemptible``, ``locality`` and ``merge``, like an
+    `Affinity`, such as ``{"exclusive": "city:{city}"}``. Functions of ``merge`` are dotted names. ``{}``: no rules.
     """
     recurring: Mapping[str, Recurring] = field(
         default_factory=dict, metadata={"check": check_recurring_calls, "in_redis": None, "at_run_time": False}
     )
-    """Name -> recurring call: it is made when no matching call has become pending for ``stale_after`` seconds."""
+    """Name -> recurring call, published when no matching call has become pending for ``stale_after`` seconds."""
     queues: Sequence[str] = _setting(("*",), check_queues)
     """Patterns of the queues to schedule: all queues by default. Unlisted queues keep Celery's stock behaviour."""
     cohorts: Mapping[str, cohort_settings.Cohort] = field(
         default_factory=dict, metadata={"check": cohort_settings.check_cohorts, "in_redis": None, "at_run_time": False}
     )
-    """Name -> the types that are scheduled apart from all others, on a server or a cluster's shard of their own.
+    """Name -> types that are scheduled separately from all others, on their own server or shard of a cluster.
 
-    ``{"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url="redis://other")}``. Types of no cohort are in ``default``.
+    ``{"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url="redis://other")}``. Other types are in ``default``.
     """
     ingest: bool = _setting(True, check_bool)
     """Whether workers take over and schedule messages that stock producers send to a scheduled queue."""
-
     max_pending: Mapping[str, Bound | int] = field(
         default_factory=dict, metadata={"check": bounds.check_bounds, "in_redis": None, "at_run_time": False}
     )
-    """Pattern of types -> number of jobs that may wait. Beyond it, a call is refused or a job is dropped (`Bound`)."""
-
+    """Pattern of types -> maximum number of waiting jobs. Beyond it, calls are refused or jobs dropped (`Bound`)."""
     lookahead: int | str = _setting(AUTO, check_auto_or_jobs)
-    """Number of jobs that a worker holds beyond its slots, for very short tasks. ``"auto"``: as many as are expected to
-    take `lookahead_ms`. 0: none, so that each job is claimed when its slot is free."""
-
+    """Maximum number of jobs that a worker holds beyond its slots, for very short tasks. ``"auto"``: jobs that are
+    expected to take `lookahead_ms` in total. 0: each job is claimed when its slot is free."""
     lookahead_ms: float = _setting(20, MILLISECONDS)
     """Milliseconds of work that a worker holds beyond its slots with ``affinity_lookahead="auto"``."""
-
     traces: bool = _setting(False, check_bool)
-    """Whether workers record the wait of each job as a span of OpenTelemetry; this needs the extra ``[otel]``."""
-
+    """Whether workers record each job's wait as an OpenTelemetry span. Requires the extra ``[otel]``."""
     record: float = _setting(0, SECONDS_OR_0)
-    """Seconds for which workers record their claims, from the start of the first worker on: ``celery affinity lab
-    record`` fetches the trace. 0: none."""
-
+    """Seconds for which workers record their claims, starting with the first worker. ``celery affinity lab record``
+    fetches the trace. 0: none."""
     idempotency: float = _setting(86_400, SECONDS_FROM_1)
-    """Seconds for which the HTTP server remembers an Idempotency-Key. A repeated request gets the first one's job."""
-
+    """Seconds for which the HTTP server keeps an Idempotency-Key. A repeated request gets the first request's job."""
     show_values_to: str = _setting("admin", check_one_of(*SHOWN_TO))
-    """The lowest role that sees arguments, results and tracebacks over HTTP and on the page. Commands have the role
-    ``admin``: with ``nobody`` no command shows them either."""
+    """Lowest role that sees arguments, results and tracebacks over HTTP and in the web UI. Commands have the role
+    ``admin``: with ``nobody``, commands do not show them either."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            accepted = each.metadata["check"](value)
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            accepted = setting.metadata["check"](value)
             if accepted:
                 raise SettingError(
-                    f"{PREFIX}{each.name} must be {accepted}, got: {printable(value, values.mask_password)}"
+                    f"{PREFIX}{setting.name} must be {accepted}, got: {printable(value, values.mask_password)}"
                 )
         object.__setattr__(
             self, "task_rules", {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
         )
         object.__setattr__(self, "cohorts", cohort_settings.cohort_map(self.cohorts))
-        object.__setattr__(self, "recurring", {name: _call(name, said) for name, said in self.recurring.items()})
+        object.__setattr__(self, "recurring", {name: _call(name, call) for name, call in self.recurring.items()})
         if constants.is_timeout_too_short(self.worker_timeout, self.heartbeat_interval):
             raise SettingError(
                 f"{PREFIX}heartbeat_interval must be at most half of {PREFIX}worker_timeout ({self.worker_timeout} s), "
@@ -311,7 +284,7 @@ class Settings:
             )
 
     def schedules(self, queue: str) -> bool:
-        """Return whether *queue* (a type) is scheduled."""
+        """Return True if *queue* (a type) is scheduled."""
         return _matches(queue, tuple(self.queues))
 
     @property

@@ -1,11 +1,12 @@
-"""What each tenant may use of the fleet: ``affinity_tenants``, in its three forms.
+"""Parse and format ``affinity_tenants``: the quota of each tenant.
 
-- in an app.conf: ``{"acme": Tenant(max=10, min=2), "*": Tenant(max=20)}``, name -> quota; ``*`` stands for each tenant
-  that is not named;
-- as somebody types it, and as it is shown: ``acme=max:10,min:2 *=max:20``, and ``none`` for none;
-- in Redis: likewise, with the names encoded as keys are; a ``*`` that is a name's own is encoded.
+The setting has three forms:
+- ``app.conf``: ``{"acme": Tenant(max=10, min=2), "*": Tenant(max=20)}``, name -> quota. ``*`` stands for each tenant
+  without an entry.
+- typed and shown: ``acme=max:10,min:2 *=max:20``, or ``none``.
+- Redis: the same, with the names encoded like keys. A ``*`` in a tenant's name is encoded.
 
-Arrows read the setting by ``lua/keys/tenants.lua``.
+Server functions read the setting with ``lua/keys/tenants.lua``.
 """
 
 import re
@@ -19,13 +20,13 @@ from ..schema import values
 from ..schema.constants import LONGEST_KEY, LONGEST_NUMBER, TENANT_PREFIX
 from ..schema.values import COUNT_OR_0, MOST_COUNT, encode_part, is_whole
 
-#: The largest weight of a tenant.
+#: Maximum weight of a tenant.
 MOST_WEIGHT = 999_999
 
-#: What stands for no quotas where somebody reads or types them.
+#: No quotas, as typed or shown.
 NONE = "none"
 
-#: What stands for each tenant that is not named.
+#: Name that stands for each tenant without an entry.
 OTHERS = "*"
 
 ACCEPTED = (
@@ -40,12 +41,12 @@ _WORD = re.compile(rf"([^\s,]+)=max:({_NUMBER}|{NONE})(?:,min:({_NUMBER}))?(?:,w
 
 @dataclass(frozen=True)
 class Tenant(NamedKey):
-    """The quota of a tenant. *max*: at most so many of its jobs run at a time in the fleet; None: any number.
+    """The quota of a tenant. *max*: maximum number of its jobs that run at the same time in the fleet, or None.
 
-    *min*: while fewer of its jobs run, those that wait go before the jobs of all tenants that have their minimum,
-    whatever the priority. Slots that the tenant does not use go to others, and come back as their jobs end.
-    *weight*: with ``affinity_tenant_turns = "share"``, the tenant's part of the time of slots, beside the weights of
-    the other tenants that wait: 1 to 999,999. Raises OptionError (a ValueError) for anything else.
+    *min*: while fewer of its jobs run, its waiting jobs run before the jobs of all tenants that have reached their
+    minimum, regardless of priority. Other tenants use its free slots, and return them as their jobs end. *weight*:
+    share of the slot time relative to the weights of the other waiting tenants, with ``affinity_tenant_turns="share"``:
+    1 to 999,999. Raises OptionError (a ValueError) for invalid values.
     """
 
     max: int | None = None
@@ -64,7 +65,7 @@ class Tenant(NamedKey):
 
 
 def check_tenants(value: object) -> str | None:
-    """Return None if *value* can be the setting, as a mapping or as somebody types it; else what is accepted."""
+    """Return None if *value*, a mapping or a typed string, is valid. Otherwise return the accepted values as text."""
     quotas = typed_tenants(value) if isinstance(value, str) else value
     return None if isinstance(quotas, Mapping) and all(map(_is_good, quotas, quotas.values())) else ACCEPTED
 
@@ -80,7 +81,7 @@ def _is_good(name: object, quota: object) -> bool:
 
 
 def as_tenant(value: object) -> Tenant:
-    """Return the quota that *value* says: a Tenant, or a mapping of its fields. Raises OptionError."""
+    """Return *value*, a Tenant or a mapping of its fields, as a Tenant. Raises OptionError."""
     if isinstance(value, Tenant):
         return value
     if not isinstance(value, Mapping):
@@ -89,67 +90,69 @@ def as_tenant(value: object) -> Tenant:
 
 
 def typed_tenants(text: str) -> dict[str, Tenant] | None:
-    """Return the quotas that *text* says, as somebody types them or as Redis has them; None if it says none."""
+    """Return the quotas in *text*, in typed or Redis form, or None if *text* is invalid."""
     words = [] if text.strip() in ("", NONE) else text.split()
-    found = [_WORD.fullmatch(word) for word in words]
-    if None in found:
+    matches = [_WORD.fullmatch(word) for word in words]
+    if None in matches:
         return None
     try:
-        return {OTHERS if word[1] == OTHERS else unquote(word[1]): _quota(word) for word in found if word is not None}
+        return {
+            OTHERS if match[1] == OTHERS else unquote(match[1]): _quota(match) for match in matches if match is not None
+        }
     except OptionError:  # a min above its max
         return None
 
 
 def _quota(word: re.Match[str]) -> Tenant:
-    """Return the quota that *word* says. Raises OptionError."""
-    _, most, least, weight = word.groups()
-    return Tenant(max=None if most == NONE else int(most), min=int(least or 0), weight=int(weight or 1))
+    """Return the quota in *word*. Raises OptionError."""
+    _, max_jobs, min_jobs, weight = word.groups()
+    return Tenant(max=None if max_jobs == NONE else int(max_jobs), min=int(min_jobs or 0), weight=int(weight or 1))
 
 
 def shown_tenants(value: Mapping[str, Tenant] | str) -> str:
-    """Return quotas that `check` accepts as somebody would type them."""
+    """Return valid quotas in typed form."""
     return _words(value, values.shown_pattern) or NONE
 
 
 def encoded_tenants(value: Mapping[str, Tenant] | str) -> str:
-    """Return quotas that `check` accepts as Redis has them; "" for none."""
+    """Return valid quotas in Redis form, or "" if there are none."""
     return _words(value, lambda name: OTHERS if name == OTHERS else encode_part(name))
 
 
-def _words(value: Mapping[str, Tenant] | str, spelled: Callable[[str], str]) -> str:
+def _words(value: Mapping[str, Tenant] | str, encode: Callable[[str], str]) -> str:
     quotas = typed_tenants(value) or {} if isinstance(value, str) else value
-    return " ".join(f"{spelled(name)}={_said(as_tenant(quotas[name]))}" for name in sorted(quotas))
+    return " ".join(f"{encode(name)}={_format_quota(as_tenant(quotas[name]))}" for name in sorted(quotas))
 
 
-def _said(quota: Tenant) -> str:
-    least = f",min:{quota.min}" if quota.min else ""
+def _format_quota(quota: Tenant) -> str:
+    minimum = f",min:{quota.min}" if quota.min else ""
     weight = f",weight:{quota.weight}" if quota.weight != 1 else ""
-    return f"max:{NONE if quota.max is None else quota.max}{least}{weight}"
+    return f"max:{NONE if quota.max is None else quota.max}{minimum}{weight}"
 
 
 def quotas_in(text: str) -> dict[str, Tenant]:
-    """Return the quotas by tenant, encoded, that the setting's *text* in Redis says."""
+    """Return tenant (encoded) -> quota of *text*, the setting in Redis."""
     return {word[1]: _quota(word) for word in map(_WORD.fullmatch, text.split()) if word}
 
 
 def maximum_of(key: str, text: str) -> int | None:
-    """Return how many jobs of a tenant may run, by the setting's *text* in Redis; None: any number.
+    """Return the maximum number of running jobs of a tenant, or None if unlimited.
 
-    *key*: that of the tenant, encoded, with its prefix.
+    *key*: the encoded tenant key, with its prefix. *text*: the setting in Redis.
     """
-    return _of(key, text).max
+    return _quota_of(key, text).max
 
 
 def minimum_of(key: str, text: str) -> int:
-    """Return how many slots a tenant has at least while it has jobs; 0: no minimum. Arguments as of `max_of`."""
-    return _of(key, text).min
+    """Return the guaranteed slots of a tenant with jobs, 0 if none. Arguments: see `maximum_of`."""
+    return _quota_of(key, text).min
 
 
 def weight_of(key: str, text: str) -> int:
-    """Return the weight of a tenant in shares. Arguments as of `max_of`."""
-    return _of(key, text).weight
+    """Return the weight of a tenant in fair shares. Arguments: see `maximum_of`."""
+    return _quota_of(key, text).weight
 
 
-def _of(key: str, text: str) -> Tenant:
-    found = quotas_in(text)
-    return found.get(key.removeprefix(TENANT_PREFIX), found.get(OTHERS, Tenant()))
+def _quota_of(key: str, text: str) -> Tenant:
+    quotas = quotas_in(text)
+    return quotas.get(key.removeprefix(TENANT_PREFIX), quotas.get(OTHERS, Tenant()))

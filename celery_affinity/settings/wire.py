@@ -1,12 +1,11 @@
-"""The settings that all processes of a fleet share, as Redis has them: text by name, times in µs.
+"""Convert the settings shared by a fleet to and from their Redis form: strings by name, times in µs.
 
-Each worker brings those of its app.conf when it joins (`shared`); arrows read the settings in force
-(``lua/base/settings_in_force.lua``). Most can be changed at run time.
+Each worker sends the settings of its ``app.conf`` when it joins (`shared_settings`). Server functions read the settings
+in force (``lua/base/settings_in_force.lua``). Most settings can be changed at run time.
 
-The overtaking bound: the later jobs that can pass a job, and so the longest wait.
-
-A job can be passed only by jobs enqueued less than `seconds` after it, whatever the load. ``docs/explanation/
-scheduling.md`` has the bound and its conditions, ``docs/internals/overtaking.md`` the proof.
+The overtaking bound is computed here too: only jobs enqueued less than `overtaking_seconds` after a job can overtake
+it, regardless of the load. ``docs/explanation/scheduling.md`` has its conditions, ``docs/internals/overtaking.md`` the
+proof.
 """
 
 from collections.abc import Mapping
@@ -21,24 +20,24 @@ from .limits import NONE
 from .loader import Value, accepted_instead, number_or_text
 from .table import HIGHER_FIRST, SHARE, Settings
 
-#: Setting that the arrows read -> its name in Redis.
+#: Setting that server functions read -> its name in Redis.
 NAME_IN_REDIS = {
-    each.name: each.name + each.metadata["in_redis"]
-    for each in fields(Settings)
-    if each.metadata["in_redis"] is not None
+    setting.name: setting.name + setting.metadata["in_redis"]
+    for setting in fields(Settings)
+    if setting.metadata["in_redis"] is not None
 }
 
 _BY_NAME_IN_REDIS = {name_in_redis: name for name, name_in_redis in NAME_IN_REDIS.items()}
 
 
 def shared_settings(settings: Settings) -> dict[str, str]:
-    """Return what *settings* has for the arrows, by its name in Redis; times in µs."""
+    """Return the settings for server functions, by Redis name. Times are in µs."""
     order = settings.priority_order
     return {in_redis: to_redis(name, getattr(settings, name), order) for name, in_redis in NAME_IN_REDIS.items()}
 
 
 def to_redis(name: str, value: Any, order: str = HIGHER_FIRST) -> str:
-    """Return *value* of the setting *name*, of an app with this *order* of priorities, as the arrows read it."""
+    """Return *value* of the setting *name* in Redis form, for an app with this *order* of priorities."""
     if name == "limits":
         return limits.encoded_limits(value)
     if name == "tenants":
@@ -47,14 +46,14 @@ def to_redis(name: str, value: Any, order: str = HIGHER_FIRST) -> str:
         return reserves.encoded_reserves(value, lower_first=order != HIGHER_FIRST)
     if NAME_IN_REDIS[name] != name:
         us = 0.0 if value in (None, NONE) else float(value) * SECOND_US
-        return str(max(1, round(us)) if us else 0)  # 0 may be refused, or mean none
+        return str(max(1, round(us)) if us else 0)  # the setting may refuse 0, or 0 may mean None
     if isinstance(value, bool):
         return str(int(value))
     return value if isinstance(value, str) else repr(value)
 
 
 def from_redis(name: str, text: str, order: str = HIGHER_FIRST) -> Value:
-    """Return the value that `to_redis` was given; limits, reserves and None as somebody would type them."""
+    """Return the value that `to_redis` converted. Limits, reserves and None are in typed form."""
     if name == "limits":
         return limits.shown_limits(text) if limits.check_limits(text) is None else text
     if name == "tenants":
@@ -74,18 +73,18 @@ def from_redis(name: str, text: str, order: str = HIGHER_FIRST) -> Value:
 
 
 def is_setting(name: str, text: str) -> bool:
-    """Return whether *text* in Redis can be the value of the setting *name*."""
+    """Return True if *text*, in Redis form, is a valid value of the setting *name*."""
     return accepted_instead(name, from_redis(name, text)) is None
 
 
-#: Setting, by its name in Redis -> its value while Redis has none. *priority_reversed*: whether priorities are read the
-#: other way round, since ``priority_order`` was changed at run time. *revision*: grows with each change.
+#: Redis name -> default value. *priority_reversed*: 1 if ``priority_order`` was changed at run time, so that 0 is
+#: the highest. *revision*: grows with each change.
 DEFAULTS = {**shared_settings(Settings()), "priority_reversed": "0", "revision": "0"}
 
 
-def complete_settings(found: Mapping[str, str]) -> dict[str, str]:
-    """Return *found*, settings by their name in Redis, with the default of each that is missing or has a bad value."""
-    return {**DEFAULTS, **{name: text for name, text in found.items() if _is_value(name, text)}}
+def complete_settings(stored: Mapping[str, str]) -> dict[str, str]:
+    """Return *stored* settings by Redis name, with the default for each missing or invalid value."""
+    return {**DEFAULTS, **{name: text for name, text in stored.items() if _is_value(name, text)}}
 
 
 def _is_value(name_in_redis: str, text: str) -> bool:
@@ -94,9 +93,9 @@ def _is_value(name_in_redis: str, text: str) -> bool:
     return (text.isdecimal() or not is_whole) and (name is None or is_setting(name, text))
 
 
-def weights_of(found: Mapping[str, str]) -> Weights:
-    """Return the coefficients of the score in *found*, which has settings by their name in Redis."""
-    in_force = complete_settings(found)
+def weights_of(stored: Mapping[str, str]) -> Weights:
+    """Return the score's coefficients from *stored* settings by Redis name."""
+    in_force = complete_settings(stored)
     return Weights(
         priority=float(in_force["priority_weight"]),
         age=float(in_force["age_weight"]),
@@ -108,7 +107,7 @@ def weights_of(found: Mapping[str, str]) -> Weights:
     )
 
 
-#: Settings that a claim needs, read at once; of all others an arrow needs one or two, if any.
+#: Settings that every claim needs, read with one command. Other server functions need at most one or two.
 FOR_A_CLAIM = (
     "priority_percentage",
     "priority_weight",
@@ -123,7 +122,7 @@ FOR_A_CLAIM = (
 
 
 def bonus_seconds_in(settings: Mapping[str, str]) -> float:
-    """Return the points that a job gains at most at a worker that holds its hint; 0 if tenants have shares.
+    """Return the maximum points of a job on a worker that holds its hint, 0 if tenants have fair shares.
 
     *settings*: all settings in force, with defaults.
     """
@@ -131,11 +130,12 @@ def bonus_seconds_in(settings: Mapping[str, str]) -> float:
 
 
 def overtaking_seconds(priority: int, on_demand: bool, weights: Weights, *, bonus: float = 0.0) -> float:
-    """Return D: a job that was enqueued D seconds after this one, or later, never runs before it.
+    """Return D: a job enqueued D or more seconds after this job never runs before it.
 
         D = (Wp * (10 - priority) + Wr + bonus + (queued: Wo + Wa * cap)) / W
 
-    with Wp, Wr, Wo, Wa and W the weights of priority, rarity, on-demand, its age, and age; *bonus*: see `bonus_in`.
+    with Wp, Wr, Wo, Wa and W the weights of priority, rarity, on-demand, on-demand age, and age. *bonus*: see
+    `bonus_seconds_in`.
     """
     lead = weights.priority * (MAX_PRIORITY - weights.read(priority)) + weights.rarity + bonus
     if not on_demand:
@@ -146,9 +146,9 @@ def overtaking_seconds(priority: int, on_demand: bool, weights: Weights, *, bonu
 def max_overtaking_wait(
     priority: int, on_demand: bool, weights: Weights, *, ahead: int, arrivals: float, served: float
 ) -> float:
-    """Return the longest wait in seconds, if jobs that share its slots arrive and are served at known rates.
+    """Return the maximum wait in seconds at given rates of arriving and served jobs that share the job's slots.
 
-    *ahead*: jobs that were waiting when the job came. *arrivals*, *served*: jobs a second that share its slots. At
-    worst all jobs that waited before it, and all that came within D, run first.
+    *ahead*: jobs that were waiting when the job came. *arrivals*, *served*: jobs per second that share its slots. In
+    the worst case all jobs ahead, and all jobs that arrive within D, run first.
     """
     return (ahead + arrivals * overtaking_seconds(priority, on_demand, weights)) / served

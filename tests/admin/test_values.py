@@ -7,7 +7,7 @@ import pytest
 from celery import Celery
 
 import celery_affinity
-from celery_affinity.admin.job_values import _LONGEST_RESULT, JobValues, hidden_reason
+from celery_affinity.admin.job_values import _MAX_RESULT_LENGTH, JobValues, hidden_reason
 from celery_affinity.settings.table import SHOWN_TO
 from celery_affinity.web.auth import ROLES
 
@@ -49,7 +49,7 @@ def test_any_value_of_a_backend_becomes_json_that_others_can_read(jobs, app, fle
 
 
 def test_a_result_that_is_too_long_is_not_shown_and_that_is_said(jobs, app, fleet):
-    app.backend.store_result("task", "x" * _LONGEST_RESULT, "SUCCESS")
+    app.backend.store_result("task", "x" * _MAX_RESULT_LENGTH, "SUCCESS")
     found = jobs.values("task")
     assert found.result is None
     assert found.note == "the result has 1,000,002 characters, of which 1,000,000 at most are shown"

@@ -81,8 +81,8 @@ def test_a_key_of_two_types_has_its_room_once(fleet, reader):
 
 
 def test_of_very_many_keys_some_are_looked_at_and_the_number_is_an_estimate(fleet, reader, monkeypatch):
-    monkeypatch.setattr(key_usage, "_MOST_KEYS", 20)
-    monkeypatch.setattr(key_usage, "_TOGETHER", 2)
+    monkeypatch.setattr(key_usage, "_MAX_KEYS", 20)
+    monkeypatch.setattr(key_usage, "_SAMPLE_SIZE", 2)
     for key in range(50):
         for number in range(4):
             fleet.publish(f"{key}-{number}!", "pdf", rules=f"key={key} limit={3 if key < 25 else 1}")

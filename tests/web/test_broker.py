@@ -27,7 +27,7 @@ def test_connections_go_where_those_of_the_app_go(app, monkeypatch):
     monkeypatch.setattr("kombu.Connection.ensure_connection", lambda connection, **_: connection)
     origin = app.connection_for_write()
     of_http = Broker(app)._pool().acquire()
-    of_flower = flower._with_patience(app.connection_for_write())
+    of_flower = flower._with_short_timeouts(app.connection_for_write())
     for connection in (of_http, of_flower):
         assert _scheme(connection) == _scheme(origin)
         assert connection.hostname == origin.hostname
