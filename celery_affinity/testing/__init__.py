@@ -23,7 +23,7 @@ import redis
 from celery import Celery
 
 from ..embedded.server import EmbeddedServer
-from .app import directed_app, load_app
+from .app import directed, load_app
 from .workers import WorkerProcess, WorkerThread
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "affinity_server",
     "affinity_worker",
     "affinity_worker_process",
-    "directed_app",
+    "directed",
 ]
 
 _PROCESSES = pytest.StashKey[list[WorkerProcess]]()
@@ -64,7 +64,7 @@ def affinity_broker(affinity_server: EmbeddedServer, affinity_app: Celery | str)
     """
     with redis.Redis.from_url(affinity_server.url) as client:
         client.flushall()
-    with directed_app(load_app(affinity_app), affinity_server.url):
+    with directed(load_app(affinity_app), affinity_server.url):
         yield affinity_server.url
 
 

@@ -52,7 +52,7 @@ def _find(name: str) -> Celery:
 
 
 @contextmanager
-def directed_app(app: Celery, url: str) -> Iterator[None]:
+def directed(app: Celery, url: str) -> Iterator[None]:
     """Make *app*, and worker processes started in this context, use the server at *url* regardless of the settings.
 
     Celery prefers some environment variables to all settings, so the settings file of a worker process does not matter.

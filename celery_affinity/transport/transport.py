@@ -77,7 +77,7 @@ class DefaultURL(BaseTransport):
 
 def install_default_url() -> None:
     for scheme in (*urls.CLUSTER, *urls.SAME):
-        TRANSPORT_ALIASES.setdefault(scheme, f"{__name__}:Unnamed")
+        TRANSPORT_ALIASES.setdefault(scheme, f"{__name__}:DefaultURL")
 
 
 logger = limited_logger(__name__)

@@ -86,7 +86,7 @@ class Site:
     #: Redis lists to which stock Celery's producers of the app publish.
     lists: StockLists = field(init=False)
     listening: InboxPoller = field(init=False)
-    duty: DispatcherDuty = field(init=False)
+    dispatcher_duty: DispatcherDuty = field(init=False)
 
     def __post_init__(self) -> None:
         self.broker = Broker(self.app)
