@@ -141,7 +141,9 @@ class Fleet:
     def _release(self) -> None:
         self._sequence += 1
         end = EndArguments(self._held.job_id, self._held.fence, "acked")
-        (self._held,) = self._scheduler.release_and_claim(_WORKER, acks=[], ends=[end], sequence=self._sequence, inline=True)
+        (self._held,) = self._scheduler.release_and_claim(
+            _WORKER, acks=[], ends=[end], sequence=self._sequence, inline=True
+        )
 
     def _place(self) -> float:
         """Return the time of a publish that meets idle workers; at most as many as there are for its type."""

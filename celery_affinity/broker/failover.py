@@ -27,6 +27,9 @@ from typing import Any, NamedTuple
 import redis
 from redis import exceptions as errors
 
+#: Errors of a lost connection. Callers re-raise them instead of dropping data, so that Celery reconnects.
+LOST = (redis.ConnectionError, redis.TimeoutError, OSError)
+
 #: Transient errors for which redis-py has classes. Their texts lack the error code.
 _TRANSIENT_CLASSES = (
     *(errors.AskError, errors.BusyLoadingError, errors.ClusterDownError, errors.MasterDownError),

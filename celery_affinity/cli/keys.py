@@ -195,7 +195,7 @@ def reset_limit(ctx: click.Context, pattern: str, as_json: bool) -> None:
         if pattern not in limits.keys() | conf.keys():
             return None
         runtime_settings.reset_entry(
-            scheduler, own, _LIMITS, pattern, found=limits, conf=conf, shown=limit_settings.shown_limits
+            scheduler, own, _LIMITS, pattern, in_force=limits, conf=conf, shown=limit_settings.shown_limits
         )
         return _limits(scheduler, own)
 

@@ -1,1 +1,1 @@
-"""The scheduling rules that production, the lab and the tests share: score, placement and slot arithmetic. Pure Python."""
+"""The scheduling rules that production, lab and tests share: score, placement, slot arithmetic. Pure Python."""

@@ -8,15 +8,13 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from redis import exceptions as redis_errors
 
 from ..errors import CohortDownError, OutcomeUnknownError, SchemaError, refuse
 from .scheduler import Scheduler
 
 T = TypeVar("T")
 #: Errors of a server that does not answer, and the same with errors of an unusable server.
-_CONNECTION_LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
-_UNAVAILABLE = (*_CONNECTION_LOST, SchemaError)
+_UNAVAILABLE = (*LOST, SchemaError)
 #: Maximum wait in seconds for one cohort. A slow server can answer each command in time, but all of them too late.
 PATIENCE_S = 10.0
 
@@ -109,7 +107,7 @@ class Cohorts:
         self.ask(name, _reconnect)
         try:
             return change(self._reach(name))
-        except _CONNECTION_LOST as exc:
+        except LOST as exc:
             raise OutcomeUnknownError(name, str(exc)) from exc
 
     def each(

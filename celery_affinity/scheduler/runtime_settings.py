@@ -113,15 +113,15 @@ def reset_entry(
     name: str,
     entry: str,
     *,
-    found: Mapping[str, V],
+    in_force: Mapping[str, V],
     conf: Mapping[str, V],
     shown: Callable[[Mapping[str, V]], str],
 ) -> None:
     """Reset one *entry* of the mapping in the setting *name* to app.conf's value.
 
-    *found*, *conf*: the mappings in force and in app.conf. *shown*: formats a mapping as a user would type it.
+    *in_force*, *conf*: the mappings in force and in app.conf. *shown*: formats a mapping as a user would type it.
     """
-    entries = {key: value for key, value in found.items() if key != entry}
+    entries = {key: value for key, value in in_force.items() if key != entry}
     if entry in conf:
         entries[entry] = conf[entry]
     if entries == conf:
@@ -207,5 +207,5 @@ def reset_quota(scheduler: Scheduler, own: Settings, name: str) -> bool:
     quotas, conf = read_quotas(scheduler, own)
     if name not in quotas.keys() | conf.keys():
         return False
-    reset_entry(scheduler, own, _TENANTS, name, found=quotas, conf=conf, shown=tenants.shown_tenants)
+    reset_entry(scheduler, own, _TENANTS, name, in_force=quotas, conf=conf, shown=tenants.shown_tenants)
     return True

@@ -1,1 +1,1 @@
-"""What the fleet stores in Redis: keys, job hashes, the codec of rules and the constants shared with Lua. Pure Python."""
+"""What the fleet stores in Redis: keys, job hashes, the codec of rules, constants shared with Lua. Pure Python."""

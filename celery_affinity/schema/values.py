@@ -12,8 +12,6 @@ from functools import lru_cache
 from typing import Any, TypeGuard
 from urllib.parse import quote, unquote
 
-import redis
-
 from ..log_limit import limited_logger
 from .constants import MAX_PRIORITY
 from .untrusted import is_number
@@ -217,8 +215,6 @@ def lane_of_number(number: int) -> tuple[bool, int]:
 
 
 logger = limited_logger(__name__)
-#: Errors of a lost connection. Callers re-raise them instead of dropping data, so that Celery reconnects.
-LOST = (redis.ConnectionError, redis.TimeoutError, OSError)
 
 
 def log_and_drop_untrusted(source: str, what: object, why: object) -> None:

@@ -22,7 +22,7 @@ from kombu.transport.virtual import Message as _Message
 from kombu.utils.encoding import bytes_to_str
 
 from ..broker.client import reauthenticate
-from ..broker.failover import refuses_writes
+from ..broker.failover import LOST, refuses_writes
 from ..leases.held_claim import ACKED, FAILED, REJECTED, REQUEUED, RETURNED, UNSETTLED, is_claim_tag
 from ..log_limit import limited_logger
 from ..publishing import option_sources, publish_call
@@ -155,7 +155,7 @@ class QoS(stock.QoS):
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
         try:
             super().restore_by_tag(tag, client=client, leftmost=leftmost)
-        except values.LOST:
+        except LOST:
             raise
         except Exception as exc:  # a bad entry must neither prevent the worker's start nor block other entries
             logger.error("The unacknowledged messages under %s cannot be restored: %r", shown_bytes(tag), exc)
@@ -321,7 +321,7 @@ class InboxChannel(ConnectedChannel):
         transport, previous_deliveries = self.connection, self.connection.deliveries
         try:
             yield
-        except (Empty, *values.LOST):
+        except (Empty, *LOST):
             raise
         except Exception as exc:
             if transport.deliveries != previous_deliveries:
@@ -467,7 +467,7 @@ class InboxChannel(ConnectedChannel):
         assert self.inbox is not None, "a worker reads"
         try:
             start()
-        except values.LOST:
+        except LOST:
             raise  # not kombu's own list of errors, which treats even a KeyError as a lost connection
         except Exception as exc:
             logger.exception("Job %s of type %r cannot be read and becomes a dead letter", claim.job_id, claim.type)

@@ -15,6 +15,7 @@ from kombu.utils.url import as_url
 from redis.exceptions import NoScriptError
 
 from ..broker.cluster import ClusterConnection, ClusterNode, ClusterSSLConnection, cluster_of
+from ..broker.failover import LOST
 from ..errors import TransportError
 from ..log_limit import limited_logger
 from ..publishing.message import Revoke, is_mailbox, read_revoke
@@ -167,7 +168,7 @@ class Transport(stock.Transport):
             super()._deliver(message, queue)
         except inbox.UnreadableError as exc:
             values.log_and_drop_untrusted(queue, message, exc)
-        except values.LOST:
+        except LOST:
             raise
         except Exception as exc:
             if is_control and isinstance(exc, (ContentDisallowed, DecodeError)):

@@ -14,12 +14,11 @@ from celery.worker.request import Request
 from celery.worker.state import maybe_shutdown
 from kombu.exceptions import OperationalError
 
-from ..broker.failover import is_transient, refuses_writes
+from ..broker.failover import LOST, is_transient, refuses_writes
 from ..leases.member import Member
 from ..log_limit import limited_logger
 from ..publishing.app_config import has_own_strategy
 from ..publishing.message import Revoke
-from ..schema import values
 from . import request_end
 from .buffers import StrategyBuffers, requeue_buffered
 from .cohort_member import CohortMembers
@@ -164,7 +163,7 @@ def _log_errors_of(callback: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return callback(*args, **kwargs)
-        except values.LOST:
+        except LOST:
             raise
         except Exception:
             logger.exception("A call in the event loop failed: %r", callback)

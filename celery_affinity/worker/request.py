@@ -18,7 +18,7 @@ from celery.worker.request import Request
 from celery.worker.state import active_requests, task_ready
 from celery.worker.state import revoked as revoked_tasks
 
-from ..broker.failover import short_traceback
+from ..broker.failover import LOST, short_traceback
 from ..clock import SECOND_US, now_s
 from ..leases.held_claim import RETURNED, is_claim_tag, job_of_tag
 from ..leases.outbox import EndReporter
@@ -32,7 +32,6 @@ from ..schema.constants import PREEMPTED
 from ..schema.job_record import is_batch
 from ..schema.rules_codec import texts_of_keys
 from ..schema.untrusted import as_whole_number, bounded_text, describe_shape, is_number
-from ..schema.values import LOST
 from ..transport.inbox import WAIT, Inbox
 from .buffers import requeue_buffered
 from .pool import add_unclaimed, is_accepted_inline, liveness_check, pool_forks, read_results

@@ -24,7 +24,7 @@ from celery.worker import state
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from redis.exceptions import RedisError
 
-from ..broker.failover import short_traceback
+from ..broker.failover import LOST, short_traceback
 from ..leases.held_claim import (
     ABORTED,
     ACKED,
@@ -44,7 +44,6 @@ from ..results.chords import ChordIsClaimedError, count_what_is_stored
 from ..results.reporter import describe_error, error_from, is_ignored
 from ..schema.constants import PREEMPTED
 from ..schema.job_record import is_batch
-from ..schema.values import LOST
 from .buffers import BufferedRequest, is_buffered
 from .pool import unclaimed_requests
 from .preemption import Preempted

@@ -153,7 +153,8 @@ CASES = [
         "raise QueueFull. No job of the type starts, because type 'pdf' is paused: db."),
     ("tenants-promised-too-much", fleet(slots=3, minima={"acme": 2, "big": 2}), "promises 4 slots in all (min)"),
     ("tenant-misspelt", fleet(tenants_misspelt={"acmee": "acme"}), "for 'acmee', of whom no job waits or runs"),
-    ("tenant-not-filled", app(no_tenant=(TaskWithoutTenant("shop.mail", "task_routes 'shop.*'", "{x}", complaint="E"),)),
+    ("tenant-not-filled", app(no_tenant=(TaskWithoutTenant("shop.mail", "task_routes 'shop.*'", "{x}", complaint="E"),)
+    ),
         "task_routes 'shop.*': E. Its calls fail,"),
     ("tenant-without-value", app(no_tenant=(TaskWithoutTenant("shop.mail", "task shop.mail", "{x}:{y}", ("x", "y")),)),
         'task shop.mail: tenant "{x}:{y}" has no value in calls of task shop.mail that leave {x}, {y} out'),
@@ -175,8 +176,10 @@ CASES = [
     ("unserved", fleet(unserved=5), "5 job(s)"),
     ("reserve-too-large", fleet(reserves=("affinity_reserve keeps 4 slots free",)), "keeps 4 slots free"),
     ("settings-differ", fleet(settings=(ChangedSetting("rarity", "free", "free", "capacity"),)), "'capacity' in this"),
-    ("settings-changed", fleet(settings=(ChangedSetting("rarity", "free", "capacity", "capacity"),)), "is 'free', changed"),
-    ("settings-damaged", fleet(settings=(ChangedSetting("rarity", "free", "free", "free", True),)), "the value of app.conf"),
+    ("settings-changed", fleet(settings=(ChangedSetting("rarity", "free", "capacity", "capacity"),)),
+        "is 'free', changed"),
+    ("settings-damaged", fleet(settings=(ChangedSetting("rarity", "free", "free", "free", True),)),
+        "the value of app.conf"),
 ]  # fmt: skip
 
 
@@ -309,7 +312,7 @@ def test_what_is_no_finding():
         answers(clock_ahead_s=-3.0),
         member(last_heartbeat_s=11.0),
         app(options=("visibility_timeout",), void={"worker_prefetch_multiplier": 1}, schedules_all=False),
-        fleet(members=(ONE, MemberFacts("id2", "two@h", ())), answers=(  # drained, or with queues that are not scheduled
+        fleet(members=(ONE, MemberFacts("id2", "two@h", ())), answers=(  # drained, or with unscheduled queues
             ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("mail",)))),
         fleet(answers=(ANSWER, replace(STOCK, queues=("mail",))), stock_messages={"mail": 2}),  # stock workers'
         replace(HINTED, fleet=replace(FLEET, settings=(ChangedSetting("locality_bonus", 9, 9, 9), NEITHER[1]))),

@@ -40,7 +40,9 @@ class RecurringCalls(Both):
         calls = [_call(*each) for each in some]
         replaced, refused = self.reference.declare_recurring(calls, app=app, now_us=self.now_us)
         wanted = [[encode_part(name) for name in names] for names in (replaced, refused)]
-        self.step("declare_recurring", wanted, *(part for each in calls for part in each.arguments), app=encode_part(app))
+        self.step(
+            "declare_recurring", wanted, *(part for each in calls for part in each.arguments), app=encode_part(app)
+        )
         if app:
             gone = sorted(self.reference.recurring_of.get(app, {}).keys() - {each.name for each in calls})
             self._stop(gone, app)
@@ -53,7 +55,10 @@ class RecurringCalls(Both):
 
     def _stop(self, names, app=""):
         self.step(
-            "remove_recurring", self.reference.remove_recurring(names, app=app), *map(encode_part, names), app=encode_part(app)
+            "remove_recurring",
+            self.reference.remove_recurring(names, app=app),
+            *map(encode_part, names),
+            app=encode_part(app),
         )
 
     def pick_recurring(self, index):

@@ -14,7 +14,9 @@ REFERENCE, LUA = Path(__file__).parent / "reference", Path(str(files(lua)))
 #: Arrows without a twin in the reference, whose state is never spoiled.
 WITHOUT_REFERENCE = {"repair", "record"}
 
-ROOMS = sorted(path.name for path in LUA.iterdir() if path.is_dir() and path.name not in {"functions", *WITHOUT_REFERENCE})
+ROOMS = sorted(
+    path.name for path in LUA.iterdir() if path.is_dir() and path.name not in {"functions", *WITHOUT_REFERENCE}
+)
 ARROW_FILES = sorted(path for path in (REFERENCE / "functions").glob("*.py") if path.stem != "__init__")
 TWINS = sorted(
     path for path in REFERENCE.glob("*.py") if path.stem not in {"__init__", "reference", "model", "replies"}

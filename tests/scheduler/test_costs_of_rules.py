@@ -249,7 +249,9 @@ def test_each_job_that_stood_in_vain_starts_in_the_end(fleet, busy):
     for worker in workers:
         fleet.sync(worker, slots=1)  # finds that the job must not start
     (claim,) = fleet.claims("worker").items()
-    fleet.scheduler.release_and_claim("worker", acks=[], ends=[EndArguments(*claim, "acked")], sequence=100, inline=True)
+    fleet.scheduler.release_and_claim(
+        "worker", acks=[], ends=[EndArguments(*claim, "acked")], sequence=100, inline=True
+    )
     started = set()
     while len(started) < len(LANES):
         fleet.scheduler.tick()

@@ -163,7 +163,9 @@ class Life:
         worker = self.worker()
         for claim in self.fleet.inbox(worker):
             if self.random.random() < 0.3:
-                self.scheduler.release_and_claim(worker, acks=[(claim.job_id, claim.fence)], ends=[], sequence=0, inline=False)
+                self.scheduler.release_and_claim(
+                    worker, acks=[(claim.job_id, claim.fence)], ends=[], sequence=0, inline=False
+                )
             if self.random.random() < 0.7:
                 outcome = self.random.choice(["acked", "acked", "rejected", "unsettled", "returned"])
                 self.fleet.end(worker, claim, outcome=outcome, most_ahead=self.random.choice([0, 3]))

@@ -165,7 +165,9 @@ def test_a_batch_with_a_key_waits_again(fleet):
     (claim,) = fleet.inbox("worker")
     assert claim.job_id == "a*!"
     assert fleet.scheduler.client.zcard(Keys().key("held", "k")) == 1
-    fleet.scheduler.release_and_claim("worker", acks=[], ends=[EndArguments(*claim[:2], "acked")], sequence=1, inline=True)
+    fleet.scheduler.release_and_claim(
+        "worker", acks=[], ends=[EndArguments(*claim[:2], "acked")], sequence=1, inline=True
+    )
     assert not fleet.scheduler.client.exists(Keys().key("held", "k"))
 
 

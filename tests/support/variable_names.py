@@ -15,10 +15,12 @@ def refused_names(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and name of each refused variable or parameter in *source*."""
     tree = ast.parse(source)
     comprehensions = [node for node in ast.walk(tree) if isinstance(node, _COMPREHENSIONS)]
-    inside = {id(node) for comprehension in comprehensions for node in ast.walk(comprehension)}
+    skipped = {id(node) for comprehension in comprehensions for node in ast.walk(comprehension)}
+    for class_ in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):  # a field has a name in JSON
+        skipped |= {id(field.target) for field in class_.body if isinstance(field, ast.AnnAssign)}
     for node in ast.walk(tree):
         name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else None
-        if name in REFUSED and id(node) not in inside:
+        if name in REFUSED and id(node) not in skipped:
             yield node.lineno, name
 
 

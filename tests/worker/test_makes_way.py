@@ -128,7 +128,9 @@ def test_an_end_makes_way_before_it_is_acked_and_then_it_is_recorded(app, failed
     generated = create_request_cls(type(made), made.task, Mock(), "here", None, trace=Mock(), app=app)
     request = generated(message, app=app, task=made.task, eventer=None)
     acked = []
-    reporting._host.start_next = lambda: acked.append((message.ack_log_error.called, len(reporting.claims.open_claims())))
+    reporting._host.start_next = lambda: acked.append(
+        (message.ack_log_error.called, len(reporting.claims.open_claims()))
+    )
     request.on_success((failed, SimpleNamespace(exception=ValueError("no"), traceback="") if failed else "done", 0.1))
     assert acked == [(False, 1)]
     assert message.ack_log_error.called
