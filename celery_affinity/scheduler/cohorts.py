@@ -8,12 +8,12 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-
+from ..broker.failover import LOST
 from ..errors import CohortDownError, OutcomeUnknownError, SchemaError, refuse
 from .scheduler import Scheduler
 
 T = TypeVar("T")
-#: Errors of a server that does not answer, and the same with errors of an unusable server.
+#: Errors of a server that does not answer, or that is unusable.
 _UNAVAILABLE = (*LOST, SchemaError)
 #: Maximum wait in seconds for one cohort. A slow server can answer each command in time, but all of them too late.
 PATIENCE_S = 10.0

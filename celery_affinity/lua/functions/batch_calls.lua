@@ -17,7 +17,8 @@ function functions.batch_calls(ARGV)
     end
     local primary = redis.call("HGET", key.job(batch), "primary")
     local page = redis.call("ZRANGEBYSCORE", key.callers(batch), "(" .. after, "+inf", "WITHSCORES", "LIMIT", 0, most)
-    local reply = { #page == 2 * tonumber(most) and tonumber(page[#page]) or -1, (batch_calls.published_us(primary or "")) }
+    local next_cursor = #page == 2 * tonumber(most) and tonumber(page[#page]) or -1
+    local reply = { next_cursor, (batch_calls.published_us(primary or "")) }
     local bytes = 0
     for i = 1, #page, 2 do
         local id = page[i]

@@ -22,7 +22,8 @@ end
 -- may have stored only half of a job: a pending job in no lane, or without a hash.
 local function is_known(id, its)
     local state, job_type, lane = unpack(redis.call("HMGET", its, "state", "type", "lane"))
-    local queue_key = state == "pending" and job_type and lane and not id_suffix.has_key(id) and key.lane(job_type, lane)
+    local queue_key = state == "pending" and job_type and lane and not id_suffix.has_key(id)
+        and key.lane(job_type, lane)
         or state == "scheduled" and key.scheduled
     return not queue_key or redis.call("ZSCORE", queue_key, id)
 end
