@@ -133,7 +133,7 @@ def _concerns(reserve_in_force: _ReserveInForce, lane: Lane) -> bool:
 
 
 def _running(reader: Reader, reserve: Reserve, type_: str) -> int:
-    key = reader.key("limited", type_)
+    key = reader.key("type_running", type_)
     ranges = reserve.lane_numbers
     return sum(int(str(jobs)) for jobs in reader.ask([("zcount", key, first, last) for first, last in ranges]))
 
@@ -195,7 +195,7 @@ def last_preempted(reader: Reader, job_id: str, most: int) -> PreemptedJob | Non
 
 def stop_orders(reader: Reader, run: JobRow, now_us: int) -> list[StopOrder]:
     """Return the eviction of a claimed job or, for a pending job, the evictions for its tenant and type."""
-    orders = {job_id: words.split(" ") for job_id, words in reader.hash("vacating").items()}
+    orders = {job_id: words.split(" ") for job_id, words in reader.hash("stop_orders").items()}
     orders = {job_id: words for job_id, words in orders.items() if len(words) == 6}
     keys = stated_keys(run.rules)
     if run.state == "claimed":
@@ -208,7 +208,10 @@ def stop_orders(reader: Reader, run: JobRow, now_us: int) -> list[StopOrder]:
 
 def why_not_preempted(reader: Reader) -> str:
     """Return as text why no job is preempted for a tenant below its minimum that has waited long enough."""
-    keys = [decode_text(key) for key in reader.ask_one("zrevrange", reader.key("giving"), 0, MOST_GIVING_LOOKED_AT - 1)]
+    keys = [
+        decode_text(key)
+        for key in reader.ask_one("zrevrange", reader.key("preemptible_tenants"), 0, MOST_GIVING_LOOKED_AT - 1)
+    ]
     held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
     minima = limits_in_force(reader).of_tenants
     above = [key for key, number in zip(keys, held, strict=True) if int(number) > minimum_of(key, minima)]

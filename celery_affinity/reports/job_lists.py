@@ -85,7 +85,7 @@ def _read_and_match(reader: Reader, jobs: Sequence[Job], holds: Holds, most_byte
 def _all_calls_hold(reader: Reader, job: Job, holds: Holds) -> tuple[bool, int]:
     """Return whether the messages of all calls of a run match, and the bytes read."""
     size, number = 0, 0
-    for name in ("callers", "told_callers"):
+    for name in ("callers", "reported_calls"):
         key, first = reader.key(name, job.job_id or ""), 0
         while calls := reader.ask_one("zrange", key, first, first + _TOGETHER - 1):
             replies = reader.ask([("get", reader.key("message", decode_text(call))) for call in calls])
@@ -107,15 +107,15 @@ _INDEXES = {
     "dead": ("dead",),
     "done": ("ended",),
     "failed": ("ended",),
-    "revoked": ("untold", "ended"),
-    "expired": ("untold", "ended"),
+    "revoked": ("unreported", "ended"),
+    "expired": ("unreported", "ended"),
 }
 
 _OF_STATES = ("claims", "lanes", "kept_lanes", "scheduled", "dead")
 _OF_STAMPS = ("stamped",)
 
 #: All indexes in the order of a list without a state, and of its cursor.
-ALL_INDEXES = (*_OF_STATES, *_OF_STAMPS, "untold", "ended")
+ALL_INDEXES = (*_OF_STATES, *_OF_STAMPS, "unreported", "ended")
 
 #: States that have a list only if `affinity_keep` is more than a minute.
 KEPT = ("done", "failed", "revoked", "expired")

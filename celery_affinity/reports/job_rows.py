@@ -128,7 +128,7 @@ def calls_of(reader: Reader, batches: Sequence[str]) -> dict[str, BatchCalls]:
     """Return the unfinished calls of each batch. All calls of a dead letter are included: a replay runs them again."""
     if not batches:
         return {}
-    keys = [reader.key(name, batch) for batch in batches for name in ("callers", "told_callers")]
+    keys = [reader.key(name, batch) for batch in batches for name in ("callers", "reported_calls")]
     heads = reader.ask([("zrange", key, 0, 0, False, True) for key in keys])
     numbers = reader.ask([("zcard", key) for key in keys])
     calls = {}

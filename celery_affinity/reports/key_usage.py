@@ -116,7 +116,7 @@ def show_key(reader: Reader, key: str) -> KeyDetails | None:
     in_force = weights_of(reader.hash("settings"))
     facts = facts_of(reader, [name])[name]
     lengths = reader.ask(
-        [("zcard", reader.key("sublane", name, sublane.type, sublane.name)) for sublane in facts.sublanes]
+        [("zcard", reader.key("key_queue", name, sublane.type, sublane.name)) for sublane in facts.sublanes]
     )
     return KeyDetails(
         key=state,
@@ -216,7 +216,7 @@ def waiting_for_key(reader: Reader, order: ClaimOrder, key: str, sublanes: Seque
     served = [sublane for sublane in sublanes if sublane.type in (lane.type, *order.fits)]
     rank = order.place(lane, lane.enqueued_us, lane.job_id)
     groups = jobs_ahead(
-        reader, order, served, rank, lambda sublane: reader.key("sublane", key, sublane.type, sublane.name)
+        reader, order, served, rank, lambda sublane: reader.key("key_queue", key, sublane.type, sublane.name)
     )
     usual = reader.fields("durations", [lane.type]).get(lane.type)
     run_s = None if usual is None else decode_number(usual) / SECOND_US
@@ -256,7 +256,7 @@ def startable_keyed_jobs(reader: Reader, now_us: int) -> dict[str, int]:
     further = facts_of(reader, list({key for keys in later.values() for key in keys} - admitted.keys()))
     capacity = _capacities(reader, {key: facts[key] for key in admitted} | further, now_us)
     lanes = [(key, lane) for key in admitted for lane in admitted[key] if capacity[key] > 1 or len(admitted[key]) > 1]
-    lengths = reader.ask([("zcard", reader.key("sublane", key, lane.type, lane.name)) for key, lane in lanes])
+    lengths = reader.ask([("zcard", reader.key("key_queue", key, lane.type, lane.name)) for key, lane in lanes])
     jobs_by_type: Counter[str] = Counter()
     # A job admitted by its first key is in the next key's sub-lane, and the next key is evaluated first.
     for (key, lane), length in sorted(zip(lanes, lengths, strict=True), key=lambda item: len(later.get(item[0], ()))):
@@ -341,4 +341,4 @@ def minimum_jobs_passing(reader: Reader, order: ClaimOrder, types: Sequence[str]
 
 
 def _place(reader: Reader, lane: Lane) -> str:
-    return reader.key("first_lane", lane.type, lane.name)
+    return reader.key("minimum_lane", lane.type, lane.name)

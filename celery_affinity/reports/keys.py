@@ -147,7 +147,7 @@ class KeyFacts:
 
 def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, KeyFacts]:
     """Return the hash contents of each of *keys* (encoded)."""
-    hashes = reader.ask([("hgetall", reader.key("of_key", key)) for key in keys])
+    hashes = reader.ask([("hgetall", reader.key("key_state", key)) for key in keys])
     facts = {}
     for key, raw in zip(keys, hashes, strict=True):
         fields = {decode_text(name): decode_text(value) for name, value in raw.items()}
@@ -228,7 +228,7 @@ def _due_s(retry: JobRow | None) -> float | None:
 def _waiting(reader: Reader, sublanes: Mapping[str, Sequence[Lane]]) -> dict[str, tuple[int, int | None]]:
     """Return the number of jobs that wait for each key, and the oldest enqueue time in µs or None."""
     of_keys = [
-        (key, reader.key("sublane", key, lane.type, lane.name)) for key, lanes in sublanes.items() for lane in lanes
+        (key, reader.key("key_queue", key, lane.type, lane.name)) for key, lanes in sublanes.items() for lane in lanes
     ]
     lengths = reader.ask([("zcard", name) for _, name in of_keys])
     heads = reader.ask([("zrange", name, 0, 0, False, True) for _, name in of_keys])

@@ -72,7 +72,7 @@ def tenants_status(reader: Reader, now_us: int) -> list[TenantStatus]:
 
 def _count_evictions(reader: Reader) -> Counter[str]:
     """Return the number of jobs being preempted for each tenant, by its key."""
-    orders = (words.split(" ") for words in reader.hash("vacating").values())
+    orders = (words.split(" ") for words in reader.hash("stop_orders").values())
     return Counter(words[2] for words in orders if len(words) > 2)
 
 
@@ -80,7 +80,7 @@ def _with_most_waiting(reader: Reader) -> list[str]:
     number = int(reader.ask_one("zcard", reader.key("waiting_keys")))
     keys = [key for key in sample_keys(reader, number) if key.startswith(TENANT_PREFIX)] if number else []
     sublanes = [(key, lane) for key, facts in facts_of(reader, keys).items() for lane in facts.sublanes]
-    lengths = reader.ask([("zcard", reader.key("sublane", key, lane.type, lane.name)) for key, lane in sublanes])
+    lengths = reader.ask([("zcard", reader.key("key_queue", key, lane.type, lane.name)) for key, lane in sublanes])
     waiting: Counter[str] = Counter()
     for (key, _), length in zip(sublanes, lengths, strict=True):
         waiting[key] += int(length)

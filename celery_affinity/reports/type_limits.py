@@ -115,7 +115,7 @@ def all_limits(reader: Reader) -> list[TypeLimit]:
 
 def _limits_in(reader: Reader, rules: Mapping[str, str]) -> list[TypeLimit]:
     limits = {type_: int(match[1]) for type_, rule in rules.items() if (match := re.match(r"limit=(\d+)", rule))}
-    running = reader.ask([("zcard", reader.key("limited", type_)) for type_ in limits])
+    running = reader.ask([("zcard", reader.key("type_running", type_)) for type_ in limits])
     return [
         TypeLimit(decode_part(type_), limit, int(str(count)), "counting" in rules[type_])
         for (type_, limit), count in zip(limits.items(), running, strict=True)

@@ -229,7 +229,7 @@ class Reader:
 
     def first_lanes(self, types: Sequence[str]) -> list[Lane]:
         """Return the minimum lanes of *types* (encoded): jobs of tenants below their minimum, also in `lanes`."""
-        return [lane for type_, heads in self.fields("first_heads", types).items() for lane in lanes_in(type_, heads)]
+        return [lane for type_, heads in self.fields("minimum_heads", types).items() for lane in lanes_in(type_, heads)]
 
     def kept_lanes(self, types: Sequence[str] | None = None) -> list[Lane]:
         """Return, per lane of *types* (encoded; None: all types), the jobs that keys block."""
@@ -283,14 +283,14 @@ class Reader:
     def settings(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the settings in force and the last settings from an app.conf, by their names in Redis."""
         with self._client.pipeline(transaction=False) as pipe:
-            for name in ("settings", "conf"):
+            for name in ("settings", "conf_last"):
                 pipe.hgetall(self.key(name))
             in_force, conf = map(as_text, pipe.execute())
         return in_force, conf
 
     def has_unreported_ends(self) -> bool:
         """True if there are unreported ends."""
-        return bool(self._client.exists(self.key("untold")))
+        return bool(self._client.exists(self.key("unreported")))
 
     def has_due(self) -> bool:
         """True if there are due recurring calls that no process has received."""

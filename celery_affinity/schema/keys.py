@@ -16,7 +16,7 @@ from ..errors import SettingError
 
 #: Schema number: version of these keys' contents (docs/explanation/versions.md). Processes with different schema
 #: numbers must not share a server.
-SCHEMA = 2
+SCHEMA = 3
 #: Value of key ``task`` if the task has several jobs.
 SEVERAL = b"+"
 #: Value of key ``task`` if the task has no job and is revoked.
@@ -39,14 +39,14 @@ KEYS: dict[str, tuple[str, str, str]] = {
     # of recurring calls (any publisher can postpone one) and of metrics (publishers count their jobs). They cannot
     # collide with a lane, which has fewer parts, or other last parts.
     "held": ("lane:key:held:%s", "zset", "rule key -> ids of the jobs that hold it, by fencing token"),
-    "sublane": ("lane:key:sublane:%s:%s:%s", "zset", "rule key, type, lane -> its waiting jobs by enqueue time (µs)"),
+    "key_queue": ("lane:key:queue:%s:%s:%s", "zset", "rule key, type, lane -> its waiting jobs by enqueue time (µs)"),
     "type_rules": (
         "lane:key:type_rules",
         "hash",
         "type -> its rule: 'limit=N', 'full', 'counting', 'paused'; * -> all types; ! -> reserves; !first; !placing",
     ),
-    "limited": (
-        "lane:key:limited:%s",
+    "type_running": (
+        "lane:key:running:%s",
         "zset",
         "type -> claims counted by a limit or a reserve, by lane: priority, plus 11 if on-demand",
     ),
@@ -71,14 +71,18 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "zset",
         "tenant's key -> its claimed `preemptible=True` jobs, by fencing token",
     ),
-    "giving": ("lane:key:giving", "zset", "tenants' keys with claimed preemptible jobs, by the number of these jobs"),
-    "of_key": (
-        "lane:key:of:%s",
+    "preemptible_tenants": (
+        "lane:key:preemptible_tenants",
+        "zset",
+        "tenants' keys with claimed preemptible jobs, by the number of these jobs",
+    ),
+    "key_state": (
+        "lane:key:state:%s",
         "hash",
         "rule key: 'type lane' -> time (µs) and id of its first job, or '*'; '=task' -> its last limit; its retry",
     ),
-    "coming": (
-        "lane:key:coming:%s",
+    "second_key_jobs": (
+        "lane:key:second:%s",
         "zset",
         "rule key -> waiting jobs with this key as their second one, by enqueue time (µs)",
     ),
@@ -93,17 +97,25 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "zset",
         "type, lane, generation of shares -> 'enqueued id' of tenants' admitted jobs, by start tag or less",
     ),
-    "first_heads": ("lane:key:first_heads", "hash", "type -> the heads of its minimum lanes, in the format of `heads`"),
-    "first_lane": (
-        "lane:key:first:%s:%s",
+    "minimum_heads": (
+        "lane:key:minimum_heads",
+        "hash",
+        "type -> the heads of its minimum lanes, in the format of `heads`",
+    ),
+    "minimum_lane": (
+        "lane:key:minimum:%s:%s",
         "zset",
         "type, lane -> jobs that are claimed first: their tenants are below their minimum",
     ),
     "hints": ("lane:key:hints:%s", "zset", "worker -> hints of the jobs it completed, by the last one's end time (µs)"),
     "holders": ("lane:key:holders:%s", "zset", "hint -> workers that hold it, by the time (µs) since when they do"),
-    "near_heads": ("lane:key:near", "hash", "'hint type' -> the heads of its hint lanes, in the format of `heads`"),
-    "near_lane": (
-        "lane:key:near:%s:%s:%s",
+    "hint_heads": (
+        "lane:key:hint_heads",
+        "hash",
+        "'hint type' -> the heads of its hint lanes, in the format of `heads`",
+    ),
+    "hint_lane": (
+        "lane:key:hint:%s:%s:%s",
         "zset",
         "hint, type, lane -> the lane's jobs with this hint, by enqueue time (µs)",
     ),
@@ -130,7 +142,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "hash",
         "type -> number of calls waiting in batches, without each batch's first call",
     ),
-    "told_callers": ("lane:key:told:%s", "zset", "dead-lettered batch -> its calls whose ends were reported, in order"),
+    "reported_calls": (
+        "lane:key:reported:%s",
+        "zset",
+        "dead-lettered batch -> its calls whose ends were reported, in order",
+    ),
     "recurring": (
         "lane:key:recurring",
         "zset",
@@ -141,7 +157,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "hash",
         "recurring call: its match rule, interval, due time, app and last match",
     ),
-    "recurs": ("lane:key:recurs", "hash", "'type merge-key task-name' -> recurring calls that such a call postpones"),
+    "recurring_matches": (
+        "lane:key:recurring_matches",
+        "hash",
+        "'type merge-key task-name' -> recurring calls that such a call postpones",
+    ),
     # Producers and observers must not read this key: it contains the call's arguments.
     "signature": ("signature:%s", "string", "recurring call -> the call, serialized by its app"),
     "recurring_of": ("recurring_of:%s", "hash", "app -> digests of the recurring calls in its latest app.conf"),
@@ -169,8 +189,8 @@ KEYS: dict[str, tuple[str, str, str]] = {
     ),
     "revoked": ("revoked:%s", "string", "a revoked task id: kept for three hours"),
     "revoked_stamp": ("revoked_stamp:%s", "string", "stamp -> time (µs) of its revocation: kept for three hours"),
-    "untold": (
-        "untold",
+    "unreported": (
+        "unreported",
         "zset",
         "ids of jobs that ended without a worker, by the time (µs) at which their end will be reported",
     ),
@@ -195,9 +215,9 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "joined": ("joined", "zset", "workers, by join time (µs)"),
     "claims": ("claims:%s", "hash", "worker: id of each job it has claimed -> fencing token"),
     "inbox": ("inbox:%s", "list", "worker -> claimed jobs it has not read, the oldest at the right end"),
-    "ahead": ("ahead", "hash", "type -> the worker that last prefetched jobs of the type"),
-    "vacating": (
-        "vacating",
+    "prefetch_turn": ("prefetch_turn", "hash", "type -> the worker that last prefetched jobs of the type"),
+    "stop_orders": (
+        "stop_orders",
         "hash",
         "job being preempted -> fence, worker, tenant and type it gives way to, preemption time, grace period",
     ),
@@ -210,8 +230,8 @@ KEYS: dict[str, tuple[str, str, str]] = {
     ),
     "schema": ("schema", "string", "the schema number; in cohort `default`, then revision and map of the cohorts"),
     "settings": ("settings", "hash", "current scheduling settings by name, and their revision"),
-    "conf": ("conf", "hash", "scheduling settings of the app.conf that changed last: a reset restores them"),
-    "conf_of": ("conf_of:%s", "hash", "app -> scheduling settings in its latest app.conf: kept for a month"),
+    "conf_last": ("conf_last", "hash", "scheduling settings of the app.conf that changed last: a reset restores them"),
+    "conf_by_app": ("conf_by_app:%s", "hash", "app -> scheduling settings in its latest app.conf: kept for a month"),
     "claim_number": (
         "claim_number",
         "string",
@@ -230,7 +250,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     ),
     "trend_written": ("trend_written", "string", "exists if `trend` was written within the last minute"),
     "counters": ("counters", "hash", "name of an event -> number of occurrences"),
-    "spoiled": ("spoiled", "list", "findings about corrupt keys, until a dispatcher has logged them"),
+    "damage_log": ("damage_log", "list", "findings about corrupt keys, until a dispatcher has logged them"),
     "idempotency": (
         "idempotency:%s",
         "string",

@@ -22,7 +22,7 @@ _PLACES = tuple(KEYS.base + name for name in ("scheduled", "lane:", "claims:", "
 _OF_KEYS = KEYS.base + "lane:key:"
 
 #: Beginnings of the keys that have the calls of a batch.
-_OF_BATCHES = (KEYS.key("callers", ""), KEYS.key("told_callers", ""))
+_OF_BATCHES = (KEYS.key("callers", ""), KEYS.key("reported_calls", ""))
 
 #: States of jobs that have ended and are in no place.
 _NOWHERE = ("done", "failed", "revoked", "expired")

@@ -32,7 +32,7 @@ KEYS = Keys()
 key = cache(KEYS.key)
 encode, decode = cache(values.encode_part), cache(values.decode_part)
 
-CONF_OF = key("conf_of", "")
+CONF_OF = key("conf_by_app", "")
 METRICS = key("metrics", "")
 TURNS = key("turns", "", "", "").removesuffix("::")
 SHARES = (key("tags"), key("credits"))
@@ -83,11 +83,11 @@ def _parsed(line):
     value = _PARSED[type_](value)
     if name.startswith(TURNS):
         value = dict.fromkeys(value, 0)  # some are of before
-    if name in (key("heads"), key("first_heads"), key("near_heads")):
+    if name in (key("heads"), key("minimum_heads"), key("hint_heads")):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
     if name == key("settings") and "for_claims" in value:
         value["for_claims"] = value["for_claims"].rpartition(" ")[0]  # then the time of the last change
-    if name == key("recurs"):
+    if name == key("recurring_matches"):
         value = {place: set(names.split(" ")) for place, names in value.items()}
     if kept_s is not None and type_ == "hash":
         value[f"forgotten in {kept_s} s"] = True
@@ -190,7 +190,7 @@ def expected(reference):
 
 def _expect_names(reference, entry):
     for type_, worker in reference.ahead.items():
-        entry(["ahead"], encode(type_), worker)
+        entry(["prefetch_turn"], encode(type_), worker)
     for name, worker in reference.names.items():
         entry(["names"], encode(name), worker)
 
@@ -199,7 +199,7 @@ def _expect_traces(reference, state, entry):
     for job_id, at_us in reference.ended.items():
         entry(["ended"], job_id, at_us)
     for job_id, when_us in reference.untold.items():
-        entry(["untold"], job_id, when_us)
+        entry(["unreported"], job_id, when_us)
     for job_id, at_us in reference.expiring.items():
         entry(["expires"], job_id, at_us)
     for stamp, bearing in reference.stamped.items():
@@ -251,7 +251,7 @@ def _expect_recurring(reference, state, entry):
         for field, value in fields.items():
             entry(["recurring_call", encode(name)], field, value)
     for place, names in alike.items():
-        entry(["recurs"], place, names)
+        entry(["recurring_matches"], place, names)
     for app, declared in reference.recurring_of.items():
         for name, digest in declared.items():
             entry(["recurring_of", encode(app)], encode(name), digest)
@@ -274,10 +274,10 @@ def _expect_settings(reference, entry):
         if value:
             entry(["settings"], name, str(value))
     for name, value in settings.conf.items():
-        entry(["conf"], name, value)
+        entry(["conf_last"], name, value)
     for app, conf in settings.conf_of.items():
         for name, value in conf.items():
-            entry(["conf_of", encode(app)], name, value)
+            entry(["conf_by_app", encode(app)], name, value)
 
 
 def _expect_job(job, entry, stands):
@@ -290,7 +290,7 @@ def _expect_job(job, entry, stands):
         entry(["scheduled"], job.id, job.due_us)
     elif job.state == "dead" and job.is_listed:
         entry(["dead"], job.id, job.ended_us)
-    for name, callers in (("callers", job.callers), ("told_callers", job.told_callers)):
+    for name, callers in (("callers", job.callers), ("reported_calls", job.told_callers)):
         for caller, number in callers.items():
             entry([name, job.id], caller, number)
 
@@ -472,16 +472,16 @@ def _expect_keys(reference, entry, standing):
         for rules in keys.keys_of(job)[1:] if job.state == "pending" else ():
             if rules.stated is None:
                 continue
-            entry(["coming", rules.key], job.id, job.order_us)
-            entry(["of_key", rules.key], "coming", "1")
+            entry(["second_key_jobs", rules.key], job.id, job.order_us)
+            entry(["key_state", rules.key], "coming", "1")
         if job.id in standing and job.turn is not None:
             entry(["turns", encode(job.type), lane(job), str(job.turn)], f"{job.order_us} {job.id}", 0)
         its_keys = waits_for.get(job.id, [])
         for its_key in its_keys:
-            entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.order_us)
+            entry(["key_queue", its_key, encode(job.type), lane(job)], job.id, job.order_us)
             most = reference.unbounded.get(keys.sublane_of(its_key, job))
             if most is not None:
-                entry(["of_key", its_key], its_lane, "*" if most == sys.maxsize else f"*{most}")
+                entry(["key_state", its_key], its_lane, "*" if most == sys.maxsize else f"*{most}")
                 entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
                 continue
             words = first.setdefault((its_key, its_lane), f"{job.order_us} {job.id}")
@@ -490,7 +490,7 @@ def _expect_keys(reference, entry, standing):
             words = f"{words} {job.id}" if stands else words
             flags = ("!" if is_first else "") + (f"~{job.turn}" if _has_turn(job, its_key) else "")
             first[its_key, its_lane] = words = f"{words} {flags}" if stands and flags else words
-            entry(["of_key", its_key], its_lane, words)
+            entry(["key_state", its_key], its_lane, words)
             entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
     _expect_stops(reference, entry)
     _expect_facts_of_keys(reference, entry)
@@ -506,10 +506,10 @@ def _expect_stops(reference, entry):
             entry(["preemptible", preemption.tenant_of(job)], job.id, job.fence)
             giving[preemption.tenant_of(job)] += 1
     for its_key, number in giving.items():
-        entry(["giving"], its_key, number)
+        entry(["preemptible_tenants"], its_key, number)
     for stop in reference.vacating.values():
         words = [stop.fence, stop.worker, stop.key, encode(stop.type), stop.ordered_us, stop.grace_ms]
-        entry(["vacating"], stop.job_id, " ".join(map(str, words)))
+        entry(["stop_orders"], stop.job_id, " ".join(map(str, words)))
 
 
 def _has_turn(job, its_key):
@@ -529,14 +529,14 @@ def _expect_facts_of_keys(reference, entry):
     for its_key, stated in reference.stated.items():
         for task, each in stated.items():
             text = str(each) if isinstance(each, int) else f"{each.tokens}/{each.period_us}"
-            entry(["of_key", its_key], f"={encode(task)}", text)
+            entry(["key_state", its_key], f"={encode(task)}", text)
     for its_key, retry in reference.kept_for.items():
-        entry(["of_key", its_key], "retry", retry)
+        entry(["key_state", its_key], "retry", retry)
     for its_key, (type_, began_us, ends_us) in reference.turns.items():
-        entry(["of_key", its_key], "turn", f"{encode(type_)} {began_us} {ends_us}")
+        entry(["key_state", its_key], "turn", f"{encode(type_)} {began_us} {ends_us}")
     for its_key, had in reference.had_key.items():
         for type_, at_us in had.items():
-            entry(["of_key", its_key], f"@{encode(type_)}", str(at_us))
+            entry(["key_state", its_key], f"@{encode(type_)}", str(at_us))
     for name in ("rates", "due_keys"):
         for its_key, at_us in getattr(reference, name).items():
             entry([name], its_key, at_us)
@@ -545,7 +545,7 @@ def _expect_facts_of_keys(reference, entry):
 def _expect_counted_claims(reference, state, entry):
     for type_, counted in reference.limited.items():
         for job_id, lane_number in counted.items():
-            entry(["limited", encode(type_)], job_id, lane_number)
+            entry(["type_running", encode(type_)], job_id, lane_number)
     if reference.recounts:
         state[key("recount")] = "0"
 
@@ -584,17 +584,17 @@ def _expect_near(entry, jobs):
     for job in jobs:
         hint = locality.hint_of(job)
         if hint:
-            entry(["near_lane", hint, encode(job.type), lane(job)], job.id, job.order_us)
+            entry(["hint_lane", hint, encode(job.type), lane(job)], job.id, job.order_us)
             its, mine = heads[f"{hint} {encode(job.type)}"], (job.order_us, job.id)
             its[lane(job)] = min(its.get(lane(job), mine), mine)
     for field, its in heads.items():
-        entry(["near_heads"], field, {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
+        entry(["hint_heads"], field, {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
 
 
 def _expect_heads(reference, state, entry, standing):
     jobs = [job for job in reference.jobs.values() if job.state == "pending" and job.id in standing]
     first = [job for job in jobs if keys.goes_first(reference, job)]
-    for name, some in (("heads", jobs), ("first_heads", first)):
+    for name, some in (("heads", jobs), ("minimum_heads", first)):
         heads = defaultdict(dict)
         for job in some:
             head = heads[job.type].get(lane(job))
@@ -603,7 +603,7 @@ def _expect_heads(reference, state, entry, standing):
             entry([name], encode(type_), {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
     _expect_near(entry, jobs)
     for job in first:
-        entry(["first_lane", encode(job.type), lane(job)], job.id, job.order_us)
+        entry(["minimum_lane", encode(job.type), lane(job)], job.id, job.order_us)
         entry(["type_rules"], "!first", "1")
         if state[key("heads")].get("!") != "reserves":
             entry(["heads"], "!", "rules")

@@ -30,7 +30,7 @@ REFUSED = "refused"
 _FORGOTTEN_AFTER_US = ENDED_KEPT_S * SECOND_US
 
 #: Keys that a fleet leaves for ever when it is gone.
-STAYS = ("schema", "fence", "claim_number", "clock", "settings", "conf", "counters")
+STAYS = ("schema", "fence", "claim_number", "clock", "settings", "conf_last", "counters")
 
 
 class NothingFound:
@@ -102,7 +102,7 @@ class SideBySide:
     def _forgot_too(self, state):
         """Have the reference forget of which keys the server knows no more when types had them; return whether any."""
         had = self.reference.had_key
-        gone = [each for each in had if not any(name[0] == "@" for name in state.get(KEYS.key("of_key", each), ()))]
+        gone = [each for each in had if not any(name[0] == "@" for name in state.get(KEYS.key("key_state", each), ()))]
         for each in gone:
             del had[each]
         return bool(gone)

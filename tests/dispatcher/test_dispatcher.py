@@ -45,7 +45,7 @@ class Ticked:
     def tick(self, lists):
         self.ticks += 1
         self.looked_in.append(list(lists))
-        none = {"untold": False, "recurring": False, "dead_workers": 0, "recovered": 0}
+        none = {"unreported": False, "recurring": False, "dead_workers": 0, "recovered": 0}
         time = ServerTime(self.ticks, self.ticks * 1e-6, self.ticks * 1e-6)
         return SimpleNamespace(**none, lists=list(lists), next_due_s=0.001, time=time)
 
@@ -101,12 +101,12 @@ def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
         watched.threads.clear()
         scheduler.publish(NewJob("ended", "pdf", "message", task_id="ended", task_name="task", expires_us=0))
         redis_client.lpush("pdf", wire(eta="2020-01-01T00:00:00"))
-        redis_client.zadd(Keys().key("untold"), {"spoiled": 1})
+        redis_client.zadd(Keys().key("unreported"), {"spoiled": 1})
         dispatcher.start()
         dispatcher.wake()
         try:
             wait_until(lambda: app.AsyncResult("ended").state == "REVOKED", 10, "it is told")
-            wait_until(lambda: not redis_client.exists("pdf", Keys().key("untold")), 10, "all is done")
+            wait_until(lambda: not redis_client.exists("pdf", Keys().key("unreported")), 10, "all is done")
         finally:
             dispatcher.stop()
     assert {"affinity-announcer", "affinity-ingest", "affinity-recurring"} <= watched.threads

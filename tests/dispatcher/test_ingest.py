@@ -113,7 +113,7 @@ def test_what_was_revoked_before_it_was_moved_is_not_run(jobs, redis_client, app
     move(jobs, app)
     assert lanes(jobs) == {}
     assert redis_client.hget(Keys().key("counters"), "revoked") == b"2"
-    assert redis_client.zcard(Keys().key("untold")) == 2, "their callers are told"
+    assert redis_client.zcard(Keys().key("unreported")) == 2, "their callers are told"
 
 
 def test_what_was_moved_is_revoked_by_its_stamps(jobs, redis_client, app):
@@ -132,7 +132,7 @@ def test_what_nobody_can_read_is_a_dead_letter_and_holds_up_nothing(jobs, redis_
     (dead,) = redis_client.zrange(Keys().key("dead"), 0, -1)
     assert redis_client.hget(Keys().key("job", dead.decode()), "reason") == b"unreadable"
     assert redis_client.get(Keys().key("message", dead.decode())) == garbage.encode()
-    assert not redis_client.exists(Keys().key("untold")), "it has no caller that is known"
+    assert not redis_client.exists(Keys().key("unreported")), "it has no caller that is known"
 
 
 def test_lists_of_queues_that_nobody_serves_here_are_left_alone(jobs, redis_client, app):

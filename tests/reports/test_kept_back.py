@@ -389,7 +389,7 @@ def test_a_queues_length_and_its_purge_count_them(fleet, reader, redis_client):
     assert fleet.scheduler.purge("excel") == 1
     fleet.end("worker", *fleet.inbox("worker"))
     left = {kind for kind, (name, *_) in KEYS.items() if redis_client.keys(Keys().base + name.replace("%s", "*"))}
-    assert not left & {"held", "sublane", "of_key", "kept_back", "kept_lanes", "waiting_keys"}
+    assert not left & {"held", "key_queue", "key_state", "kept_back", "kept_lanes", "waiting_keys"}
 
 
 def reserve_two_of(fleet, slots=8, *, settings=None, more=""):

@@ -74,9 +74,9 @@ def test_what_somebody_else_wrote_is_no_key(fleet, reader, redis_client):
     fleet.publish("waits!", "pdf", rules=rules("city:HH"))
     key = Keys().key
     redis_client.hset(key("settings"), "limits", "x =1 *=y city")
-    redis_client.hset(key("of_key", "city%3AHH"), "=t", "x")
+    redis_client.hset(key("key_state", "city%3AHH"), "=t", "x")
     redis_client.zadd(key("waiting_keys"), {b"\xff": 0})
-    redis_client.hset(key("of_key", "city%3AHH"), "x", "x")
+    redis_client.hset(key("key_state", "city%3AHH"), "x", "x")
     redis_client.set(key("held", "another"), "x")
     redis_client.hset(key("job", "job!"), "rules", "x")
     (found,) = key_usage.find_keys(reader, "*", 10).keys

@@ -28,13 +28,13 @@ SHORT = {
     "lane|kept_back|sublane": {"ZCARD", "ZCOUNT", "ZSCORE", "ZRANGE", "ZRANGEBYSCORE"},
     "held": {"ZCARD", "ZRANGE"},
     "waiting_keys": {"ZCARD", "ZRANGE"},
-    "of_key": {"HGETALL"},  # the lanes for which jobs of the key wait
+    "key_state": {"HGETALL"},  # the lanes for which jobs of the key wait
     "rates": {"ZSCORE"},
     "recurring": {"ZRANGE"},
     "recurring_call": {"HMGET"},
     "pauses|type_rules|first_heads": {"HSCAN", "HMGET"},
-    "vacating": {"HGETALL"},  # at most `MOST_VACATING`
-    "limited": {"ZCARD"},
+    "stop_orders": {"HGETALL"},  # at most `MOST_VACATING`
+    "type_running": {"ZCARD"},
     "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},
     "batched|waiting_calls": {"HSCAN"},
     "metrics": {"HGETALL"},
@@ -139,7 +139,7 @@ def test_no_command_reads_all_of_what_may_be_much(observer, fleet, commands_of):
             assert len(words) <= 101, words
         elif kind == "heartbeats":
             assert 0 <= int(words[2]) <= 100, words
-        elif kind in ("lane", "kept_back", "sublane", "held") and name == "ZRANGE":
+        elif kind in ("lane", "kept_back", "key_queue", "held") and name == "ZRANGE":
             assert 0 <= int(words[2]) < 20, words
         elif name == "ZRANGEBYSCORE":
             assert words[-3:-1] == ["LIMIT", "0"], words

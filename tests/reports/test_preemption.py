@@ -80,7 +80,9 @@ def test_other_jobs_say_nothing_of_stops(fleet, reader, claim):
 
 
 def test_an_order_that_somebody_spoiled_is_not_shown(fleet, reader, claim):
-    fleet.scheduler.client.hset(fleet.scheduler.keys.key("vacating"), mapping={"a1$": "nonsense", "x": "1 2 3 4 x y"})
+    fleet.scheduler.client.hset(
+        fleet.scheduler.keys.key("stop_orders"), mapping={"a1$": "nonsense", "x": "1 2 3 4 x y"}
+    )
     assert (why(reader, "a1$").stops, why(reader, "b1$").stops) == ([], [])
 
 
@@ -103,7 +105,7 @@ def test_a_report_says_for_which_tenants_jobs_are_being_stopped(fleet, reader, c
 def test_who_waits_in_vain_sees_why_no_job_is_stopped(fleet, reader, claim):
     assert why(reader, "b1$").why_no_stop is None
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
-    client.hdel(key("vacating"), "a1$")
+    client.hdel(key("stop_orders"), "a1$")
     assert "(acme) none runs in a slot that serves the type" in why(reader, "b1$").why_no_stop
     fleet.scheduler.configure({"tenants": "beta=max:none,min:2 acme=max:none,min:1"})
     said = "nothing: those with jobs that may be stopped have no more than their minimum (acme)"

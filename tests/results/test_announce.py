@@ -160,7 +160,7 @@ def test_a_job_that_expires_while_it_waits_ends_then(fleet, dispatcher):
     assert {(each["uuid"], each["expired"]) for each in heard if each["type"] == "task-revoked"} == {
         (result.id, True) for result in (waiting, scheduled, late)
     }
-    keys = [Keys().key(name) for name in ("expires", "untold", "scheduled", "heads")]
+    keys = [Keys().key(name) for name in ("expires", "unreported", "scheduled", "heads")]
     wait_until(lambda: not fleet.redis.exists(*keys), 10, "nothing is left of them")
 
 

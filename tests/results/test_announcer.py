@@ -264,5 +264,5 @@ def test_an_end_that_somebody_knows_and_cannot_tell_is_left_by_others_for_an_hou
     key, now_us = Keys().key("job", "job"), redis_client.time()[0] * 10**6
     for tries, age_s, is_for_anyone in (("0", 10, 0), ("0", 20, 1), ("1", 20, 0), ("1", 3500, 0), ("1", 3700, 1)):
         redis_client.hset(key, mapping={"tries": tries, "ended": now_us - age_s * 10**6})
-        redis_client.zadd(Keys().key("untold"), {"job": 1})
+        redis_client.zadd(Keys().key("unreported"), {"job": 1})
         assert scheduler.next_report("app", again_s=60).for_anyone == is_for_anyone, (tries, age_s)

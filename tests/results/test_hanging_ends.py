@@ -109,8 +109,8 @@ def test_what_hung_in_one_process_comes_to_the_next_after_a_pause_and_not_to_the
     first.wait_for("dispatcher ready", 30)
     end_of(fleet, "mute")
     wait_until(lambda: mute.connections, SOON_S, "the result backend is asked")
-    (job,) = fleet.redis.zrange(Keys().key("untold"), 0, -1)
-    fleet.redis.zadd(Keys().key("untold"), {job: 1})  # the pause is over
+    (job,) = fleet.redis.zrange(Keys().key("unreported"), 0, -1)
+    fleet.redis.zadd(Keys().key("unreported"), {job: 1})  # the pause is over
     first_tried = fleet.redis.hget(Keys().key("job", job.decode()), "tries")
     healthy = end_of(fleet, "healthy")
     wait_for_state(healthy, "REVOKED", SOON_S)
@@ -122,7 +122,7 @@ def test_what_hung_in_one_process_comes_to_the_next_after_a_pause_and_not_to_the
     assert fleet.redis.hget(Keys().key("job", job.decode()), "tries") == b"2"
     (seconds, micros), (_, again_us) = (
         fleet.redis.time(),
-        fleet.redis.zrange(Keys().key("untold"), 0, -1, withscores=True)[0],
+        fleet.redis.zrange(Keys().key("unreported"), 0, -1, withscores=True)[0],
     )
     pause_s = again_us / 1e6 - seconds - micros / 1e6
     assert 10 < pause_s <= 20, "the pause grows"
@@ -156,7 +156,7 @@ def test_an_end_of_an_app_without_a_name_is_told_at_once_by_one_that_knows_the_t
 
 def test_a_row_that_is_spoiled_holds_up_neither_other_ends_nor_messages_of_stock_producers(fleet, mute):
     spoiled = end_of(fleet, "healthy")
-    (job,) = fleet.redis.zrange(Keys().key("untold"), 0, -1)
+    (job,) = fleet.redis.zrange(Keys().key("unreported"), 0, -1)
     fleet.redis.unlink(Keys().key("job", job.decode()))
     worker = fleet.start("worker", "pdf", pool="threads")
     with Celery("stock", broker=fleet.url, backend=fleet.url, set_as_current=False) as stock:

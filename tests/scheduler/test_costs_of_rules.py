@@ -117,7 +117,7 @@ def test_very_many_claims_are_counted_some_at_a_time(fleet, workers):
         calls += 1
     assert fleet.scheduler.most() < MOST_COMMANDS
     assert calls >= claims / (2 * MOST_CLAIMS)
-    assert fleet.scheduler.client.zcard(Keys().key("limited", "pdf")) == claims
+    assert fleet.scheduler.client.zcard(Keys().key("type_running", "pdf")) == claims
     assert rule(fleet, "pdf") == f"limit={claims} full"
 
 
@@ -143,7 +143,7 @@ def test_claims_of_a_worker_that_leaves_while_they_are_counted_are_not_counted(f
     fleet.scheduler.client.delete(Keys().key("heads"))
     fleet.scheduler.leave("first")
     fleet.scheduler.tick()
-    assert fleet.scheduler.client.zcard(Keys().key("limited", "pdf")) == len(fleet.claims("second"))
+    assert fleet.scheduler.client.zcard(Keys().key("type_running", "pdf")) == len(fleet.claims("second"))
 
 
 # -- a key whose jobs wait in very many lanes

@@ -190,7 +190,7 @@ def test_what_is_known_of_turns_goes_with_the_last_job_of_the_key(fleet, redis_c
     assert play(fleet, 60)
     for worker in ("videos", "reports"):
         fleet.scheduler.leave(worker)
-    assert redis_client.hkeys(Keys().key("of_key", "k")).count(b"@video") == 1
+    assert redis_client.hkeys(Keys().key("key_state", "k")).count(b"@video") == 1
     for type_ in ("video", "report"):
         fleet.scheduler.purge(type_)
-    assert not redis_client.exists(Keys().key("of_key", "k"))
+    assert not redis_client.exists(Keys().key("key_state", "k"))

@@ -74,7 +74,7 @@ def test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back(fleet, how):
         fleet.scheduler.pause("type:pdf" if how == "a pause" else "*")
     ended = fleet.end("worker", claim)
     assert [each.job_id for each in ended] == ([] if how == "a pause of all" else ["other!"])
-    assert fleet.scheduler.client.hget(Keys().key("of_key", "o"), "retry") is None
+    assert fleet.scheduler.client.hget(Keys().key("key_state", "o"), "retry") is None
 
 
 def test_a_loop_that_runs_again_goes_on_with_no_type_that_only_its_own_slots_could_serve(fleet, monkeypatch):
@@ -121,7 +121,7 @@ def test_what_jobs_state_of_a_key_counts_as_long_as_the_key_is_held_or_kept(flee
     if kept_for == "a retry that is not due yet":
         fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
         fleet.end("worker", claim)
-    assert fleet.scheduler.client.hget(Keys().key("of_key", "o"), "=tests.task") == b"1"
+    assert fleet.scheduler.client.hget(Keys().key("key_state", "o"), "=tests.task") == b"1"
 
 
 @pytest.mark.parametrize("how", ["a pause", "a limit of 0"])
@@ -234,7 +234,7 @@ def test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides(fleet):
     fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
     fleet.end("pdf", first)
     fleet.end("index", second)
-    of_key = fleet.scheduler.client.hgetall(Keys().key("of_key", "o"))
+    of_key = fleet.scheduler.client.hgetall(Keys().key("key_state", "o"))
     assert of_key[b"retry"] == b"retry!"
     assert not fleet.scheduler.repair(), "that is as it should be"
     assert b"turn" not in of_key

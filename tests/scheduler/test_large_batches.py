@@ -158,7 +158,7 @@ def test_a_dead_batch_that_is_replayed_waits_again_in_parts_with_all_its_calls(f
     (again,) = fleet.inbox("worker")
     assert again.message == b"message of a0+", "none has expired"
     assert fleet.scheduler.client.zcard(Keys().key("callers", "a0*")) == len(ids)
-    assert not fleet.scheduler.client.exists(Keys().key("told_callers", "a0*"), Keys().key("expires"))
+    assert not fleet.scheduler.client.exists(Keys().key("reported_calls", "a0*"), Keys().key("expires"))
 
 
 def test_a_replay_that_was_broken_off_leaves_a_dead_batch_that_a_later_one_goes_on_with(fleet):

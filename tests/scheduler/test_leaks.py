@@ -20,7 +20,7 @@ STAY = {
     "claim_number": "one number",
     "clock": "two fields",
     "settings": "a field for each setting",
-    "conf": "a field for each setting",
+    "conf_last": "a field for each setting",
     "counters": "a field for each kind of event",
 }
 
@@ -95,7 +95,7 @@ def test_what_is_known_of_an_app_ends_a_month_after_its_last_heartbeat(fleet, re
     for number in range(50):
         joining = JoinArguments(f"w{number}", "name", ["pdf"], 1, app=f"app {number}")
         fleet.scheduler.join(joining, shared_settings(Settings()))
-        redis_client.persist(Keys().key("conf_of", f"app%20{number}"))
+        redis_client.persist(Keys().key("conf_by_app", f"app%20{number}"))
         fleet.sync(f"w{number}")  # the last sign of life
         fleet.scheduler.leave(f"w{number}")
     check_what_is_left(redis_client)

@@ -104,8 +104,8 @@ def test_nothing_is_left_of_a_fleet_that_is_gone(fleet, redis_client):
     fleet.scheduler.leave("one")
     _silence(fleet, 31)
     left = set(redis_client.keys()) - before
-    known = [Keys().key(name).encode() for name in ("settings", "conf", "clock", "schema")]
-    assert left == {*known, Keys().key("conf_of", "").encode()}
+    known = [Keys().key(name).encode() for name in ("settings", "conf_last", "clock", "schema")]
+    assert left == {*known, Keys().key("conf_by_app", "").encode()}
 
 
 def test_leaving_returns_what_is_held(fleet, redis_client):

@@ -213,7 +213,7 @@ def test_a_near_job_that_goes_first_anyway_leaves_its_near_lane(fleet):
         publish(fleet, job, hint)
         fleet.scheduler.advance(1)
     assert in_order(fleet, claim) == ["first~", "second~"]
-    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("near_heads"))
+    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("hint_heads"))
 
 
 def test_near_jobs_of_several_lanes_go_by_their_points(fleet):
@@ -236,7 +236,7 @@ def test_a_near_head_with_a_time_that_is_none_is_passed_over(fleet):
     fleet.scheduler.advance(1)
     for hint in ("m", "n"):
         publish(fleet, f"near-{hint}", hint)
-        fleet.scheduler.client.hset(fleet.scheduler.keys.key("near_heads"), f"{hint} pdf", f"queued.0 x near-{hint}~")
+        fleet.scheduler.client.hset(fleet.scheduler.keys.key("hint_heads"), f"{hint} pdf", f"queued.0 x near-{hint}~")
     (following,) = fleet.end("worker", claim)
     assert following.job_id == "other"
 
@@ -365,12 +365,12 @@ def test_jobs_that_a_purge_deletes_leave_no_near_lane(fleet):
     busy(fleet, "worker")
     for number in range(3):
         publish(fleet, f"job{number}", "m")
-    assert fleet.scheduler.client.hlen(fleet.scheduler.keys.key("near_heads")) == 1
+    assert fleet.scheduler.client.hlen(fleet.scheduler.keys.key("hint_heads")) == 1
     fleet.scheduler.purge("pdf")
     assert not fleet.scheduler.client.keys("*near*")
 
 
-@pytest.mark.parametrize("key", [("near_heads",), ("near_lane", "m", "pdf", "queued.0"), ("holders", "m")])
+@pytest.mark.parametrize("key", [("hint_heads",), ("hint_lane", "m", "pdf", "queued.0"), ("holders", "m")])
 def test_near_lanes_and_holders_that_somebody_deleted_are_made_again(fleet, key):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "m")
@@ -407,7 +407,7 @@ def test_a_near_head_whose_lane_somebody_deleted_is_no_job(fleet):
     publish(fleet, "near", "m")
     fleet.scheduler.client.zrem(fleet.scheduler.keys.key("lane", "pdf", "queued.0"), "near~")
     assert [each.job_id for each in fleet.end("worker", claim)] == ["other"]
-    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("near_heads"))
+    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("hint_heads"))
 
 
 def test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type(fleet):

@@ -59,7 +59,7 @@ class Fleet(ScriptedFleet):
 
     def ordered(self):
         """Return the jobs that are being stopped."""
-        return sorted(job.decode() for job in self.redis.hkeys(self.key("vacating")))
+        return sorted(job.decode() for job in self.redis.hkeys(self.key("stop_orders")))
 
     def job(self, job):
         return {name.decode(): value.decode() for name, value in self.redis.hgetall(self.key("job", job)).items()}
@@ -331,7 +331,7 @@ def test_nothing_is_left_of_an_order_however_the_claim_ends(fleet, way):
     else:
         fleet.end("one", claim, outcome=way)
     assert fleet.ordered() == []
-    assert not fleet.redis.exists(fleet.key("giving"), fleet.key("preemptible", "tenant%3Aacme"))
+    assert not fleet.redis.exists(fleet.key("preemptible_tenants"), fleet.key("preemptible", "tenant%3Aacme"))
     assert fleet.job("a1$").get("deliveries") == ("1" if way == "recover" else None)
 
 
@@ -437,7 +437,7 @@ def test_a_tick_begins_with_the_tenants_that_have_waited_longest(fleet):
         fleet.publish(f"{name}$", PDF, rules=of(name, may_stop=False), priority=number % 2)
         fleet.scheduler.advance(1)
     fleet.later(20)
-    tenants = {value.decode().split()[2] for value in fleet.redis.hvals(fleet.key("vacating"))}
+    tenants = {value.decode().split()[2] for value in fleet.redis.hvals(fleet.key("stop_orders"))}
     assert tenants == {f"tenant%3A{name}" for name in names[:MOST_PREEMPTORS]}
 
 
@@ -459,7 +459,7 @@ def test_so_many_stops_are_under_way_together_and_no_more(fleet):
 def test_an_order_that_somebody_spoiled_goes_and_stops_nobody(fleet):
     fleet.has("one", PDF)
     fleet.run("one", "a1$")
-    fleet.redis.hset(fleet.key("vacating"), mapping={"a1$": "nonsense", "no-job": "1 one tenant%3Abeta pdf 1 1"})
+    fleet.redis.hset(fleet.key("stop_orders"), mapping={"a1$": "nonsense", "no-job": "1 one tenant%3Abeta pdf 1 1"})
     fleet.later(1)
     assert fleet.ordered() == []
 
@@ -468,7 +468,7 @@ def test_what_is_lost_of_the_jobs_that_may_be_stopped_is_made_again(fleet):
     fleet.scheduler.configure({"tenants": "acme=max:2"})
     fleet.has("one", PDF, slots=9)
     fleet.run("one", "a1$", "a2$", "a3$")
-    giving, jobs = fleet.key("giving"), fleet.key("preemptible", "tenant%3Aacme")
+    giving, jobs = fleet.key("preemptible_tenants"), fleet.key("preemptible", "tenant%3Aacme")
 
     def state():
         return [fleet.redis.zrange(name, 0, -1, withscores=True) for name in (giving, jobs)]

@@ -635,10 +635,10 @@ def test_rows_that_are_spoiled_are_left_out(fleet, redis_client):
     fleet.scheduler.repair()
     assert not fleet.scheduler.reader.has_due()
     assert redis_client.zrange(key("recurring"), 0, -1) == [b"good"]
-    assert list(redis_client.hgetall(key("recurs")).values()) == [b"good"]
+    assert list(redis_client.hgetall(key("recurring_matches")).values()) == [b"good"]
 
 
-@pytest.mark.parametrize("lost", ["recurring", "recurs"])
+@pytest.mark.parametrize("lost", ["recurring", "recurring_matches"])
 def test_what_was_lost_is_made_again(fleet, redis_client, lost):
     fleet.scheduler.declare_recurring([entry(), entry("suspended", merge_key="B")])
     fleet.scheduler.pause_recurring("suspended", True)

@@ -19,7 +19,7 @@ from ..support.processes import start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
 #: Kinds of keys that a scene has not: they come with damage.
-OF_REPAIRS = {"spoiled", "set_aside"}
+OF_REPAIRS = {"damage_log", "set_aside"}
 
 #: Kinds of keys that are damaged together: each of those that tell of jobs alone, since jobs are lost with them.
 TOGETHER = 3
@@ -28,7 +28,7 @@ GROUPS = [[name] for name in sorted(damage.TELLS_OF_JOBS)]
 GROUPS += [OTHERS[nth :: len(OTHERS) // TOGETHER + 1] for nth in range(len(OTHERS) // TOGETHER + 1)]
 
 #: The keys that a repair itself writes, and each type that they may have.
-OWN_STATES = [(name, kind) for name in ("spoiled", "set_aside", "counters") for kind in damage.TYPES]
+OWN_STATES = [(name, kind) for name in ("damage_log", "set_aside", "counters") for kind in damage.TYPES]
 
 
 def damaged(client, names, fault, text=None, own=None):
@@ -67,7 +67,7 @@ def test_the_rest_goes_on_when_kinds_of_keys_are_damaged(redis_client, fault):
 
 @pytest.mark.slow_on_redis
 def test_the_rest_goes_on_whatever_is_written_where_jobs_wait(redis_client):
-    report(redis_client, [(["lane", "sublane"], "added", text) for text in damage.TEXTS])
+    report(redis_client, [(["lane", "key_queue"], "added", text) for text in damage.TEXTS])
 
 
 @pytest.mark.slow_on_redis
@@ -184,7 +184,7 @@ def test_of_very_many_finds_some_are_told(redis_client):
     scheduler = FakeClockScheduler(redis_client, Keys())
     redis_client.zadd(scheduler.keys.key("scheduled"), {f"ghost{number}": 0 for number in range(MOST_SPOILED + 1)})
     scheduler.tick()
-    assert redis_client.llen(scheduler.keys.key("spoiled")) == MOST_SPOILED
+    assert redis_client.llen(scheduler.keys.key("damage_log")) == MOST_SPOILED
 
 
 def test_a_job_of_which_half_was_written_is_published_when_that_is_repeated(redis_client):
@@ -245,7 +245,7 @@ def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path
         "what the worker reads and the schedule": (
             lambda: another_type("inbox", id_),
             lambda: client.zadd(key("scheduled"), {"ghost": 0}),
-            lambda: client.zadd(key("untold"), {"ghost": 0}),
+            lambda: client.zadd(key("unreported"), {"ghost": 0}),
         ),
         "what is known of workers": (
             lambda: client.hset(key("free_slots"), profile, "x"),
@@ -255,7 +255,7 @@ def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path
         "the worker and the records": (
             lambda: client.delete(key("worker", id_)),
             lambda: another_type("counters"),
-            lambda: another_type("spoiled"),
+            lambda: another_type("damage_log"),
             lambda: client.rpush(key("inbox", id_), b"\xff"),
         ),
         "separators everywhere": (garbage,),
@@ -270,7 +270,7 @@ def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path
         excel.apply_async((jobs[3],))
         wait_until(lambda jobs=jobs: all(ledger.ends()[job] for job in jobs), 30, f"after {name}\n{worker.log()}")
     assert worker.is_running
-    assert client.zscore(key("untold"), "ghost") is None
+    assert client.zscore(key("unreported"), "ghost") is None
     assert set(ledger.ends().values()) == {1}, "no job ran twice"
     assert "Another program deleted or overwrote" in worker.log()
     assert client.zcard(key("dead")) <= 1, "garbage in a lane becomes no dead letter"

@@ -31,7 +31,7 @@ def runs(fleet):
 
 @pytest.mark.parametrize(
     "key",
-    [("held", "k"), ("sublane", "k", "pdf", "queued.0"), ("of_key", "k"), ("kept_lanes",), ("waiting_keys",)],
+    [("held", "k"), ("key_queue", "k", "pdf", "queued.0"), ("key_state", "k"), ("kept_lanes",), ("waiting_keys",)],
     ids=lambda key: key[0],
 )
 def test_jobs_of_a_key_run_one_after_the_other_all_the_same(fleet, key):
@@ -54,10 +54,10 @@ LANE = ("pdf", "queued.0")
 @pytest.mark.parametrize(
     "key",
     [
-        *(("held", "k"), ("of_key", "k"), ("of_key", "rate%3Ar"), ("kept_lanes",), ("waiting_keys",)),
-        *(("sublane", "k", "pdf", "queued.0"), ("sublane", "rate%3Ar", "pdf", "queued.0")),
-        *(("coming", "k"), ("coming", "rate%3Ar"), ("sublane", "tenant%3Aa", "pdf", "queued.0")),
-        *(("turns", *LANE, "1"), ("first_lane", *LANE), ("first_heads",)),
+        *(("held", "k"), ("key_state", "k"), ("key_state", "rate%3Ar"), ("kept_lanes",), ("waiting_keys",)),
+        *(("key_queue", "k", "pdf", "queued.0"), ("key_queue", "rate%3Ar", "pdf", "queued.0")),
+        *(("second_key_jobs", "k"), ("second_key_jobs", "rate%3Ar"), ("key_queue", "tenant%3Aa", "pdf", "queued.0")),
+        *(("turns", *LANE, "1"), ("minimum_lane", *LANE), ("minimum_heads",)),
     ],
     ids=" ".join,
 )

@@ -45,7 +45,7 @@ def test_claims_that_a_limit_counts_are_found_again(fleet):
     fleet.scheduler.configure({"limits": "type%3Apdf=2"})
     fleet.scheduler.tick()
     fleet.publish("first", "pdf")
-    lose(fleet, "limited", "pdf")
+    lose(fleet, "type_running", "pdf")
     for job in ("second", "third"):
         fleet.publish(job, "pdf")
     assert fleet.jobs("worker") == ["first", "second"]

@@ -256,9 +256,9 @@ def test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others(fleet
     (claim,) = fleet.inbox("worker")
     for least, some in ((2, MOST_OPENED), (0, len(types) - 1 - MOST_OPENED)):
         quotas(fleet, f"a=max:none,min:{least}")
-        assert redis_client.hlen(fleet.scheduler.keys.key("first_heads")) == some
+        assert redis_client.hlen(fleet.scheduler.keys.key("minimum_heads")) == some
         fleet.scheduler.tick()
-        assert redis_client.hlen(fleet.scheduler.keys.key("first_heads")) == (len(types) - 1 if least else 0)
+        assert redis_client.hlen(fleet.scheduler.keys.key("minimum_heads")) == (len(types) - 1 if least else 0)
     assert [each.job_id for each in fleet.end("worker", claim)] != []
 
 
@@ -289,7 +289,7 @@ def test_with_no_tenant_below_its_minimum_nothing_is_left_of_it(fleet, redis_cli
     (claim,) = fleet.inbox("worker")
     while freed := fleet.end("worker", claim):
         (claim,) = freed
-    for key in (keys.key("first_heads"), keys.key("type_rules"), keys.key("heads")):
+    for key in (keys.key("minimum_heads"), keys.key("type_rules"), keys.key("heads")):
         assert not redis_client.exists(key)
     assert not [*redis_client.scan_iter("*first*")]
 
@@ -300,7 +300,7 @@ def test_what_is_lost_of_first_places_is_made_again(fleet, redis_client):
     for job, rules in (("busy", ""), ("b", ""), ("a0$", of("a")), ("a1$", of("a"))):
         fleet.publish(job, PDF, rules=rules)
     key = fleet.scheduler.keys.key
-    lane, heads = key("first_lane", PDF, "queued.0"), key("first_heads")
+    lane, heads = key("minimum_lane", PDF, "queued.0"), key("minimum_heads")
 
     def state():
         return redis_client.zrange(lane, 0, -1, withscores=True), redis_client.hgetall(heads)
@@ -327,15 +327,15 @@ def test_a_first_place_that_somebody_left_behind_starts_no_job_twice(fleet, redi
     fleet.publish("b", PDF)
     (claim,) = fleet.inbox("worker")
     keys, lane = fleet.scheduler.keys, "queued.5"
-    head = redis_client.hget(keys.key("first_heads"), PDF)
+    head = redis_client.hget(keys.key("minimum_heads"), PDF)
     (claim,) = fleet.end("worker", claim)
     assert claim.job_id == "a1$"
-    redis_client.hset(keys.key("first_heads"), PDF, head)
+    redis_client.hset(keys.key("minimum_heads"), PDF, head)
     redis_client.hset(keys.key("type_rules"), "!first", 1)
     redis_client.hset(keys.key("heads"), "!", "rules")
-    redis_client.zadd(keys.key("first_lane", PDF, lane), {"a1$": 1})
+    redis_client.zadd(keys.key("minimum_lane", PDF, lane), {"a1$": 1})
     assert [each.job_id for each in fleet.end("worker", claim)] == ["b"]
-    assert not redis_client.exists(keys.key("first_heads"), keys.key("type_rules"))
+    assert not redis_client.exists(keys.key("minimum_heads"), keys.key("type_rules"))
 
 
 TENANTS = ("a", "b", "c", "d")

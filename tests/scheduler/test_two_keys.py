@@ -130,7 +130,7 @@ def test_who_was_held_up_by_one_that_is_purged_gets_the_free_slot(fleet, held_up
     assert fleet.jobs("worker") == []
     fleet.scheduler.purge(PDF)
     assert fleet.scheduler.tick() is not None
-    assert fleet.scheduler.reader.hash("of_key", "rate%3Ahost") == {}
+    assert fleet.scheduler.reader.hash("key_state", "rate%3Ahost") == {}
 
 
 def test_who_is_called_back_and_goes_on_again_in_one_call_has_no_tick_look_at_its_key(fleet, redis_client):
@@ -177,14 +177,14 @@ def test_what_a_task_states_of_a_key_stands_until_its_job_is_through(fleet):
     for name in ("2!", "3!", "4!", "5!"):
         fleet.publish(name, PDF, rules=MAIL)
     assert fleet.jobs("worker") == ["2!", "3!", "4!", "5!"]
-    assert fleet.scheduler.reader.hash("of_key", "rate%3Amail") == {"=tests.task": "4/4000000", "coming": "1"}
+    assert fleet.scheduler.reader.hash("key_state", "rate%3Amail") == {"=tests.task": "4/4000000", "coming": "1"}
     assert fleet.end("worker", held) == []
-    assert fleet.scheduler.reader.hash("of_key", "rate%3Amail")["coming"] == "1"
+    assert fleet.scheduler.reader.hash("key_state", "rate%3Amail")["coming"] == "1"
     pass_some_time(fleet, 1)
     (last,) = fleet.inbox("worker")
     assert last.job_id == "1&"
     fleet.end("worker", last)
-    assert fleet.scheduler.reader.hash("of_key", "rate%3Amail") == {}
+    assert fleet.scheduler.reader.hash("key_state", "rate%3Amail") == {}
 
 
 def test_a_retry_that_its_key_is_kept_for_is_not_held_up_by_a_job_that_waits_for_the_key(fleet):

@@ -14,7 +14,7 @@ from ..support.tenants import PDF, of, quotas
 
 LANE = (PDF, "queued.0")
 
-LOST = (("lane", *LANE), ("sublane", "tenant%3Aa", *LANE), ("of_key", "tenant%3Aa"), ("waiting_keys",), ("heads",))
+LOST = (("lane", *LANE), ("key_queue", "tenant%3Aa", *LANE), ("key_state", "tenant%3Aa"), ("waiting_keys",), ("heads",))
 
 #: More jobs than a call keeps back.
 MANY = 4 * MOST_OPENED + 50
@@ -90,7 +90,7 @@ def test_in_more_lanes_than_are_counted_all_but_the_first_are_kept_back(fleet):
 def test_a_job_that_comes_has_a_count_that_was_in_doubt_be_none_any_more(fleet, redis_client):
     quotas(fleet, "a=max:9")
     flood(fleet, 2)
-    its_key, lane = fleet.scheduler.keys.key("of_key", "tenant%3Aa"), " ".join(LANE)
+    its_key, lane = fleet.scheduler.keys.key("key_state", "tenant%3Aa"), " ".join(LANE)
     assert redis_client.hget(its_key, lane) == b"*9"
     redis_client.hset(its_key, lane, "*-")
     fleet.publish("a9$", PDF, rules=of("a"))
@@ -112,7 +112,7 @@ def with_turn(fleet, redis_client):
     fleet.scheduler.advance(2)
     assert not fleet.end("worker", *fleet.inbox("worker")), "it is the turn of the other type"
     quotas(fleet, "a=max:none")
-    its_key = fleet.scheduler.keys.key("of_key", "tenant%3Aa")
+    its_key = fleet.scheduler.keys.key("key_state", "tenant%3Aa")
     for type_, priority in ((PDF, 9), ("excel", 5)):
         fleet.publish(f"{type_}$", type_, rules=of("a"), priority=priority)
         assert redis_client.hget(its_key, f"{type_} queued.{priority}") == b"*"
@@ -146,11 +146,11 @@ def test_a_claim_ends_that_its_job_goes_first_where_no_call_has_got_to_a_minimum
     quotas(fleet, "a=max:9,min:2")
     flood(fleet, 10)
     key = fleet.scheduler.keys.key
-    assert b"a000$" in redis_client.hget(key("first_heads"), PDF)
+    assert b"a000$" in redis_client.hget(key("minimum_heads"), PDF)
     redis_client.hset(key("settings"), "tenants", "a=max:9")
     fleet.join("worker", PDF)
     assert fleet.jobs("worker") == ["a000$"]
-    assert b"a000$" not in (redis_client.hget(key("first_heads"), PDF) or b"")
+    assert b"a000$" not in (redis_client.hget(key("minimum_heads"), PDF) or b"")
 
 
 def test_a_claim_goes_by_a_pause_that_no_call_has_got_to_yet(fleet, redis_client):
@@ -244,7 +244,7 @@ def test_of_very_many_lanes_and_tenants_a_call_keeps_back_as_few(redis_client):
 
 def left(fleet):
     """Return how many of the first jobs of the lane are still to be kept back."""
-    return fleet.scheduler.client.hget(fleet.scheduler.keys.key("of_key", "tenant%3Aa"), f"+{PDF} queued.0")
+    return fleet.scheduler.client.hget(fleet.scheduler.keys.key("key_state", "tenant%3Aa"), f"+{PDF} queued.0")
 
 
 def test_a_tick_alone_goes_on_with_what_a_call_has_left_and_then_nothing_is_left(fleet):

@@ -200,7 +200,7 @@ class Scene:
         scheduler.pause("type:paused", for_s=3_600, why="a reason")
         for key in self.scheduler.keys.key("nudges", "w1"), self.scheduler.keys.key("nudges", "w3"):
             self.client.lpush(key, "")
-        self.client.hset(self.scheduler.keys.key("ahead"), "pdf", "w1")
+        self.client.hset(self.scheduler.keys.key("prefetch_turn"), "pdf", "w1")
         self.client.hset(self.scheduler.keys.key("batched"), "web", 5)  # as after some runs of merged calls
         self.client.zadd(self.scheduler.keys.key("tags"), {"!": 5, "tenant%3Aacme": 7})  # and of some jobs of tenants
         self.client.hset(self.scheduler.keys.key("credits"), "tenant%3Aacme", 2)
@@ -238,7 +238,7 @@ class Scene:
         self.scheduler.release_and_claim(three.name, acks=[], ends=[end], sequence=95, inline=False)
         self.jobs += self.publish("pdf", 3, rules=HINTED) + self.publish("excel", 2, rules="near=other")
         order = f"{three.held[stopped]} {three.name} tenant%3Aacme web {self.scheduler.now_us} 1000"
-        self.client.hset(self.scheduler.keys.key("vacating"), stopped, order)  # as after a tick
+        self.client.hset(self.scheduler.keys.key("stop_orders"), stopped, order)  # as after a tick
 
     def _fill_what_no_arrow_writes(self):
         """Write the keys of observers and of the HTTP interface."""

@@ -36,7 +36,7 @@ TEXTS = tuple(
 
 #: Keys with data that no other key contains: damage to such a key loses jobs or job states. A repair rebuilds all other
 #: keys from these keys.
-TELLS_OF_JOBS = {"expires", "job", "message", "lane", "scheduled", "callers", "told_callers"}
+TELLS_OF_JOBS = {"expires", "job", "message", "lane", "scheduled", "callers", "reported_calls"}
 
 #: Redis type -> function that writes a string into a key of this type.
 TYPES = {

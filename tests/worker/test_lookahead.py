@@ -119,7 +119,7 @@ def test_a_worker_with_nothing_to_do_asks(arrows, arrow):
     assert len(arrows.signs("one")) == 1, "a release asks"
     if arrow == "sync":
         arrows.inbox("one")
-        arrows.scheduler.client.hset(arrows.scheduler.keys.key("ahead"), "pdf", "one")
+        arrows.scheduler.client.hset(arrows.scheduler.keys.key("prefetch_turn"), "pdf", "one")
         arrows.sync("two")
         assert len(arrows.signs("one")) == 1, "a sync asks again"
 

@@ -81,7 +81,7 @@ end
 -- sets. Another order at run time therefore reverses all priorities.
 local function count_change()
     local order = redis.call("HGET", key.settings, "priority_order") or defaults.OF.priority_order
-    local own = redis.call("HGET", key.conf, "priority_order") or defaults.OF.priority_order
+    local own = redis.call("HGET", key.conf_last, "priority_order") or defaults.OF.priority_order
     put("priority_reversed", order ~= own and 1 or 0)
     if hooks.settings_have_changed() then
         redis.call("HINCRBY", key.settings, "limits_revision", 1)
@@ -97,12 +97,12 @@ function settings_in_force.adopt(app, given, first)
     local replaced, changed = {}, false
     for i = first, #given, 2 do
         local name, value = given[i], given[i + 1]
-        local own = redis.call("HGET", key.conf_of(app), name)
-        local last = redis.call("HGET", key.conf, name)
+        local own = redis.call("HGET", key.conf_by_app(app), name)
+        local last = redis.call("HGET", key.conf_last, name)
         local in_force = redis.call("HGET", key.settings, name)
         local is_new = own and own ~= value or not own and last ~= value
         if is_new then
-            redis.call("HSET", key.conf, name, value)
+            redis.call("HSET", key.conf_last, name, value)
             if own or in_force == last then
                 put(name, value)
             end
@@ -112,7 +112,7 @@ function settings_in_force.adopt(app, given, first)
             changed = true
         end
         if own ~= value then
-            redis.call("HSET", key.conf_of(app), name, value)
+            redis.call("HSET", key.conf_by_app(app), name, value)
         end
     end
     if changed then
@@ -123,7 +123,7 @@ end
 
 -- Extends the expiry of the app.conf of `app`. Invoked while a worker of the app is alive.
 function settings_in_force.keep(app)
-    redis.call("EXPIRE", key.conf_of(app), protocol.CONF_KEPT_S)
+    redis.call("EXPIRE", key.conf_by_app(app), protocol.CONF_KEPT_S)
 end
 
 -- Changes settings at run time. `given`: name, value, ...; "" resets a setting to its last value in app.conf. Returns
@@ -131,7 +131,7 @@ end
 function settings_in_force.change(given)
     for i = 1, #given, 2 do
         local name, value = given[i], given[i + 1]
-        local own = redis.call("HGET", key.conf, name)
+        local own = redis.call("HGET", key.conf_last, name)
         put(name, value ~= "" and value or own or nil)
         redis.call("HDEL", key.settings, protocol.SETTING_RESET .. name)
     end

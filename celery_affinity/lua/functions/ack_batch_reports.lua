@@ -19,7 +19,7 @@ function functions.ack_batch_reports(ARGV)
         local number = id ~= primary and redis.call("ZSCORE", key.callers(batch), id)
         if number and batch_state == "dead" then
             redis.call("ZREM", key.callers(batch), id)
-            redis.call("ZADD", key.told_callers(batch), number, id)
+            redis.call("ZADD", key.reported_calls(batch), number, id)
         elseif number then
             batches.end_caller(id, batch, ends.STATE_AFTER[how], why)
         end

@@ -8,12 +8,12 @@
 -- Leaves the report of job `id` to apps other than `app`, because `app` does not define the job's task.
 local function leave_to_other_apps(id, app)
     if redis.call("EXISTS", key.job(id)) == 0 then
-        redis.call("ZREM", key.untold, id) -- another client deleted the job
+        redis.call("ZREM", key.unreported, id) -- another client deleted the job
         return
     end
     local left, tries = unpack(redis.call("HMGET", key.job(id), "left", "tries"))
     redis.call("HSET", key.job(id), "left", left and left .. " " .. app or app)
-    redis.call("ZADD", key.untold, call.now, id)
+    redis.call("ZADD", key.unreported, call.now, id)
     if tries and redis.call("HINCRBY", key.job(id), "tries", -1) == 0 then
         redis.call("HDEL", key.job(id), "tries") -- this attempt is not counted
     end
@@ -26,7 +26,7 @@ local function discard_end(id)
         redis.call("HSET", key.job(id), "state", "done", "ended", call.now)
         return
     end
-    redis.call("ZREM", key.untold, id)
+    redis.call("ZREM", key.unreported, id)
 end
 
 function functions.ack_report(ARGV)
@@ -39,7 +39,7 @@ function functions.ack_report(ARGV)
     for i = 3, #ARGV do
         local id = ARGV[i]
         local has_unreported_calls = how == "told" and hooks.of(id).has_callers(id)
-        if redis.call("ZSCORE", key.untold, id) and not has_unreported_calls then
+        if redis.call("ZSCORE", key.unreported, id) and not has_unreported_calls then
             unreported = unreported + 1
             if how == "told" then
                 requeue.mark_reported(id, max_calls)

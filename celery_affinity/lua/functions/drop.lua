@@ -10,7 +10,7 @@ function functions.drop(ARGV)
         local state, reason = unpack(redis.call("HMGET", key.job(id), "state", "reason"))
         local is_dead = state == "dead" and reason ~= "deleted" and not is_seen[id]
         is_seen[id] = true
-        if is_dead and hooks.of(id).STANDS_FOR_CALLS and redis.call("ZSCORE", key.untold, id) then
+        if is_dead and hooks.of(id).STANDS_FOR_CALLS and redis.call("ZSCORE", key.unreported, id) then
             redis.call("ZREM", key.dead, id) -- `ack_report` deletes it
             dropped = dropped + 1
         elseif is_dead or (not state and redis.call("ZSCORE", key.dead, id)) then -- another client deleted its hash

@@ -36,7 +36,7 @@ function functions.next_report(ARGV)
     for i = 3, #ARGV do
         is_reporting[ARGV[i]] = true
     end
-    for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.untold, "-inf", call.now, "LIMIT", 0,
+    for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.unreported, "-inf", call.now, "LIMIT", 0,
         protocol.MOST_ENDS_LOOKED_AT)) do
         local fields = redis.pcall("HMGET", key.job(id),
             "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries", "why")
@@ -44,9 +44,9 @@ function functions.next_report(ARGV)
         local is_id = corrupt.is_word(id)
         local ended_us = is_id and not fields.err and tonumber(ended)
         if not is_id then
-            corrupt.remove(key.untold, id)
+            corrupt.remove(key.unreported, id)
         elseif not ended_us then
-            redis.call("ZADD", key.untold, call.text(call.now_us + again_us), id)
+            redis.call("ZADD", key.unreported, call.text(call.now_us + again_us), id)
             return { id }
         end
         local age_us = math.max(0, call.now_us - (ended_us or 0))
@@ -54,7 +54,7 @@ function functions.next_report(ARGV)
         local is_for_anyone = age_us >= (attempts > 0 and protocol.OTHERS_WHO_TRY_HAVE_US or protocol.OTHERS_HAVE_US)
         if ended_us and not is_reporting[id] and (is_for_anyone or not texts.has_word(left, app)) then
             local delay_us = math.min(again_us * 2 ^ attempts, protocol.LONGEST_PAUSE_US)
-            redis.call("ZADD", key.untold, call.text(call.now_us + delay_us), id)
+            redis.call("ZADD", key.unreported, call.text(call.now_us + delay_us), id)
             redis.call("HSET", key.job(id), "tries", attempts + 1)
             local how, for_anyone = how_it_ended(id, state, reason, why), is_for_anyone and 1 or 0
             -- A merged call has no own deliveries: its batch was delivered.

@@ -21,7 +21,7 @@ end
 -- Deletes jobs of `type`, including the scheduled jobs in `arguments`, from the second argument. Returns the reply.
 local function delete_some(type, arguments)
     local deleted, counted = 0, 0 -- number of jobs; counted cost of the jobs from lanes
-    local do_some_recur = redis.call("EXISTS", key.recurs) == 1
+    local do_some_recur = redis.call("EXISTS", key.recurring_matches) == 1
 
     -- Returns the first jobs of a sorted set, within the remaining budget of this invocation.
     local function some_of(place)

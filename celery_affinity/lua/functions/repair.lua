@@ -93,10 +93,10 @@ local function stages()
         { fix_members, "due_keys", repair_keyed.fix_hash, MOST_KEYS },
         { fix_members, "rates", repair_keyed.fix_hash, MOST_KEYS },
         { fix_members, "waiting_keys", repair_keyed.fix, MOST_KEYS },
-        { fix_fields, "first_heads", repair_minimums.fix },
-        { fix_fields, "near_heads", repair_locality.fix },
+        { fix_fields, "minimum_heads", repair_minimums.fix },
+        { fix_fields, "hint_heads", repair_locality.fix },
         { fix_members, "recurring", repair_recurring.fix },
-        { fix_fields, "recurs", repair_recurring.fix_place },
+        { fix_fields, "recurring_matches", repair_recurring.fix_place },
     }
 end
 

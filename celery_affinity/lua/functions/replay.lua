@@ -24,7 +24,7 @@ function functions.replay(ARGV)
         end
         if is_ready and (rule.STANDS_FOR_CALLS or redis.call("EXISTS", key.message(id)) == 1) then
             redis.call("ZREM", key.dead, id)
-            redis.call("ZREM", key.untold, id)
+            redis.call("ZREM", key.unreported, id)
             job_index.fade(id, stamps, expires)
             redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
                 "stamps", "deliveries", "requeues", "pauses", "rank")

@@ -161,7 +161,7 @@ function functions.tick(ARGV)
     local next_due_us = next_us < math.huge and math.max(0, next_us - call.now_us) or -1
     local is_full = expired == protocol.MOST_MOVES or due == protocol.MOST_MOVES or recovered == protocol.MOST_MOVES
         or rules_have_more or has_more_to_recheck or has_more_ended
-    local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", call.now, "LIMIT", 0, 1)
+    local untold = redis.call("ZRANGEBYSCORE", key.unreported, "-inf", call.now, "LIMIT", 0, 1)
     return {
         is_full and 1 or 0, call.text(next_due_us), due, recovered, dead, #untold, is_any_due and 1 or 0,
         with_messages(ARGV), unfilled, call.now, ticked_before,

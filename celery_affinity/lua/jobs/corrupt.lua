@@ -30,13 +30,13 @@ end
 -- Quarantines the key of the findings if it is not a list, so that findings can be recorded. Returns true if the key is
 -- usable, or false if this user is not allowed to rename it.
 function corrupt.is_ready()
-    local kind = redis.call("TYPE", key.spoiled).ok
+    local kind = redis.call("TYPE", key.damage_log).ok
     if kind == "none" or kind == "list" then
         return true
     end
-    local is_done = pcall(corrupt.quarantine, key.spoiled)
+    local is_done = pcall(corrupt.quarantine, key.damage_log)
     if is_done then
-        corrupt.record(corrupt.quarantined(key.spoiled))
+        corrupt.record(corrupt.quarantined(key.damage_log))
     end
     return is_done
 end
@@ -45,19 +45,19 @@ end
 -- the findings is corrupt, the finding is dropped, because a producer has no right to quarantine keys. The next repair
 -- does that.
 function corrupt.record(what)
-    if type(redis.pcall("LPUSH", key.spoiled, corrupt.line(what))) == "number" then
-        redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
+    if type(redis.pcall("LPUSH", key.damage_log, corrupt.line(what))) == "number" then
+        redis.call("LTRIM", key.damage_log, 0, protocol.MOST_SPOILED - 1)
     end
 end
 
 -- Returns the findings as log lines, and deletes them.
 function corrupt.take()
-    local lines = corrupt.is_ready() and redis.call("LRANGE", key.spoiled, 0, protocol.MOST_SPOILED - 1) or {}
+    local lines = corrupt.is_ready() and redis.call("LRANGE", key.damage_log, 0, protocol.MOST_SPOILED - 1) or {}
     for nth, what in ipairs(lines) do
         lines[nth] = corrupt.line(what)
     end
     if #lines > 0 then
-        redis.call("UNLINK", key.spoiled)
+        redis.call("UNLINK", key.damage_log)
         redis.pcall("HINCRBY", key.counters, "spoiled", #lines)
     end
     return lines

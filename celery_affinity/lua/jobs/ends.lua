@@ -58,7 +58,7 @@ end
 function ends.record(id, how)
     hooks.of(id).ends_unrun(id)
     redis.call("HSET", key.job(id), "state", how, "ended", call.now)
-    redis.call("ZADD", key.untold, call.now, id)
+    redis.call("ZADD", key.unreported, call.now, id)
     local stamps, expires, type = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "type"))
     ends.count(type, how)
     job_index.fade(id, stamps, expires)

@@ -101,7 +101,7 @@ end
 -- MOST_FORGOTTEN). The rest is deleted with the batch, by invocations of `ack_report`.
 function requeue.delete(id, most)
     redis.call("ZREM", key.dead, id)
-    redis.call("ZREM", key.untold, id)
+    redis.call("ZREM", key.unreported, id)
     if not hooks.of(id).forget_some(id, most or protocol.MOST_FORGOTTEN) then
         return
     end
@@ -115,7 +115,7 @@ local function trim_dead(dead_max)
     local excess = redis.call("ZCARD", key.dead) - dead_max
     if excess > 0 then
         for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(excess, protocol.MOST_MOVES) - 1)) do
-            if redis.call("ZSCORE", key.untold, id) then
+            if redis.call("ZSCORE", key.unreported, id) then
                 redis.call("ZREM", key.dead, id)
             else
                 requeue.delete(id)
@@ -138,7 +138,7 @@ function requeue.dead_letter(id, reason, settings, why)
     ends.count(reason ~= "failed" and type, reason) -- the worker counts failed jobs of the type
     local reports_to_callers = hooks.of(id).dead_letter(id, reason, { type = type, rules = rules, name = name })
     if dead_reasons.ARE_ANNOUNCED[reason] and not reports_to_callers then
-        redis.call("ZADD", key.untold, now, id)
+        redis.call("ZADD", key.unreported, now, id)
     end
     trim_dead(settings.dead_max)
 end
@@ -146,7 +146,7 @@ end
 -- Handles the report of an unreported end; a batch is handled after its last call was reported. `most`: see
 -- `requeue.delete`.
 function requeue.mark_reported(id, most)
-    redis.call("ZREM", key.untold, id)
+    redis.call("ZREM", key.unreported, id)
     redis.call("HDEL", key.job(id), "left", "tries")
     if redis.call("HGET", key.job(id), "state") ~= "dead" then
         ends.mark_reported(id)

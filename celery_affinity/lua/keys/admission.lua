@@ -91,12 +91,12 @@ local function forget(job_key, state)
         state.waits = false
     end
     for type in pairs(state.had) do -- a later job has waited for less long
-        redis.call("HDEL", key.of_key(job_key), "@" .. type) -- a producer is not permitted to delete Redis keys
+        redis.call("HDEL", key.key_state(job_key), "@" .. type) -- a producer is not permitted to delete Redis keys
     end
     state.had = next(state.had) and {} or state.had
     if next(state.stated) and not state.retry and not state.are_some_coming and key_state.held(job_key, state) == 0 then
         for task in pairs(state.stated) do
-            redis.call("HDEL", key.of_key(job_key), task)
+            redis.call("HDEL", key.key_state(job_key), task)
         end
         state.stated = {}
     end

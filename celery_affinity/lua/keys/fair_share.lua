@@ -268,7 +268,7 @@ function fair_share.tick()
     local number, max = 0, deletion_limit()
     local some = max and redis.call("ZRANGEBYSCORE", key.tags, "-inf", max, "LIMIT", 0, protocol.MOST_KEYS) or {}
     for _, job_key in ipairs(some) do
-        if job_key ~= CLOCK and redis.call("EXISTS", key.of_key(job_key), key.held(job_key)) == 0 then
+        if job_key ~= CLOCK and redis.call("EXISTS", key.key_state(job_key), key.held(job_key)) == 0 then
             redis.call("ZREM", key.tags, job_key)
             cached_tags()[job_key] = false
             redis.call("HDEL", key.credits, job_key)

@@ -28,7 +28,7 @@ end
 -- Returns a table of `stated` and the job's sub-lane (false if it is unbounded), or false if the job cannot start.
 -- Returns a second value: true if the sub-lane is unbounded under outdated settings. The caller then reads the key.
 local function match_by_fields(stated, type, lane)
-    local values = redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn")
+    local values = redis.call("HMGET", key.key_state(stated.key), type .. " " .. lane, "turn")
     local text, turn = values[1], values[2]
     if turn or not text then
         return false, false
@@ -66,7 +66,7 @@ end
 -- Admits the next job of `sublane` after its first job `id` was claimed. Returns false if the sub-lane is empty.
 local function admit_next(job_key, sublane, id)
     local type, lane = sublane.type, sublane.lane
-    local sublane_key = key.sublane(job_key, type, lane)
+    local sublane_key = key.key_queue(job_key, type, lane)
     fair_share.revoke_admission(sublane, id, sublane.enqueued)
     redis.call("ZREM", sublane_key, id)
     local first, enqueued, second = unpack(corrupt.first_of(sublane_key, 2))
@@ -77,7 +77,7 @@ local function admit_next(job_key, sublane, id)
     hooks.enters_lane(first, type, lane, enqueued)
     lanes.add(first, type, lane, enqueued)
     fair_share.give_turn(job_key, sublane, first, enqueued)
-    redis.call("HSET", key.of_key(job_key), type .. " " .. lane,
+    redis.call("HSET", key.key_state(job_key), type .. " " .. lane,
         enqueued .. " " .. first .. key_state.standing_text(first, false, sublane.turn))
     return true
 end
@@ -99,7 +99,7 @@ function fast_path.hold(id, type, lane, fence, is_out_of_turn)
         fair_share.charge(job_key, id, type, not is_out_of_turn)
         has_more = admit_next(job_key, match.sublane, id)
     else
-        local sublane_key = key.sublane(job_key, type, lane)
+        local sublane_key = key.key_queue(job_key, type, lane)
         redis.call("ZREM", sublane_key, id)
         has_more = redis.call("EXISTS", sublane_key) == 1
     end

@@ -38,7 +38,7 @@ end
 local function record_limit(stated, id, is_fresh)
     local job_key, state, task = stated.key, key_state.read(stated.key), "=" .. key_state.cache().jobs[id].task
     if state.stated[task] ~= stated.states and (is_fresh or not state.stated[task]) then
-        redis.call("HSET", key.of_key(job_key), task, stated.states)
+        redis.call("HSET", key.key_state(job_key), task, stated.states)
         state.stated[task] = stated.states
         admission.reevaluate_soon(job_key)
     end
@@ -236,7 +236,7 @@ local function reserve_key(stated, id, type)
     if retry then
         -- If the retry is already admitted, `reevaluate_all` changes nothing.
         call.to_fill[retry_type] = is_pending or call.to_fill[retry_type]
-        redis.call("HSET", key.of_key(job_key), "retry", retry)
+        redis.call("HSET", key.key_state(job_key), "retry", retry)
         state.retry = retry
     elseif not state.turn and not state.retry then
         key_turns.give_turn(job_key, state, type)
@@ -269,7 +269,7 @@ function gate.keep_for(id, type)
     for _, stated in ipairs(key_state.keys_of(id)) do
         local state = stated.keeps_order and key_state.read(stated.key)
         if state and not state.retry and key_turns.is_open(type) then
-            redis.call("HSET", key.of_key(stated.key), "retry", id)
+            redis.call("HSET", key.key_state(stated.key), "retry", id)
             state.retry = id
             admission.reevaluate_soon(stated.key)
         end

@@ -147,7 +147,7 @@ function key_state.read(job_key)
             unkept = {}, held = nil,
             is_paused = key_state.is_paused(job_key),
         }
-        local fields = redis.call("HGETALL", key.of_key(job_key))
+        local fields = redis.call("HGETALL", key.key_state(job_key))
         for i = 1, #fields, 2 do
             add_field(state, fields[i], fields[i + 1])
         end
@@ -181,7 +181,7 @@ end
 -- Returns the enqueue time of job `id`, or nil if it does not wait in `sublane`.
 function key_state.enqueued_of(job_key, sublane, id)
     return id == sublane.first and sublane.enqueued
-        or redis.call("ZSCORE", key.sublane(job_key, sublane.type, sublane.lane), id)
+        or redis.call("ZSCORE", key.key_queue(job_key, sublane.type, sublane.lane), id)
 end
 
 -- Adds a job to a sub-lane. The caller re-evaluates the key. Returns true if the sub-lane is unbounded; the job then
@@ -201,7 +201,7 @@ function key_state.add(job_key, state, id, type, lane, enqueued)
     if state.tenant and (is_new or state.unbounded) then
         unbounded.admit(job_key, state, is_new and sublane)
     end
-    redis.call("ZADD", key.sublane(job_key, type, lane), enqueued, id)
+    redis.call("ZADD", key.key_queue(job_key, type, lane), enqueued, id)
     if sublane.is_unbounded then
         return true
     elseif state.unkept[name] then
@@ -216,10 +216,10 @@ end
 
 -- Deletes an empty sub-lane.
 function key_state.end_sublane(job_key, state, name)
-    redis.call("HDEL", key.of_key(job_key), name)
+    redis.call("HDEL", key.key_state(job_key), name)
     state.sublanes[name] = nil
     if state.unkept[name] then
-        redis.call("HDEL", key.of_key(job_key), "+" .. name)
+        redis.call("HDEL", key.key_state(job_key), "+" .. name)
         state.unkept[name] = nil
     end
 end
@@ -227,7 +227,7 @@ end
 -- Removes a job from a sub-lane. The caller re-evaluates the key.
 function key_state.remove(job_key, state, id, type, lane)
     local name = type .. " " .. lane
-    local sublane_key, sublane = key.sublane(job_key, type, lane), state.sublanes[name]
+    local sublane_key, sublane = key.key_queue(job_key, type, lane), state.sublanes[name]
     local was_admitted = sublane and sublane.standing == id
     if was_admitted and sublane.turn then
         fair_share.revoke_admission(sublane, id, key_state.enqueued_of(job_key, sublane, id))
@@ -259,18 +259,18 @@ end
 -- Records that this is the second key of the waiting job `id`. The limit that its task specifies is thereby kept until
 -- the job reaches the key.
 function key_state.expect(job_key, state, id, enqueued)
-    redis.call("ZADD", key.coming(job_key), enqueued, id)
+    redis.call("ZADD", key.second_key_jobs(job_key), enqueued, id)
     if not state.are_some_coming then
-        redis.call("HSET", key.of_key(job_key), "coming", 1)
+        redis.call("HSET", key.key_state(job_key), "coming", 1)
         state.are_some_coming = true
     end
 end
 
 -- Removes the record of `expect` when job `id` stops waiting. The caller re-evaluates the key.
 function key_state.expect_no_more(job_key, state, id)
-    redis.call("ZREM", key.coming(job_key), id)
-    if redis.call("EXISTS", key.coming(job_key)) == 0 then
-        redis.call("HDEL", key.of_key(job_key), "coming")
+    redis.call("ZREM", key.second_key_jobs(job_key), id)
+    if redis.call("EXISTS", key.second_key_jobs(job_key)) == 0 then
+        redis.call("HDEL", key.key_state(job_key), "coming")
         state.are_some_coming = false
     end
 end
@@ -298,7 +298,7 @@ function key_state.write_sublanes(job_key, state)
         end
     end
     if fields[1] then
-        chunked.call("HSET", key.of_key(job_key), fields)
+        chunked.call("HSET", key.key_state(job_key), fields)
     end
 end
 
@@ -306,7 +306,7 @@ end
 -- since this server function may not fill any.
 --   reservation: "retry" or "turn".
 function key_state.keep_for_nobody(job_key, state, reservation)
-    redis.call("HDEL", key.of_key(job_key), reservation)
+    redis.call("HDEL", key.key_state(job_key), reservation)
     state[reservation] = nil
     redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, job_key)
 end

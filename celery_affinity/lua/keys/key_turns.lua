@@ -16,7 +16,7 @@ end
 
 -- Records that a type has had the key, or its turn.
 local function record_had(job_key, state, type)
-    redis.call("HSET", key.of_key(job_key), "@" .. type, call.now)
+    redis.call("HSET", key.key_state(job_key), "@" .. type, call.now)
     state.had[type] = call.now_us
 end
 
@@ -52,7 +52,7 @@ end
 local function end_unused(job_key, state, fills)
     record_had(job_key, state, state.turn)
     if fills then
-        redis.call("HDEL", key.of_key(job_key), "turn")
+        redis.call("HDEL", key.key_state(job_key), "turn")
         state.turn = nil
     else
         key_state.keep_for_nobody(job_key, state, "turn")
@@ -114,7 +114,7 @@ function key_turns.give_turn(job_key, state, freed_type)
     end
     if (tonumber(redis.call("HGET", key.capacity, best_type)) or 0) > 0 and key_turns.is_open(best_type) then
         state.turn, state.turn_began, state.turn_ends = best_type, call.now, call.text(call.now_us + patience_us)
-        redis.call("HSET", key.of_key(job_key), "turn", best_type .. " " .. call.now .. " " .. state.turn_ends)
+        redis.call("HSET", key.key_state(job_key), "turn", best_type .. " " .. call.now .. " " .. state.turn_ends)
     else
         record_had(job_key, state, best_type)
     end

@@ -1,10 +1,10 @@
 -- minimums: admitted jobs of a tenant below its minimum (setting `tenants`) are claimed before all others, regardless
 -- of score. They are listed in their normal lane and also in a minimum lane: the lane of the pseudo-type
--- "key:first:<type>". `first_heads` maps each type to the heads of its minimum lanes, as `heads` does for normal
+-- "key:minimum:<type>". `first_heads` maps each type to the heads of its minimum lanes, as `heads` does for normal
 -- lanes. Field "!first" of `type_rules` is set while any minimum lane has jobs, so other claims can skip the lookup.
 --
 -- Cost: about three commands per job added to or removed from a minimum lane; O(log n).
-local PREFIX, ANY = "key:first:", "!first"
+local PREFIX, ANY = "key:minimum:", "!first"
 
 -- Returns the pseudo-type of the minimum lanes of `type`.
 function minimums.place_of(type)
@@ -14,18 +14,18 @@ end
 -- Writes the minimum heads of `type`, and records in `type_rules` whether any type has such heads.
 local function write(type, heads)
     if heads == "" then
-        redis.call("HDEL", key.first_heads, type)
-        if redis.call("EXISTS", key.first_heads) == 0 then
+        redis.call("HDEL", key.minimum_heads, type)
+        if redis.call("EXISTS", key.minimum_heads) == 0 then
             hooks.say_to_claims(ANY, false)
         end
-    elseif redis.call("HSET", key.first_heads, type, heads) == 1 then
+    elseif redis.call("HSET", key.minimum_heads, type, heads) == 1 then
         hooks.say_to_claims(ANY, 1)
     end
 end
 
 -- Adds job `id`, enqueued at `enqueued`, to its minimum lane; without a time, removes it from there.
 local function move(id, type, lane, enqueued)
-    local lane_type, before = minimums.place_of(type), redis.call("HGET", key.first_heads, type) or ""
+    local lane_type, before = minimums.place_of(type), redis.call("HGET", key.minimum_heads, type) or ""
     local after = enqueued and lanes.with(id, lane_type, lane, enqueued, before)
         or lanes.without(id, lane_type, lane, before)
     if after ~= before then
@@ -71,7 +71,7 @@ end
 -- Returns a table of minimum heads: type -> heads, for those `types` that have any; nil if there are none.
 function minimums.heads(types)
     local heads
-    for nth, text in ipairs(#types > 0 and lanes.fields(key.first_heads, types) or {}) do
+    for nth, text in ipairs(#types > 0 and lanes.fields(key.minimum_heads, types) or {}) do
         if text then
             heads = heads or {}
             heads[types[nth]] = text

@@ -43,7 +43,7 @@ local function is_below_max(job_key, state, max, added)
     end
     local sublane_keys = {}
     for _, sublane in pairs(state.sublanes) do
-        sublane_keys[#sublane_keys + 1] = key.sublane(job_key, sublane.type, sublane.lane)
+        sublane_keys[#sublane_keys + 1] = key.key_queue(job_key, sublane.type, sublane.lane)
     end
     if #sublane_keys > protocol.MOST_SUBLANES then
         return false
@@ -58,7 +58,7 @@ end
 -- Makes the unbounded sub-lane `name` of a key bounded.
 local function bound(job_key, state, name)
     local sublane = state.sublanes[name]
-    local sublane_key = key.sublane(job_key, sublane.type, sublane.lane)
+    local sublane_key = key.key_queue(job_key, sublane.type, sublane.lane)
     local first, enqueued = unpack(corrupt.first_of(sublane_key, 1))
     if not first then -- another client deleted it
         key_state.end_sublane(job_key, state, name)
@@ -96,10 +96,10 @@ end
 
 -- Marks a key whose holders or waiting jobs a repair has changed: its next reader counts them.
 function unbounded.doubt(job_key)
-    local fields = redis.call("HGETALL", key.of_key(job_key))
+    local fields = redis.call("HGETALL", key.key_state(job_key))
     for i = 1, #fields, 2 do
         if unbounded.is_one(fields[i + 1]) then
-            redis.call("HSET", key.of_key(job_key), fields[i], UNCOUNTED)
+            redis.call("HSET", key.key_state(job_key), fields[i], UNCOUNTED)
         end
     end
 end
@@ -123,7 +123,7 @@ local function unbounded_key_of(id, type, lane)
         return nil
     end
     if max == math.huge and not key_state.cache().known[stated.key] then
-        local text, turn = unpack(redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn"))
+        local text, turn = unpack(redis.call("HMGET", key.key_state(stated.key), type .. " " .. lane, "turn"))
         if text == text_of(max) and not turn then
             return stated
         end
@@ -143,7 +143,7 @@ function unbounded.enter(id, type, lane, enqueued, heads)
         or not is_below_max(stated.key, state, max_of(state), 1)) then
         return false
     end
-    redis.call("ZADD", key.sublane(stated.key, type, lane), enqueued, id)
+    redis.call("ZADD", key.key_queue(stated.key, type, lane), enqueued, id)
     hooks.enters_lane(id, type, lane, enqueued)
     lanes.add(id, type, lane, enqueued, heads)
     return true
@@ -158,7 +158,7 @@ local function block_some(job_key, sublane, number)
     if remaining == number then
         return remaining
     end
-    local sublane_key = key.sublane(job_key, sublane.type, sublane.lane)
+    local sublane_key = key.key_queue(job_key, sublane.type, sublane.lane)
     local jobs = redis.call("ZRANGE", sublane_key, remaining, number - 1, "WITHSCORES")
     local old_heads = lanes.heads_of(sublane.type)
     local heads = old_heads
@@ -181,11 +181,11 @@ function unbounded.block(job_key, state)
     for name, number in pairs(state.unkept) do
         local budget = block_some(job_key, state.sublanes[name], number)
         if budget > 0 then
-            redis.call("HSET", key.of_key(job_key), "+" .. name, budget)
+            redis.call("HSET", key.key_state(job_key), "+" .. name, budget)
             state.unkept[name] = budget
             admission.continue_later(job_key)
         else
-            redis.call("HDEL", key.of_key(job_key), "+" .. name)
+            redis.call("HDEL", key.key_state(job_key), "+" .. name)
             state.unkept[name] = nil
         end
     end

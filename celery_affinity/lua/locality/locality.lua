@@ -7,7 +7,7 @@
 --
 -- Cost: about four commands for each job with a hint that enters or leaves its lane, or ends; O(log n). A choice reads
 -- the heads of the worker's hints. It compares changed heads again, up to MOST_NEAR_BYTES per invocation.
-local PREFIX = "key:near:"
+local PREFIX = "key:hint:"
 local MICRO = 1000000
 
 -- Returns the pseudo-type of the hint lanes for jobs of `type` with `hint`.
@@ -33,9 +33,9 @@ end
 -- Writes the hint heads of `type` into `field`.
 local function write(field, type, heads)
     if heads == "" then
-        redis.call("HDEL", key.near_heads, field)
+        redis.call("HDEL", key.hint_heads, field)
     else
-        redis.call("HSET", key.near_heads, field, heads)
+        redis.call("HSET", key.hint_heads, field, heads)
     end
     if call.near then
         call.near.heads[type], call.near.best[type] = nil, nil
@@ -47,7 +47,7 @@ function locality.enter(id, type, lane, enqueued)
     local hint = locality.hint_of(id)
     if hint then
         local field = locality.field_of(hint, type)
-        local before = redis.call("HGET", key.near_heads, field) or ""
+        local before = redis.call("HGET", key.hint_heads, field) or ""
         local after = lanes.with(id, locality.place_of(hint, type), lane, enqueued, before)
         if after ~= before then
             write(field, type, after)
@@ -64,10 +64,10 @@ function locality.leave(id, type, lane, job)
     end
     local field, hint_choice = locality.field_of(hint, type), call.near
     local heads = job and job.near and hint_choice.heads[type] -- nil if a hook has moved a job since
-    local before = heads and heads[job.near] or redis.call("HGET", key.near_heads, field) or ""
+    local before = heads and heads[job.near] or redis.call("HGET", key.hint_heads, field) or ""
     local after, next_enqueued
     if heads then
-        after, next_enqueued = lanes.pop(job, before, job.near_place, key.near_lane(hint, type, lane))
+        after, next_enqueued = lanes.pop(job, before, job.near_place, key.hint_lane(hint, type, lane))
         head_cache.popped(field, job.near_place, lane, before, after, next_enqueued, hint_choice.settings)
     else
         after = lanes.without(id, locality.place_of(hint, type), lane, before)
@@ -175,7 +175,7 @@ end
 local function best_of(hint_choice, type)
     local fields, heads = fields_of(hint_choice.hints, type), hint_choice.heads[type]
     if not heads then
-        heads = redis.call("HMGET", key.near_heads, unpack(fields))
+        heads = redis.call("HMGET", key.hint_heads, unpack(fields))
         hint_choice.heads[type] = heads
     end
     local nth, place, points

@@ -8,7 +8,7 @@ function batches.is_its_own(batch, fence)
     if id_suffix.of(batch) ~= protocol.BATCH then
         return false
     elseif fence == "" then
-        return redis.call("ZSCORE", key.untold, batch) ~= false
+        return redis.call("ZSCORE", key.unreported, batch) ~= false
     end
     local state, own_fence = unpack(redis.call("HMGET", key.job(batch), "state", "fence"))
     return state == "claimed" and own_fence == fence
@@ -61,7 +61,7 @@ function batches.release(batch, known, how, why)
     local state, reason = ends.STATE_AFTER[how] or "done", ends.STATE_AFTER[how] and why or ""
     if not known.type and batches.make_again(batch) then -- another client deleted the hash: all calls are unreported
         redis.call("HSET", key.job(batch), "state", state, "ended", call.now)
-        redis.call("ZADD", key.untold, call.now, batch)
+        redis.call("ZADD", key.unreported, call.now, batch)
         return nil
     end
     if how == "returned" then -- the run was stopped because another call was revoked
@@ -82,7 +82,7 @@ function batches.release(batch, known, how, why)
     end
     ends.on_worker(batch, known, state, reason, has_others)
     if has_others then
-        redis.call("ZADD", key.untold, call.now, batch)
+        redis.call("ZADD", key.unreported, call.now, batch)
     end
     return nil
 end
@@ -119,10 +119,10 @@ function batches.dead_letter(batch, reason, row)
     local number = is_reported_by_worker and primary and redis.call("ZSCORE", key.callers(batch), primary)
     if number then
         redis.call("ZREM", key.callers(batch), primary)
-        redis.call("ZADD", key.told_callers(batch), number, primary)
+        redis.call("ZADD", key.reported_calls(batch), number, primary)
     end
     if redis.call("EXISTS", key.callers(batch)) == 1 then
-        redis.call("ZADD", key.untold, call.now, batch)
+        redis.call("ZADD", key.unreported, call.now, batch)
     end
     return true
 end
@@ -149,7 +149,7 @@ end
 -- Deletes up to `most` calls of a deleted batch. Returns true if no calls remain. Otherwise the batch stays unreported,
 -- and each `ack_report` deletes further calls.
 function batches.forget_some(batch, most)
-    for _, calls_key in ipairs({ key.told_callers(batch), key.callers(batch) }) do
+    for _, calls_key in ipairs({ key.reported_calls(batch), key.callers(batch) }) do
         local ids = redis.call("ZRANGE", calls_key, 0, most - 1)
         for _, id in ipairs(ids) do
             job_index.remove(id, 0)
@@ -158,21 +158,21 @@ function batches.forget_some(batch, most)
         redis.call("ZREMRANGEBYRANK", calls_key, 0, #ids - 1)
         most = most - #ids
     end
-    if redis.call("EXISTS", key.callers(batch), key.told_callers(batch)) == 0 then
+    if redis.call("EXISTS", key.callers(batch), key.reported_calls(batch)) == 0 then
         return true
     end
-    if redis.call("EXISTS", key.told_callers(batch)) == 0 then
-        redis.call("RENAME", key.callers(batch), key.told_callers(batch)) -- the calls need no report
+    if redis.call("EXISTS", key.reported_calls(batch)) == 0 then
+        redis.call("RENAME", key.callers(batch), key.reported_calls(batch)) -- the calls need no report
     end
     redis.call("HSET", key.job(batch), "state", "dead", "reason", "deleted", "ended", call.now)
-    redis.call("ZADD", key.untold, call.now, batch)
+    redis.call("ZADD", key.unreported, call.now, batch)
     return false
 end
 
 -- Prepares the calls of a dead batch for a replay. Removes stamps and expiry, because they would end the calls. Handles
 -- up to `most` calls. Returns true if no calls remain, and the number of handled calls.
 function batches.wait_again(batch, most)
-    local reported = redis.call("ZPOPMIN", key.told_callers(batch), most)
+    local reported = redis.call("ZPOPMIN", key.reported_calls(batch), most)
     for nth = 1, #reported, 2 do
         redis.call("ZADD", key.callers(batch), reported[nth + 1], reported[nth])
     end

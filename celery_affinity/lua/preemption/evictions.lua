@@ -17,9 +17,9 @@ end
 local function count(tenant_key)
     local number = evictions.number_of(tenant_key)
     if number then
-        redis.call("ZADD", key.giving, number, tenant_key)
+        redis.call("ZADD", key.preemptible_tenants, number, tenant_key)
     else
-        redis.call("ZREM", key.giving, tenant_key)
+        redis.call("ZREM", key.preemptible_tenants, tenant_key)
     end
 end
 
@@ -33,7 +33,7 @@ end
 function evictions.free(id, tenant_key)
     if redis.call("ZREM", key.preemptible(tenant_key), id) == 1 then
         count(tenant_key)
-        redis.call("HDEL", key.vacating, id)
+        redis.call("HDEL", key.stop_orders, id)
     end
 end
 
@@ -85,8 +85,8 @@ end
 
 -- Orders evictions for tenants that need slots, if no free slot fits their jobs. Also reviews earlier orders.
 function hooks.order_evictions()
-    local has_orders = redis.call("EXISTS", key.vacating) == 1
-    if not has_orders and redis.call("EXISTS", key.first_heads, key.giving) < 2 then
+    local has_orders = redis.call("EXISTS", key.stop_orders) == 1
+    if not has_orders and redis.call("EXISTS", key.minimum_heads, key.preemptible_tenants) < 2 then
         return
     end
     local settings = settings_in_force.read()

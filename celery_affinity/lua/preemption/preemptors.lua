@@ -67,7 +67,7 @@ function preemptors.wanted(tenant_key, since, settings)
         local state = key_state.read(tenant_key)
         local missing = math.max(0, tenants.quota_of(state.tenant).min - key_state.held(tenant_key, state))
         for _, sublane in ipairs(missing > 0 and needy_sublanes(tenant_key, since, settings) or {}) do
-            local number = redis.call("ZCOUNT", key.sublane(tenant_key, sublane.type, sublane.lane), "-inf", since)
+            local number = redis.call("ZCOUNT", key.key_queue(tenant_key, sublane.type, sublane.lane), "-inf", since)
             if not by_type[sublane.type] then
                 by_type[sublane.type] = { type = sublane.type, number = 0 }
                 list[#list + 1] = by_type[sublane.type]
@@ -82,7 +82,7 @@ end
 -- Returns the minimum lanes with the oldest heads, if these heads need slots.
 local function needy_lanes(since, settings)
     local heads, needy = {}, {}
-    local fields = redis.call("HGETALL", key.first_heads)
+    local fields = redis.call("HGETALL", key.minimum_heads)
     for i = 1, #fields, 2 do
         for lane, enqueued, id in lanes.each(fields[i + 1]) do
             if tonumber(enqueued) <= tonumber(since) then
@@ -105,7 +105,7 @@ end
 function preemptors.find(since, settings)
     local jobs, needy, is_listed = {}, {}, {}
     for _, head in ipairs(needy_lanes(since, settings)) do
-        local entries = redis.call("ZRANGEBYSCORE", key.first_lane(head.type, head.lane), "-inf", since, "WITHSCORES",
+        local entries = redis.call("ZRANGEBYSCORE", key.minimum_lane(head.type, head.lane), "-inf", since, "WITHSCORES",
             "LIMIT", 0, protocol.MOST_PREEMPTORS)
         for i = 1, #entries, 2 do
             jobs[#jobs + 1] = { id = entries[i], enqueued = entries[i + 1] }

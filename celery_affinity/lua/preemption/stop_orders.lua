@@ -15,14 +15,14 @@ function stop_orders.order(victim, tenant_key, type, settings)
     if victim.number_ahead > 0 then
         prefetch.ask_back(victim.worker, victim.number_ahead, workers.split(victim.types))
     end
-    redis.call("HSET", key.vacating, stop.id, table.concat(
+    redis.call("HSET", key.stop_orders, stop.id, table.concat(
         { stop.fence, victim.worker, tenant_key, type, call.now, stop.grace_ms }, " "))
     redis.call("HSET", key.job(stop.id), "stop", stop.fence .. " " .. tenant_key)
 end
 
 -- Returns the orders, oldest first.
 local function read_orders()
-    local orders, fields = {}, redis.call("HGETALL", key.vacating)
+    local orders, fields = {}, redis.call("HGETALL", key.stop_orders)
     for i = 1, #fields, 2 do
         local fence, worker, tenant_key, type, ordered, grace_ms =
             string.match(fields[i + 1], "^(%d+) (%S+) (%S+) (%S+) (%d+) (%d+)$")
@@ -32,7 +32,7 @@ local function read_orders()
                 ordered_us = tonumber(ordered), grace_ms = grace_ms,
             }
         else
-            redis.call("HDEL", key.vacating, fields[i]) -- another client deleted the claim or overwrote the order
+            redis.call("HDEL", key.stop_orders, fields[i]) -- another client deleted the claim or overwrote the order
         end
     end
     table.sort(orders, function(one, other)
@@ -88,7 +88,7 @@ function stop_orders.review(since, settings)
                 add_for(stops, stop.its_key, stop.type)
             end
         else
-            redis.call("HDEL", key.vacating, stop.id)
+            redis.call("HDEL", key.stop_orders, stop.id)
             if not is_late then
                 redis.call("HDEL", key.job(stop.id), "stop")
             end

@@ -33,7 +33,7 @@ end
 -- Only includes the tenants with the most preemptible jobs.
 local function spare_per_tenant(stops)
     local spare, number = {}, 0
-    local tenant_scores = highest(key.giving, protocol.MOST_GIVING_LOOKED_AT)
+    local tenant_scores = highest(key.preemptible_tenants, protocol.MOST_GIVING_LOOKED_AT)
     for i = 1, #tenant_scores, 2 do
         local tenant_key = tenant_scores[i]
         local spare_jobs = key_state.held(tenant_key, key_state.read(tenant_key)) - (stops.lost[tenant_key] or 0)

@@ -14,22 +14,22 @@ end
 
 -- Adds the name of a recurring call to `place`. Returns true unless MOST_ALIKE calls already match.
 function recurring.add_name(place, name)
-    local names = redis.call("HGET", key.recurs, place)
+    local names = redis.call("HGET", key.recurring_matches, place)
     if texts.number_of_words(names) >= protocol.MOST_ALIKE then
         return false
     end
-    redis.call("HSET", key.recurs, place, names and names .. " " .. name or name)
+    redis.call("HSET", key.recurring_matches, place, names and names .. " " .. name or name)
     return true
 end
 
 -- Removes a name from `place`, which can be nil.
 function recurring.remove_name(place, name)
     local remaining = {}
-    for listed in string.gmatch(place and redis.call("HGET", key.recurs, place) or "", "%S+") do
+    for listed in string.gmatch(place and redis.call("HGET", key.recurring_matches, place) or "", "%S+") do
         remaining[#remaining + 1] = listed ~= name and listed or nil
     end
     if place then
-        hash.write(key.recurs, place, #remaining > 0 and table.concat(remaining, " "))
+        hash.write(key.recurring_matches, place, #remaining > 0 and table.concat(remaining, " "))
     end
 end
 
@@ -54,7 +54,7 @@ end
 -- Cost: one command; none for a job without a merge key.
 function recurring.names_of(type, rules, name)
     local merge_key = type and rules_codec.merge_key(rules)
-    return merge_key and redis.call("HGET", key.recurs, recurring.place(type, merge_key, name or "")) or nil
+    return merge_key and redis.call("HGET", key.recurring_matches, recurring.place(type, merge_key, name or "")) or nil
 end
 
 -- Returns the calls in `names` that an "enqueue" or an "end" (`since`) postpones: name, stale_us, is_suspended, due_us.

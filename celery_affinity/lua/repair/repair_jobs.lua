@@ -51,7 +51,7 @@ function repair_jobs.fix(id)
     rebuild.exists(key.message(id), "string")
     if id_suffix.of(id) == protocol.BATCH then
         repair_jobs.fix_all(rebuild.members(key.callers(id), MAX_INDEX_JOBS))
-        repair_jobs.fix_all(rebuild.members(key.told_callers(id), MAX_INDEX_JOBS))
+        repair_jobs.fix_all(rebuild.members(key.reported_calls(id), MAX_INDEX_JOBS))
     elseif id_suffix.of(id) == protocol.MERGES then
         fix_call(id)
     end
@@ -88,7 +88,7 @@ function repair_jobs.fix_named(names)
             repair_jobs.fix_all(rebuild.members(key.jobs_of_task(name), MAX_INDEX_JOBS))
         end
     end
-    for _, index in ipairs({ key.scheduled, key.expires, key.untold, key.dead }) do
+    for _, index in ipairs({ key.scheduled, key.expires, key.unreported, key.dead }) do
         repair_jobs.fix_all(rebuild.members(index, MAX_INDEX_JOBS))
     end
 end

@@ -20,7 +20,7 @@ end
 
 -- Returns a sub-lane as a table, parsed from the hash of its key (`key_state.sublane_of`).
 function repair_keyed.written(job_key, type, lane)
-    return key_state.sublane_of(type, lane, rebuild.fields(key.of_key(job_key), type .. " " .. lane))
+    return key_state.sublane_of(type, lane, rebuild.fields(key.key_state(job_key), type .. " " .. lane))
 end
 
 -- Returns the number of keys that admit the waiting job `id`. These are all keys if it is in its lane, otherwise the
@@ -30,7 +30,7 @@ local function number_admitted(id, job)
         return #job.keys
     end
     for nth = #job.keys, 2, -1 do
-        if rebuild.score(key.sublane(job.keys[nth].key, job.type, job.lane), id) then
+        if rebuild.score(key.key_queue(job.keys[nth].key, job.type, job.lane), id) then
             return nth - 1
         end
     end
@@ -39,7 +39,7 @@ end
 
 -- Returns the entry of the limit that the job's task specifies for a key, as arguments of `rebuild.one`.
 local function stated_entry(job, stated)
-    return { "hash", key.of_key(stated.key), job.task, rebuild.any_or(stated.states) }
+    return { "hash", key.key_state(stated.key), job.task, rebuild.any_or(stated.states) }
 end
 
 -- Returns the entries derived from the waiting `job`, as arguments of `rebuild.one`.
@@ -52,7 +52,7 @@ local function entries_if_waiting(id, job, number)
     }
     for nth, stated in ipairs(job.keys) do
         local waits = nth <= number + 1
-        entries[#entries + 1] = { "zset", key.sublane(stated.key, job.type, job.lane), id, waits and job.enqueued }
+        entries[#entries + 1] = { "zset", key.key_queue(stated.key, job.type, job.lane), id, waits and job.enqueued }
         local is_stated = key_state.is_stated(stated)
         entries[#entries + 1] = is_stated and stated_entry(job, stated) or nil
         local stored = stated.tenant and number == #job.keys and repair_keyed.written(stated.key, job.type, job.lane)
@@ -64,8 +64,8 @@ local function entries_if_waiting(id, job, number)
             }
         end
         if is_stated and nth > 1 then
-            entries[#entries + 1] = { "zset", key.coming(stated.key), id, job.enqueued }
-            entries[#entries + 1] = { "hash", key.of_key(stated.key), "coming", "1" }
+            entries[#entries + 1] = { "zset", key.second_key_jobs(stated.key), id, job.enqueued }
+            entries[#entries + 1] = { "hash", key.key_state(stated.key), "coming", "1" }
         end
         entries[#entries + 1] =
             waits and { "zset", key.waiting_keys, stated.key, rebuild.any_or(gate.revision()) } or nil
@@ -88,7 +88,7 @@ local function expected_entries(id, job, number)
         end
         if stated.is_preemptible then
             entries[#entries + 1] = { "zset", key.preemptible(stated.key), id, fence }
-            entries[#entries + 1] = { "zset", key.giving, stated.key, function()
+            entries[#entries + 1] = { "zset", key.preemptible_tenants, stated.key, function()
                 return evictions.number_of(stated.key) -- computed after this job has been counted
             end }
         end
@@ -109,11 +109,11 @@ end
 --   standing: id of a job that is admitted; false if some job is not admitted; nil if unknown.
 -- Returns true if the field differed.
 local function fix_written(job_key, type, lane, standing)
-    local sublane, name, is_bounded = key.sublane(job_key, type, lane), type .. " " .. lane, false
-    if rebuild.fields(key.of_key(job_key), "+" .. name) then
+    local sublane, name, is_bounded = key.key_queue(job_key, type, lane), type .. " " .. lane, false
+    if rebuild.fields(key.key_state(job_key), "+" .. name) then
         standing = nil -- the lane also has jobs that must still be blocked
     end
-    local differs = rebuild.one("hash", key.of_key(job_key), name, function(actual)
+    local differs = rebuild.one("hash", key.key_state(job_key), name, function(actual)
         local first, enqueued
         if rebuild.exists(sublane, "zset") then
             local first_entry = call.found and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES")
@@ -134,14 +134,14 @@ local function fix_written(job_key, type, lane, standing)
             .. key_state.standing_text(is_valid and admitted or "", stored.is_first, stored.turn)
     end)
     if is_bounded and not call.found then
-        redis.call("HSET", key.of_key(job_key), "+" .. name, redis.call("ZCARD", sublane))
+        redis.call("HSET", key.key_state(job_key), "+" .. name, redis.call("ZCARD", sublane))
     end
     return differs
 end
 
 -- Fixes the fields of a key: limits by task, times by type, a turn, a retry, and sub-lanes.
 local function fix_fields(job_key)
-    rebuild.all("hash", key.of_key(job_key), function(value, name)
+    rebuild.all("hash", key.key_state(job_key), function(value, name)
         local kind = string.sub(name, 1, 1)
         local is_valid
         if kind == "=" then
@@ -152,7 +152,7 @@ local function fix_fields(job_key)
             local began, until_us = string.match(value, "^%S+ (%d+) (%d+)$")
             is_valid = rebuild.whole(began) and rebuild.whole(until_us)
         elseif name == "coming" then
-            is_valid = rebuild.exists(key.coming(job_key), "zset")
+            is_valid = rebuild.exists(key.second_key_jobs(job_key), "zset")
         elseif name == "retry" then
             local job = keyed_job(value)
             is_valid = job and key_state.has(value, job_key)
@@ -252,8 +252,8 @@ end
 
 -- Fixes the last job of an unbounded sub-lane: after another client deleted the lane, it may contain only its heads.
 local function fix_last(job_key, type, lane)
-    local sublane = key.sublane(job_key, type, lane)
-    local value = rebuild.fields(key.of_key(job_key), type .. " " .. lane)
+    local sublane = key.key_queue(job_key, type, lane)
+    local value = rebuild.fields(key.key_state(job_key), type .. " " .. lane)
     if unbounded.is_one(value) and rebuild.exists(sublane, "zset") then
         repair_keyed.fix_job(redis.call("ZRANGE", sublane, -1, -1)[1], sublane)
     end
@@ -261,16 +261,16 @@ end
 
 -- Quarantines the hash of a key scheduled for a tick, if it is not a hash.
 function repair_keyed.fix_hash(job_key)
-    rebuild.exists(key.of_key(job_key), "hash")
+    rebuild.exists(key.key_state(job_key), "hash")
 end
 
 -- Fixes a key with waiting jobs.
 function repair_keyed.fix(job_key, applied)
     fix_fields(job_key)
-    for _, name in ipairs(redis.call("HKEYS", key.of_key(job_key))) do
+    for _, name in ipairs(redis.call("HKEYS", key.key_state(job_key))) do
         local type, lane = string.match(name, "^([^+%s]%S*) (%S+)$")
         if type then
-            local sublane = key.sublane(job_key, type, lane)
+            local sublane = key.key_queue(job_key, type, lane)
             rebuild.exists(key.lane(type, lane), "zset")
             rebuild.with_some_of(sublane, function(id)
                 return (repair_keyed.fix_job(id, sublane))
@@ -279,7 +279,7 @@ function repair_keyed.fix(job_key, applied)
             fix_written(job_key, type, lane)
         end
     end
-    for _, redis_key in ipairs({ key.held(job_key), key.coming(job_key), key.preemptible(job_key) }) do
+    for _, redis_key in ipairs({ key.held(job_key), key.second_key_jobs(job_key), key.preemptible(job_key) }) do
         rebuild.with_some_of(redis_key, function(id)
             return (repair_keyed.fix_job(id, redis_key))
         end)
@@ -289,7 +289,7 @@ function repair_keyed.fix(job_key, applied)
     fix_rate(job_key)
     reevaluate(job_key, applied)
     if tenants.is_one(job_key) then
-        rebuild.one("zset", key.giving, job_key, evictions.number_of(job_key))
+        rebuild.one("zset", key.preemptible_tenants, job_key, evictions.number_of(job_key))
         repair_minimums.fix_tenant(job_key)
     end
 end

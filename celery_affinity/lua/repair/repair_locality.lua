@@ -4,10 +4,10 @@
 --   lane: a lane that may be missing there.
 local function fix_heads(field, hint, type, lane)
     local names = { lane }
-    for lane_name in lanes.each(rebuild.fields(key.near_heads, field) or "") do
+    for lane_name in lanes.each(rebuild.fields(key.hint_heads, field) or "") do
         names[#names + 1] = hint and lanes.is_one(lane_name) and lane_name or nil
     end
-    return repair_types.fix_heads(key.near_heads, field, hint and locality.place_of(hint, type), names)
+    return repair_types.fix_heads(key.hint_heads, field, hint and locality.place_of(hint, type), names)
 end
 
 -- Adds job `id`, in its lane since `time`, to its hint lane if it has a hint. Returns true if anything differed.
@@ -17,8 +17,8 @@ function repair_locality.fix_job(id, type, lane, time)
         return false
     end
     local field = locality.field_of(hint, type)
-    local differs = rebuild.one("zset", key.near_lane(hint, type, lane), id, time)
-    if differs or not lanes.place(rebuild.fields(key.near_heads, field) or "", lane) then
+    local differs = rebuild.one("zset", key.hint_lane(hint, type, lane), id, time)
+    if differs or not lanes.place(rebuild.fields(key.hint_heads, field) or "", lane) then
         return fix_heads(field, hint, type, lane) or differs
     end
     return false
@@ -27,9 +27,9 @@ end
 -- Fixes the hint lanes of one field of key `near_heads`, which names a hint and a type.
 function repair_locality.fix(field)
     local hint, type = locality.parts_of(field)
-    for lane in lanes.each(hint and rebuild.fields(key.near_heads, field) or "") do
+    for lane in lanes.each(hint and rebuild.fields(key.hint_heads, field) or "") do
         if lanes.is_one(lane) then
-            rebuild.keep(key.near_lane(hint, type, lane), function(id)
+            rebuild.keep(key.hint_lane(hint, type, lane), function(id)
                 return rebuild.score(key.lane(type, lane), id)
             end)
         end

@@ -12,11 +12,11 @@ end
 -- Fixes the minimum lanes of a type, and their heads.
 function repair_minimums.fix(type)
     for _, lane in ipairs(lanes.NAMES) do
-        rebuild.keep(key.first_lane(type, lane), function(id)
+        rebuild.keep(key.minimum_lane(type, lane), function(id)
             return belongs_in_minimum_lane(id, type, lane)
         end)
     end
-    repair_types.fix_heads(key.first_heads, type, minimums.place_of(type))
+    repair_types.fix_heads(key.minimum_heads, type, minimums.place_of(type))
 end
 
 -- Fixes the minimum lanes for the sub-lanes of a tenant.
@@ -24,9 +24,9 @@ function repair_minimums.fix_tenant(job_key)
     for _, sublane in pairs(key_state.read(job_key).sublanes) do
         local type, lane, id = sublane.type, sublane.lane, sublane.standing
         local differs = sublane.is_first and id ~= ""
-            and rebuild.one("zset", key.first_lane(type, lane), id, key_state.enqueued_of(job_key, sublane, id))
-        if differs or (sublane.is_first and not lanes.place(rebuild.fields(key.first_heads, type) or "", lane)) then
-            repair_types.fix_heads(key.first_heads, type, minimums.place_of(type))
+            and rebuild.one("zset", key.minimum_lane(type, lane), id, key_state.enqueued_of(job_key, sublane, id))
+        if differs or (sublane.is_first and not lanes.place(rebuild.fields(key.minimum_heads, type) or "", lane)) then
+            repair_types.fix_heads(key.minimum_heads, type, minimums.place_of(type))
         end
     end
 end

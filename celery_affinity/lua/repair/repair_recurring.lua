@@ -34,7 +34,7 @@ function repair_recurring.fix(name)
             local is_valid = time and tonumber(valid_due) <= time and time < 2e18 -- later: it was handed out
             return is_suspended and "inf" or is_valid and stored or valid_due
         end },
-        { "hash", key.recurs, match, function(names)
+        { "hash", key.recurring_matches, match, function(names)
             local listed = workers.split(names)
             local is_listed = texts.has_word(names, name)
             listed[#listed + 1] = not is_listed and #listed < protocol.MOST_ALIKE and name or nil
@@ -46,7 +46,7 @@ end
 
 -- Fixes the recurring calls that calls with this `match` postpone, and their list.
 function repair_recurring.fix_place(match)
-    rebuild.one("hash", key.recurs, match, function(names)
+    rebuild.one("hash", key.recurring_matches, match, function(names)
         local remaining = {}
         for _, name in ipairs(workers.split(names)) do
             remaining[#remaining + 1] = repair_recurring.fix(name) == match and name or nil

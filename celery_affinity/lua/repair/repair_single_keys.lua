@@ -35,7 +35,7 @@ end
 -- with the time of this repair is added, and remains until an operator changes or resets the setting (`check` reports
 -- the field).
 local function fix_values()
-    local conf, invalid = rebuild.table_of(key.conf), {}
+    local conf, invalid = rebuild.table_of(key.conf_last), {}
     rebuild.all("hash", key.settings, function(value, name)
         local valid = setting(value, name)
         if not valid and not COUNTS[name] then
@@ -92,7 +92,7 @@ local function fix_type_rules()
         if type == placement.FIELD then
             return placement.words()
         elseif type == minimums.ANY then
-            return rebuild.exists(key.first_heads, "hash") and 1
+            return rebuild.exists(key.minimum_heads, "hash") and 1
         end
         local rule = type_limits.read(value)
         local was_closed = type_limits.is_closed(rule)
@@ -113,7 +113,7 @@ end
 
 -- Indexes by time -> fields of the job hash that can have the time. Without fields, an entry without a time is deleted.
 local INDEXES = {
-    scheduled = { "patient", "rank", "enqueued" }, expires = { "expires" }, untold = { "ended" }, rates = {}, tags = {},
+    scheduled = { "patient", "rank", "enqueued" }, expires = { "expires" }, unreported = { "ended" }, rates = {}, tags = {},
 }
 
 local function fix_indexes()

@@ -17,7 +17,7 @@ end
 
 -- Removes counted claims that no longer exist from the limit or reserve of the type.
 local function fix_limited(type)
-    for _, id in ipairs(rebuild.members(key.limited(type), MAX_LIMITED)) do
+    for _, id in ipairs(rebuild.members(key.type_running(type), MAX_LIMITED)) do
         if rebuild.fields(key.job(id), "limited") ~= "1"
             and rebuild.found("job " .. id .. ", counted by the limit of type " .. type) then
             type_limits.free(type, id)
@@ -107,7 +107,7 @@ local function fix_type(type, thorough)
         end
     end
     for _, lane in ipairs(thorough and names or {}) do -- server functions write these without reading them
-        rebuild.exists(key.first_lane(type, lane), "zset")
+        rebuild.exists(key.minimum_lane(type, lane), "zset")
         rebuild.exists(key.turns(type, lane, tenants.shares() or ""), "zset")
     end
     for _, redis_key in ipairs(thorough and redis_keys or {}) do

@@ -177,7 +177,7 @@ local function fix_claim(worker, id, fence)
         { "hash", key.job(id), "state", "claimed" },
         { "hash", key.job(id), "claimed", rebuild.any_time },
         is_limited and type and lanes.is_one(lane)
-            and { "zset", key.limited(type), id, lanes.number(lane) },
+            and { "zset", key.type_running(type), id, lanes.number(lane) },
     })
     repair_keyed.fix_job(id)
 end

@@ -55,7 +55,7 @@ end
 -- sends control messages. Returns true if there can be more to do, and true if there can be any work at all.
 function hooks.tick()
     local work_keys = {
-        key.waiting_keys, key.rates, key.tags, key.recount, key.pause_ends, key.pause_signs, key.vacating,
+        key.waiting_keys, key.rates, key.tags, key.recount, key.pause_ends, key.pause_signs, key.stop_orders,
     }
     if redis.call("EXISTS", unpack(work_keys)) == 0 then
         return false, false

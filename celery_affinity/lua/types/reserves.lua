@@ -69,7 +69,7 @@ local function has_running_job(type, reserve)
         reserve.runs = false
         for i = 1, #reserve.ranges, 2 do
             local first, last = reserve.ranges[i], reserve.ranges[i + 1]
-            local matches = redis.call("ZRANGEBYSCORE", key.limited(type), first, last, "LIMIT", 0, 1)
+            local matches = redis.call("ZRANGEBYSCORE", key.type_running(type), first, last, "LIMIT", 0, 1)
             reserve.runs = reserve.runs or #matches > 0
         end
     end

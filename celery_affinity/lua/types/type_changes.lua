@@ -8,7 +8,7 @@ local function set_limit(type, rule, limit, may_count)
     -- Without a limit no claims are counted. Jobs that were counted end eventually.
     rule.is_being_counted = limit and (rule.is_being_counted or is_new) or false
     rule.limit = limit
-    rule.is_full = limit and not rule.is_being_counted and redis.call("ZCARD", key.limited(type)) >= tonumber(limit)
+    rule.is_full = limit and not rule.is_being_counted and redis.call("ZCARD", key.type_running(type)) >= tonumber(limit)
     return is_new
 end
 
@@ -93,7 +93,7 @@ end
 --   text: the reserves.
 local function count_claim(id, rules, text)
     local type, lane, is_limited = unpack(redis.call("HMGET", key.job(id), "type", "lane", "limited"))
-    if not type or not lanes.is_one(lane) or (is_limited and redis.call("ZSCORE", key.limited(type), id)) then
+    if not type or not lanes.is_one(lane) or (is_limited and redis.call("ZSCORE", key.type_running(type), id)) then
         return false
     end
     rules[type] = rules[type] or type_limits.read(redis.call("HGET", key.type_rules, type))
@@ -152,7 +152,7 @@ local function open_counted(position)
     for nth, value in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
         local type, rule = types[nth], type_limits.read(value)
         if rule.is_being_counted then
-            rule.is_being_counted, rule.is_full = false, redis.call("ZCARD", key.limited(type)) >= (rule.limit or 0)
+            rule.is_being_counted, rule.is_full = false, redis.call("ZCARD", key.type_running(type)) >= (rule.limit or 0)
             rules[type], was_closed[type] = rule, true
         end
     end

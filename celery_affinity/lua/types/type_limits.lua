@@ -118,7 +118,7 @@ end
 -- Counts the claim of job `id` for the limit of its type or the reserve of its class. Key `limited` has these claims
 -- with their lane numbers.
 function type_limits.count(type, id, lane)
-    redis.call("ZADD", key.limited(type), lanes.number(lane), id)
+    redis.call("ZADD", key.type_running(type), lanes.number(lane), id)
     redis.call("HSET", key.job(id), "limited", 1, "more", 1)
 end
 
@@ -126,7 +126,7 @@ end
 function hooks.count(type, id, lane)
     type_limits.count(type, id, lane)
     local rule = type_limits.read(redis.call("HGET", key.type_rules, type))
-    rule.is_full = rule.limit and redis.call("ZCARD", key.limited(type)) >= rule.limit
+    rule.is_full = rule.limit and redis.call("ZCARD", key.type_running(type)) >= rule.limit
     if rule.is_full then
         type_limits.write(type, rule, true)
     end
@@ -135,7 +135,7 @@ end
 
 -- Stops counting a removed claim. Jobs of the type may then start.
 function type_limits.free(type, id)
-    redis.call("ZREM", key.limited(type), id)
+    redis.call("ZREM", key.type_running(type), id)
     redis.call("HDEL", key.job(id), "limited")
     local value, text = unpack(redis.call("HMGET", key.type_rules, type, "!"))
     local rule = type_limits.read(value)
@@ -144,7 +144,7 @@ function type_limits.free(type, id)
     end
     if rule.limit then
         local was_closed = type_limits.is_closed(rule)
-        rule.is_full = not rule.is_being_counted and redis.call("ZCARD", key.limited(type)) >= rule.limit
+        rule.is_full = not rule.is_being_counted and redis.call("ZCARD", key.type_running(type)) >= rule.limit
         type_limits.write(type, rule, was_closed)
     end
 end

@@ -88,7 +88,7 @@ function prefetch.fill(worker, row, types, may_hold, settings, reply)
     local reply_part, granted = fill.from(waiting, worker, view)
     for i, job in ipairs(granted) do
         reply[#reply + 1], reply[#reply + 2] = reply_part[2 * i], reply_part[2 * i + 1]
-        redis.call("HSET", key.ahead, job.type, worker)
+        redis.call("HSET", key.prefetch_turn, job.type, worker)
     end
 end
 
@@ -99,7 +99,7 @@ function prefetch.gave_back(worker, again)
     if row[1] and free_slots.left(worker, row) < 0 then
         for type in pairs(again) do
             if redis.call("HEXISTS", key.capacity, type) == 1 then -- otherwise the field is never used or deleted
-                redis.call("HSET", key.ahead, type, worker)
+                redis.call("HSET", key.prefetch_turn, type, worker)
             end
         end
     end
@@ -108,13 +108,13 @@ end
 -- Requests jobs for the `free` slots of the idle `worker`: the last worker that prefetched jobs of its `types` must
 -- return as many jobs. `release` returns them to their queues, and they are placed again.
 function prefetch.ask(worker, types, free)
-    if free == 0 or #types == 0 or redis.call("EXISTS", key.ahead) == 0 then
+    if free == 0 or #types == 0 or redis.call("EXISTS", key.prefetch_turn) == 0 then
         return
     end
     local checked = math.min(#types, protocol.MOST_UNPACKED)
-    for i, holder in ipairs(redis.call("HMGET", key.ahead, unpack(types, 1, checked))) do
+    for i, holder in ipairs(redis.call("HMGET", key.prefetch_turn, unpack(types, 1, checked))) do
         if holder then
-            redis.call("HDEL", key.ahead, types[i])
+            redis.call("HDEL", key.prefetch_turn, types[i])
             if holder ~= worker and redis.call("EXISTS", key.worker(holder)) == 1 then
                 prefetch.ask_back(holder, free, types)
                 return

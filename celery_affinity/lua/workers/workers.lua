@@ -121,7 +121,7 @@ function workers.detach(worker)
             if redis.call("HEXISTS", key.capacity, type) == 0 then
                 redis.call("HDEL", key.durations, type)
                 redis.call("HDEL", key.batched, type)
-                redis.call("HDEL", key.ahead, type)
+                redis.call("HDEL", key.prefetch_turn, type)
             end
         end
     end

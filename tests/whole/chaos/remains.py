@@ -36,15 +36,34 @@ _KOMBU = re.compile(
 
 #: Keys that a quiet fleet does not have: nothing waits, and an empty key is none.
 BUSY = {"lane", "heads", "scheduled", "claims", "inbox"} | {
-    *("held", "sublane", "of_key", "coming", "turns", "first_lane", "first_heads", "rates", "due_keys"),
-    *("kept_back", "kept_lanes", "waiting_keys", "near_heads", "near_lane", "preemptible", "giving", "vacating"),
-    *("type_rules", "limited", "pauses", "pause_ends", "pause_signs", "recount", "merging"),
-    *("expires", "stamped", "untold", "waiting_calls", "set_aside"),
+    *(
+        "held",
+        "key_queue",
+        "key_state",
+        "second_key_jobs",
+        "turns",
+        "minimum_lane",
+        "minimum_heads",
+        "rates",
+        "due_keys",
+    ),
+    *(
+        "kept_back",
+        "kept_lanes",
+        "waiting_keys",
+        "hint_heads",
+        "hint_lane",
+        "preemptible",
+        "preemptible_tenants",
+        "stop_orders",
+    ),
+    *("type_rules", "type_running", "pauses", "pause_ends", "pause_signs", "recount", "merging"),
+    *("expires", "stamped", "unreported", "waiting_calls", "set_aside"),
 }
 
 #: Keys that a quiet fleet may have; those of jobs, tasks, batches and workers are looked at one by one.
 MAY_STAY = {
-    *("job", "message", "task", "jobs_of_task", "callers", "told_callers", "dead", "ended", "worker"),
+    *("job", "message", "task", "jobs_of_task", "callers", "reported_calls", "dead", "ended", "worker"),
     *(
         "revoked",
         "revoked_stamp",
@@ -52,15 +71,15 @@ MAY_STAY = {
         "remote_worker",
         "left_to_celery",
         "remote_end",
-        "spoiled",
+        "damage_log",
         "batched",
         "nudges",
-        "ahead",
+        "prefetch_turn",
     ),
-    *("recurring", "recurring_call", "recurs", "signature", "recurring_of"),
+    *("recurring", "recurring_call", "recurring_matches", "signature", "recurring_of"),
     *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
     *("hints", "holders"),
-    *("fence", "clock", "schema", "settings", "conf", "conf_of", "claim_number"),
+    *("fence", "clock", "schema", "settings", "conf_last", "conf_by_app", "claim_number"),
     *("durations", "metrics", "trend", "trend_written", "counters", "tags", "credits", "recording", "recorded"),
 }
 
@@ -112,7 +131,7 @@ def why_not_quiet(client: redis.Redis, workers: int, keys: Keys = HOME) -> str:
     try:
         status = Report(Reader(client, keys)).status()
         claims = sum(1 for _ in client.scan_iter(keys.key("claims", "*"), count=1000))
-        untold = client.zcard(keys.key("untold"))
+        untold = client.zcard(keys.key("unreported"))
         rates = client.zcard(keys.key("rates"))
     except redis.RedisError as exc:
         return f"the server does not answer: {exc}"
@@ -248,7 +267,7 @@ def _look_at_keys(client: redis.Redis, remains: Remains, keys: Keys = HOME) -> N
             remains.leaks.append(f"a key of a worker that is gone: {found}")
         elif name in ("job", "message") and job not in remains.reasons and job not in remains.states:
             remains.leaks.append(f"a key of a job that is gone: {found}")
-        elif name in ("callers", "told_callers") and remains.states.get(job) != "dead":
+        elif name in ("callers", "reported_calls") and remains.states.get(job) != "dead":
             remains.leaks.append(f"calls of a batch that is {remains.states.get(job)}: {found}")
         elif name == "message" and remains.states.get(job) not in ("dead", "merged"):
             remains.leaks.append(f"a message of a job that is {remains.states.get(job)}: {found}")
