@@ -6,13 +6,13 @@ such as `jobs.type_waits`.
 
 from collections.abc import Iterable
 
-from . import app, cohorts, jobs, results, server, tenants, workers
+from . import app_findings, cohorts, jobs, results, server, tenants, workers
 from .facts import Facts, FleetFacts
 from .finding import LEVELS, Finding, Level
 
 #: All rules, in the display order of findings with equal level.
 RULES = (
-    *app.RULES,
+    *app_findings.RULES,
     *results.RULES,
     *server.RULES,
     *workers.RULES,

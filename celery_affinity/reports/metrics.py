@@ -11,16 +11,14 @@ from operator import attrgetter
 from typing import Literal
 
 from ..clock import SECOND_US
-from ..scheduler.reader import Lane, Reader
+from ..scheduler.reader import Reader
 from ..schema.bounds import Bound
 from ..schema.constants import LARGEST_BATCH_COUNTED, REASONS
 from ..schema.histograms import BOUNDS_S, OTHER_ENDS, RUNS, TimeHistogram
-from ..schema.values import decode_part
-from ..settings import wire
-from ..settings.wire import complete_settings, weights_of
+from .overtaking import overtaking_bounds
 from .scale import scale_of_types
 from .status import Report, Status, TypeStatus
-from .tenants import TenantStatus, generation_in
+from .tenants import TenantStatus
 from .type_metrics import TypeMetrics, metrics_of
 
 #: Content type of a reply over HTTP.
@@ -68,47 +66,6 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
-
-
-def overtaking_bounds(reader: Reader, status: Status) -> dict[str, float]:
-    """Return, by type with pending jobs, the highest overtaking bound of its jobs, in seconds.
-
-    Infinite while a rule lets any job overtake one of them: a pause, a limit of the type, a key, a reserve without
-    patience, a tenant below its minimum, or fair shares of tenants.
-    """
-    stored = reader.hash("settings")
-    settings = complete_settings(stored)
-    in_force, bonus = weights_of(settings), wire.bonus_seconds_in(settings)
-    lanes = reader.lanes()
-    with_turns = _types_with_turns(reader, generation_in(stored.get("shares", "")), lanes)
-    any_below_minimum = any(tenant.is_below_minimum for tenant in status.tenants)
-    status_by_type = {row.type: row for row in status.types}
-    bounds_s: dict[str, float] = {}
-    for lane in lanes:
-        type_ = decode_part(lane.type)
-        bound_s = wire.overtaking_seconds(lane.priority, lane.on_demand, in_force, bonus=bonus)
-        bounds_s[type_] = max(bound_s, bounds_s.get(type_, 0.0))
-    for type_ in {*bounds_s, *(row.type for row in status.types if row.pending)}:
-        type_status = status_by_type.get(type_)
-        if any_below_minimum or type_ in with_turns or (type_status and _can_be_overtaken(type_status)):
-            bounds_s[type_] = math.inf
-        elif type_status and type_status.kept_back_by_reserves:
-            patience_us = int(settings["reserve_patience_us"])
-            late_s = (patience_us + int(settings["heartbeat_interval_us"])) / SECOND_US
-            bounds_s[type_] = max(bounds_s.get(type_, 0.0), late_s if patience_us else math.inf)
-    return bounds_s
-
-
-def _can_be_overtaken(status: TypeStatus) -> bool:
-    return status.pending > 0 and (status.paused or status.kept_back > 0 or status.kept_back_by_limit > 0)
-
-
-def _types_with_turns(reader: Reader, generation: str | None, lanes: list[Lane]) -> set[str]:
-    """Return the types whose lanes have jobs of tenants that take turns by shares."""
-    if generation is None or not lanes:
-        return set()
-    replies = reader.ask([("exists", reader.key("turns", lane.type, lane.name, generation)) for lane in lanes])
-    return {decode_part(lane.type) for lane, has_turns in zip(lanes, replies, strict=True) if has_turns}
 
 
 #: Values of a metric's labels, and the metric's value, or None for no sample.
