@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.scheduler.messages import Claim, EndArguments, JoinArguments
 from celery_affinity.schema.job_record import NewJob, with_suffix
 from celery_affinity.settings.table import Settings

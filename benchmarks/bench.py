@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from tests.support.processes import Process, wait_until
 
 from .ledger import Ledger

@@ -17,7 +17,7 @@ from pathlib import Path
 import redis
 from celery import Celery
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lab import replay as lab
 from celery_affinity.lab import trace_file
 from celery_affinity.reports.status import Report

@@ -16,7 +16,7 @@ from kombu import Connection
 
 from celery_affinity.cli import explain_text
 from celery_affinity.cli.status import status_text, upcoming_text
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.reports.explain import explain
 from celery_affinity.reports.flower import FleetObserver, merge_flower_rows
 from celery_affinity.reports.job_lists import JobFilter, jobs_page

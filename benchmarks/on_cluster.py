@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from celery_affinity.embedded.cluster import EmbeddedCluster
+from celery_affinity.embedded import EmbeddedCluster
 from celery_affinity.schema.keys import Keys
 
 from .bench import LIVE, Bench, in_turn

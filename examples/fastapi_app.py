@@ -15,7 +15,7 @@ from celery.result import GroupResult
 from fastapi import FastAPI, Path
 from fastapi.responses import PlainTextResponse
 
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity
 
 url = os.environ.get("REDIS_URL", "redis://localhost")
 celery = Celery("examples.fastapi_app", broker=url, backend=url)

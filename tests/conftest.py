@@ -18,7 +18,7 @@ import psutil
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.log_limit import LIMIT
 from celery_affinity.schema.keys import Keys
 

@@ -6,8 +6,7 @@ import os
 from celery import Celery
 
 from benchmarks import ledger
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Merge
 
 app = Celery("benchmark-merging", set_as_current=False)
 app.conf.update(

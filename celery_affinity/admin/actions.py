@@ -15,7 +15,7 @@ from ..options.type_names import ACCEPTED, did_you_mean, is_type_name
 from ..policy.score import Weights
 from ..publishing.app_config import settings_of
 from ..publishing.message import decode_message
-from ..publishing.message_body import decode_body
+from ..publishing.message_body import read_body
 from ..publishing.option_resolution import arguments_in
 from ..reports.job_lists import JobFilter
 from ..reports.jobs import settings_command
@@ -195,7 +195,7 @@ class ArgumentFilter:
     def __call__(self, task_name: str, message: bytes) -> bool:
         """Return True if *message*, a call of the task, has the argument with the value."""
         try:
-            args, kwargs = arguments_in(task_name, decode_body(decode_message(message)))
+            args, kwargs = arguments_in(task_name, read_body(decode_message(message)))
             value = self._arguments(task_name).value(self._field, args, kwargs)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return False

@@ -8,11 +8,10 @@ for each of its commands, so the modules of our commands are loaded lazily.
 import click
 
 from ..schema.keys import COHORT
-from ..worker import control_commands  # noqa: F401  # registers our commands with `celery inspect`
-from . import framework
-from .framework import lazy_group
+from ..worker import own_commands  # noqa: F401  # registers our commands with `celery inspect`
+from .plugin import add_worker_options, lazy_group
 
-framework.add_worker_options()
+add_worker_options()
 
 #: Command name -> module, in the order of `celery affinity --help`.
 _MODULES = {

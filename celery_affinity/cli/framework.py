@@ -5,19 +5,16 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from json import dumps
 from typing import Any, TypeVar
 
 import click
 from celery import Celery
-from celery.bin.worker import worker
 from kombu import Connection
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from ..errors import AffinityError, CohortDownError, TransportError
-from ..policy.placement import LARGEST
 from ..reports import cohorts
 from ..reports.json import Json, as_json
 from ..scheduler.cohorts import CohortAnswers, CohortRow, Cohorts
@@ -180,25 +177,6 @@ def print_json(value: Json) -> None:
     click.echo(dumps(value, indent=2))
 
 
-def lazy_group(package: str, modules: Mapping[str, str]) -> type[click.Group]:
-    """Return the class of a group that imports the module of a command when the command is used.
-
-    *modules*: command name -> module of *package*, in the order of `--help`.
-    """
-
-    class LazyGroup(click.Group):
-        def list_commands(self, ctx: click.Context) -> list[str]:
-            return [*modules]
-
-        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-            if cmd_name not in modules:
-                return None
-            values = vars(import_module(f".{modules[cmd_name]}", package)).values()
-            return next(value for value in values if isinstance(value, click.Command) and value.name == cmd_name)
-
-    return LazyGroup
-
-
 class DefaultListGroup(click.Group):
     """A group whose default command is ``list``."""
 
@@ -237,21 +215,3 @@ def parse_seconds(_ctx: click.Context, _option: click.Parameter, text: str | Non
         accepted = "a whole number above 0 of s, m, h or d is accepted, such as 30m, up to 3650d"
         raise click.BadParameter(f"{accepted}, got: {text!r}")
     return seconds
-
-
-PRIORITY = click.Option(
-    ["--affinity-priority"],
-    type=click.IntRange(-LARGEST, LARGEST),
-    envvar="CELERY_AFFINITY_PRIORITY",
-    help='celery_affinity: priority of this worker among equally specialised ones, with affinity_placement="weighted". '
-    "By default the worker with the lower number is preferred.",
-)
-
-
-def add_worker_options() -> None:
-    """Add our options to `celery worker`.
-
-    Celery's place for them, ``app.user_options``, belongs to an app, which does not exist when `celery` loads commands.
-    """
-    if PRIORITY not in worker.params:
-        worker.params.append(PRIORITY)

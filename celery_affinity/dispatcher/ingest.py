@@ -170,5 +170,5 @@ def _check_texts(job: NewJob) -> None:
 
 def _fields_in_body(message: Message) -> Mapping[str, Any]:
     """Return the fields in the body in version 1 of Celery's protocol, which other languages still use."""
-    body = message_body.decode_body(message)
+    body = message_body.read_body(message)
     return body if isinstance(body, dict) and "task" in body else {}

@@ -29,7 +29,7 @@ from ..schema.constants import MAX_PRIORITY, MOST_STAMP_BYTES, MOST_STAMPS
 from ..schema.job_record import NewJob
 from ..schema.untrusted import LONGEST_SHORT, bounded_text, describe_shape, loads, shown_text
 from ..schema.values import encode_part, is_readable, shown_bytes
-from .message_body import MOST_CHARACTERS, decode_body
+from .message_body import MOST_CHARACTERS, read_body
 
 if TYPE_CHECKING:
     from ..settings.table import Settings
@@ -186,7 +186,7 @@ def read_revoke(mailbox: str, message: Message) -> Revoke | None:
     """
     if not is_mailbox(mailbox):
         return None
-    command = decode_body(message)
+    command = read_body(message)
     if not isinstance(command, dict) or any(command.get(name) for name in ("destination", "pattern", "matcher")):
         return None  # a revoke for some workers only
     arguments = command.get("arguments") or {}

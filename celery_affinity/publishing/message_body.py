@@ -131,7 +131,7 @@ def raw_body(message: Mapping[str, Any], most: int = MOST_LOOKED_AT, *, any_meth
     return decompress(body, method, most, any_method=any_method) if method else body
 
 
-def decode_body(message: object, most: int = MOST_LOOKED_AT) -> object:
+def read_body(message: object, most: int = MOST_LOOKED_AT) -> object:
     """Return the decoded body of *message*, or None unless the body is valid JSON and has at most *most* bytes.
 
     Other content types are not decoded, even if the app accepts them: an untrusted message is not worth the risk.

@@ -62,7 +62,7 @@ from ..schema.untrusted import describe_shape
 from . import option_checks, option_sources, routing
 from .app_config import rules_by_name, settings_of, tasks_of
 from .message import Message
-from .message_body import MOST_CHARACTERS, decode_body
+from .message_body import MOST_CHARACTERS, read_body
 from .option_sources import rules_in
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def rule_by_name(task_name: str, task: Task | None, message: Mapping[str, Any], 
         return ""
     parts = _in_order({option: getattr(named, option) for option in RULES})
     rule = KeyResolver(task_name, _arguments_of(task), parts, False, bool(named.preemptible))
-    return rule.text(*arguments_in(task_name, decode_body(message)))
+    return rule.text(*arguments_in(task_name, read_body(message)))
 
 
 @lru_cache(maxsize=10_000)
@@ -285,7 +285,7 @@ def read_rules(task_name: str, message: Mapping[str, Any]) -> tuple[Sequence[Any
 
     Raises OptionError if the message is not JSON.
     """
-    return arguments_in(task_name, decode_body(message, MOST_CHARACTERS))
+    return arguments_in(task_name, read_body(message, MOST_CHARACTERS))
 
 
 def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -1,8 +1,7 @@
-"""Remote control commands of a worker: our own, and replacements of Celery's in workers of this transport only.
+"""Remote control commands: the work of our own (`own_commands`), and replacements of Celery's.
 
-Our commands are `inspect affinity` and `control affinity_drain`, `affinity_resume` and `affinity_priority`. Commands
-belong to a process and not to an app, so a worker on another transport replies with an error that names the transport.
-The replaced `inspect` commands also list the jobs that wait in Redis.
+Celery's commands are replaced in workers of this transport only. The replaced `inspect` commands also list the jobs
+that wait in Redis.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -108,9 +107,8 @@ class ReplyingNode(Node):
             logger.warning("A reply to remote control is dropped: the server does not take it: %s", describe_error(exc))
 
 
-@control.inspect_command()
-def affinity(state: ControlState, **_: object) -> Reply:
-    """Show this worker's types, slots, claims and settings."""
+def describe(state: ControlState) -> Reply:
+    """Return this worker's types, slots, claims and settings."""
     step = _step(state)
     if step is None:
         return _refuse_other_transport(state)
@@ -139,8 +137,7 @@ def _describe_member(step: AffinityBootstep, member: Member) -> Reply:
     }
 
 
-@control.control_command()
-def affinity_drain(state: ControlState, **_: object) -> Reply:
+def drain(state: ControlState) -> Reply:
     """Take no new jobs, and return the jobs that have not started, until affinity_resume."""
     step = _step(state)
     if step is None:
@@ -149,8 +146,7 @@ def affinity_drain(state: ControlState, **_: object) -> Reply:
     return control.ok(f"takes no new jobs; {returned} given back, {running} running")  # type: ignore[no-any-return]
 
 
-@control.control_command()
-def affinity_resume(state: ControlState, **_: object) -> Reply:
+def resume(state: ControlState) -> Reply:
     """Take jobs again after affinity_drain."""
     step = _step(state)
     if step is None:
@@ -160,8 +156,7 @@ def affinity_resume(state: ControlState, **_: object) -> Reply:
     return control.ok("takes jobs")  # type: ignore[no-any-return]
 
 
-@control.control_command(args=[("priority", int)], signature="<priority>")
-def affinity_priority(state: ControlState, priority: int, **_: object) -> Reply:
+def set_priority(state: ControlState, priority: int) -> Reply:
     """Set this worker's priority among equally specialised workers, until it restarts."""
     step = _step(state)
     if step is None:

@@ -15,7 +15,7 @@ from ..publishing.validation import check_app
 from ..schema.keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
-from . import consumer, control_commands, pool, task_context
+from . import consumer, control_commands, own_commands, pool, task_context  # noqa: F401  # registers our commands
 from .bootstep import AffinityBootstep, CohortsBootstep
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from celery_affinity.embedded.cluster import EmbeddedCluster
+from celery_affinity.embedded import EmbeddedCluster
 from celery_affinity.schema.keys import Keys
 from examples.comparing import program, record
 from examples.comparing.program import DemoError

@@ -59,7 +59,7 @@ def server() -> Iterator[str]:
         yield url
         return
     # Not at the top: with a server of one's own, the package of the embedded one need not be there.
-    from celery_affinity.embedded.server import EmbeddedServer
+    from celery_affinity.embedded import EmbeddedServer
 
     with EmbeddedServer() as own:
         yield own.url

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from celery import Celery, signals
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.settings.tenants import Tenant
+from celery_affinity import Affinity, Tenant
 from examples.comparing import record
 from examples.comparing.processes import die_with_parent
 from examples.pipeline.documents import UnreadableError, read_excel, read_pdf

@@ -4,7 +4,7 @@ from collections import defaultdict
 from contextlib import suppress
 from fnmatch import fnmatch
 
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity
 from examples.comparing.side_app import app_of, side
 from examples.pipeline import documents
 

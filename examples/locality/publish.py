@@ -3,7 +3,7 @@
 import random
 import sys
 
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import publish_many
 from examples.locality.app import COLLECTIONS, ask, ledger
 
 

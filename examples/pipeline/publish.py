@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import chain
 
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity
 from examples.pipeline import plan
 from examples.pipeline.app import STOCK
 from examples.pipeline.tasks import extract_excel, extract_pdf, index_document

@@ -3,9 +3,7 @@
 from contextlib import suppress
 from itertools import cycle, islice
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.settings.tenants import Tenant
-from celery_affinity.worker.preemption import Preempted, preempted
+from celery_affinity import Affinity, Preempted, Tenant, preempted
 from examples.comparing.side_app import app_of, side
 from examples.pipeline import documents
 

@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 import redis
 from celery import signals
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Call, Merge
+from celery_affinity import Affinity, Call, Merge
 from examples.comparing import record
 from examples.comparing.processes import die_with_parent
 from examples.routes import books

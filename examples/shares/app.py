@@ -6,8 +6,7 @@ import time
 import redis
 from celery import Celery
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.settings.tenants import Tenant
+from celery_affinity import Affinity, Tenant
 
 STOCK, AGE, SHARE = SIDES = "stock", "age", "share"
 

@@ -19,7 +19,7 @@ def main(seconds: float) -> None:
             for call in mixed:
                 work.apply_async(call, producer=producer)
     else:
-        from celery_affinity.publishing.bulk import publish_many
+        from celery_affinity import publish_many
 
         publish_many(work, mixed)
     redis.Redis.from_url(url).set("examples:shares:published", 1)

@@ -2,11 +2,10 @@
 
 import pytest
 
+from celery_affinity import Affinity, Merge
 from celery_affinity.admin.actions import JobFilters
 from celery_affinity.admin.bulk import choose_jobs
 from celery_affinity.errors import OptionError
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
 from celery_affinity.reports import job_lists
 from celery_affinity.reports.job_lists import MOST
 from celery_affinity.transport.app_api import scheduler_of

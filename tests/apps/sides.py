@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.schema.keys import Keys
 
 from ..support.ledger import whole_lines

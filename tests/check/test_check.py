@@ -11,11 +11,10 @@ from time import monotonic
 import pytest
 import redis
 
-from celery_affinity.check import check, workers
+from celery_affinity.check import LEVELS, check, workers
 from celery_affinity.check import gather as gather_module
-from celery_affinity.check.finding import LEVELS
 from celery_affinity.check.gather import gather_facts
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 from celery_affinity.transport import app_api

@@ -6,13 +6,11 @@ import pytest
 from celery import Task
 from kombu import Queue
 
+from celery_affinity import Affinity, Exclusive, Merge, Rate
 from celery_affinity.check import check
 from celery_affinity.check.app import gather_app
 from celery_affinity.check.facts import TaskWithoutTenant
 from celery_affinity.check.gather import gather_facts
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive, Rate
-from celery_affinity.options.merge import Merge
 
 
 def test_types_that_an_app_declares(new_app):

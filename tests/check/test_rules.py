@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from celery_affinity.check import check
+from celery_affinity.check import LEVELS, Facts, Level, check
 from celery_affinity.check.facts import (
     AppFacts,
     BackendFacts,
     ChangedSetting,
     ClockStepSeen,
-    Facts,
     FleetFacts,
     FullBound,
     JobLeftToCelery,
@@ -22,7 +21,6 @@ from celery_affinity.check.facts import (
     TaskWithoutTenant,
     WorkerAnswer,
 )
-from celery_affinity.check.finding import LEVELS, Level
 from celery_affinity.cli.check import exit_code
 from celery_affinity.schema.keys import SCHEMA
 

@@ -9,14 +9,13 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 from kombu import pools
 
-from celery_affinity.admin.jobs import jobs
+from celery_affinity import Cohort, jobs
 from celery_affinity.cli import affinity
 from celery_affinity.embedded.server import HOST, EmbeddedServer
 from celery_affinity.lab.trace_file import read_trace
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
-from celery_affinity.settings.cohorts import Cohort
 
 from ..support.apps import app_for
 from ..support.cluster import Cluster

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from celery_affinity.options.keys import Exclusive
+from celery_affinity import Exclusive
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 

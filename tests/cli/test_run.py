@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 

@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lua.library import assemble
 
 from .mutation import judge

@@ -5,8 +5,8 @@ import threading
 import pytest
 import redis
 
+from celery_affinity import Affinity
 from celery_affinity.dispatcher.recurring import RecurringCalls
-from celery_affinity.options.affinity import Affinity
 from celery_affinity.publishing import app_config
 from celery_affinity.publishing.app_config import settings_of
 from celery_affinity.publishing.recurring import call_of_signature

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lua.library import FUNCTION_NAMES
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.scheduler.scheduler import Scheduler

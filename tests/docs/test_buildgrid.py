@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from celery_affinity.errors import SettingError
+from celery_affinity import Cohort, SettingError, Tenant
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.slot_math import PrefetchLimit
 from celery_affinity.schema.job_record import with_suffix
 from celery_affinity.schema.keys import Keys
-from celery_affinity.settings.cohorts import Cohort
 from celery_affinity.settings.table import Settings
-from celery_affinity.settings.tenants import Tenant
 
 from ..support.apps import APP
 from ..support.processes import Process, wait_until

@@ -13,7 +13,8 @@ import redis
 import yaml
 from celery import Celery
 
-from celery_affinity.embedded.server import EmbeddedServer, free_port
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.embedded.server import free_port
 
 from ..support.processes import ROOT, Process, wait_until
 

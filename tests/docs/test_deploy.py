@@ -17,7 +17,7 @@ import yaml
 from celery import Celery
 from celery.bin.celery import celery as root
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.web import asgi
 
 from ..support.apps import APP

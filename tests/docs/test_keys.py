@@ -3,11 +3,11 @@
 import click
 import pytest
 
+from celery_affinity import Affinity, Exclusive
 from celery_affinity.cli import explain_text
 from celery_affinity.errors import OptionError
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive, specificity
+from celery_affinity.options.keys import specificity
 from celery_affinity.reports.explain import explain
 from celery_affinity.reports.key_usage import find_keys
 from celery_affinity.scheduler.reader import Reader

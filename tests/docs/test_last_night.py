@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from ..support.pages import blocks, commands, rows
 from ..support.processes import ROOT, WorkerProcess, wait_until

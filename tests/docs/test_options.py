@@ -5,9 +5,8 @@ from celery.exceptions import Retry
 from kombu import pools
 from kombu.utils.json import loads
 
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity, Merge
 from celery_affinity.options.call_options import FIRST_TRY, OPTIONS, PARENT, PLAIN
-from celery_affinity.options.merge import Merge
 from celery_affinity.schema.job_record import FIELDS
 from celery_affinity.schema.rules_codec import is_preemptible
 from celery_affinity.schema.values import decode_part

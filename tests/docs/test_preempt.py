@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from celery_affinity.errors import OptionError
+from celery_affinity import OptionError
 from celery_affinity.schema.rules_codec import is_preemptible
 
 from ..support.pages import blocks

@@ -11,7 +11,7 @@ import redis
 from celery import Celery
 from celery.bin.celery import celery as root
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.schema.keys import Keys
 
 from ..support.pages import blocks

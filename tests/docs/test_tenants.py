@@ -3,6 +3,7 @@
 import click
 import pytest
 
+from celery_affinity import Tenant
 from celery_affinity.cli import explain_text
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.publishing.app_config import settings_of
@@ -11,7 +12,6 @@ from celery_affinity.reports.key_usage import find_keys
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.table import Settings
-from celery_affinity.settings.tenants import Tenant
 
 from ..support.apps import app_for
 from ..support.clocked import ClockedReader

@@ -9,7 +9,7 @@ import redis
 
 from celery_affinity.cli import dead, explain_text
 from celery_affinity.cli.status import status_text
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports.dead_letters import LetterFilter, find_letters
 from celery_affinity.reports.explain import explain

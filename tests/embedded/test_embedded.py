@@ -14,9 +14,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from celery_affinity import AffinityError
+from celery_affinity.embedded import EmbeddedServer, EmbeddedServerError
 from celery_affinity.embedded import server as embedded
-from celery_affinity.embedded.server import EmbeddedServer, EmbeddedServerError, HeldPort
-from celery_affinity.errors import AffinityError
+from celery_affinity.embedded.server import HeldPort
 
 from ..support.processes import wait_until
 

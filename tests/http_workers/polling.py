@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from ..support.processes import ROOT, Process, running_processes, wait_until
 

@@ -5,7 +5,7 @@ import sys
 
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lab import fast_engine, scripts_engine
 
 from ..support.random_scenarios import at_random

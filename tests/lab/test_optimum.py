@@ -286,9 +286,9 @@ def test_the_numbers_of_any_schedule_fulfill_each_row_of_the_linear_program(scen
     classes = classes_of(scenario.arrivals, equal_weights, data.draw(st.sampled_from([1, 2, 8])))
     program = lower_bounds.Program(classes, open_slots(scenario.workers, scenario.arrivals), edges)
     values = numbers_of(made, program)
-    over = program.at_most.matrix(program.columns) @ values - np.concatenate(program.at_most.most)
+    over = program.at_most.matrix(program.columns) @ values - np.concatenate(program.at_most.limits)
     assert over.max() < 1e-6
-    missed = program.equal.matrix(program.columns) @ values - np.concatenate(program.equal.most)
+    missed = program.equal.matrix(program.columns) @ values - np.concatenate(program.equal.limits)
     assert np.abs(missed).max() < 1e-6
     assert (values <= program.highest + 1e-9).all()
     if edges[-1] >= max(run.claimed_us for run in made.runs) / S:

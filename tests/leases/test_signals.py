@@ -41,7 +41,7 @@ def waker():
 
 
 def repeating():
-    return (heartbeats := PeriodicThread("heartbeats", Mock(), 5.0))._news, heartbeats.wake
+    return (heartbeats := PeriodicThread("heartbeats", Mock(), 5.0))._condition, heartbeats.wake
 
 
 def unclaimed_requests():

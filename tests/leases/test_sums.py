@@ -25,8 +25,8 @@ class LosesReplies(Scheduler):
 
     losses = 0
 
-    def count(self, *args):
-        known = super().count(*args)
+    def add_metrics(self, *args):
+        known = super().add_metrics(*args)
         if self.losses:
             self.losses -= 1
             raise redis.ConnectionError("the reply is lost")

@@ -6,7 +6,7 @@ import socket
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.liveness import redis_client
 from celery_affinity.liveness.guard import address_of
 

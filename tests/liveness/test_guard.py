@@ -8,7 +8,7 @@ import psutil
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.liveness.pulse import STALLED_AFTER_S
 from celery_affinity.schema.keys import Keys
 

@@ -16,7 +16,7 @@ from ..support.processes import wait_until
 def guard(monkeypatch):
     made = Guard("worker", "worker@host", 5.0, pulse=Pulse(), kin=ForkMarker(), ends_children=False)
     made._process = Mock(poll=lambda: None)  # it runs
-    monkeypatch.setattr(guard_module, "has_provider", lambda pool: True)
+    monkeypatch.setattr(guard_module, "has_credential_provider", lambda pool: True)
     return made
 
 

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kombu.utils.json import dumps, loads
 
-from celery_affinity.errors import OptionError, SettingError
-from celery_affinity.options.affinity import Affinity, affinity_of, as_affinity, check_priority
-from celery_affinity.options.keys import Exclusive, Rate
+from celery_affinity import Affinity, Exclusive, OptionError, Rate, SettingError
+from celery_affinity.options.affinity import affinity_of, as_affinity, check_priority
 from celery_affinity.options.type_names import MAX_LENGTH, is_type_name
 from celery_affinity.settings.table import Settings
 

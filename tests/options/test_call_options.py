@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 
-from celery_affinity.errors import OptionError
+from celery_affinity import Affinity, OptionError
 from celery_affinity.options import call_options
-from celery_affinity.options.affinity import Affinity
 from celery_affinity.options.call_options import FIRST_TRY, OPTIONS, PLAIN
 from celery_affinity.reports.jobs import Job as Shown
 from celery_affinity.schema.job_record import FIELDS, NewJob

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_affinity.errors import OptionError
+from celery_affinity import OptionError
 from celery_affinity.options.key_templates import (
     CallArguments,
     ReadArguments,

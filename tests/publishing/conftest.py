@@ -7,7 +7,7 @@ import pytest
 from celery import Celery
 from kombu import pools
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from ..support.apps import STEPS, app_for, forget_connections
 from ..support.destinations import Publisher

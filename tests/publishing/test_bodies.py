@@ -104,7 +104,7 @@ def ways_to_read(app, whole):
 
     yield "ingest", lambda: ingest.Ingest(app)._as_job("pdf", raw)
     yield "a revoke", lambda: read_revoke("celery.pidbox", whole)
-    yield "keys", lambda: message_body.decode_body(whole)
+    yield "keys", lambda: message_body.read_body(whole)
     yield "callers", lambda: ResultReporter(app, "host", lambda: None).request_of("known", "id", raw)
     yield "a worker", in_a_worker
 
@@ -140,8 +140,8 @@ def test_body_at_the_limit_is_read_but_a_longer_one_is_refused():
         assert message_body.raw_body(whole, 998) == body
         with pytest.raises(UnreadableBodyError, match="more than"):
             message_body.raw_body(whole, 997)
-        assert message_body.decode_body(whole) == ["x" * 994]
-        assert message_body.decode_body(whole, 997) is None
+        assert message_body.read_body(whole) == ["x" * 994]
+        assert message_body.read_body(whole, 997) is None
 
 
 def test_truncated_or_unsupported_compressed_body_is_refused():
@@ -184,7 +184,7 @@ def test_every_body_is_read_or_refused(whole):
         return
     with contextlib.suppress(UnreadableBodyError):
         assert isinstance(message_body.raw_body(whole, 1000), (bytes, str))
-    message_body.decode_body(whole)
+    message_body.read_body(whole)
 
 
 @given(body=st.binary(), method=st.sampled_from([*KINDS, "brotli", "no-such", "zstd"]))

@@ -9,12 +9,8 @@ import pytest
 from celery import chain
 from celery._state import _task_stack
 
-from celery_affinity.errors import PublishError, QueueFull
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import Affinity, Bound, Merge, PublishError, QueueFull, publish_many
 from celery_affinity.publishing.publish_call import publishing_follow_ups
-from celery_affinity.schema.bounds import Bound
 from celery_affinity.schema.keys import Keys
 
 from ..support.many_calls import arguments, messages, task

@@ -4,7 +4,7 @@ import pytest
 from celery import chain, chord, group
 from kombu import Exchange, Queue
 
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity
 from celery_affinity.schema.keys import Keys
 
 from ..support import since

@@ -10,9 +10,7 @@ from celery.exceptions import QueueNotFound
 from celery.signals import before_task_publish
 from kombu import Queue
 
-from celery_affinity.errors import OptionError
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import Affinity, OptionError, publish_many
 
 from ..support import since
 from ..support.destinations import CONFS, OURS, called, retry, then

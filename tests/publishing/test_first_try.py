@@ -3,7 +3,7 @@
 import pytest
 from celery.exceptions import Ignore, Retry
 
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity
 from celery_affinity.publishing.message import PROPERTY
 from celery_affinity.publishing.option_sources import Expiry, expires_at
 

@@ -6,10 +6,7 @@ from dataclasses import replace
 import pytest
 from celery import shared_task
 
-from celery_affinity.errors import OptionError, SettingError
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive, Rate
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Exclusive, Merge, OptionError, Rate, SettingError
 from celery_affinity.publishing import validation
 from celery_affinity.publishing.app_config import settings_of
 from celery_affinity.publishing.validation import check_app

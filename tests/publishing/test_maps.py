@@ -3,7 +3,7 @@
 import pytest
 from celery import Celery
 
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity
 from celery_affinity.schema.keys import Keys
 
 MADE = {

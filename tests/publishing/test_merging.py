@@ -5,12 +5,8 @@ import re
 
 import pytest
 
-from celery_affinity.errors import OptionError
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Exclusive, Merge, OptionError, publish_many
 from celery_affinity.publishing import option_resolution
-from celery_affinity.publishing.bulk import publish_many
 from celery_affinity.publishing.message import PROPERTY
 from celery_affinity.publishing.validation import check_app
 from celery_affinity.schema.rules_codec import encode_rules

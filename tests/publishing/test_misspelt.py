@@ -6,10 +6,9 @@ import pytest
 from celery import Celery, shared_task
 from kombu.exceptions import OperationalError
 
+from celery_affinity import OptionError, publish_many
 from celery_affinity.check.app import gather_app
-from celery_affinity.errors import OptionError
 from celery_affinity.publishing import validation
-from celery_affinity.publishing.bulk import publish_many
 from celery_affinity.publishing.validation import check_app
 
 from ..support.misspellings import MISTAKES, OURS, OWN, nothing, refused, task

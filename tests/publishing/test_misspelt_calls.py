@@ -4,8 +4,7 @@ import pytest
 from celery import Celery, chain, chord, group, signature
 from kombu.exceptions import OperationalError
 
-from celery_affinity.errors import OptionError
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import OptionError, publish_many
 
 from ..support.messages import running
 from ..support.misspellings import MISTAKES, OURS, refused, task

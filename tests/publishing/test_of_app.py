@@ -2,8 +2,8 @@
 
 import pytest
 
+from celery_affinity import Transport
 from celery_affinity.publishing.app_config import uses_affinity_transport
-from celery_affinity.transport.transport import Transport
 
 
 @pytest.mark.parametrize(

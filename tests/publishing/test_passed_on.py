@@ -12,9 +12,7 @@ import pytest
 from celery import Celery, chain, chord, group, signature
 from kombu.utils.json import dumps, loads
 
-from celery_affinity.errors import OptionError
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import Affinity, OptionError, publish_many
 from celery_affinity.publishing.canvas import inheriting
 from celery_affinity.publishing.message import PROPERTY
 

@@ -3,9 +3,7 @@
 import pytest
 from celery import Celery, Task, group
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import Affinity, Merge, publish_many
 from celery_affinity.publishing.validation import check_app
 
 from ..support.misspellings import nothing, refused

@@ -9,11 +9,11 @@ from celery.beat import ScheduleEntry, Scheduler
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celery_affinity import Affinity, publish_many
 from celery_affinity.errors import OptionError
 from celery_affinity.log_limit import LIMIT
-from celery_affinity.options.affinity import Affinity, as_affinity, clamp_priority, whole_priority
+from celery_affinity.options.affinity import as_affinity, clamp_priority, whole_priority
 from celery_affinity.publishing import option_checks
-from celery_affinity.publishing.bulk import publish_many
 
 from ..support.stamped import published
 

@@ -5,8 +5,7 @@ import pytest
 import redis
 from kombu.utils.json import loads
 
-from celery_affinity.errors import OptionError
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity, OptionError
 from celery_affinity.publishing.message import decode_message
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader

@@ -10,7 +10,7 @@ import pytest
 from kombu import pools
 from kombu.exceptions import OperationalError
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.schema.keys import Keys
 
 from ..support.apps import app_for

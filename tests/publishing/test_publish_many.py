@@ -8,9 +8,8 @@ from celery.exceptions import TimeoutError as ResultTimeout
 from celery.signals import before_task_publish
 from kombu import Exchange, Queue
 
-from celery_affinity.errors import OptionError
+from celery_affinity import OptionError, TaskIds, publish_many
 from celery_affinity.publishing import bulk as many
-from celery_affinity.publishing.bulk import TaskIds, publish_many
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler

@@ -11,8 +11,8 @@ from celery._state import _task_stack
 from celery.signals import after_task_publish, before_task_publish
 from kombu.utils.json import loads
 
+from celery_affinity import publish_many
 from celery_affinity.publishing import bulk
-from celery_affinity.publishing.bulk import publish_many
 from celery_affinity.scheduler.scheduler import Scheduler
 
 from ..support.many_calls import arguments, messages, task

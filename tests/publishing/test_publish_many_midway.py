@@ -7,9 +7,8 @@ import pytest
 import redis
 from kombu.utils.json import loads
 
-from celery_affinity.errors import PublishError
+from celery_affinity import PublishError, publish_many
 from celery_affinity.publishing import bulk as many
-from celery_affinity.publishing.bulk import publish_many
 from celery_affinity.scheduler.scheduler import Scheduler
 
 from ..support.many_calls import arguments, messages, task

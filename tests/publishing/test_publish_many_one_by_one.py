@@ -4,7 +4,7 @@ from celery import Celery, Task
 from kombu import Exchange, Queue
 from kombu.utils.json import loads
 
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import publish_many
 
 from ..support.many_calls import messages, task
 

@@ -12,8 +12,7 @@ from celery._state import _set_current_app
 from celery.signals import after_task_publish, before_task_publish
 from kombu import Connection, pools
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import Affinity, publish_many
 from celery_affinity.publishing.publish_call import app_of_connection
 from celery_affinity.schema.keys import Keys
 

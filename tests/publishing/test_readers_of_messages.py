@@ -54,18 +54,27 @@ CONVERSIONS = {"int", "float", "str", "repr", "round", "Decimal"}
 #: Conversions in modules that read messages: (module, function) -> why the value is trusted or already checked.
 CONVERTED = {
     ("results/reporter.py", "_stored_end"): "the URL of a result backend",
-    ("publishing/message.py", "written"): "the result of dumps",
+    ("publishing/message.py", "written_message"): "the result of dumps",
     ("publishing/message.py", "delay_us"): "a time that `moment` returned",
     ("publishing/message.py", "expires_us"): "a time that `moment` returned",
     ("publishing/publish_call.py", "__reduce__"): "a Sending is a str",
     ("publishing/publish_call.py", "stamp"): "a Sending is a str",
-    ("publishing/publish_call.py", "sending_of"): "a name in a message that this process publishes",
+    ("publishing/publish_call.py", "publish_call_of"): "a name in a message that this process publishes",
     ("publishing/bulk.py", "publish_many"): "a UUID made here",
-    ("reports/celery_inspect.py", "spokesman"): "a setting, which `complete` has checked",
+    ("reports/celery_inspect.py", "responder_id"): "a setting, which `complete` has checked",
+    ("http_workers/worker.py", "join_worker"): "a setting, which `complete_settings` has checked",
     ("http_workers/worker.py", "claims_of_worker"): "digits of a limited number",
     ("http_workers/worker.py", "claim_of_job"): "the fence in a path, which pydantic has checked",
     ("http_workers/handout.py", "hand_out_jobs"): "an error",
     ("http_workers/handout.py", "_as_handed_out"): "the fence, which Claim.parse has checked",
+    ("publishing/option_resolution.py", "_merge_rule"): "a number of `Merge`, which checks it",
+    ("publishing/option_sources.py", "__reduce__"): "an Expiry is a str",
+    ("publishing/option_sources.py", "_is_ours"): "a file name of the interpreter's",
+    ("results/reporter.py", "describe_error"): "an error, in a try block",
+    ("worker/job_feed.py", "obey"): "a control message, in a try block",
+    ("worker/job_feed.py", "_read"): "an error",
+    ("worker/preemption.py", "_find_stop_order"): "a stop order, which the server made",
+    ("worker/request.py", "__str__"): "an error of this process",
     ("transport/channel.py", "_size"): "the length of a list",
     ("transport/channel.py", "_purge"): "the length of a list",
     ("transport/inbox.py", "_check"): "a delivery tag that is an integer of JSON",
@@ -140,7 +149,7 @@ def test_bytes_are_decoded_only_at_the_boundary():
                 used.add((node.attr, module))
                 if module not in DECODING_ATTRIBUTES[node.attr] and isinstance(node.value, ast.Name):
                     wrong.append(f"{module}:{node.lineno} reads .{node.attr}")
-    assert not wrong, "\n".join(["use rules.untrusted and client.bodies:", *wrong])
+    assert not wrong, "\n".join(["use schema.untrusted and publishing.message_body:", *wrong])
     stale = {(name, each) for name, each in allowed() if (name, each) not in used}
     assert not stale
 
@@ -159,7 +168,7 @@ def test_message_readers_convert_values_only_at_the_boundary():
                 used.add((module, function))
                 if (module, function) not in CONVERTED:
                     wrong.append(f"{module}:{line} in {function}")
-    assert not wrong, "\n".join(["use clamped, whole, text of rules.untrusted:", *wrong])
+    assert not wrong, "\n".join(["use clamped, whole, text of schema.untrusted:", *wrong])
     assert not CONVERTED.keys() - used
 
 

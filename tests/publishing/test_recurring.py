@@ -5,9 +5,7 @@ import re
 
 import pytest
 
-from celery_affinity.errors import OptionError
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Merge, OptionError
 from celery_affinity.publishing import recurring
 from celery_affinity.scheduler.messages import DueCall
 

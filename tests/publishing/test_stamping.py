@@ -10,8 +10,7 @@ from celery.signals import before_task_publish
 from kombu.common import Broadcast
 from kombu.utils.json import dumps, loads
 
-from celery_affinity.errors import AffinityError, OptionError
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity, AffinityError, OptionError
 from celery_affinity.options.type_names import ACCEPTED
 from celery_affinity.publishing.message import PROPERTY
 

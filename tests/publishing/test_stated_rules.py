@@ -11,11 +11,8 @@ from celery.exceptions import Retry
 from celery.signals import before_task_publish
 from kombu import Producer
 
-from celery_affinity.errors import OptionError
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive, Rate
+from celery_affinity import Affinity, Exclusive, OptionError, Rate, publish_many
 from celery_affinity.publishing import option_resolution
-from celery_affinity.publishing.bulk import publish_many
 from celery_affinity.publishing.message import PROPERTY
 
 from ..support.messages import running

@@ -15,7 +15,7 @@ from celery import chain, chord, group, signature
 from celery.canvas import _chain
 from kombu.utils.json import dumps
 
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys

@@ -11,7 +11,7 @@ import redis
 import yaml
 
 from celery_affinity import cli
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.reports.status import MOST_CLAIMS_READ, Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler

@@ -32,7 +32,7 @@ SHORT = {
     "rates": {"ZSCORE"},
     "recurring": {"ZRANGE"},
     "recurring_call": {"HMGET"},
-    "pauses|type_rules|first_heads": {"HSCAN", "HMGET"},
+    "pauses|type_rules|minimum_heads": {"HSCAN", "HMGET"},
     "stop_orders": {"HGETALL"},  # at most `MOST_VACATING`
     "type_running": {"ZCARD"},
     "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},

@@ -8,7 +8,7 @@ from celery.app import backends
 from celery.backends.redis import RedisBackend
 from celery.exceptions import Reject
 
-from celery_affinity.errors import ResultLostError
+from celery_affinity import ResultLostError
 from celery_affinity.results import chords
 from celery_affinity.results.merged import (
     LOST_AFTER_S,

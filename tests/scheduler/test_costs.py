@@ -13,8 +13,8 @@ import pytest
 import redis
 from celery import Celery
 
+from celery_affinity import OptionError, SettingError
 from celery_affinity.dispatcher.ingest import Ingest
-from celery_affinity.errors import OptionError, SettingError
 from celery_affinity.leases.member import Member
 from celery_affinity.lua.library import server_function
 from celery_affinity.lua.library import server_function as find

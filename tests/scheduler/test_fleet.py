@@ -71,7 +71,7 @@ def test_one_that_is_slow_is_left_out_and_not_asked_again_until_it_has_answered(
         assert fleet.first(lambda server: server.keys.cohort == "ml" or None) == ("ml", True)
     finally:
         goes_on.set()
-    while not fleet._late["eu"].done():
+    while not fleet._late_answers["eu"].done():
         goes_on.wait()
     assert list(fleet.each(ask).answers) == NAMES
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from celery_affinity.broker.inflight import InFlightCommands
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from ..support.in_flight import connections
 from ..support.processes import wait_until

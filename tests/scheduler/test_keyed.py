@@ -89,7 +89,7 @@ def test_a_loop_that_runs_again_goes_on_with_no_type_that_only_its_own_slots_cou
     for type_ in ("pdf", "excel"):
         fleet.publish(f"{type_}!", type_, rules="key=a limit=1")
     more = []
-    monkeypatch.setattr(fleet.scheduler, "_go_on", more.append)
+    monkeypatch.setattr(fleet.scheduler, "_fill_slots", more.append)
     assert len(fleet.end("worker", claim)) == MOST_MOVES
     assert more == [b"pdf "]
 
@@ -104,7 +104,7 @@ def test_a_retry_that_is_not_due_yet_gives_nobody_more_to_do(fleet, monkeypatch)
     fleet.publish("pdf", "pdf")
     fleet.join("other", "excel", slots=3)
     more = []
-    monkeypatch.setattr(fleet.scheduler, "_go_on", more.append)
+    monkeypatch.setattr(fleet.scheduler, "_fill_slots", more.append)
     fleet.scheduler.leave("worker")
     assert b"excel " in more
     assert b"pdf" not in b"".join(more)

@@ -33,7 +33,7 @@ END = {
     "lane:key:metrics:%s": 86_400,
     "trend": 3_600,
     "trend_written": 60,
-    "conf_of:%s": 30 * 86_400,
+    "conf_by_app:%s": 30 * 86_400,
 }
 
 

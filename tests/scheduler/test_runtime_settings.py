@@ -7,8 +7,8 @@ import re
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
-from celery_affinity.errors import SettingError
+from celery_affinity import SettingError
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.scheduler import runtime_settings
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.scheduler.scheduler import Scheduler

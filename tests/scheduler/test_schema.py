@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.errors import SchemaError
+from celery_affinity import SchemaError
 from celery_affinity.scheduler import server_info
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import SCHEMA, Keys

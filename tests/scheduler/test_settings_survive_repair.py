@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 from celery import Celery
 
+from celery_affinity import SettingError
 from celery_affinity.check import gather
 from celery_affinity.check.jobs import settings_damaged
-from celery_affinity.errors import SettingError
 from celery_affinity.scheduler import runtime_settings
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.settings.loader import CHANGEABLE, parse_change
@@ -120,7 +120,7 @@ def reported(fleet):
 
 
 def of_check(fleet):
-    return gather._settings(Celery("shop", set_as_current=False), fleet.scheduler)
+    return gather._changed_settings(Celery("shop", set_as_current=False), fleet.scheduler)
 
 
 def test_check_and_the_list_of_settings_agree_after_a_repair(fleet):

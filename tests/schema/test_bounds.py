@@ -2,8 +2,8 @@
 
 import pytest
 
-from celery_affinity.errors import SettingError
-from celery_affinity.schema.bounds import Bound, as_bound, bound_words
+from celery_affinity import Bound, SettingError
+from celery_affinity.schema.bounds import as_bound, bound_words
 from celery_affinity.settings.table import Settings
 
 

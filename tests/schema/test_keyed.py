@@ -9,18 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kombu.utils.json import dumps, loads
 
-from celery_affinity.errors import OptionError
+from celery_affinity import Exclusive, OptionError, Rate
 from celery_affinity.options.key_templates import encoded_key
-from celery_affinity.options.keys import (
-    Exclusive,
-    Rate,
-    as_exclusive,
-    as_rate,
-    is_rules_dict,
-    key_in,
-    rule_of_call,
-    rule_of_text,
-)
+from celery_affinity.options.keys import as_exclusive, as_rate, is_rules_dict, key_in, rule_of_call, rule_of_text
 from celery_affinity.schema.constants import LONGEST_KEY, LONGEST_NUMBER
 from celery_affinity.schema.job_record import FIELDS
 from celery_affinity.schema.rules_codec import StatedRate, rate_in

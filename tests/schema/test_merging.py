@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kombu.utils.json import dumps
 
-from celery_affinity.errors import OptionError
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive, is_rules_dict, key_in
-from celery_affinity.options.merge import Call, Merge, merge_key, merge_key_in
+from celery_affinity import Affinity, Call, Exclusive, Merge, OptionError
+from celery_affinity.options.keys import is_rules_dict, key_in
+from celery_affinity.options.merge import merge_key, merge_key_in
 from celery_affinity.schema.constants import USUAL_BOUNDS
 from celery_affinity.schema.job_record import FIELDS
 from celery_affinity.schema.rules_codec import encode_rules, join_rules, merge_in, readable_rules, split_rules

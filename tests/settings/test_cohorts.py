@@ -2,9 +2,8 @@
 
 import pytest
 
-from celery_affinity.errors import SettingError
+from celery_affinity import Cohort, SettingError
 from celery_affinity.settings import cohorts
-from celery_affinity.settings.cohorts import Cohort
 from celery_affinity.settings.table import Settings
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_affinity.errors import SettingError
+from celery_affinity import SettingError
 from celery_affinity.schema.values import encode_part
 from celery_affinity.settings import reserves
 from celery_affinity.settings.loader import parse_change

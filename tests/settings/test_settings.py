@@ -5,7 +5,7 @@ import re
 import pytest
 from celery import Celery
 
-from celery_affinity.errors import SettingError
+from celery_affinity import SettingError
 from celery_affinity.settings.loader import load_settings
 from celery_affinity.settings.table import Settings
 

@@ -8,7 +8,7 @@ from celery import Celery
 from celery.app.defaults import NAMESPACES, flatten
 from celery.app.task import Context, Task
 
-from celery_affinity.errors import SettingError
+from celery_affinity import SettingError
 from celery_affinity.options.did_you_mean import closest_match
 from celery_affinity.publishing.option_checks import KNOWN, MISSPELT
 from celery_affinity.settings.loader import load_settings

@@ -4,13 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_affinity.errors import OptionError, SettingError
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity, OptionError, SettingError, Tenant
 from celery_affinity.options.keys import TenantKey, check_tenant, tenant_in
 from celery_affinity.schema.values import encode_part
 from celery_affinity.settings import tenants
 from celery_affinity.settings.table import Settings
-from celery_affinity.settings.tenants import Tenant
 
 QUOTAS = st.dictionaries(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),

@@ -11,7 +11,7 @@ from celery.signals import after_task_publish, before_task_publish
 from kombu import Exchange, Queue, serialization
 from kombu.utils.json import loads
 
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import publish_many
 
 from .messages import running
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from celery_affinity.errors import OptionError
+from celery_affinity import OptionError
 
 OURS = "celery_affinity:Transport"
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from .processes import Process, wait_until
 

@@ -1,6 +1,6 @@
 """Valkey's own Sentinel."""
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 
 class Sentinel(EmbeddedServer):

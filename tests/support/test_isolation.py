@@ -4,7 +4,7 @@ import gc
 
 from celery import Celery, _state
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from .apps import apps_stay_here
 from .results_away import forget_results

@@ -17,7 +17,7 @@ from pytest_celery import (
 from pytest_celery.vendors.worker.tasks import add, xsum
 from pytest_docker_tools import build, container, fxtr
 
-from celery_affinity.transport.app_api import explain
+from celery_affinity import explain
 
 from ..support import process_nodes
 from ..support.apps import celery_tasks
@@ -40,7 +40,7 @@ if process_nodes.docker_answers():
             command=cls.command(),
         )
 else:
-    from ..support.process_nodes import worker
+    from ..support.process_nodes import default_redis_backend, default_redis_broker, default_worker_container, worker  # noqa: F401
 
 
 class Specialist(CeleryWorkerContainer):

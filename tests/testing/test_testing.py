@@ -10,8 +10,8 @@ import psutil
 import pytest
 from celery import Celery
 
-from celery_affinity.errors import AffinityError
-from celery_affinity.testing.app import directed_app, load_app
+from celery_affinity import AffinityError
+from celery_affinity.testing.app import directed, load_app
 
 from ..support.pages import blocks
 from ..support.processes import ROOT, wait_until
@@ -141,7 +141,7 @@ def test_an_app_that_cannot_be_tested_is_refused(app, message):
 )
 def test_results_go_to_the_tests_server_if_they_go_to_a_redis(backend, directed_to):
     app = ours(broker_read_url="redis://production", result_backend=backend)
-    with directed_app(app, "redis://test"):
+    with directed(app, "redis://test"):
         assert app.conf.broker_read_url == app.conf.broker_write_url == app.conf.broker_url == "redis://test"
         assert app.conf.result_backend == directed_to
     assert (app.conf.broker_read_url, app.conf.result_backend) == ("redis://production", backend)

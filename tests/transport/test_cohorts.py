@@ -7,16 +7,21 @@ import pytest
 import redis
 from kombu.exceptions import OperationalError
 
+from celery_affinity import (
+    Affinity,
+    Cohort,
+    Exclusive,
+    Merge,
+    OptionError,
+    PublishError,
+    Rate,
+    SettingError,
+    publish_many,
+)
 from celery_affinity.embedded.server import EmbeddedServer, free_port
-from celery_affinity.errors import OptionError, PublishError, SettingError
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive, Rate
-from celery_affinity.options.merge import Merge
-from celery_affinity.publishing.bulk import publish_many
 from celery_affinity.scheduler import server_info
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys
-from celery_affinity.settings.cohorts import Cohort
 from celery_affinity.transport.app_api import channel_of, connect_app, scheduler_of
 from celery_affinity.transport.transport import Transport
 
@@ -304,7 +309,7 @@ def test_a_process_with_another_map_is_refused_with_both_maps(make_app, redis_cl
         send(make_app({"ml": Cohort(["gpu*"])}), "pdf")
     with pytest.raises(SettingError, match=accepted + "'no cohorts'"):
         send(make_app(), "pdf")
-    assert redis_client.get(Keys().key("schema")) == b"2 1 eu=eu.* ml=gpu*"
+    assert redis_client.get(Keys().key("schema")) == b"3 1 eu=eu.* ml=gpu*"
 
 
 def test_a_fleet_without_cohorts_refuses_a_process_with_some_until_the_map_is_adopted(make_app, redis_client):
@@ -328,7 +333,7 @@ def test_who_uses_no_cohort_sends_the_commands_that_it_sent_before(make_app, val
         assert channel.routes is None
         assert channel.scheduler_for("gpu") is channel.scheduler
         assert scheduler.keys.cohort == "default"
-    assert redis_client.get(Keys().key("schema")) == b"2"
+    assert redis_client.get(Keys().key("schema")) == b"3"
 
 
 @pytest.mark.skipif(not since.PROVIDERS, reason="kombu before 5.6.1 knows none")

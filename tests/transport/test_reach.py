@@ -10,8 +10,8 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 import celery_affinity
-from celery_affinity.errors import TransportError
-from celery_affinity.transport.app_api import explain, scheduler_of
+from celery_affinity import TransportError, explain
+from celery_affinity.transport.app_api import scheduler_of
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ from celery import Celery
 from kombu import pools
 from kombu.exceptions import OperationalError
 
-from celery_affinity.errors import PublishError
+from celery_affinity import PublishError, publish_many
 from celery_affinity.lua.library import load_library
 from celery_affinity.publishing import celery_hooks
-from celery_affinity.publishing.bulk import publish_many
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys
 from celery_affinity.transport.channel import PublishingChannel

@@ -13,7 +13,7 @@ from kombu import Connection, Queue
 from kombu.exceptions import OperationalError
 from redis.exceptions import NoScriptError
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys

@@ -7,9 +7,8 @@ import redis
 from celery import Celery
 from kombu import Connection
 
-from celery_affinity.embedded.server import EmbeddedServer
-from celery_affinity.errors import TransportError
-from celery_affinity.settings.cohorts import Cohort
+from celery_affinity import Cohort, TransportError
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.transport import urls
 from celery_affinity.transport.channel import SentinelChannel
 from celery_affinity.transport.transport import ClusterChannel, Transport

@@ -199,7 +199,7 @@ def test_too_many_jobs_are_refused_those_of_a_rate_as_well(web, monkeypatch):
 
 def test_a_file_with_too_many_jobs_is_not_read(web, monkeypatch):
     monkeypatch.setattr(rooms, "MOST_JOBS", 299)
-    monkeypatch.setattr(rooms.trace_file, "read", None)
+    monkeypatch.setattr(rooms.trace_file, "read_trace", None)
     reply = web.get("/api/lab/traces/night.jsonl/replay")
     assert (reply.status_code, said(reply).partition(",")[0]) == (409, "night.jsonl has more than 299 jobs")
 

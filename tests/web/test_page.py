@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lab import synthetic_traces
 from celery_affinity.lab.trace import TracedJob
 from celery_affinity.lab.trace_file import write_trace

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from celery_affinity import recur
 from celery_affinity.admin import job_values
 from celery_affinity.reports.json import as_json
 from celery_affinity.reports.recurring import recurring_rows
 from celery_affinity.settings.table import Settings
-from celery_affinity.transport.app_api import recur
 
 
 @pytest.fixture

@@ -9,12 +9,11 @@ import pytest
 from celery import chain, chord, states
 from kombu.exceptions import OperationalError
 
+from celery_affinity import Affinity, Merge
 from celery_affinity.check import check
 from celery_affinity.check.gather import gather_facts
 from celery_affinity.http_workers import job_end
 from celery_affinity.http_workers.job_end import Outcome
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
 from celery_affinity.reports import dead_letters
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
@@ -197,7 +196,7 @@ def test_an_end_that_is_repeated_gets_the_same_reply_and_publishes_its_link_once
 def test_an_end_goes_on_where_a_process_that_died_has_stopped(node, send, app, monkeypatch, redis_client):
     """The process dies after callers were told, or after that was noted: the repeated request frees the slot."""
     told, tell = [], job_end.report_to_caller
-    monkeypatch.setattr(job_end, "tell_caller", lambda *_, **how: (told.append(how["is_stored"]), tell(*_, **how)))
+    monkeypatch.setattr(job_end, "report_to_caller", lambda *_, **how: (told.append(how["is_stored"]), tell(*_, **how)))
     for place in (
         "celery_affinity.http_workers.job_end.OutcomeNote.write",
         "celery_affinity.http_workers.job_end._release",

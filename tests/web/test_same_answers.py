@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as draw
 
-from celery_affinity.admin.jobs import jobs
+from celery_affinity import jobs
 from celery_affinity.cli import affinity
 from celery_affinity.reports.job_lists import LISTED
 from celery_affinity.reports.json import as_json

@@ -6,7 +6,7 @@ import time
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys

@@ -8,8 +8,7 @@ import pytest
 from celery import chain, chord, group
 from redis.crc import key_slot
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Merge
 from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP, app_for

@@ -10,7 +10,7 @@ import pytest
 from celery import chain
 from celery.exceptions import TaskRevokedError, WorkerLostError
 
-from celery_affinity.options.keys import Exclusive, Rate
+from celery_affinity import Exclusive, Rate
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 

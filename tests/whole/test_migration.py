@@ -12,7 +12,7 @@ import redis
 from celery import chain, chord, signature
 from kombu import Connection
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.publishing.canvas import inheriting
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys

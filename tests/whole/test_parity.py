@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kombu import pools
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from ..support.processes import running_processes
 from .scenarios import SCENARIOS, canvas, control, ends, lifecycle, messages

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from ..support.apps import APP
 from ..support.fleet import POOLS, Pools, closing, in_time

@@ -4,7 +4,7 @@ import pytest
 from celery import chain, chord
 from celery.exceptions import TaskRevokedError
 
-from celery_affinity.errors import QueueFull
+from celery_affinity import QueueFull
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys

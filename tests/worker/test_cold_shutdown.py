@@ -6,7 +6,7 @@ import signal
 import pytest
 from billiard.exceptions import WorkerLostError
 
-from celery_affinity.transport.app_api import explain
+from celery_affinity import explain
 
 from ..support.apps import APP
 from ..support.fleet import POOLS

@@ -6,7 +6,7 @@ from time import sleep
 
 import pytest
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.reports import dead_letters
 from celery_affinity.reports.explain import explain
 from celery_affinity.scheduler.reader import Reader

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from celery_affinity.options.keys import Exclusive, Rate
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import Exclusive, Rate, publish_many
 
 from ..support.processes import start_worker
 

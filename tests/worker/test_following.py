@@ -30,7 +30,7 @@ def test_a_sign_is_one_or_is_logged(words):
     following = JobFeed.__new__(JobFeed)
     recalled = SimpleNamespace(add=lambda what, fence: did.append((what, fence)))
     capacity = SimpleNamespace(types=("pdf",))
-    following._members = SimpleNamespace(tick=lambda: did.append("tick"), recalled=recalled, capacity=capacity)
+    following._members = SimpleNamespace(tick=lambda: did.append("tick"), withdrawn_types=recalled, capacity=capacity)
     following._lookahead = Ahead(did)
     following._prebuilt = SimpleNamespace(drop=lambda tags: None)
     following._preemption = SimpleNamespace(order=lambda *ordered: did.append(ordered) or [])

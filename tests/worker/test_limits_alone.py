@@ -30,7 +30,7 @@ class Bucket:
             lend=self.lend,
             claims=SimpleNamespace(find=self.claims.get),
             give_back=self.give_back,
-            recalled=WithdrawnTypes(),
+            withdrawn_types=WithdrawnTypes(),
         )
         following = SimpleNamespace(room=lambda: self.room)
         self.consumer.affinity_limits = RateLimits(self.consumer, members, following)

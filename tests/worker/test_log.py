@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.server_info import product_of_info

@@ -7,7 +7,7 @@ import psutil
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from ..support import since
 from ..support.apps import APP, app_for

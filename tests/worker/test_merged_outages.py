@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from ..support.apps import app_for
 from ..support.fleet import POOLS, in_time

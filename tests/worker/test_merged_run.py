@@ -7,7 +7,7 @@ import pytest
 from celery import Celery, chain, chord
 from celery.exceptions import InvalidTaskError, Reject, TaskRevokedError, TimeLimitExceeded, WorkerLostError
 
-from celery_affinity.admin.jobs import jobs
+from celery_affinity import jobs
 from celery_affinity.reports import dead_letters
 from celery_affinity.reports.explain import explain
 from celery_affinity.scheduler.reader import Reader

@@ -12,8 +12,8 @@ import redis
 from celery import Celery, chain, chord
 from celery.exceptions import ChordError
 
-from celery_affinity.embedded.server import EmbeddedServer
-from celery_affinity.errors import ResultLostError
+from celery_affinity import ResultLostError
+from celery_affinity.embedded import EmbeddedServer
 
 from ..support.merging import Merging
 from ..support.processes import wait_until

@@ -8,9 +8,9 @@ import signal
 import pytest
 from celery import chord
 
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity, Tenant
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.settings.tenants import Tenant, encoded_tenants
+from celery_affinity.settings.tenants import encoded_tenants
 
 from ..support.fleet import in_time
 from ..support.preempting import KEYS, Victim

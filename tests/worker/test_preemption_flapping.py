@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from celery import chord
 
+from celery_affinity import Tenant
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
-from celery_affinity.settings.tenants import Tenant, encoded_tenants
+from celery_affinity.settings.tenants import encoded_tenants
 
 from ..support.processes import start_worker, wait_until
 from ..support.worker_processes import pool_of

@@ -53,7 +53,7 @@ def reconnect(server, monkeypatch, returns):
 
     reporting = Mock()
     type(reporting).returns = PropertyMock(side_effect=lambda: returns(now.s))
-    reconnects = consumer.ReconnectingConsumer(SimpleNamespace(pool=None), Mock(reporting=reporting))
+    reconnects = consumer.ReconnectingConsumer(SimpleNamespace(pool=None), Mock(reporter=reporting))
     assert reconnects.connected(server, connect) is server
     return [round(each) for each in waited], said
 

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
+from celery_affinity import recur, stop
 from celery_affinity.reports.explain import explain
 from celery_affinity.reports.recurring import recurring_rows
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
-from celery_affinity.transport.app_api import recur, stop
 
 from ..support.command import affinity
 from ..support.fleet import POOLS_IN_TIME

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from celery_affinity.publishing.bulk import publish_many
+from celery_affinity import publish_many
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 PAGES = Path(__file__).parents[2] / "how-to"
 APP = "docs.pages.screenshots.shop"

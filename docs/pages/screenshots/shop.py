@@ -6,7 +6,7 @@ import time
 from celery import Celery
 from celery.exceptions import Reject
 
-from celery_affinity.options.affinity import Affinity
+from celery_affinity import Affinity
 
 url = os.environ.get("BROKER_URL", "redis://localhost")
 app = Celery("shop", broker=url, backend=url)

@@ -63,7 +63,7 @@ def _server() -> Iterator[str]:
     if "REDIS_URL" in os.environ:
         yield os.environ["REDIS_URL"]
         return
-    from celery_affinity.embedded.server import EmbeddedServer
+    from celery_affinity.embedded import EmbeddedServer
 
     with EmbeddedServer() as server:
         yield server.url

@@ -8,8 +8,7 @@ import time
 
 from celery import Celery
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive, Rate
+from celery_affinity import Affinity, Exclusive, Rate
 
 url = os.environ.get("REDIS_URL", "redis://localhost")
 app = Celery("routes", broker=url, backend=url)

@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lua.library import assemble
 
 from ...support.pages import FAULTS, write_block

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lua.library import assemble, library_of
 
 from ...support.processes import ROOT

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lua.library import Library
 
 from ..machine import STEPS_IN_A_RUN, Conformance

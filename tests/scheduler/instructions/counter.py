@@ -16,7 +16,8 @@ from typing import Any, Self
 import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS
 
-from celery_affinity.embedded.server import EmbeddedServer, HeldPort
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.embedded.server import HeldPort
 
 from ...support.processes import wait_until
 

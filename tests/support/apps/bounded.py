@@ -3,7 +3,7 @@
 import os
 import time
 
-from celery_affinity.schema.bounds import Bound
+from celery_affinity import Bound
 
 from . import new_app
 

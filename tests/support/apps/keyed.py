@@ -2,8 +2,7 @@
 
 import time
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive
+from celery_affinity import Affinity, Exclusive
 
 from . import new_app
 

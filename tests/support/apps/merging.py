@@ -8,9 +8,7 @@ from functools import partial
 from celery import signals
 from celery.exceptions import Ignore, Reject
 
-from celery_affinity.errors import NotMerged
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Merge, NotMerged
 from celery_affinity.worker import merged_run
 
 from . import new_app
@@ -21,7 +19,7 @@ app = new_app(
     affinity_heartbeat_interval=1.0,
     result_chord_retry_interval=0.1,
 )
-merged_run._PATIENCE_S = float(os.environ.get("PATIENCE_S", merged_run._PATIENCE_S))
+merged_run._MAX_WAIT_S = float(os.environ.get("PATIENCE_S", merged_run._MAX_WAIT_S))
 
 
 def union(a, b):

@@ -15,7 +15,7 @@ from functools import wraps
 from celery.backends.redis import RedisBackend
 from celery.signals import after_task_publish, before_task_publish
 
-from celery_affinity.options.merge import Merge
+from celery_affinity import Merge
 from celery_affinity.scheduler.scheduler import Scheduler
 
 from .merging import app, merged, note, union

@@ -1,7 +1,6 @@
 """An app whose tasks are retried once, and return what the retry's message says of its type, priority and mode."""
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Merge
 
 from . import new_app
 

@@ -7,9 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
-from celery_affinity.worker.preemption import Preempted, preempted
+from celery_affinity import Affinity, Merge, Preempted, preempted
 
 from . import new_app
 

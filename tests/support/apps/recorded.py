@@ -4,9 +4,7 @@ import time
 
 from celery.exceptions import Reject
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Rate
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Merge, Rate
 
 from . import new_app
 

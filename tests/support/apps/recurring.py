@@ -6,8 +6,7 @@ import time
 
 from celery.exceptions import Ignore
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Merge
 
 from . import new_app
 

@@ -2,10 +2,7 @@
 
 import time
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Rate
-from celery_affinity.options.merge import Merge
-from celery_affinity.settings.tenants import Tenant
+from celery_affinity import Affinity, Merge, Rate, Tenant
 
 from . import new_app
 

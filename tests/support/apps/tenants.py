@@ -2,8 +2,7 @@
 
 import time
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.settings.tenants import Tenant
+from celery_affinity import Affinity, Tenant
 
 from . import new_app
 

@@ -12,9 +12,8 @@ from celery.exceptions import Ignore, Reject
 from celery.signals import worker_process_init
 from celery.worker.control import control_command
 
+from celery_affinity import Affinity, Preempted
 from celery_affinity.broker.client import take_connection
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.worker.preemption import Preempted
 
 from . import new_app
 from .wrong_clock import set_off_by

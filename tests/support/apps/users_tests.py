@@ -14,10 +14,9 @@ from celery import Celery, current_app
 from celery._state import task_join_will_block
 from celery.worker import state
 
-from celery_affinity.errors import AffinityError
-from celery_affinity.testing.app import directed_app
-from celery_affinity.testing.workers import WorkerProcess, WorkerThread
-from celery_affinity.transport.app_api import explain
+from celery_affinity import AffinityError, explain
+from celery_affinity.testing import WorkerProcess, WorkerThread
+from celery_affinity.testing.app import directed
 
 NOWHERE = "redis://redis.invalid"
 
@@ -95,7 +94,7 @@ def test_a_setting_that_the_worker_refuses_is_the_tests_error(affinity_server):
     wrong = Celery("wrong", set_as_current=False, broker_transport="celery_affinity:Transport", affinity_guard="yes")
     for _ in range(2):  # the first has left room for the second
         with (
-            directed_app(wrong, affinity_server.url),
+            directed(wrong, affinity_server.url),
             pytest.raises(AffinityError, match="affinity_guard must be True"),
         ):
             WorkerThread(wrong).start()

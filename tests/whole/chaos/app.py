@@ -18,16 +18,13 @@ from celery.backends.redis import RedisBackend
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive, Rate, tenant_in
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Exclusive, Merge, Preempted, Rate, Tenant, preempted
+from celery_affinity.options.keys import tenant_in
 from celery_affinity.publishing.message import PROPERTY, job_id, parse_time
 from celery_affinity.publishing.option_sources import rules_in
 from celery_affinity.schema.job_record import key_suffix
 from celery_affinity.schema.rules_codec import keys_in
 from celery_affinity.schema.values import decode_part
-from celery_affinity.settings.tenants import Tenant
-from celery_affinity.worker.preemption import Preempted, preempted
 
 from .hints import without_mark
 from .ledger import Ledger

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import inf
 
-from celery_affinity.options.keys import Exclusive
+from celery_affinity import Exclusive
 from celery_affinity.settings.reserves import Reserve
 
 from .app import GRACE_S, MANY, OF_MANY, RULES, TENANTS, WORKER_TIMEOUT_S

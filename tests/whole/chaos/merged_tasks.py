@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 from celery.backends.redis import RedisBackend
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.keys import Exclusive
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Exclusive, Merge
 from celery_affinity.results import merged
 
 from . import app as app_module

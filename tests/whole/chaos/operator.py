@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import redis
 
-from celery_affinity.options.keys import Exclusive
+from celery_affinity import Exclusive
 from celery_affinity.publishing.app_config import settings_of
 from celery_affinity.reports.type_limits import pause_address, pauses_in_force
 from celery_affinity.scheduler import runtime_settings

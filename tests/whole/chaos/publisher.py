@@ -9,7 +9,7 @@ import time
 
 from celery import chain, chord
 
-from celery_affinity.options.keys import Exclusive
+from celery_affinity import Exclusive
 
 from . import app as app_module
 from . import merged_tasks

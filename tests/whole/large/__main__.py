@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 
 import redis
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from ...support.pages import MILLION_JOBS, write_block
 from . import merging

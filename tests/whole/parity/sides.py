@@ -10,8 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from celery_affinity.embedded.cluster import EmbeddedCluster
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedCluster, EmbeddedServer
 
 from ...support.ledger import whole_lines
 

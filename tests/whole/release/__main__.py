@@ -15,7 +15,7 @@ import tomllib
 from contextlib import suppress
 from pathlib import Path
 
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded import EmbeddedServer
 
 from ...support.interpreters import interpreter
 from ...support.processes import running_processes

@@ -6,8 +6,7 @@ import time
 import redis
 from celery import Celery
 
-from celery_affinity.options.affinity import Affinity
-from celery_affinity.options.merge import Merge
+from celery_affinity import Affinity, Merge
 
 app = Celery("shop", broker=os.environ["BROKER_URL"], backend=os.environ["BROKER_URL"])
 app.conf.broker_transport = "celery_affinity:Transport"

@@ -20,9 +20,9 @@ parse = BaseParser.parse_error
 
 #: Log calls about one task that no state of a server can cause.
 ALWAYS_TRACED = [
-    "sharing.py: The caller of task %s cannot be told the outcome of the merged run; retrying",
-    "started_request.py: Task %s[%s] cannot be given to the pool: it is rejected",
-    "teller.py: The message of task %s cannot be read: only its caller is told",
+    "merged.py: The caller of task %s cannot be told the outcome of the merged run; retrying",
+    "reporter.py: The message of task %s cannot be read: only its caller is told",
+    "request.py: Task %s[%s] cannot be given to the pool: it is rejected",
 ]
 
 
@@ -56,7 +56,7 @@ def test_no_log_call_of_one_task_has_an_unconditional_traceback():
     """What fails for one task fails for thousands: `traceback_of` decides."""
     package = Path(celery_affinity.__file__).parent
     found = []
-    for path in [*(package / "worker").rglob("*.py"), *(package / "callers").rglob("*.py")]:
+    for path in [*(package / "worker").rglob("*.py"), *(package / "results").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "exception":
                 text = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
