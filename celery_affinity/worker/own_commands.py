@@ -1,8 +1,8 @@
 """Our remote control commands: `inspect affinity`; `control affinity_drain`, `affinity_resume`, `affinity_priority`.
 
 Every `celery` command imports this module, so that `celery inspect` offers the commands. It imports the modules of the
-worker only when a command runs. Commands belong to a process and not to an app, so a worker on another transport replies with
-an error that names the transport.
+worker only when a command runs. Commands belong to a process and not to an app: a worker on another transport replies
+with an error that names the transport.
 """
 
 from typing import TYPE_CHECKING
