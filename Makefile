@@ -34,7 +34,7 @@ docs: $(VENV)/.docs
 	@echo "The site is in build/docs: open build/docs/index.html"
 
 # What every change needs: some seven minutes on two cores. Six tests at a time, since most of them wait. A part,
-# ARGS=tests/rules, runs in one process, which starts at once, with its tests of all tiers but `slow`; ARGS="-n 3
+# ARGS=tests/policy, runs in one process, which starts at once, with its tests of all tiers but `slow`; ARGS="-n 3
 # tests/worker" where it is long.
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(if $(ARGS),-n 0 --dist worksteal $(ARGS),--tier=test $(AT_ONCE))

@@ -43,7 +43,7 @@ TESTS = (
     "tests/worker/test_remote_control.py",
     "tests/worker/test_rate_limits.py",
     "tests/worker/test_limits_alone.py",
-    "tests/rules/test_lending.py",
+    "tests/policy/test_lending.py",
     "tests/transport/test_queues.py",
     "tests/transport/test_urls.py",
     "tests/backends/test_valkey.py",

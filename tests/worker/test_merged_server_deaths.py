@@ -34,19 +34,19 @@ OUTAGE_S = 3.0
 #: Whose server dies, and where: as in `test_merged_deaths`. "both": one server has jobs and results.
 DEATHS = [
     ("both", "store_result", 3, True),
-    ("broker", "shared", 1, True),
+    ("broker", "ack_batch_reports", 1, True),
     *(
         pytest.param(*each, marks=pytest.mark.slow)
         for each in (
             ("both", "store_result", 1, True),
             ("both", "publish", 2, True),
             ("both", "on_chord_part_return", 2, True),
-            ("both", "shared", 1, False),
+            ("both", "ack_batch_reports", 1, False),
             ("broker", "store_result", 1, False),
             ("broker", "publish", 2, False),
             ("broker", "publish", 2, True),
             ("broker", "on_chord_part_return", 3, True),
-            ("broker", "shared", 1, False),
+            ("broker", "ack_batch_reports", 1, False),
             ("results", "store_result", 1, True),
             ("results", "store_result", 2, False),
             ("results", "on_chord_part_return", 2, False),

@@ -1,6 +1,6 @@
 """The app `merging`, in which somebody dies by ``kill -9`` in the middle of telling callers, once.
 
-``DIES``, as JSON: the place (a method of the result backend, "shared" of the broker, or "publish" of the task `add`, or
+``DIES``, as JSON: the place (a method of the result backend, "ack_batch_reports" of the broker, or "publish" of the task `add`, or
 "body", the same of `total`), the number of the call of it that counts, whether the call is done before the death, and
 who dies: "process" (of the pool), "worker" (both), or the process id of a server.
 """
@@ -46,7 +46,7 @@ def count(*_, sender=None, **__):
 if PLACE in ("publish", "body"):
     (after_task_publish if IS_DONE else before_task_publish).connect(count, weak=False)
 elif PLACE != "nowhere":
-    owner = Scheduler if PLACE == "shared" else RedisBackend
+    owner = Scheduler if PLACE == "ack_batch_reports" else RedisBackend
     method = getattr(owner, PLACE)
 
     @wraps(method)
