@@ -425,11 +425,14 @@ def _accepted_jobs_kept(pool: _AsynPool) -> Iterator[None]:
 @cache
 def derive_pool(base: type[BasePool]) -> type[BasePool]:
     """Return a pool class that derives from *base* and has its name."""
-    if is_prefork(base):
-        results = _derive(base.Pool.ResultHandler, AffinityResults)
-        processes = _derive(base.Pool, AffinityProcesses, ResultHandler=results)
-        return base if issubclass(base, CountingPool) else _derive(base, CountingPool, Pool=processes)
-    return base if issubclass(base, AffinityPool) else _derive(base, AffinityPool)
+    if not is_prefork(base):
+        return base if issubclass(base, AffinityPool) else _derive(base, AffinityPool)
+    if issubclass(base, CountingPool):
+        return base
+    results = _derive(base.Pool.ResultHandler, AffinityResults)
+    processes = _derive(base.Pool, AffinityProcesses, ResultHandler=results)
+    pool: type[BasePool] = _derive(base, CountingPool, Pool=processes)
+    return pool
 
 
 def _derive(base: type, *mixins: type, **attributes: Any) -> Any:
