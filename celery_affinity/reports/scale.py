@@ -12,9 +12,12 @@ from .status import Status, TypeStatus
 class Scale(CohortRow):
     """The current and the wanted slots of the workers that serve exactly *types*.
 
-    *profile*: the types, separated by commas. *waiting*: jobs of these types that need only a free slot. *running*:
-    slots in use. *work_s*: time of all these jobs in one slot. If other workers serve a type as well, only the share of
-    these workers' slots is included.
+    If other workers serve a type as well, only the share of these workers' slots is included.
+
+    - *profile*: the types, separated by commas.
+    - *waiting*: number of jobs of these types that wait for a free slot and for nothing else.
+    - *running*: number of slots in use.
+    - *work_s*: time of all these jobs in one slot, in seconds.
     """
 
     profile: str

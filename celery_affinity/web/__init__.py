@@ -1,7 +1,7 @@
 """The HTTP interface, where each action is one ``curl``. It requires the extra ``[web]``.
 
-Routes parse requests, call `reports` or `admin`, and reply with the JSON that the commands print; they contain no logic
-of their own. Package `page` is the web UI. Read `app` first.
+Routes parse requests, call `reports` or `admin`, and reply with the JSON that the commands print. They contain no other
+logic. Package `page` is the web UI. Read `app` first.
 """
 
 import os
