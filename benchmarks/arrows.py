@@ -1,6 +1,6 @@
-"""The cost of publish and release to the server, and how it grows: with pending jobs, types, workers, priorities, keys.
+"""Measure the server cost of publish and release, and its growth with jobs, types, workers, priorities and keys.
 
-Each scale fills a database of its own on one server, so that all of them are measured in turn.
+Each scale fills a separate database on the same server. The benchmark can therefore measure the scales in turn.
 """
 
 import os
@@ -24,14 +24,13 @@ _WORKER = "measured"
 
 @dataclass(frozen=True)
 class Scale:
-    """A fleet, and what is pending there. *served*: types of the worker that is measured; the others serve 1 to 3.
+    """The size of a fleet and of its backlog."""
 
-    *axis*: what grows along the scales that it is one of.
-    """
-
+    #: Name of the field that varies within a series of scales.
     axis: str
     pending: int = 20_000
     types: int = 8
+    #: Number of types that the measured worker serves. The other workers serve 1 to 3 types.
     served: int = 3
     workers: int = 0
     priorities: int = 11
@@ -65,7 +64,7 @@ _AXES = {
 
 
 def scales(most: int) -> list[Scale]:
-    """Return the scales with no more than *most* of anything."""
+    """Return the scales whose varying size is at most *most*, each with at most *most* pending jobs."""
     return [
         replace(base, **{"pending": min(base.pending, most), axis: value})
         for axis, (base, values) in _AXES.items()
@@ -75,7 +74,7 @@ def scales(most: int) -> list[Scale]:
 
 
 class Fleet:
-    """A database that is filled to a scale; its only slot that becomes free is that of the worker that is measured."""
+    """A database filled to a scale. Only the slot of the measured worker becomes free."""
 
     def __init__(self, client: redis.Redis, scale: Scale) -> None:
         self.scale = scale
@@ -94,9 +93,10 @@ class Fleet:
         self._held = Claim(job_id, fence, "", 0, 0, b"")
 
     def costs(self, calls: int) -> dict[str, float]:
-        """Return the server's CPU time of a publish, and of a release that brings the next job, µs.
+        """Return the server's CPU time in µs per publish, and per release that claims the next job.
 
-        *script*: by the clock, and without the connection's part. As many jobs are pending before as after.
+        The *script* values are wall-clock times and exclude the connection handling. The number of pending jobs is the
+        same before and after the measurement.
         """
         publish = self._timed(self._publish, calls)
         release = self._timed(self._release, calls)
@@ -146,7 +146,10 @@ class Fleet:
         )
 
     def _place(self) -> float:
-        """Return the time of a publish that meets idle workers; at most as many as there are for its type."""
+        """Return the CPU time in µs of a publish while workers for its type are idle.
+
+        The number of publishes does not exceed the capacity for the type.
+        """
         capacity = self.large.reader.capacity(self.large.types)
         type_ = max(capacity, key=lambda name: capacity[name])
         return self._timed(lambda: self._publish_of(type_), max(1, min(100, capacity[type_] // 2)))[1]
@@ -154,11 +157,11 @@ class Fleet:
 
 @contextmanager
 def fleets(found: Sequence[Scale], executable: str | None) -> Iterator[list[Fleet]]:
-    """Fill a server with a database for each scale."""
+    """Fill one database per scale on a single server, and yield the fleets."""
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer(executable=executable, options=("--databases", str(len(found)))))
         with suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # what else runs here is not what is measured
+            os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # other processes must not disturb the measurement
         built = []
         for number, scale in enumerate(found):
             url = f"{server.url.rpartition('/')[0]}/{number}"
@@ -169,7 +172,7 @@ def fleets(found: Sequence[Scale], executable: str | None) -> Iterator[list[Flee
 
 
 def longest_script_ms(fleet: Fleet, rounds: int) -> dict[str, float]:
-    """Return how long the longest call of each script took, while workers do all that they do."""
+    """Return the longest invocation of each script in ms while the workers perform every kind of operation."""
     fleet.client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
     fleet.client.config_set("slowlog-max-len", 10_000)
     fleet.large.note_times()

@@ -1,7 +1,8 @@
-"""How true replays are of records of real workers: ``python -m benchmarks.fidelity [--seconds 20] [--pools solo ...]``.
+"""Compare replays with real workers: ``python -m benchmarks.fidelity [--seconds 20] [--pools solo ...]``.
 
-For each pool a fleet of three workers runs tasks that sleep, at some 95 % load, with early and late acks, and records
-itself. Its record is replayed: the share of claims that the replay makes again, and how far its waits are off.
+For each pool, a fleet of three workers runs sleeping tasks at about 95 % load, with early acks and with late acks. The
+benchmark records the fleet and replays the recording. It prints the share of claims that the replay reproduces, and
+the relative error of the replayed waits.
 """
 
 import argparse
@@ -30,11 +31,11 @@ from .bench import BenchmarkError
 
 POOLS = {"solo": 1, "threads": 4, "prefork": 2, "gevent": 4, "eventlet": 4}
 
-#: Types, and those that each worker serves.
+#: Types that each worker serves, one string per worker.
 PROFILES = ("pdf", "excel", "pdf,excel")
 
 _LOAD = 0.95
-#: Longest time, s, that workers take to join.
+#: Timeout in seconds for the workers to join, and for the recording to begin.
 _BOOT_S = 60.0
 
 _APP = """
@@ -109,7 +110,7 @@ def _wait_for_workers(server: EmbeddedServer) -> None:
 
 
 def _wait_for_recording(server: EmbeddedServer) -> None:
-    """Wait until a recording is on, and each worker has had a heartbeat since."""
+    """Wait until a recording is active and each worker has sent a heartbeat since then."""
     with redis.Redis.from_url(server.url) as client:
         until_s = time.monotonic() + _BOOT_S
         while recordings.current_recording(Scheduler(client, Keys())) is None:
@@ -120,7 +121,7 @@ def _wait_for_recording(server: EmbeddedServer) -> None:
 
 
 def _publish(url: str, slots: int, length_s: float) -> int:
-    """Publish calls that keep the slots busy, at random times from a seed. Return how many."""
+    """Publish calls at random times, from a fixed seed, to keep the slots busy. Return the number of calls."""
     app = Celery("client", broker=url)
     app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
     chance = random.Random(7)

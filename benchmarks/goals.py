@@ -1,4 +1,4 @@
-"""The goals, against stock Celery with the same guarantees, in one place."""
+"""The performance goals, relative to stock Celery with the same guarantees."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,13 +31,16 @@ Reached = Callable[[Results], float | None]
 
 @dataclass(frozen=True)
 class Goal:
-    """*reached* must be at least, or at most, *limit*. *note*: what it is compared with."""
+    """A lower or upper limit for a number from the results."""
 
     name: str
+    #: Function that computes the number from the results.
     reached: Reached
     limit: float
+    #: True if *limit* is a lower limit, False if it is an upper limit.
     at_least: bool
     unit: str = "x"
+    #: Description of the baseline.
     note: str = ""
 
     @property
@@ -82,7 +85,7 @@ def _of_waiting(late: bool) -> tuple[Variant, Variant]:
 
 
 def _server_cpu(results: Results) -> float | None:
-    """Return our server time for a task, published and run, as a ratio to stock's."""
+    """Return the ratio of our server time to stock's, for publishing and running a task."""
     found = [
         figure(part, "server_us", subject)(results)
         for part, subject in (
@@ -96,7 +99,7 @@ def _server_cpu(results: Results) -> float | None:
     return sum(known[:2]) / sum(known[2:]) if len(known) == len(found) else None
 
 
-#: What a worker says in the background is a few requests a second, whatever it drains meanwhile.
+#: Allowance for background requests, in requests per task. A worker sends a few per second, regardless of its load.
 _BACKGROUND = 0.05
 
 _SAME = "late acks, prefetch 1"
@@ -267,7 +270,7 @@ def _longest(results: Results) -> float | None:
 
 
 def _look(observer: str) -> Reached:
-    """Return what finds the median of an observer's looks at the most pending jobs, ms."""
+    """Return a function that finds an observer's median time in ms at the maximum number of pending jobs."""
     of_types = f" of {USUAL_TYPES:,} types"
 
     def reached(results: Results) -> float | None:

@@ -1,7 +1,7 @@
-"""What something costs the rate at which a worker drains: within one drain, so many tasks meet it, so many do not, ...
+"""Measure the effect of a feature on the drain rate by alternating turns with and without it within one drain.
 
-A machine that others share changes its speed by a tenth from one minute to the next. Two turns are a tenth of a second
-apart, and so what disturbs one mostly disturbs the next alike.
+The speed of a shared machine varies by about 10 % from one minute to the next. Consecutive turns are about 0.1 s
+apart, so a disturbance mostly affects both turns equally.
 """
 
 import statistics
@@ -24,11 +24,14 @@ _TYPE = "celery"  # Celery's default queue
 
 @dataclass(frozen=True)
 class Compared:
-    """A worker, half of whose tasks meet *what*. *app*: the worker's; *way*: how its tasks were published."""
+    """A worker that runs half of its tasks with the feature *what*."""
 
     pool: str
+    #: Name of the measured feature.
     what: str
+    #: Module of the worker's app.
     app: str = "celery_app"
+    #: Method of publishing the tasks.
     way: str = "delay"
 
     @property
@@ -37,7 +40,7 @@ class Compared:
 
     @property
     def beside(self) -> str:
-        """Return the name of the other half."""
+        """Name of the half without the feature."""
         return f"{self.pool}, {AFFINITY}, late acks, strict, without {self.what}"
 
 
@@ -47,7 +50,7 @@ OF_TENANTS = [Compared(pool, f"{TENANTS} tenants", way="of tenants in turns") fo
 
 
 def measured(bench: Bench, compared: Sequence[Compared], rounds: int, tasks: int) -> Part:
-    """Measure the rates with and without; *tasks* of each are run in a round."""
+    """Measure the rates with and without the feature, each for *tasks* tasks per round."""
     part = Part()
     for round_ in range(1, rounds + 1):
         for each in compared:
@@ -62,7 +65,12 @@ def measured(bench: Bench, compared: Sequence[Compared], rounds: int, tasks: int
 
 
 def rates(records: Sequence[Record], each: int) -> tuple[float, float]:
-    """Return the tasks a second of the turns of *each* tasks, by *records* in the order of time: of both in turn."""
+    """Return the rates of the odd and the even turns, in tasks per second.
+
+    Args:
+        records: task records in order of time.
+        each: number of tasks per turn.
+    """
     ns = [record.ns for record in records[::each]]
     lasted = [later - earlier for earlier, later in pairwise(ns)]
     if len(lasted) < 2:
@@ -72,7 +80,7 @@ def rates(records: Sequence[Record], each: int) -> tuple[float, float]:
 
 
 def check_half_is_counted(bench: Bench, tasks: int) -> None:
-    """Raise BenchmarkError unless the starts and ends of every other turn were counted."""
+    """Raise BenchmarkError unless the metrics contain half of the starts and ends, to within one turn."""
     counted = metrics_of(Reader(bench.client, Keys()), [_TYPE])
     for number in (sum(each.started for each in counted), sum(each.runs.number for each in counted)):
         if not abs(number - tasks // 2) <= TASKS_A_TURN:
@@ -80,5 +88,5 @@ def check_half_is_counted(bench: Bench, tasks: int) -> None:
 
 
 def goal_of(part: str, compared: Compared) -> Callable[[dict[str, Part]], float | None]:
-    """Return what finds the ratio of the two rates in results."""
+    """Return a function that computes the ratio of the rates with and without the feature."""
     return lambda results: results[part].ratio(compared.name, compared.beside, "rate") if part in results else None

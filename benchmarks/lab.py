@@ -1,4 +1,7 @@
-"""How fast the lab's engines are: ``python -m benchmarks.lab [JOBS] [--judge]``, by default 100,000 in the twin."""
+"""Measure the speed of the lab's engines: ``python -m benchmarks.lab [JOBS] [--judge]``.
+
+The default is 100,000 jobs in the fast engine. ``--judge`` selects the exact engine.
+"""
 
 import argparse
 import resource

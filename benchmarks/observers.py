@@ -1,6 +1,7 @@
-"""The cost of a look: how long each observer takes, and how long it holds the server up, when very much is pending.
+"""Measure the time that observers take, and how long they block the server, with a large backlog.
 
-The time is that of the call, from its first command to the text that is shown: no interpreter starts.
+The measured time begins with the observer's first command and ends with the finished output. It excludes the start of
+an interpreter.
 """
 
 import asyncio
@@ -32,18 +33,18 @@ from .bench import say
 
 OBSERVERS = ("status", "pending", "explain", "metrics", "Flower's page", "a page of jobs")
 
-#: Of the scale that the goals are about.
+#: Number of types at the scale for which the goals are defined.
 USUAL_TYPES = 20
 
 _TRANSPORT = "celery_affinity:Transport"
 
-#: Commands of the measuring itself.
+#: Commands that the benchmark itself sends.
 _OWN = (b"CONFIG", b"SLOWLOG")
 
 
 @dataclass(frozen=True)
 class Pending:
-    """How many jobs wait, of how many types: each has 22 lanes."""
+    """The number of pending jobs and the number of types. Each type has 22 lanes."""
 
     jobs: int
     types: int
@@ -63,7 +64,7 @@ def scales(most: int) -> list[Pending]:
 
 @dataclass(frozen=True)
 class Look:
-    """An observer, and the server that it looks at."""
+    """An observer with a client of the observed server."""
 
     name: str
     call: Callable[[], object]
@@ -71,11 +72,12 @@ class Look:
     beside: str | None = None
 
     def costs(self, calls: int) -> dict[str, float]:
-        """Return median and longest of *calls* looks, ms, and so of the longest command of each by the server's clock.
+        """Return the median and the maximum time of *calls* looks in ms, and the same for their longest commands.
 
-        A command that is long by itself is so in each look; one that had to wait for a core is in one of them.
+        The server measures the command times. An expensive command is slow in every look. A command that waited for a
+        CPU core is slow in only one look.
         """
-        self.call()  # connects
+        self.call()  # opens the connection
         looks = [self._look() for _ in range(calls)]
         took_ms, commands_ms = zip(*looks, strict=True)
         return {
@@ -86,7 +88,7 @@ class Look:
         }
 
     def _look(self) -> tuple[float, float]:
-        """Return how long a look takes, and its longest command, ms."""
+        """Return the duration of a look and the duration of its longest command, both in ms."""
         self.client.slowlog_reset()
         began_s = time.perf_counter()
         self.call()
@@ -99,11 +101,11 @@ class Look:
 
 @contextmanager
 def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
-    """Fill a server, on which a specialist and a versatile worker are busy, and return who looks at it."""
+    """Fill a server on which a specialist worker and a versatile worker are busy, and yield the observers."""
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer(executable=executable))
         with suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # what else runs here is not what is measured
+            os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # other processes must not disturb the measurement
         client = stack.enter_context(redis.Redis.from_url(server.url))
         connection = stack.enter_context(Connection(server.url, transport=_TRANSPORT))
         loop = stack.enter_context(closing(asyncio.new_event_loop()))
@@ -130,7 +132,7 @@ def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
 
 
 def _in_the_middle(fleet: LargeFleet, jobs: int) -> str:
-    """Return a task whose job is pending, of a type that is served: the middle one that was published, or a later."""
+    """Return the first pending task of a served type in the second half of the published tasks."""
     reader: Reader = fleet.reader
     return next(
         f"task-{number}"
@@ -140,7 +142,7 @@ def _in_the_middle(fleet: LargeFleet, jobs: int) -> str:
 
 
 def _rows(loop: asyncio.AbstractEventLoop, observer: FleetObserver) -> list[dict[str, object]]:
-    """Return what Flower's broker page and its API show, but for the lists that Flower itself measures."""
+    """Return the rows of Flower's broker page and API, without the list lengths that Flower itself reads."""
     status = loop.run_until_complete(observer.read())
     assert status is not None, "the server answers"
     ours = {each.type: each for each in status.types}

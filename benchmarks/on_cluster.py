@@ -1,4 +1,4 @@
-"""What a cluster costs a fleet that is on one of its nodes, beside one server: drains in turn."""
+"""Compare drains on one node of a cluster with drains on a single server, in turn."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from .systems import AFFINITY, Variant
 
 PART = "cluster"
 
-#: CPU time of worker and server for a task: what others do on the machine changes it less than the rate.
+#: CPU time in µs of worker and server per task. Other load on the machine affects it less than the rate.
 CPU = "cpu_us"
 
 
 class ClusterBench(Bench):
-    """Three primaries. They have no replicas: the server beside them has none either."""
+    """A bench on a cluster of three primaries without replicas, because the single server has no replicas either."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,14 +37,14 @@ class ClusterBench(Bench):
         return redis.Redis(port=owner.port)
 
     def restock(self, variant: Variant, count: int, way: str = "delay") -> None:
-        """Have *count* messages wait. They are published in each round: a node has one database to keep them in."""
+        """Replace the backlog with *count* new messages: a cluster node has only one database, so it keeps no copy."""
         self.client.flushall()
         self.publisher(variant).publish(count, way)
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A worker beside which a bench runs *where*."""
+    """A worker whose bench runs on *where*: a server or a cluster."""
 
     where: str
     bench: Bench
@@ -75,5 +75,5 @@ def measured(chosen: Any, server: str | None, rounds: int, tasks: int) -> Part:
 
 
 def cost(results: Results) -> float | None:
-    """Return the CPU time of a task on a cluster, as a ratio to that on a server."""
+    """Return the ratio of the CPU time per task on a cluster to the CPU time per task on a server."""
     return results[PART].ratio(named(CLUSTER), named(SERVER), CPU) if PART in results else None

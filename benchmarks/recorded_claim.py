@@ -1,4 +1,4 @@
-"""What a recording costs the server, in instructions: ``python -m benchmarks.recorded_claim``."""
+"""Measure the server cost of a recording in CPU instructions: ``python -m benchmarks.recorded_claim``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +16,13 @@ _FACTS = '{"worker":"w","name":"name@host","types":["pdf"],"slots":1,"joined":18
 
 @dataclass(frozen=True)
 class _Kind:
-    """Jobs of which the claims are recorded. *rules*: see `Fleet`. *slots*: of its worker, as many as jobs or one."""
+    """A kind of job whose claims are recorded."""
 
     name: str
     pending: int
+    #: Slots of the worker: one slot, or one slot per job.
     slots: int
+    #: Rules of each job, as in `Fleet`.
     rules: str = ""
 
 
@@ -62,14 +64,14 @@ def _print(server: CountedServer, kind: _Kind) -> None:
 
 
 def _row(nth: int, claim: Claim, kind: _Kind) -> ClaimRow:
-    """Return a row of the *nth* claim, which the release before its own has brought if its slot was busy."""
+    """Return the row of the *nth* claim. If the slot was busy, the release of the previous job returned this claim."""
     brought_by, lane = nth if kind.pending else 0, "" if kind.rules else "queued.0"
     its = (claim.type, lane, "done")
     return claim.job_id, claim.fence, its, claim.enqueued_us, 150_000, 150_000, 300_000, 301_000, brought_by, nth + 1
 
 
 def _cost(server: CountedServer, call: Callable[[], object], times: int) -> float:
-    """Return the instructions of one of so many calls."""
+    """Return the number of instructions per call, averaged over *times* calls."""
     with server.window() as count:
         for _ in range(times):
             call()

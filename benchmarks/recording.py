@@ -1,9 +1,10 @@
-"""What a recording for the lab costs a drain: within one drain it is on for a while, then off for a while, and so on.
+"""Measure the cost of a lab recording by switching the recording on and off within one drain.
 
-A drain gets faster, or slower, while it goes on. So the turns are on, off, off, on, and the first one does not count.
+The speed of a drain changes while it runs. The order of the turns is therefore on, off, off, on, and the first turn is
+discarded.
 
-What is recorded is read as `celery affinity lab record` reads it, in another process than the worker's. A turn counts
-once the worker has noticed it.
+The benchmark reads the recording like `celery affinity lab record`, in a process separate from the worker. The
+measurement of a turn begins after the worker has noticed the switch.
 """
 
 import itertools
@@ -21,19 +22,20 @@ from .meter import Meter, per_task
 from .results import Named, Part
 from .systems import AFFINITY, SLOTS, Variant
 
-#: Length, s, of a turn, and the part of it in which the worker may not have noticed yet: it beats each second.
+#: Length of a turn in seconds, and the number of seconds until the worker has noticed the switch. The worker sends one
+#: heartbeat per second.
 _TURN_S, _NOTICES_S = 4.0, 1.5
 
-#: Number of turns that are compared together.
+#: Number of turns in a comparison.
 _FOUR = 4
 
-#: Pause, s, between two readings of what was recorded.
+#: Seconds between two reads of the recording.
 _PAUSE_S = 0.5
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A worker that is recorded in every other turn."""
+    """A worker that is recorded in half of the turns."""
 
     pool: str
 
@@ -50,7 +52,7 @@ RECORDED = [Recorded(pool) for pool in SLOTS]
 
 
 def measured(bench: Bench, subjects: Sequence[Recorded], rounds: int, tasks: int) -> Part:
-    """Measure the rates of *tasks*, and their costs, with and without a recording."""
+    """Measure the rate and the CPU time of *tasks* tasks with and without a recording."""
     part = Part()
     for round_ in range(1, rounds + 1):
         for each in subjects:
@@ -66,7 +68,7 @@ def measured(bench: Bench, subjects: Sequence[Recorded], rounds: int, tasks: int
 
 
 def _turns(bench: Bench, variant: Variant, tasks: int) -> list[tuple[bool, dict[str, float]]]:
-    """Return the numbers of the turns of one drain, by fours: with, without, without, with."""
+    """Return the measured turns of one drain in groups of four: with, without, without, with a recording."""
     bench.restock(variant, tasks)
     bench.ledger.clear()
     scheduler = Scheduler(bench.client, Keys())
@@ -83,7 +85,7 @@ def _turns(bench: Bench, variant: Variant, tasks: int) -> list[tuple[bool, dict[
             turns.append((is_recorded, figures))
         bench.wait_for_tasks(worker, tasks)
     check_each_ran_once(bench.ledger.records(), tasks, variant.name)
-    del turns[-1]  # the backlog ended within it
+    del turns[-1]  # the backlog ended during this turn
     whole = turns[: len(turns) // _FOUR * _FOUR]
     if not whole or not rows:
         raise BenchmarkError(f"{tasks} tasks are no {_FOUR} turns of {_TURN_S} s, or none was recorded")
@@ -91,7 +93,7 @@ def _turns(bench: Bench, variant: Variant, tasks: int) -> list[tuple[bool, dict[
 
 
 def _turn(bench: Bench, meter: Meter, scheduler: Scheduler, is_recorded: bool) -> tuple[dict[str, float], int]:
-    """Return the numbers of a turn, and the number of claims that were recorded meanwhile."""
+    """Return the measured numbers of a turn, and the number of claims recorded during the turn."""
     ends_s, rows, after = time.monotonic() + _TURN_S, 0, "-"
     if is_recorded:
         recordings.begin_recording(scheduler, "bench", for_s=60, kept_s=0, instead=True)

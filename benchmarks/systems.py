@@ -1,4 +1,4 @@
-"""The systems that are compared: workers of stock Celery, of this transport and of dramatiq, configured alike."""
+"""The systems under comparison: equally configured workers of stock Celery, this transport and dramatiq."""
 
 import json
 import os
@@ -19,38 +19,39 @@ ROOT = Path(__file__).parents[1]
 
 STOCK, AFFINITY, DRAMATIQ = "stock", "affinity", "dramatiq"
 
-#: Celery with a broker that does nothing, in the worker's own process: what no transport can be better than.
+#: Celery with a no-op broker inside the worker process: the upper limit for every transport.
 FLOOR = "floor"
 
-#: This transport as it is in another directory, to see what a change gave.
+#: This transport from another directory, to measure the effect of a change.
 BEFORE = "before"
 
 SLOTS = {"solo": 1, "threads": 8, "prefork": 2}
 
-#: Threads of a worker whose tasks wait for something, and the time, ms, by which a server is farther away.
+#: Number of threads per worker in the benchmark of waiting tasks.
 WAITING_THREADS = 10
+#: Extra network latency to the server in ms.
 AWAY_MS = 1.0
 
-#: Jobs that a worker may hold beyond its slots, where look-ahead is measured: as many as stock prefetches for two pool
-#: processes, by default.
+#: Number of prefetched jobs per worker in the look-ahead benchmarks. Stock Celery prefetches the same number by default
+#: for two pool processes.
 LOOKAHEAD = 8
 
-#: Lengths, ms, of the tasks that last: short ones, and those that wait for something.
+#: Run times in ms of short tasks and of waiting tasks.
 LENGTHS_MS = SHORT_MS, WAITING_MS = 10, 100
 
-#: Exclusive keys, one of which a job has, where the cost of keys is measured.
+#: Number of exclusive keys in the benchmark of keys. Each job has one key.
 KEYS = 1_000
 
-#: Tenants, to one of which a job belongs, where the cost of tenants is measured.
+#: Number of tenants in the benchmark of tenants. Each job belongs to one tenant.
 TENANTS = 100
 
-#: Tasks, one after the other, that meet what is measured, before as many that do not.
+#: Number of consecutive tasks per turn. Turns with and without the measured feature alternate.
 TASKS_A_TURN = 100
 
-#: Tasks of which calls merge, and the ways to publish them: each call with a key of its own, or all with one.
+#: Tasks with merged calls -> method of publishing: with a separate key per call, or with one key for all calls.
 MERGED = {"own_key": "merged own key", "one_key": "merged one key"}
 
-#: Nothing but the work: no worker talks to others, and what they log costs nothing.
+#: Options that disable mingle, gossip, heartbeats and info logs, so that the benchmark measures only the tasks.
 _WORKER = ["--loglevel", "WARNING", "--without-mingle", "--without-gossip", "--without-heartbeat"]
 
 
@@ -59,21 +60,23 @@ _WORDS_OF_LOOKAHEAD = {0: "strict", AUTO: "default"}
 
 @dataclass(frozen=True)
 class Variant:
-    """A worker as it is measured. *prefetch*: messages for each slot, where the system has them wait in the worker.
-
-    *lookahead*: jobs beyond the slots, or `AUTO`, which is the default. *threads*: slots, if others than usual.
-    *away_ms*: how much farther away the server is. *app*: the worker's, a module of `apps`. *source*: where the package
-    is imported from, if not from here.
-    """
+    """The configuration of a measured worker."""
 
     system: str
     pool: str
+    #: True for late acks.
     late: bool = True
+    #: Messages per slot that the worker prefetches, or None for the system's default.
     prefetch: int | None = None
+    #: Number of jobs prefetched beyond the slots, or `AUTO`, the default of the setting.
     lookahead: int | str = 0
+    #: Number of slots, or None for the pool's number in `SLOTS`.
     threads: int | None = None
+    #: Extra network latency to the server in ms.
     away_ms: float = 0.0
+    #: Module in `apps` that contains the worker's app.
     app: str = "celery_app"
+    #: Directory from which the worker imports the package, or None for this checkout.
     source: Path | None = None
 
     @property
@@ -93,7 +96,7 @@ class Variant:
 
     @property
     def beside(self) -> str | None:
-        """Return the name of stock's worker with the same guarantees: look-ahead is what prefetch is there."""
+        """Name of the stock worker with the same guarantees. Stock's default prefetch corresponds to look-ahead."""
         if self.system == STOCK and not self.prefetch:
             return None
         prefetch = None if self.lookahead or self.system == STOCK else 1
@@ -101,7 +104,7 @@ class Variant:
 
     @property
     def stored_as(self) -> str:
-        """Return the system that publishes what this one runs."""
+        """The system that publishes the messages for this worker."""
         return STOCK if self.system == FLOOR else self.system
 
     @property
@@ -110,7 +113,7 @@ class Variant:
 
     @property
     def is_for_a_goal(self) -> bool:
-        """Whether a goal compares it: with late acks, and stock with its default prefetch only beside look-ahead."""
+        """True if a goal needs this variant: late acks except for `FLOOR`, or early acks with default settings."""
         if self.system in (STOCK, AFFINITY) and not self.prefetch and self.lookahead in (0, AUTO) and not self.late:
             return self.system == STOCK or self.lookahead == AUTO
         return self.late and self.system != FLOOR
@@ -123,7 +126,7 @@ class Variant:
         return [sys.executable, "-m", "celery", "-A", f"benchmarks.apps.{self.app}", "worker", *_WORKER, *pool]
 
     def environment(self, url: str, ledger: Path) -> dict[str, str]:
-        """Return what the apps read; the package comes from *source*."""
+        """Return the environment variables for the apps, with *source* first on the import path."""
         conf = {"broker_url": url, "task_acks_late": self.late}
         if self.prefetch:
             conf["worker_prefetch_multiplier"] = self.prefetch
@@ -142,7 +145,7 @@ class Variant:
 
 
 def variants(before: Path | None = None) -> list[Variant]:
-    """Return every worker that is compared, those of one pool together; also from the directory *before*."""
+    """Return all drain variants, grouped by pool, and our variants again from the directory *before*."""
     found = []
     for pool in SLOTS:
         for late in (False, True):
@@ -156,14 +159,14 @@ def variants(before: Path | None = None) -> list[Variant]:
 
 
 def waiting_variants(before: Path | None = None) -> list[Variant]:
-    """Return workers in their default settings whose tasks wait, in many threads."""
+    """Return variants with default settings and many threads, for waiting tasks."""
     found = [Variant(STOCK, "threads", late, threads=WAITING_THREADS) for late in (False, True)]
     found += [replace(each, system=AFFINITY, lookahead=AUTO) for each in found]
     return _with_before(found, before)
 
 
 def away_variants(before: Path | None = None) -> list[Variant]:
-    """Return workers with a network between them and the server."""
+    """Return variants with extra network latency to the server."""
     found = []
     for pool in ("solo", "prefork"):
         found += [Variant(STOCK, pool), Variant(AFFINITY, pool), Variant(AFFINITY, pool, lookahead=AUTO)]
@@ -176,12 +179,12 @@ def _with_before(found: list[Variant], before: Path | None) -> list[Variant]:
 
 
 def messages(client: redis.Redis) -> int:
-    """Return how many messages of ours are kept in the database of *client*: of calls that merged, each has its own."""
+    """Return the number of messages that our transport stores in the database of *client*, one per merged call."""
     return sum(1 for _ in client.scan_iter(match=Keys().key("message", "*"), count=1000))
 
 
 def waiting(system: str, client: redis.Redis) -> int:
-    """Return how many messages wait in the database of *client*, or are held by a worker."""
+    """Return the number of messages in the database of *client* that are waiting or that a worker holds."""
     if system == FLOOR:
         return 0
     if system == STOCK:

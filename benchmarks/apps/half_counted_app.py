@@ -1,4 +1,4 @@
-"""The app of `celery_app`, for a worker that adds up metrics of types for every other turn of tasks."""
+"""The app of `celery_app` for a worker that collects type metrics only in every other turn of tasks."""
 
 from functools import wraps
 
@@ -11,20 +11,20 @@ _waited, _ran = MetricDeltas.waited, MetricDeltas.ran
 
 
 def _counts():
-    """Return whether the turn counts: not the first one, and every other one after it."""
+    """Return True if the current turn collects metrics: the second turn, the fourth turn and so on."""
     return _ended // TASKS_A_TURN % 2
 
 
 @wraps(_waited)
 def waited(self, *args):
-    """Add up a wait, or nothing."""
+    """Record a job's wait if the turn collects metrics."""
     if _counts():
         _waited(self, *args)
 
 
 @wraps(_ran)
 def ran(self, *args):
-    """Add up a time in a slot, or nothing."""
+    """Record a job's run time if the turn collects metrics, and count the ended task."""
     global _ended
     if _counts():
         _ran(self, *args)

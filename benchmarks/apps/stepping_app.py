@@ -1,4 +1,4 @@
-"""The app of `celery_app`, for a solo worker that notes when it comes to each step on the way of a task."""
+"""The app of `celery_app` for a solo worker that records the time of every processing step of a task."""
 
 import json
 import os
@@ -24,7 +24,7 @@ _came = []
 
 
 def _note(where, name, step):
-    """Note when the function *name* of *where* begins and ends."""
+    """Wrap the function *name* of *where* to record its start and end times as *step*."""
     function = getattr(where, name)
 
     @wraps(function)
@@ -50,12 +50,12 @@ _note(StartedRequest, "on_accepted", "accept")
 _note(trace, "fast_trace_task", "trace")
 _note(request_end.EndOfTask, "_end", "end")
 _note(redis.connection.AbstractConnection, "send_packed_command", "send")
-request.fast_trace_task = trace.fast_trace_task  # bound when it was imported
+request.fast_trace_task = trace.fast_trace_task  # the module imported the unwrapped function by name
 
 
 @worker_shutdown.connect
 def write(**_):
-    """Write the median time, µs, of each step, and how often it was taken, in the order of the steps."""
+    """Write the steps in order of their first occurrence, with the number of occurrences and the median time in µs."""
     took_us = {}
     for (step, began_ns), (following, ended_ns) in pairwise(_came):
         took_us.setdefault((step, following), []).append((ended_ns - began_ns) / 1000)
