@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("jobs", nargs="?", type=int, default=100_000)
     parser.add_argument("--load", type=float, default=0.95, help="part of the slots that jobs keep busy")
-    parser.add_argument("--judge", action="store_true", help="measure the judge instead of the twin")
+    parser.add_argument("--judge", action="store_true", help="measure the exact engine instead of the fast one")
     parser.add_argument("--check", action="store_true", help="look for claims beyond the overtaking bound as well")
     given = parser.parse_args()
     trace = synthetic_traces.make_unscheduled(given.jobs, load=given.load)
