@@ -113,7 +113,8 @@ end
 
 -- Indexes by time -> fields of the job hash that can have the time. Without fields, an entry without a time is deleted.
 local INDEXES = {
-    scheduled = { "patient", "rank", "enqueued" }, expires = { "expires" }, unreported = { "ended" }, rates = {}, tags = {},
+    scheduled = { "patient", "rank", "enqueued" }, expires = { "expires" }, unreported = { "ended" },
+    rates = {}, tags = {},
 }
 
 local function fix_indexes()

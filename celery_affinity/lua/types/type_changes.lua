@@ -8,7 +8,8 @@ local function set_limit(type, rule, limit, may_count)
     -- Without a limit no claims are counted. Jobs that were counted end eventually.
     rule.is_being_counted = limit and (rule.is_being_counted or is_new) or false
     rule.limit = limit
-    rule.is_full = limit and not rule.is_being_counted and redis.call("ZCARD", key.type_running(type)) >= tonumber(limit)
+    rule.is_full = limit and not rule.is_being_counted
+        and redis.call("ZCARD", key.type_running(type)) >= tonumber(limit)
     return is_new
 end
 
@@ -152,7 +153,8 @@ local function open_counted(position)
     for nth, value in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
         local type, rule = types[nth], type_limits.read(value)
         if rule.is_being_counted then
-            rule.is_being_counted, rule.is_full = false, redis.call("ZCARD", key.type_running(type)) >= (rule.limit or 0)
+            rule.is_being_counted = false
+            rule.is_full = redis.call("ZCARD", key.type_running(type)) >= (rule.limit or 0)
             rules[type], was_closed[type] = rule, true
         end
     end

@@ -1,8 +1,8 @@
 """The app `merging`, where a process is ended by ``kill -9`` once, while it reports to callers.
 
 ``DIES``, as JSON:
-- the place: a method of the result backend, "ack_batch_reports" of the scheduler, "publish" of the task `add`, or "body",
-  the same of `total`;
+- the place: a method of the result backend, "ack_batch_reports" of the scheduler, "publish" of the task `add`, or
+  "body", the same of `total`;
 - the number of the call of it at which the process dies;
 - whether that call is made before the death;
 - the victim: "process" (of the pool), "worker" (with its pool), or the process id of a server.
