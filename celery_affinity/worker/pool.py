@@ -101,7 +101,7 @@ def has_in_a_process(pool: BasePool, job: "Callable[[], ApplyResult | None]") ->
     if result is None or not any(other is result for other in list((_unfinished(pool) or {}).values())):
         return False
     process = result._write_to
-    return process is None or any(process is process for process in list(pool._pool._pool))
+    return process is None or any(alive is process for alive in list(pool._pool._pool))
 
 
 def let_pauses_yield(pool: BasePool) -> None:

@@ -12,7 +12,13 @@ from celery.concurrency.asynpool import ResultHandler
 from celery.concurrency.prefork import TaskPool
 from kombu.asynchronous import Hub, get_event_loop, set_event_loop
 
-from celery_affinity.worker.pool import AffinityProcesses, AffinityResults, derive_pool, writes_immediately
+from celery_affinity.worker.pool import (
+    AffinityProcesses,
+    AffinityResults,
+    derive_pool,
+    has_in_a_process,
+    writes_immediately,
+)
 
 from ..support.processes import wait_until
 
@@ -264,3 +270,17 @@ def test_no_job_is_written_to_a_process_that_is_busy_or_dead(hub, asynpool):
 def test_other_pools_have_nothing_to_write():
     assert writes_immediately(SimpleNamespace(), None)
     assert writes_immediately(SimpleNamespace(_pool=SimpleNamespace()), None)
+
+
+@pytest.mark.parametrize(("writes_to", "has"), [("alive", True), ("dead", False), (None, True)])
+def test_pool_has_a_job_while_its_process_is_in_the_pool(writes_to, has):
+    processes = {"alive": object(), "dead": object(), None: None}
+    job = SimpleNamespace(_write_to=processes[writes_to])
+    billiard_pool = SimpleNamespace(_pool=[object(), processes["alive"]], _cache={1: job})
+    assert has_in_a_process(SimpleNamespace(_pool=billiard_pool), lambda: job) is has
+
+
+def test_pool_does_not_have_a_job_that_it_finished():
+    job = SimpleNamespace(_write_to=None)
+    billiard_pool = SimpleNamespace(_pool=[object()], _cache={})
+    assert not has_in_a_process(SimpleNamespace(_pool=billiard_pool), lambda: job)
