@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..http_workers.handout import JobLeftToCelery
+
 
 @dataclass(frozen=True)
 class BackendFacts:
@@ -241,16 +243,6 @@ class FullBound:
     effect: str
     #: Sentences about the pauses that block the type's jobs.
     pauses: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class JobLeftToCelery:
-    """A pending job that HTTP workers leave to Celery workers."""
-
-    job_id: str
-    type: str
-    #: Reason why HTTP workers cannot run it, as text.
-    why: str
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from ..transport.app_api import stock_lists_of
 from ..transport.channel import AffinityChannel
 from .app import gather_app
 from .cohorts import keys_in_use
-from .facts import AppFacts, ChangedSetting, Facts, FleetFacts, FullBound, JobLeftToCelery, MemberFacts, OtherCohortMap
+from .facts import AppFacts, ChangedSetting, Facts, FleetFacts, FullBound, MemberFacts, OtherCohortMap
 from .results import BackendQuery
 from .server import gather_server
 from .workers import answers_of_workers
@@ -227,12 +227,11 @@ def _fleet(
     )
 
 
-def _left_to_celery(reader: Reader, status: Status) -> Iterator[JobLeftToCelery]:
+def _left_to_celery(reader: Reader, status: Status) -> list[handout.JobLeftToCelery]:
     jobs = []
     with suppress(ResponseError):  # no right to the key
         jobs = handout.still_left(reader, [worker.id for worker in status.workers if worker.withdrawn])
-    for job in sorted(jobs, key=lambda job: job.job_id):
-        yield JobLeftToCelery(*job)
+    return sorted(jobs, key=lambda job: job.job_id)
 
 
 def _tenants_misspelt(status: Status) -> Iterator[tuple[str, str]]:

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 NEW_IN_A_WORKER = {"__getattr__", "inbox", "on_revoked"}
 VALUES_IN_A_WORKER = {"__trace__", "consumer_cls", "pool_cls", "_accepted", "accept", "chord", "fixups", "timestamp"}
 OWN_IN_A_WORKER = {
-    "following",
+    "job_feed",
     "has_lent",
     "is_alive",
     "is_buffered",
@@ -43,7 +43,7 @@ OWN_IN_A_WORKER = {
     "on_open",
     "prefetch_multiplier",
     "priority",
-    "strays",
+    "leaked_claims",
 }
 
 #: Program that prints the changes in classes and modules of Celery and kombu when this package is imported.
@@ -203,7 +203,7 @@ def is_known(owner, name):
 def test_what_is_read_from_the_stack_is_on_the_page():
     rows = {name: values for (name,), values, *_ in tables()[ON_THE_STACK]}
     assert rows == {function.__qualname__: set(values) for function, values in option_sources.READ.items()}
-    assert [path for path, source in sources().items() if "f_locals" in source] == ["client/under_way"]
+    assert [path for path, source in sources().items() if "f_locals" in source] == ["publishing/option_sources"]
 
 
 @pytest.mark.parametrize("function", option_sources.READ, ids=lambda each: each.__qualname__)

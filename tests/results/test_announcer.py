@@ -25,7 +25,7 @@ class Server:
         self.telling, self.known, self.left, self.aside = [], [], [], []
         self.error = None
 
-    def announce(self, app, *, again_s, telling):
+    def next_report(self, app, *, again_s, telling):
         if self.error:
             raise self.error
         self.telling.append(sorted(telling))
@@ -34,7 +34,7 @@ class Server:
     def message_of(self, job_id):
         return b"large"
 
-    def told(self, job_ids):
+    def ack_report(self, job_ids):
         self.known += job_ids
 
     def leave_to_others(self, app, job_ids):

@@ -20,7 +20,7 @@ _CALL = re.compile(r"redis\.p?call\(\s*(?:.*?)\"([A-Z]+)\"(.*)")
 def needs(arrow: str) -> set[tuple[str, str]]:
     """Return (command, the part of its key that never varies, "" if the key is not said there) of *arrow*."""
     found = set()
-    for text in _reached(f"arrows.{arrow}"):
+    for text in _reached(f"functions.{arrow}"):
         for command, rest in [*_CALL.findall(text), *(("ZRANGE", each) for each in _READS_WHAT_IT_GETS.findall(text))]:
             for name in re.findall(r"\bkey\.(\w+)", rest) or [""]:
                 found.add((command.lower(), KEYS[name][0].split("%s")[0] if name in KEYS else ""))

@@ -143,7 +143,7 @@ def _note_intended(headers=None, properties=None, routing_key="", body=None, **_
     is_call = name.startswith(MERGED)
     last_intended = job = body[0][0][0] if is_call else without_mark(job_id(properties[PROPERTY], routing_key))
     _intended[id(headers)] = ("call_accepted" if is_call else "accepted"), job
-    if name == "recurring_matches":
+    if name == "recurs":
         _intended[id(headers)] = "fired", job  # or not: the server takes it if it is still due
         return
     if tenant := properties.get("tenant") or tenant_in(rules_in(properties[PROPERTY])):  # the option, or a retry's
@@ -318,7 +318,7 @@ def part(self, number, seconds):
 def recurs(self, since):
     """Be called when no call came for a while since the last one, or since the end of its run."""
     calls = [each.task_id for each in self.request.affinity.calls] or [self.request.id]
-    with _noted(self.request, "recurring_matches", since=since, calls=",".join(calls)):
+    with _noted(self.request, "recurs", since=since, calls=",".join(calls)):
         pass
 
 

@@ -56,7 +56,7 @@ class Story:
         """Run calls that recur as one."""
         run = f"{pid}.{len(self.events)}"
         self.at = start
-        self.note("recurring_matches", "batch", pid, run=run, worker=worker, since=since, calls=",".join(calls))
+        self.note("recurs", "batch", pid, run=run, worker=worker, since=since, calls=",".join(calls))
         if end is not None:
             self.at = end
             self.note("end", "-", pid, run=run, outcome="done")
