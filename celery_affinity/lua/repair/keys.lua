@@ -1,3 +1,5 @@
+-- keys: repairs job keys and minimums.
+
 -- repair_keyed: fixes data derived from the hashes of jobs with keys: their sub-lanes, and the holders of their keys.
 -- Each waiting job is in the sub-lane of its key, type and lane. It is also either in the lane or among the jobs that
 -- keys block. A repair finds the job in any of these places and fixes the others. A tick then updates the lanes.
@@ -291,5 +293,38 @@ function repair_keyed.fix(job_key, applied)
     if tenants.is_one(job_key) then
         rebuild.one("zset", key.preemptible_tenants, job_key, evictions.number_of(job_key))
         repair_minimums.fix_tenant(job_key)
+    end
+end
+
+-- repair_minimums: rebuilds minimum lanes and their heads in key `first_heads`. Admitted jobs of tenants below their
+-- minimum must be in a minimum lane if their sub-lanes list them there.
+
+-- Returns true if the sub-lane of its tenant lists job `id` in a minimum lane.
+local function belongs_in_minimum_lane(id, type, lane)
+    local job_keys = rules_codec.keys(rebuild.fields(key.job(id), "rules") or nil)
+    local tenant = job_keys[#job_keys]
+    local stored = tenant and repair_keyed.written(tenant.key, type, lane)
+    return stored and stored.is_first and stored.standing == id
+end
+
+-- Fixes the minimum lanes of a type, and their heads.
+function repair_minimums.fix(type)
+    for _, lane in ipairs(lanes.NAMES) do
+        rebuild.keep(key.minimum_lane(type, lane), function(id)
+            return belongs_in_minimum_lane(id, type, lane)
+        end)
+    end
+    repair_types.fix_heads(key.minimum_heads, type, minimums.place_of(type))
+end
+
+-- Fixes the minimum lanes for the sub-lanes of a tenant.
+function repair_minimums.fix_tenant(job_key)
+    for _, sublane in pairs(key_state.read(job_key).sublanes) do
+        local type, lane, id = sublane.type, sublane.lane, sublane.standing
+        local differs = sublane.is_first and id ~= ""
+            and rebuild.one("zset", key.minimum_lane(type, lane), id, key_state.enqueued_of(job_key, sublane, id))
+        if differs or (sublane.is_first and not lanes.place(rebuild.fields(key.minimum_heads, type) or "", lane)) then
+            repair_types.fix_heads(key.minimum_heads, type, minimums.place_of(type))
+        end
     end
 end
