@@ -18,7 +18,9 @@ MOST_COMMANDS = 1_000
 
 @pytest.fixture
 def fleet(redis_client):
-    return ScriptedFleet(Counting(redis_client, Keys()))
+    fleet = ScriptedFleet(Counting(redis_client, Keys()))
+    fleet.scheduler.configure({"worker_timeout_us": "3600000000"})  # no worker here reports, however long a test takes
+    return fleet
 
 
 def limits(number, types=TYPES):
