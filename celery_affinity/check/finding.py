@@ -1,4 +1,4 @@
-"""What a finding is. `finding` makes one of a function that yields a problem and its fix for each occurrence."""
+"""The findings of a check, and `finding`, which makes a rule of a function that yields problems with their fixes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
