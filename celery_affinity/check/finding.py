@@ -31,13 +31,11 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem or risk."""
+    """A problem or risk, with the id and level of its rule."""
 
     id: str
     level: Level
-    #: Description of the problem, one or two sentences.
     what: str
-    #: Fix, one or two sentences.
     todo: str
 
 

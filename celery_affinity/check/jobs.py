@@ -124,7 +124,9 @@ def _all_types(fleet: FleetFacts) -> frozenset[str]:
 @finding("limit-of-no-key", Level.NOTE, fleet_of)
 def limit_of_no_key(fleet: FleetFacts) -> Problems:
     keys = _key_patterns(fleet.app)
-    for pattern in () if keys is None else fleet.app.limits:
+    if keys is None:
+        return  # a function can make any key
+    for pattern in fleet.app.limits:
         is_used = pattern in fleet.limits_in_use or any(patterns_overlap(pattern, key) for key in keys)
         if not pattern.startswith(OF_TYPE) and not is_used:
             yield Problem(

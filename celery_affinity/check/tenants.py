@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from celery.app.task import Task
 
 from ..errors import AffinityError
 from ..options.affinity import affinity_of, as_affinity
-from ..options.key_templates import may_be_none, template_complaint
+from ..options.key_templates import ReadArguments, may_be_none, template_complaint
 from ..options.keys import TenantKey, as_tenant
 from ..options.type_names import misspelt_type
 from ..publishing.app_config import rules_by_name
@@ -61,11 +61,12 @@ def tenant_misspelt(fleet: FleetFacts) -> Problems:
 
 @finding("tenant-not-filled", Level.ERROR, app_of)
 def tenant_not_filled(app: AppFacts) -> Problems:
-    for template in _tenant_templates(app):
-        # Without a route, no call can fill the template of the task or of its name: one of the app's complaints.
-        if template.complaint is not None and template.where.startswith("task_routes"):
+    for name, where, template, arguments in _tenant_templates(app):
+        complaint = template_complaint(TenantKey.option, template, name, arguments)
+        # The template of a task or of its name that no call can fill is one of the app's complaints.
+        if complaint and where.startswith("task_routes"):
             yield Problem(
-                f"{template.where}: {template.complaint}. Its calls fail, unless they name a tenant themselves.",
+                f"{where}: {complaint}. Its calls fail, unless they name a tenant themselves.",
                 "Give the task that argument, narrow the pattern of the route, or say `tenant=False` in a route of the "
                 "task before it.",
             )
@@ -73,40 +74,29 @@ def tenant_not_filled(app: AppFacts) -> Problems:
 
 @finding("tenant-without-value", Level.NOTE, app_of)
 def tenant_without_value(app: AppFacts) -> Problems:
-    for template in _tenant_templates(app):
-        if template.complaint is None and template.left_out:
-            left_out = join_names(f"{{{name}}}" for name in template.left_out)
+    for name, where, template, arguments in _tenant_templates(app):
+        if template_complaint(TenantKey.option, template, name, arguments):
+            continue
+        fields = may_be_none(TenantKey.option, template, arguments)
+        left_out = join_names(f"{{{field}}}" for field in fields)
+        if fields:
             yield Problem(
-                f'{template.where}: tenant "{template.text}" has no value in calls of task {template.task} that leave '
-                f"{left_out} out: it is None then. Such a call has no tenant, so no quota counts it.",
+                f'{where}: tenant "{template}" has no value in calls of task {name} that leave {left_out} out: it is '
+                "None then. Such a call has no tenant, so no quota counts it.",
                 f"Take the default None of {left_out} away, or name the tenant of those calls with tenant=.",
             )
 
 
-@dataclass(frozen=True)
-class _TenantTemplate:
-    """The template that makes the tenants of a task's calls."""
+def _tenant_templates(app: AppFacts) -> Iterator[tuple[str, str, str, ReadArguments]]:
+    """Yield the tasks with a tenant template, its place, the template, and the task's arguments.
 
-    task: str
-    #: Place of the template.
-    where: str
-    text: str
-    #: Reason why no call can fill the template.
-    complaint: str | None
-    #: Fields that are None in calls which do not pass them.
-    left_out: tuple[str, ...]
-
-
-def _tenant_templates(app: AppFacts) -> Iterator[_TenantTemplate]:
-    """Yield the tenant templates of tasks. Tenants made by functions are unknown."""
+    Tenants made by functions are unknown.
+    """
     for name, task in app.tasks:
         with suppress(AffinityError):  # reported by `settings`
             where, tenant = _effective_tenant(app, name, task)
             if tenant is not None and isinstance(tenant.key, str) and not name.startswith("celery."):
-                arguments = arguments_of(task)
-                complaint = template_complaint(tenant.option, tenant.key, name, arguments)
-                left_out = () if complaint else may_be_none(tenant.option, tenant.key, arguments)
-                yield _TenantTemplate(name, where, tenant.key, complaint or None, left_out)
+                yield name, where, tenant.key, arguments_of(task)
 
 
 def _effective_tenant(app: AppFacts, name: str, task: Task) -> tuple[str, TenantKey | None]:
