@@ -7,10 +7,8 @@ from typing import NoReturn
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..check import check
+from ..check import LEVELS, Facts, Finding, Level, check
 from ..check import findings_as_json as outcome_as_json
-from ..check.facts import Facts
-from ..check.finding import LEVELS, Finding, Level
 from ..check.gather import gather_facts
 from .framework import AS_JSON, SecondsRange, answers_of, print_json
 from .render import pluralize, printable_cell

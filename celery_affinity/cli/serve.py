@@ -30,7 +30,7 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from ..background import PeriodicThread
-from ..check.app import gather_app
+from ..check.facts import gather_app
 from ..dispatcher.dispatcher import SHORT_PAUSE_S, Dispatcher
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring import RecurringCalls
