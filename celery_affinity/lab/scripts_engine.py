@@ -14,11 +14,10 @@ import redis
 from ..broker.inflight import InFlightCommands
 from ..clock import SECOND_US
 from ..embedded.server import EmbeddedServer
-from ..lua.library import Argument, Library, load_library, server_function
+from ..lua.library import Argument, FunctionCall, Library, function_call, load_library
 from ..policy.slot_math import NOTHING
 from ..scheduler import runner
 from ..scheduler.messages import EndArguments, JoinArguments
-from ..scheduler.runner import FunctionCall
 from ..scheduler.scheduler import Scheduler
 from ..schema import job_record
 from ..schema.job_record import NewJob
@@ -124,21 +123,19 @@ class _ExactScheduler(FakeClockScheduler):
     def give_back(self) -> None:
         self._in_flight.give_back()
 
-    def claims_after(
-        self, now_us: int, call: FunctionCall, more_at: int | None, extra: Sequence[Command]
-    ) -> tuple[list[Any], list[Any]]:
+    def claims_after(self, now_us: int, call: FunctionCall, extra: Sequence[Command]) -> tuple[list[Any], list[Any]]:
         """Invoke a function at *now_us*. Return its claims as a flat list of id, worker, fencing token.
 
-        *more_at*: index in the reply of the types to continue with, or None. The second list has the replies to the
-        *extra* commands.
+        The second list has the replies to the *extra* commands.
         """
         commands = [setting_command(now_us), self.command(call), ("LPOP", _CLAIMS, _MAX_READ), *extra]
         if self._read_inboxes:  # no worker reads the inboxes
             commands.append(("UNLINK", *self._read_inboxes))
         self._in_flight.send(commands)
         _, reply, claims, *extra_replies = self._in_flight.receive()
-        if more_at is not None and reply[more_at]:
-            self._fill_slots(reply[more_at])
+        unfilled = reply[call[0].reply.index("unfilled")]
+        if unfilled:
+            self._fill_slots(unfilled)
             claims = [*(claims or ()), *(self.client.lpop(_CLAIMS, _MAX_READ) or ())]
             extra_replies = [self.client.execute_command(*command) for command in extra]
         flat = claims or []
@@ -193,7 +190,8 @@ class ExactEngine:
     def join(self, worker: int, now_us: int) -> Sequence[Claimed]:
         traced = self._scenario.workers[worker]
         joining = JoinArguments(_id_of(worker), _id_of(worker), traced.types, traced.slots)
-        arguments = server_function("join").arguments(
+        call = function_call(
+            "join",
             worker=joining.worker,
             name=joining.name,
             slots_in_all=joining.slots,
@@ -204,21 +202,17 @@ class ExactEngine:
             stops=joining.stops,
             priority=joining.priority,
         )
-        return self._call(now_us, (server_function("join"), arguments), more_at=0)
+        return self._call(now_us, call)
 
     def drain(self, worker: int, now_us: int) -> None:
         held = self._client.hgetall(self._keys.key("claims", _id_of(worker)))
         rest = [argument for pair in held.items() for argument in (*pair, -1)]
         slots = self._scenario.workers[worker].slots
-        arguments = server_function("sync").arguments(
-            rest, worker=_id_of(worker), slots_in_all=slots, other=0, draining=1
-        )
-        self._call(now_us, (server_function("sync"), arguments), more_at=2)
+        call = function_call("sync", rest, worker=_id_of(worker), slots_in_all=slots, other=0, draining=True)
+        self._call(now_us, call)
 
     def leave(self, worker: int, now_us: int) -> Sequence[Claimed]:
-        return self._call(
-            now_us, (server_function("leave"), server_function("leave").arguments(worker=_id_of(worker))), more_at=0
-        )
+        return self._call(now_us, function_call("leave", worker=_id_of(worker)))
 
     def arrive(self, position: int, now_us: int) -> Sequence[Claimed]:
         arrival = self._scenario.arrivals[position]
@@ -236,25 +230,25 @@ class ExactEngine:
         ).checked()
         (publishing,) = runner.publish_invocations([job])
         if not is_older:
-            return self._call(now_us, publishing, more_at=1)
+            return self._call(now_us, publishing)
         # A scheduled job whose time has already come, so it has the intended age.
-        self._call(arrival.enqueued_us - 1, publishing, more_at=None)
+        self._call(arrival.enqueued_us - 1, publishing)
         return self.tick(now_us)
 
     def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
         self._sequence += 1
         ends = [EndArguments(*self._held.pop(position), "acked") for position in positions]
         (release,) = runner.ack_arguments(_id_of(worker), (), ends, self._sequence, True, NOTHING)
-        return self._call(now_us, release, more_at=0)
+        return self._call(now_us, release)
 
     def tick(self, now_us: int) -> Sequence[Claimed]:
-        return self._call(now_us, (server_function("tick"), server_function("tick").arguments()), more_at=-1)
+        return self._call(now_us, function_call("tick"))
 
     def next_tick_us(self) -> int:
         return self._next_tick_us
 
-    def _call(self, now_us: int, call: FunctionCall, more_at: int | None) -> list[Claimed]:
-        claimed, due = self._scheduler.claims_after(START_US + now_us, call, more_at, self._due_queries)
+    def _call(self, now_us: int, call: FunctionCall) -> list[Claimed]:
+        claimed, due = self._scheduler.claims_after(START_US + now_us, call, self._due_queries)
         times = [_score_of(first) - START_US for first in due[: len(self._due_queries)] if first]
         self._next_tick_us = max(now_us, min(times, default=NEVER))  # work that is due immediately has an old time
         claims = []

@@ -25,7 +25,7 @@ from ..scheduler.recordings import Page
 from ..schema import values
 from ..schema.constants import RATE_PREFIX, TENANT_PREFIX
 from ..schema.keys import OF_TYPE
-from ..schema.rules_codec import StatedRate, keys_in, merge_in, split_rules
+from ..schema.rules_codec import StatedRate, decode_rules
 from ..schema.values import decode_number, encode_part
 from ..settings.limits import limit_set, limits_in_force, rate_set
 from ..settings.tenants import OTHERS
@@ -73,7 +73,8 @@ class KeyHashes:
 
     def _hash_rules(self, rules: str, task: str) -> KeyedHash:
         fields: dict[str, str] = {}
-        for key_rule in keys_in(rules):
+        decoded = decode_rules(rules)
+        for key_rule in decoded.keys:
             if key_rule.stated is None:
                 fields["tenant"] = self.of("tenant", key_rule.key.removeprefix(TENANT_PREFIX))
             elif isinstance(key_rule.stated, StatedRate):
@@ -84,9 +85,8 @@ class KeyHashes:
                 limit = limit_set(key_rule.key, self._limits)
                 fields["exclusive"] = self.of("exclusive", key_rule.key)
                 fields["exclusive_limit"] = str(key_rule.stated if limit is None else limit)
-        merge = merge_in(rules)
-        if merge is not None:  # only calls of one task with the same keys merge
-            fields["merge"] = self.of("merge", f"{merge.key} {split_rules(rules)[1]} {task}")
+        if decoded.merge is not None:  # only calls of one task with the same keys merge
+            fields["merge"] = self.of("merge", f"{decoded.merge.key} {decoded.text_of_keys} {task}")
         return KeyedHash(**fields)
 
     def settings(self, settings: dict[str, str]) -> dict[str, str]:

@@ -1,9 +1,12 @@
 """The Lua library: one text of all Lua files, the signatures of its server functions, and two ways to call them.
 
 The functions of a file belong to one table or to a few, such as ``lanes`` in ``function lanes.add``. All tables are
-declared before the first file, so the order of files does not matter. The lines ``local name = ARGV[n]`` of a server
-function are its signature: `ServerFunction.arguments` takes the values by these names, so both sides stay consistent.
-A table with a MARK is a rule (`jobs/hooks.lua`) and is registered.
+declared before the first file, so the order of files does not matter. A table with a MARK is a rule (`jobs/hooks.lua`)
+and is registered.
+
+The Lua text of a server function is the only declaration of its arguments and its reply. The lines
+``local name = ARGV[n]`` name the arguments, and ``-- Returns {name, ...}`` in the comment before the function names the
+values of the reply (`ServerFunction`).
 
 A server loads the library as functions (`FunctionCalls`), which runs the definitions once. A server that rejects
 functions runs the text as a script (`ScriptCalls`), which repeats the definitions in each invocation.
@@ -33,6 +36,9 @@ _BINDING = re.compile(r"^    local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)
 _HOOK = re.compile(r"^function default_hooks\.(\w+)\(", re.MULTILINE)
 _MARK = re.compile(r"^(\w+)\.MARK\b", re.MULTILINE)
 _REST = re.compile(r"^    -- ARGV\[(\d+)\.\.\]", re.MULTILINE)
+#: The name of a server function and its reply, names and nested lists of names, in the comment before the function.
+_REPLY = re.compile(r"^-- (\w+): .*\n(?:--.*\n)*?-- Returns \{((?:[^{}\n]|\{[^{}\n]*\})*)\}", re.MULTILINE)
+_REPLY_VALUE = re.compile(r"\{[^{}]*\}|\w[^,{}]*")
 
 # Precedes the modules. Many globals do not exist while a library is loaded, and reading a global costs twice as much as
 # reading a local. `call.take_globals` copies them to locals in the first invocation.
@@ -56,28 +62,34 @@ class ServerFunction:
     names: tuple[str, ...]
     #: True if more values follow the named arguments.
     takes_rest: bool
+    #: Names of the values in a reply that is a list. Further values can follow them.
+    reply: tuple[str, ...]
 
     @cached_property
     def _name_set(self) -> frozenset[str]:
         return frozenset(self.names)
 
     def arguments(self, rest: Iterable[Argument] = (), **values: Argument) -> list[Argument]:
-        """Return ARGV for *values*, which must have exactly the names in `names`, followed by *rest*."""
+        """Return ARGV for *values*, which must have exactly the names in `names`, followed by *rest*.
+
+        True and False become 1 and 0.
+        """
         if values.keys() != self._name_set:
             raise TypeError(f"{self.name} takes {self.names}, got: {tuple(values)}")
         tail = list(rest)
         if tail and not self.takes_rest:
             raise TypeError(f"{self.name} takes nothing after {self.names}, got: {tail}")
-        return [values[name] for name in self.names] + tail
+        named = (values[name] for name in self.names)
+        return [int(value) if isinstance(value, bool) else value for value in named] + tail
 
 
-def read_bindings(name: str, source: str) -> ServerFunction:
-    """Return the signature of the server function *name* from its body."""
+def read_bindings(name: str, source: str, reply: tuple[str, ...] = ()) -> ServerFunction:
+    """Return the signature of the server function *name* from its body. *reply*: names of the values in the reply."""
     bindings = {int(position): variable for variable, position in _BINDING.findall(source)}
     rest = [int(position) for position in _REST.findall(source)]
     if sorted(bindings) != list(range(1, len(bindings) + 1)) or rest not in ([], [len(bindings) + 1]):
         raise ValueError(f"{name} must bind ARGV[1] to ARGV[n], each once, then say what follows from ARGV[n+1] on")
-    return ServerFunction(name, tuple(bindings[position] for position in sorted(bindings)), bool(rest))
+    return ServerFunction(name, tuple(bindings[position] for position in sorted(bindings)), bool(rest), reply)
 
 
 @cache
@@ -96,14 +108,25 @@ def _read_folder(folder: Traversable, path: str) -> Iterable[tuple[str, str]]:
 
 @cache
 def _server_functions() -> dict[str, ServerFunction]:
-    texts = (text for path, text in _files().items() if path.startswith("functions/"))
+    texts = [text for path, text in _files().items() if path.startswith("functions/")]
     bodies = dict(sorted(pair for text in texts for pair in _SERVER_FUNCTION.findall(text)))
-    return {name: read_bindings(name, body) for name, body in bodies.items()}
+    replies = {name: tuple(_REPLY_VALUE.findall(values)) for text in texts for name, values in _REPLY.findall(text)}
+    return {name: read_bindings(name, body, replies.get(name, ())) for name, body in bodies.items()}
 
 
 def server_function(name: str) -> ServerFunction:
     """Return the signature of the server function *name*. Raises KeyError if it does not exist."""
     return _server_functions()[name]
+
+
+#: A server function and its arguments.
+FunctionCall = tuple[ServerFunction, list[Argument]]
+
+
+def function_call(name: str, rest: Iterable[Argument] = (), /, **values: Argument) -> FunctionCall:
+    """Return an invocation of the server function *name*. See `ServerFunction.arguments`."""
+    function = server_function(name)
+    return function, function.arguments(rest, **values)
 
 
 #: The names of all server functions.

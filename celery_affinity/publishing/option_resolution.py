@@ -45,8 +45,6 @@ from ..options.affinity import (
 from ..options.call_options import KEYS
 from ..options.key_templates import Arguments, CallArguments, arguments_read_by, fill_template
 from ..options.keys import (
-    Exclusive,
-    Rate,
     Rule,
     TenantKey,
     ValueRule,
@@ -57,7 +55,7 @@ from ..options.keys import (
     specificity,
 )
 from ..options.merge import Merge, merge_key
-from ..schema.rules_codec import as_preemptible, is_preemptible, join_rules, split_rules, texts_of_keys, value_in
+from ..schema.rules_codec import as_preemptible, decode_rules, join_rules
 from ..schema.untrusted import describe_shape
 from . import option_checks, option_sources, routing
 from .app_config import rules_by_name, settings_of, tasks_of
@@ -178,20 +176,16 @@ def _inherited_parts(retry_state: object) -> dict[str, str]:
     kept = rules_in(retry_state)
     if kept is None:
         return {}
-    merging, keys = split_rules(kept)
-    rate, exclusive, of_tenant = texts_of_keys(as_preemptible(keys, False))
-    parts = {Merge.option: merging}
-    for rule in WORDS:
-        value = value_in(kept, rule.word)
-        parts[rule.option] = f"{rule.word}={value}" if value else ""
-    parts |= {Rate.option: rate, Exclusive.option: exclusive, TenantKey.option: of_tenant}
+    texts = decode_rules(as_preemptible(kept, False)).texts
+    parts = {option: texts.get(option, "") for option in RULES}
     return dict(sorted(parts.items(), key=lambda part: kept.find(part[1])))
 
 
 def _inherited_preemptible(retry_state: object) -> bool | None:
     """Return True if the first attempt's job was preemptible, or None if it had no rules or no tenant."""
     kept = rules_in(retry_state)
-    return is_preemptible(kept) if kept and texts_of_keys(split_rules(kept)[1])[2] else None
+    rules = decode_rules(kept or "")
+    return rules.is_preemptible if TenantKey.option in rules.texts else None
 
 
 def _resolve_preemptible(

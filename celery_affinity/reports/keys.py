@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..options.key_templates import HASHED, encoded_key
-from ..options.keys import OF_TENANT, is_rules_dict
+from ..options.keys import OF_TENANT
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Lane, Reader
 from ..schema.constants import TENANT_PREFIX
-from ..schema.rules_codec import StatedKey, StatedRate, keys_in, rate_in, readable_rules
+from ..schema.rules_codec import StatedKey, StatedRate, decode_rules, is_valid, rate_in, readable_rules
 from ..schema.values import decode_number, decode_part, decode_text, encode_part
 from ..settings import limits as limit_settings
 from ..settings.limits import rate_set
@@ -98,8 +98,7 @@ def encoded_name(key: str) -> str:
 
 def stated_keys(text: str) -> tuple[StatedKey, ...]:
     """Return the keys in the field ``rules`` of a job hash, in the order in which the job passes them."""
-    rules = readable_rules(text)
-    return keys_in(rules) if rules and is_rules_dict(rules) else ()
+    return decode_rules(text).keys if is_valid(readable_rules(text)) else ()
 
 
 def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[KeyName]:

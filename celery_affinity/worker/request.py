@@ -30,7 +30,7 @@ from ..results.events import SENDS_EVENTS, are_events_sent
 from ..results.reporter import describe_error
 from ..schema.constants import PREEMPTED
 from ..schema.job_record import is_batch
-from ..schema.rules_codec import texts_of_keys
+from ..schema.rules_codec import EXCLUSIVE, decode_rules
 from ..schema.untrusted import as_whole_number, bounded_text, describe_shape, is_number
 from ..transport.inbox import WAIT, Inbox
 from .buffers import requeue_buffered
@@ -92,7 +92,7 @@ class ClaimedRequest(_Request):
     def holds_a_key(self) -> bool:
         """True if the claim prevents other jobs of an exclusive key from being claimed."""
         rules = rules_in(self.request_dict["properties"].get(PROPERTY))
-        return bool(rules and texts_of_keys(rules)[1])
+        return EXCLUSIVE in decode_rules(rules or "").texts
 
     def _check_unvalidated_values(self) -> None:
         """Raise InvalidTaskError, so that Celery refuses the message, for values that would later end the loop."""

@@ -2,7 +2,6 @@
 
 import pytest
 
-from celery_affinity.lua.library import server_function
 from celery_affinity.scheduler.messages import EndArguments
 from celery_affinity.schema.constants import MOST_CLAIMS, MOST_FILLED
 from celery_affinity.schema.keys import Keys
@@ -33,7 +32,7 @@ def rule(fleet, type_):
 
 def tick_once(fleet):
     """Tick as a dispatcher that is killed after one call. Return whether there was more to do."""
-    again, *_ = fleet.scheduler._run(server_function("tick"))
+    again, *_ = fleet.scheduler._run("tick")
     return bool(again)
 
 

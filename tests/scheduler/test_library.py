@@ -13,7 +13,7 @@ from celery_affinity import lua
 from celery_affinity.errors import SettingError
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.lua import generated
-from celery_affinity.lua.library import BRING_JOBS, FUNCTION_NAMES, assemble, server_function
+from celery_affinity.lua.library import BRING_JOBS, FUNCTION_NAMES, assemble, function_call, server_function
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import KEYS, Keys
 
@@ -148,6 +148,19 @@ def test_a_call_with_other_names_than_the_scripts_own_is_refused():
         server_function("leave").arguments(wroker="w")
     with pytest.raises(TypeError, match="takes nothing after"):
         server_function("leave").arguments(worker="w", rest=["more"])
+
+
+def test_the_header_of_a_function_names_the_values_of_its_reply(redis_client):
+    assert server_function("tick").reply[7:] == ("{list, ...}", "unfilled", "now", "ticked")
+    assert server_function("publish").reply == ("state", "unfilled", "served", "state", "served")
+    assert server_function("ack").reply == ()
+    scheduler = FakeClockScheduler(redis_client, Keys())
+    for name in ("heartbeat", "leave", "recover", "purge", "tick", "resume", "configure", "requeue", "sync", "revoke"):
+        call = function_call(name, **dict.fromkeys(server_function(name).names, "1"))
+        (reply,) = scheduler._attempt([call])
+        assert len(reply) == len(call[0].reply), name
+        place = call[0].reply.index("unfilled") if "unfilled" in call[0].reply else None
+        assert place is None or reply[place] == b"", name
 
 
 @pytest.mark.parametrize("by_script", [False, True])

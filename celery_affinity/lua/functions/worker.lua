@@ -222,9 +222,9 @@ end
 -- leave: a worker leaves. The jobs that it still holds are requeued with their original enqueue time. Acked jobs are
 -- lost.
 --
--- Returns {unfilled, unfinished, returned}. Nothing changes for an unknown worker.
+-- Returns {unfilled, again, returned}. Nothing changes for an unknown worker.
 --   unfilled: see `fill`.
---   unfinished: 1 if the worker still holds jobs and the caller must invoke the function again.
+--   again: 1 if the worker still holds jobs and the caller must invoke the function again.
 --   returned: number of jobs that are pending again.
 -- Cost: at most MOST_MOVES claims per invocation.
 function functions.leave(ARGV)

@@ -1,20 +1,71 @@
--- rules_codec: parses the string of a job's rules (`schema/rules_codec.py`): "merge=K most=N bytes=N wait=US/US near=H
--- key=rate%3AK rate=N/US key=K limit=N key=tenant%3AK quota=settings preemptible=1". The first two keys can have any
--- order. Each part, and the last word, is present only if the job has it. In all functions, `text` can be nil.
+-- rules_codec: checks and parses the string of a job's rules. `schema/rules_codec.py` declares the grammar. FORMS,
+-- which is generated from it, has the forms of rules by the words of their tokens, such as "key limit":
+--   kind: a job has at most one rule of each kind.
+--   place: rules are in the order of their places.
+--   is_key: true for the rule of a key.
+--   pattern: matches the rule, with a capture for each value.
+--   longest: maximum length of each value.
+--   excluded: patterns that the rule must not match.
 
--- Returns the merge key, or nil.
+local suffixes = memo.cache()
+
+-- Returns true if the string `rule` has this form.
+local function has_form(rule, form)
+    local values = { string.match(rule, form.pattern) }
+    for nth, longest in ipairs(form.longest) do
+        if not values[nth] or #values[nth] > longest then
+            return false
+        end
+    end
+    for _, pattern in ipairs(form.excluded) do
+        if string.find(rule, pattern) then
+            return false
+        end
+    end
+    return true
+end
+
+-- Returns the kinds of the rules in `text`, a non-empty string, and the number of keys. Returns nil if the rules are
+-- not valid.
+local function read_kinds(text)
+    local kinds, keys, place = {}, 0, 0
+    if not string.find(text, "^[!-~][ -~]*$") then
+        return nil
+    end
+    local rules = string.gsub(text, " (%l+)=", rules_codec.STARTS) -- a line for each rule
+    for rule in string.gmatch(rules, "[^\n]+") do
+        local form = rules_codec.FORMS[string.gsub(rule, "=%S*", "")]
+        if not form or kinds[form.kind] or form.place < place or not has_form(rule, form) then
+            return nil
+        end
+        kinds[form.kind], place, keys = true, form.place, keys + (form.is_key and 1 or 0)
+    end
+    return kinds, keys
+end
+
+-- Returns the id suffix of a job with the rules `text`, a non-empty string, or nil if the rules are not valid.
+function rules_codec.suffix(text)
+    if suffixes.of[text] then
+        return suffixes.of[text]
+    end
+    local kinds, keys = read_kinds(text)
+    if not kinds then
+        return nil
+    end
+    local of_keys = keys > 1 and protocol.MANY_KEYED or kinds.tenant and protocol.TENANTED
+        or keys == 1 and protocol.KEYED or ""
+    local before = (kinds.locality and protocol.HINTED or "") .. (kinds.merge and protocol.MERGES or "")
+    return memo.keep(suffixes, text, before .. of_keys)
+end
+
+-- Returns the merge key, or nil. In this and the following functions, `text` comes from a job hash, and can be nil.
 function rules_codec.merge_key(text)
     return string.match(text or "", "^merge=(%S+)")
 end
 
--- Returns the value of a one-word rule (`schema/rules_codec.py`, `WORDS`), or nil.
-function rules_codec.word(text, word)
-    return string.match(text or "", word .. "=(%S+)")
-end
-
 -- Returns the hint, or nil.
 function rules_codec.hint(text)
-    return rules_codec.word(text, "near")
+    return string.match(text or "", "near=(%S+)")
 end
 
 -- Returns the maximum number of calls and of message bytes per run.
@@ -66,8 +117,12 @@ end
 --   "!": one key. "&": several keys. "$": only the key of the job's tenant (`gate`).
 -- A server function can therefore select the rules from the id, and a job without rules costs one comparison. The
 -- characters are defined in `schema/rules_codec.py`.
-local KEY_SUFFIXES = protocol.MARKS_OF_KEYS
-local HINTED = protocol.ENDS.HINTED
+local KEY_SUFFIXES, HINT_SUFFIX = protocol.MARKS_OF_KEYS, protocol.HINT_SUFFIX
+
+-- Returns the suffix of an id, or "".
+function id_suffix.whole(id)
+    return string.match(id, protocol.SUFFIX, -3)
+end
 
 -- Returns the last character of an id before its key suffix ("+", "*" or any other one), and the last character of the
 -- id.
@@ -104,5 +159,5 @@ end
 
 -- Returns true if job `id` has a hint.
 function id_suffix.has_hint(id)
-    return string.find(id, HINTED, -3) ~= nil
+    return string.find(id, HINT_SUFFIX, -3) ~= nil
 end
