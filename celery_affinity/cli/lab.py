@@ -14,9 +14,10 @@ from ..clock import SECOND_US
 from ..errors import AffinityError, SettingError
 from ..lab import advise as advisor
 from ..lab import list_schedules, plot, trace_file, waits
+from ..lab import replay as replay_module
 from ..lab.changes import read_changes
 from ..lab.recorder import Recorder
-from ..lab.replay import ENGINES, Engine, compare_waits, record_of, replay_scenario, run_engine, schedule_both
+from ..lab.replay import ENGINES, Engine, compare_waits, record_of, run_engine, schedule_both
 from ..lab.scenario import scenario_of
 from ..lab.targets import parse_target
 from ..lab.trace import OUTCOMES, PENDING, Trace
@@ -276,7 +277,7 @@ def replay(_: click.Context, trace: Path, engine: Engine, as_json: bool) -> None
     with print_error_and_exit():
         record = record_of(open_trace(trace))
         with show_progress(len(record.schedule.scenario.arrivals), "replaying") as steps:
-            report = replay_scenario(record, engine, steps)
+            report = replay_module.replay(record, engine, steps)
     show_report(report, lab_text.replay_text, json=as_json)
 
 
