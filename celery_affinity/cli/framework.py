@@ -10,27 +10,103 @@ from typing import Any, TypeVar
 
 import click
 from celery import Celery
+from celery.bin.base import CeleryCommand, handle_preload_options
 from kombu import Connection
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from ..admin.job_values import hidden_reason
 from ..errors import AffinityError, CohortDownError, TransportError
-from ..reports import cohorts
+from ..publishing.app_config import settings_of
 from ..reports.json import Json, as_json
+from ..reports.report import NamedParam, ReportDefinition, Source, find_report, rows_of_all
 from ..scheduler.cohorts import CohortAnswers, CohortRow, Cohorts
 from ..scheduler.scheduler import Scheduler
 from ..schema.keys import COHORT
 from ..schema.values import LONGEST_S, MOST_COUNT
-from ..transport.app_api import fleet_on
+from ..transport.app_api import fleet_on, stock_lists_of
 from ..transport.urls import mask_url
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: Pause before a broker that did not answer is tried again, in seconds.
 RETRY_S = 1.0
 
 Report = TypeVar("Report")
 R = TypeVar("R", bound=CohortRow)
+
+
+def command(name: str, group: click.Group | None = None, *, json: bool = False) -> Callable[[F], click.Command]:
+    """Return a decorator that makes a function a command, of *group* if given. The function gets the context first.
+
+    *json*: with the option ``--json``, the parameter *as_json*.
+    """
+
+    def declare(function: F) -> click.Command:
+        declared = click.command(name, cls=CeleryCommand)(click.pass_context(handle_preload_options(function)))
+        if json:
+            AS_JSON(declared)
+        if group is not None:
+            group.add_command(declared)
+        return declared
+
+    return declare
+
+
+def report_command(name: str) -> click.Command:
+    """Return the command of the report *name*: a row of `REPORTS`."""
+    report = find_report(name)
+
+    def show(ctx: click.Context, as_json: bool, **options: Any) -> None:
+        print_declared(ctx, report, as_json=as_json, **options)
+
+    show.__doc__ = report.read.__doc__
+    declared = command(name.split()[-1], json=True)(show)
+    declared.params[:0] = [_click_parameter(param) for param in report.params]
+    return declared
+
+
+def print_declared(ctx: click.Context, report: ReportDefinition[Any], *, as_json: bool, **options: Any) -> None:
+    """Read and print a report, and print a warning for cohorts that are down."""
+    app = ctx.obj.app
+    with cohorts_of_context(ctx) as fleet:
+        source = Source(fleet, settings_of(app), lambda: stock_lists_of(app), hidden_reason(app))
+        answer = report.read(source, **options)
+    warn_cohorts_down(answer.down)
+    show_report(answer.report, lambda _: report.printed(answer), json=as_json)
+
+
+def _click_parameter(param: NamedParam) -> click.Parameter:
+    """Return the argument or the option for a report's parameter."""
+    name, about = param.name, param.about
+    if param.type == tuple[str, ...]:
+        return click.Argument([name], metavar=f"[{name.upper().removesuffix('S')}]...", nargs=-1)
+    if about.is_argument:
+        return click.Argument([name], default=param.default)
+    if name.endswith("_s"):
+        option = f"--{name.removesuffix('_s').replace('_', '-')}"
+        return click.Option([option, name], callback=parse_seconds, metavar="TIME", help=about.help)
+    return click.Option(
+        [f"--{name.replace('_', '-')}"],
+        default=param.default,
+        show_default=param.default is not None,
+        type=_click_type(param),
+        help=about.help,
+    )
+
+
+def _click_type(param: NamedParam) -> click.ParamType | None:
+    about = param.about
+    if about.choices:
+        return click.Choice(about.choices)
+    if param.type is int:
+        return click.IntRange(about.least, about.most)
+    if param.type is float:
+        least = about.least if about.above is None else about.above
+        return SecondsRange(least or 0, about.most or LONGEST_S, min_open=about.above is not None)
+    return None
 
 
 @contextmanager
@@ -125,7 +201,7 @@ def answers_of(ctx: click.Context, ask: Callable[[Scheduler], Report], *, once: 
 
 def rows_of_cohorts(ctx: click.Context, ask: Callable[[Scheduler], list[R]]) -> list[R]:
     """Return the rows of all cohorts of a command as one list."""
-    return cohorts.rows_of_all(answers_of(ctx, ask))
+    return rows_of_all(answers_of(ctx, ask))
 
 
 def show_per_cohort(answers: CohortAnswers[Report], as_text: Callable[[Report], str], *, json: bool) -> None:

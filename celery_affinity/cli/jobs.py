@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any, TypedDict, Unpack
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..admin import bulk
 from ..admin.actions import JobFilters, MoveTarget, check_target_cohort
@@ -15,18 +14,19 @@ from ..admin.jobs import Change, Jobs
 from ..reports import cohorts, job_lists
 from ..reports.job_lists import LISTED, JobsPage
 from ..reports.jobs import Job
+from ..reports.render import mode_text, pluralize, time_text, with_cohort_column
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import MAX_PRIORITY
 from .framework import (
     AS_JSON,
     DefaultListGroup,
     cohorts_of_context,
+    command,
     parse_seconds,
     print_json,
     show_report,
     warn_cohorts_down,
 )
-from .render import mode_text, pluralize, time_text, with_cohort_column
 
 STAMP = click.option("--stamp", metavar="NAME=VALUE", help="Only jobs with this stamp.")
 KEY = click.option("--key", help="Only jobs of this key, as `keys` shows it.")
@@ -75,7 +75,7 @@ def jobs() -> None:
     """
 
 
-@jobs.command("list", cls=CeleryCommand)
+@command("list", jobs, json=True)
 @click.option("--state", type=click.Choice(LISTED), help="Only jobs in this state.")
 @click.option("--type", help="Only jobs of this type.")
 @click.option("--task", help="Only jobs of tasks with this name; * stands for anything.")
@@ -88,9 +88,6 @@ def jobs() -> None:
     "--limit", default=100, show_default=True, type=click.IntRange(1, job_lists.MOST), help="Number of jobs on a page."
 )
 @click.option("--cursor", help="Continue from the cursor that the previous page printed.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def list_jobs(
     ctx: click.Context,
     state: str | None,
@@ -178,7 +175,7 @@ class _Chosen(TypedDict):
 def job_selection_options(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds the arguments and options for selecting jobs in *states*."""
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
             AS_JSON,
             click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
@@ -201,17 +198,15 @@ def job_selection_options(states: Sequence[str]) -> Callable[[Callable[..., Any]
             click.option("--type", help="Only jobs of this type."),
             click.argument("ids", metavar="[ID]...", nargs=-1),
         ):
-            command = option(command)
-        return command
+            function = option(function)
+        return function
 
     return add
 
 
-@click.command(cls=CeleryCommand)
+@command("cancel")
 @job_selection_options(_UNFINISHED)
 @click.option("--terminate", is_flag=True, help="Also end running jobs, where the pool supports it.")
-@click.pass_context
-@handle_preload_options
 def cancel(ctx: click.Context, terminate: bool, **chosen: Unpack[_Chosen]) -> None:
     """Revoke jobs: waiting jobs end immediately, and claimed jobs do not start. Their callers get REVOKED.
 
@@ -230,11 +225,9 @@ def cancel(ctx: click.Context, terminate: bool, **chosen: Unpack[_Chosen]) -> No
     )
 
 
-@click.command(cls=CeleryCommand)
+@command("move")
 @job_selection_options(_WAITING)
 @click.option("--to", "to", required=True, metavar="TYPE", help="The new type.")
-@click.pass_context
-@handle_preload_options
 def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
     """Change the type of waiting jobs, which keep their age. Retries have the new type, too.
 
@@ -243,7 +236,7 @@ def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
     _change(ctx, chosen, lambda: MoveTarget(type=to))
 
 
-@click.command(cls=CeleryCommand)
+@command("prioritise")
 @job_selection_options(_WAITING)
 @click.option(
     "--priority",
@@ -251,8 +244,6 @@ def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
     help="The new priority: 0 to 10, 10 is the highest, as `jobs` shows it.",
 )
 @click.option("--on-demand/--queued", default=None, help="The new mode.")
-@click.pass_context
-@handle_preload_options
 def prioritise(ctx: click.Context, priority: int | None, on_demand: bool | None, **chosen: Unpack[_Chosen]) -> None:
     """Change the priority or the mode of waiting jobs, which keep their age. Retries keep the change.
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..clock import SECOND_US
 from ..options.keys import OF_TENANT
@@ -11,6 +10,15 @@ from ..publishing.app_config import settings_of
 from ..reports import cohorts, key_usage
 from ..reports.key_usage import KeyDetails, KeysInUse
 from ..reports.keys import Holder, KeyName
+from ..reports.render import (
+    duration_text,
+    format_table,
+    mode_text,
+    pluralize,
+    time_text,
+    with_cohort_column,
+    wrap_paragraph,
+)
 from ..reports.tenants import TenantStatus
 from ..scheduler import runtime_settings
 from ..scheduler.cohorts import CohortAnswers
@@ -23,8 +31,14 @@ from ..settings import tenants as tenant_settings
 from ..settings.limits import Limit
 from ..settings.table import Settings
 from ..settings.tenants import MOST_WEIGHT, NONE, OTHERS, Tenant
-from .framework import AS_JSON, DefaultListGroup, answers_of, change_in_cohorts, show_per_cohort, show_report
-from .render import duration_text, format_table, mode_text, pluralize, time_text, with_cohort_column, wrap_paragraph
+from .framework import (
+    DefaultListGroup,
+    answers_of,
+    change_in_cohorts,
+    command,
+    show_per_cohort,
+    show_report,
+)
 
 
 def keys_text(keys: KeysInUse) -> str:
@@ -125,12 +139,9 @@ def keys() -> None:
     """
 
 
-@keys.command("list", cls=CeleryCommand)
+@command("list", keys, json=True)
 @click.argument("pattern", default="*")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Largest number to show.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def list_keys(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
     """List the keys that jobs hold or wait for. * in PATTERN matches any characters."""
     in_use = cohorts.found_in_cohorts(
@@ -139,11 +150,8 @@ def list_keys(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> No
     show_report(in_use, keys_text, json=as_json)
 
 
-@keys.command("show", cls=CeleryCommand)
+@command("show", keys, json=True)
 @click.argument("key")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def show_key(ctx: click.Context, key: str, as_json: bool) -> None:
     """Show a key: its limit, its holders, and the jobs that wait for it."""
     answers = answers_of(ctx, lambda scheduler: key_usage.show_key(scheduler.reader, key))
@@ -153,12 +161,9 @@ def show_key(ctx: click.Context, key: str, as_json: bool) -> None:
     show_per_cohort(CohortAnswers(details, answers.down), key_text, json=as_json)
 
 
-@keys.command("set", cls=CeleryCommand)
+@command("set", keys, json=True)
 @click.argument("pattern")
 @click.argument("limit")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def set_limit(ctx: click.Context, pattern: str, limit: str, as_json: bool) -> None:
     """Set the maximum number of running jobs for each key that matches PATTERN. 0 closes the key.
 
@@ -179,11 +184,8 @@ def set_limit(ctx: click.Context, pattern: str, limit: str, as_json: bool) -> No
     change_in_cohorts(ctx, change, _limits_output, json=as_json, in_json=lambda both: both[0])
 
 
-@keys.command("reset", cls=CeleryCommand)
+@command("reset", keys, json=True)
 @click.argument("pattern")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def reset_limit(ctx: click.Context, pattern: str, as_json: bool) -> None:
     """Remove the limit that was set for PATTERN. The limit in app.conf applies again, or the tasks' limits."""
     own = settings_of(ctx.obj.app)
@@ -299,12 +301,9 @@ def tenants() -> None:
     """
 
 
-@tenants.command("list", cls=CeleryCommand)
+@command("list", tenants, json=True)
 @click.argument("pattern", default="*")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Largest number to show.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
     """List the tenants whose jobs run or wait. * in PATTERN matches any characters."""
     in_use = cohorts.found_in_cohorts(
@@ -313,7 +312,7 @@ def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) ->
     show_report(in_use, tenants_text, json=as_json)
 
 
-@tenants.command("set", cls=CeleryCommand)
+@command("set", tenants, json=True)
 @click.argument("name")
 @click.option("--max", "most", help="Largest number of slots, or none.")
 @click.option(
@@ -323,9 +322,6 @@ def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) ->
     help="Slots that its jobs get before those of others; 0: none.",
 )
 @click.option("--weight", type=click.IntRange(1, MOST_WEIGHT), help="Part of the time of slots, beside others.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def set_quota(
     ctx: click.Context, name: str, most: str | None, least: int | None, weight: int | None, as_json: bool
 ) -> None:
@@ -354,11 +350,8 @@ def _parse_max(typed: str) -> int:
     return number
 
 
-@tenants.command("reset", cls=CeleryCommand)
+@command("reset", tenants, json=True)
 @click.argument("name")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def reset_quota(ctx: click.Context, name: str, as_json: bool) -> None:
     """Remove the quota that was set for NAME. The quota in app.conf applies again, or the quota of *."""
     own = settings_of(ctx.obj.app)

@@ -7,7 +7,7 @@ from ..lab.optimum import Optimum
 from ..lab.replay import Replay, WhatIf, WhyNotComparable
 from ..lab.targets import ReachedTarget
 from ..lab.waits import SlotUse, WaitGain, WaitReport, Waits
-from .render import duration_text, format_table, mode_text, pluralize
+from ..reports.render import duration_text, format_table, mode_text, pluralize
 
 _NONE = Waits(0, 0)
 

@@ -4,15 +4,20 @@ import time
 from collections.abc import Sequence
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S
 from ..reports import cohorts
+from ..reports.render import with_cohort_column
 from ..reports.scale import Scale, scale_name
 from ..reports.status import Report, WorkerStatus
 from ..scheduler.cohorts import Cohorts
-from .framework import AS_JSON, SecondsRange, cohorts_of_context, show_report, warn_cohorts_down
-from .render import with_cohort_column
+from .framework import (
+    SecondsRange,
+    cohorts_of_context,
+    command,
+    show_report,
+    warn_cohorts_down,
+)
 
 #: Exit codes of `scale-in`: the worker is drained (and, with --wait, holds no jobs); it still has jobs, or does not
 #: answer; no worker can be removed.
@@ -25,7 +30,7 @@ _ANSWER_S, _CHECK_EVERY_S = 5.0, 0.5
 _DRAINING_WITHIN_S = 15.0
 
 
-@click.command(cls=CeleryCommand)
+@command("scale", json=True)
 @click.argument("types", metavar="[TYPE]...", nargs=-1)
 @click.option(
     "--target-wait",
@@ -34,9 +39,6 @@ _DRAINING_WITHIN_S = 15.0
     type=SecondsRange(min=0, max=MOST_TARGET_WAIT_S, min_open=True),
     help="Seconds within which the jobs that wait now should start.",
 )
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def scale(ctx: click.Context, types: tuple[str, ...], target_wait: float, as_json: bool) -> None:
     """Show the wanted number of slots, for each group of workers or for the workers that serve exactly TYPEs."""
     with cohorts_of_context(ctx) as fleet:
@@ -62,7 +64,7 @@ def _scale_table(scales: list[Scale]) -> str:
     return with_cohort_column(scales, head, [tuple(map(str, row)) for row in rows])
 
 
-@click.command("scale-in", cls=CeleryCommand)
+@command("scale-in")
 @click.option("--drain", is_flag=True, help="Drain the worker. Without this option, only show its name.")
 @click.option("--profile", metavar="TYPES", help="Choose among the workers that serve exactly these types: pdf,excel")
 @click.option("--worker", metavar="NAME", help="Pick this worker, for example the one in a pod that will be deleted.")
@@ -72,8 +74,6 @@ def _scale_table(scales: list[Scale]) -> str:
     type=SecondsRange(min=0),
     help="With --drain, wait up to this long for its jobs to end.",
 )
-@click.pass_context
-@handle_preload_options
 def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str | None, wait: float | None) -> None:
     """Pick the worker with the fewest jobs; with --drain, it takes no new jobs, and with --wait, wait for its last one.
 

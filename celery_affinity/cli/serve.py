@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 from celery import Celery
-from celery.bin.base import LOG_LEVEL, CeleryCommand, CommaSeparatedList, handle_preload_options
+from celery.bin.base import LOG_LEVEL, CommaSeparatedList
 from celery.concurrency import get_implementation
 from celery.utils.nodenames import default_nodename, host_format
 from celery.worker import state
@@ -48,15 +48,20 @@ from ..scheduler.scheduler import Scheduler
 from ..settings.cohorts import DEFAULT
 from ..transport.app_api import channel_on, fleet_on
 from ..versions import install_with
-from .framework import RETRY_S, check_app_conf, cohorts_of_context, connection_of_context, scheduler_of_context
+from .framework import (
+    RETRY_S,
+    check_app_conf,
+    cohorts_of_context,
+    command,
+    connection_of_context,
+    scheduler_of_context,
+)
 
 logger = limited_logger(__name__)
 
 
-@click.command(cls=CeleryCommand)
+@command("dispatcher")
 @click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
-@click.pass_context
-@handle_preload_options
 def dispatcher(ctx: click.Context, loglevel: int) -> None:
     """Run a dispatcher without a worker, for fleets that scale to zero workers. Ctrl-C or SIGTERM ends it."""
     ended = threading.Event()
@@ -136,7 +141,7 @@ class _CohortDispatcher:
             self._loop.stop()
 
 
-@click.command(cls=CeleryCommand)
+@command("web")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
@@ -167,8 +172,6 @@ class _CohortDispatcher:
     metavar="DIR",
     help="Directory with traces that `lab record` wrote: the page shows them, and what other slots would change.",
 )
-@click.pass_context
-@handle_preload_options
 def web(
     ctx: click.Context,
     host: str,
@@ -210,7 +213,7 @@ def web(
 _MAX_CONNECTIONS, _MAX_BYTES, _REQUEST_S = 50, 65_536, 10
 
 
-@click.command(cls=CeleryCommand)
+@command("metrics")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on. Clients need no login.")
 @click.option(
     "--port",
@@ -220,8 +223,6 @@ _MAX_CONNECTIONS, _MAX_BYTES, _REQUEST_S = 50, 65_536, 10
     help="Port to listen on; 0 takes a free one.",
 )
 @click.option("--once", is_flag=True, help="Print the metrics and exit.")
-@click.pass_context
-@handle_preload_options
 def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
     """Serve metrics for Prometheus at /metrics. Ctrl-C or SIGTERM ends it.
 
@@ -329,7 +330,7 @@ def _handler(observer: FleetObserver) -> type[BaseHTTPRequestHandler]:
 _LISTENS_WITHIN_S = 15.0
 
 
-@click.command(cls=CeleryCommand)
+@command("up")
 @click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="Directory in which to keep the data."
 )
@@ -345,8 +346,6 @@ _LISTENS_WITHIN_S = 15.0
     "--concurrency", "-c", default=4, show_default=True, type=click.IntRange(1, 1000), help="Threads of the worker."
 )
 @click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
-@click.pass_context
-@handle_preload_options
 def up(
     ctx: click.Context, directory: Path | None, port: int, queues: list[str] | None, concurrency: int, loglevel: str
 ) -> None:

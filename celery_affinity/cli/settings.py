@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
@@ -13,7 +12,8 @@ from ..broker.client import PersistentClient
 from ..errors import AffinityError
 from ..options.type_names import ACCEPTED, is_type_name
 from ..publishing.app_config import settings_of
-from ..reports.cohorts import rows_of_all
+from ..reports.render import time_text, with_cohort_column
+from ..reports.report import rows_of_all
 from ..reports.type_limits import PauseInForce, has_no_pause, is_without_effect, pause_address, pauses_in_force
 from ..scheduler import runtime_settings, server_info
 from ..scheduler.reader import Reader
@@ -31,13 +31,13 @@ from .framework import (
     AS_JSON,
     answers_of,
     cohorts_of_context,
+    command,
     connection_of_context,
     parse_seconds,
     rows_of_cohorts,
     show_report,
     warn_cohorts_down,
 )
-from .render import time_text, with_cohort_column
 
 
 def settings_text(settings: Sequence[RuntimeSetting]) -> str:
@@ -86,11 +86,8 @@ def settings(ctx: click.Context, as_json: bool) -> None:
         show_report(rows, settings_text, json=as_json)
 
 
-@settings.command("set", cls=CeleryCommand)
+@command("set", settings, json=True)
 @click.argument("pairs", metavar="NAME VALUE [NAME VALUE]...", nargs=-1, required=True)
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> None:
     """Change settings at run time. A change applies from the next claim on, and stays until it is reset."""
     if len(pairs) % 2:
@@ -100,12 +97,9 @@ def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> N
     _change(ctx, lambda scheduler: runtime_settings.change_settings(scheduler, own, typed), as_json)
 
 
-@settings.command("reset", cls=CeleryCommand)
+@command("reset", settings, json=True)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--all", "all_", is_flag=True, help="Reset every setting.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def reset_settings(ctx: click.Context, names: tuple[str, ...], all_: bool, as_json: bool) -> None:
     """Reset settings to the values of app.conf."""
     if bool(names) == all_:
@@ -141,7 +135,7 @@ _KEY = click.option("--key", metavar="KEY", help="The jobs of this key, as `keys
 _ALL = click.option("--all", "everything", is_flag=True, help="The jobs of all types.")
 
 
-@click.command(cls=CeleryCommand)
+@command("pause", json=True)
 @click.argument("type_", metavar="[TYPE]", required=False)
 @_KEY
 @_ALL
@@ -149,9 +143,6 @@ _ALL = click.option("--all", "everything", is_flag=True, help="The jobs of all t
 @click.option(
     "--for", "for_s", callback=parse_seconds, metavar="TIME", help="End the pause after this time: 90s, 30m, 2h, 1d."
 )
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def pause(
     ctx: click.Context,
     type_: str | None,
@@ -190,12 +181,10 @@ def pause(
         ctx.exit(1)
 
 
-@click.command(cls=CeleryCommand)
+@command("resume")
 @click.argument("type_", metavar="[TYPE]", required=False)
 @_KEY
 @_ALL
-@click.pass_context
-@handle_preload_options
 def resume(ctx: click.Context, type_: str | None, key: str | None, everything: bool) -> None:
     """End the pause of a TYPE, of a key, or of all types, and list the remaining pauses.
 
@@ -231,10 +220,8 @@ def pause_sentence(pause: PauseInForce) -> str:
     return f"paused: {pause}{where} since {time_text(pause.since)}{why}{until}"
 
 
-@click.command(cls=CeleryCommand)
+@command("cohorts")
 @click.option("--adopt", is_flag=True, help="Make the app's map the fleet's. Other processes are refused from then on.")
-@click.pass_context
-@handle_preload_options
 def cohorts(ctx: click.Context, adopt: bool) -> None:
     """Show the map of the fleet's cohorts and the app's, or make the app's map the fleet's."""
     app = ctx.obj.app

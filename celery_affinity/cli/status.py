@@ -5,7 +5,6 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..admin import job_values
 from ..clock import SECOND_US
@@ -16,14 +15,21 @@ from ..reports.explain import Explanation
 from ..reports.jobs import Job
 from ..reports.json import as_json as as_json_of
 from ..reports.queue_order import NextJob
+from ..reports.render import duration_text, format_table, mode_text, pluralize, with_cohort_column
 from ..reports.status import Status, TypeStatus, WorkerStatus
 from ..reports.stock_messages import MOST_SHOWN
 from ..reports.type_metrics import Trend
 from ..schema.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE, Bound
 from ..transport.app_api import stock_lists_of
 from . import explain_text, keys
-from .framework import AS_JSON, COUNT, SecondsRange, cohorts_of_context, show_report, warn_cohorts_down
-from .render import duration_text, format_table, mode_text, pluralize, with_cohort_column
+from .framework import (
+    COUNT,
+    SecondsRange,
+    cohorts_of_context,
+    command,
+    show_report,
+    warn_cohorts_down,
+)
 from .settings import pause_sentence
 
 _SLOTS = ("free slots", "busy slots")
@@ -184,10 +190,7 @@ def _unless_served(type_: str, served: Collection[str]) -> str:
 _LIMIT = click.option("--limit", default=20, show_default=True, type=COUNT, help="Largest number to show.")
 
 
-@click.command(cls=CeleryCommand)
-@AS_JSON
-@click.pass_context
-@handle_preload_options
+@command("status", json=True)
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show types (pending, oldest wait, slots) and workers."""
     with cohorts_of_context(ctx) as fleet:
@@ -196,12 +199,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
     show_report(report, status_text, json=as_json)
 
 
-@click.command(cls=CeleryCommand)
+@command("explain", json=True)
 @click.argument("task_id")
 @click.option("--values", "with_values", is_flag=True, help="Show arguments, and the result or traceback, where known.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def explain(ctx: click.Context, task_id: str, with_values: bool, as_json: bool) -> None:
     """Show where a task is and, if it waits, why and for how long.
 
@@ -235,12 +235,9 @@ def _show_with_values(values: job_values.JobValues, job: Explanation, as_json: b
     show_report({**shown, "values": values}, lambda _: text, json=as_json)
 
 
-@click.command(cls=CeleryCommand)
+@command("pending", json=True)
 @click.argument("types", metavar="[TYPE]...", nargs=-1)
 @_LIMIT
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List the next pending jobs, in the order in which they would be claimed now."""
     with cohorts_of_context(ctx) as fleet:
@@ -254,14 +251,12 @@ def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: boo
     show_report(jobs, as_text, json=as_json)
 
 
-@click.command(cls=CeleryCommand)
+@command("top")
 @_LIMIT
 @click.option(
     "--interval", default=2.0, show_default=True, type=SecondsRange(min=0.1), help="Seconds between refreshes."
 )
 @click.option("--count", type=COUNT, help="Refresh N times, then exit. Default: until Ctrl-C.", metavar="N")
-@click.pass_context
-@handle_preload_options
 def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:
     """Show live: types, workers, the jobs that they hold and for how long, and the next jobs."""
     refreshes = 0

@@ -2,3 +2,8 @@
 
 Modules here send only bounded, read-only commands. Start with `status`, then `explain`.
 """
+
+#: Name of a report, which is also its command if it has one -> module of this package that declares it.
+REPORTS = {
+    "recurring list": "recurring",
+}

@@ -26,25 +26,13 @@ from .jobs import Job
 from .key_usage import KeysInUse
 from .metrics import Metrics, read_metrics
 from .queue_order import NextJob
+from .report import rows_of_all, with_cohort_name
 from .scale import Scale, scale_of, scale_of_types
 from .status import Batches, Report, Status, WorkerStatus
 from .stock_messages import StockMessages
 
 R = TypeVar("R", bound=CohortRow)
 S = TypeVar("S", bound=Status)
-
-
-def rows_of_all(replies: CohortAnswers[list[R]]) -> list[R]:
-    """Return the rows of all cohorts, with the cohort's name if there are several."""
-    return _rows(replies.answers, replies.is_split)
-
-
-def _rows(answers: Mapping[str, list[R]], is_split: bool) -> list[R]:
-    return [row for name, rows in answers.items() for row in (with_cohort_name(rows, name) if is_split else rows)]
-
-
-def with_cohort_name(rows: Iterable[R], cohort: str) -> list[R]:
-    return [replace(row, cohort=cohort) for row in rows]
 
 
 def status_of_all(
@@ -162,7 +150,7 @@ def scale_of_all(
             scales[name] = [scale_of(status, of_types, target_wait_s)]
         elif not types:
             scales[name] = scale_of_types(status, target_wait_s)
-    return _rows(scales, replies.is_split)
+    return rows_of_all(CohortAnswers(scales, replies.down))
 
 
 def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -66,6 +66,7 @@ def routes_of(app: Celery, allow: Iterable[str] = (), traces: str | os.PathLike[
     )
     add_handlers(api)
     guarded = APIRouter(dependencies=[Depends(refuse_unknown_queries), Depends(BEARER)], responses=error_responses())
+    report_routes.add_report_routes(guarded, site)
     for add_routes in (
         report_routes.add_fleet_routes,
         job_routes.add_submit_routes,

@@ -3,24 +3,71 @@
 Also the routes that drain and resume workers.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from inspect import Parameter, Signature
+from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.responses import Response
 
 from ..errors import refuse
 from ..http_workers.worker import is_http_worker
 from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S
-from ..reports import cohorts, key_usage
+from ..reports import REPORTS, cohorts, key_usage
 from ..reports.metrics import CONTENT_TYPE, metrics_text
+from ..reports.report import NamedParam, ReportDefinition, Source, find_report
 from ..reports.scale import Scale, scale_of_type
 from ..reports.status import Report, Status, TypeStatus, WorkerStatus
 from ..scheduler.cohorts import Cohorts
 from ..schema.untrusted import bounded_text
+from ..schema.values import LONGEST_S
 from .broker import BrokerDownError, BusyError
 from .replies import RefusedError, cohorts_down_header, json_reply, model_of, reply_responses, text_response
-from .site import Site
+from .site import Site, values_hidden_reason
+
+
+def add_report_routes(api: APIRouter, site: Site) -> None:
+    """Add the routes of all declared reports."""
+    for report in map(find_report, REPORTS):
+        if report.path:
+            model = report.type if report.type_name is None else model_of(report.type, report.type_name)
+            api.get(report.path, summary=report.summary, name=report.read.__name__, responses=reply_responses(model))(
+                _handler(report, site)
+            )
+
+
+def _handler(report: ReportDefinition[Any], site: Site) -> Callable[..., Awaitable[Response]]:
+    """Return the handler of a report's route. FastAPI reads the parameters of the query from its signature."""
+    params = [param for param in report.params if param.about.over_http]
+
+    async def handler(request: Request, **options: Any) -> Response:
+        for param in params:
+            _check_choice(param, options[param.name])
+        hidden_reason = values_hidden_reason(site, request)
+        answer = await site.with_fleet(
+            lambda fleet: report.read(Source(fleet, site.settings, lambda: site.lists, hidden_reason), **options)
+        )
+        return json_reply(answer.report, headers=cohorts_down_header(answer.down))
+
+    handler.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request), *map(_query_parameter, params)]
+    )
+    return handler
+
+
+def _query_parameter(param: NamedParam) -> Parameter:
+    about, is_time = param.about, param.name.endswith("_s")
+    least = 0 if is_time else about.least
+    most = LONGEST_S if is_time else about.most_over_http or about.most
+    annotation = Annotated[param.type, Query(ge=least, le=most)]
+    return Parameter(param.name, Parameter.KEYWORD_ONLY, default=param.default, annotation=annotation)
+
+
+def _check_choice(param: NamedParam, value: object) -> None:
+    choices = param.about.choices
+    if choices and value is not None and value not in choices:
+        raise RefusedError(400, f"{param.name} must be one of {', '.join(choices)}, got: {str(value)[:100]!r}")
 
 
 def add_fleet_routes(api: APIRouter, site: Site) -> None:
@@ -30,7 +77,7 @@ def add_fleet_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(Status),
     )
     async def status() -> Response:
-        return json_reply(await site.with_fleet(cohorts.status_of_all, site.bounds, site.lists))
+        return json_reply(await site.with_fleet(cohorts.status_of_all, site.settings.max_pending, site.lists))
 
     @api.get(
         "/metrics",
@@ -40,7 +87,7 @@ def add_fleet_routes(api: APIRouter, site: Site) -> None:
     )
     async def metrics() -> Response:
         try:
-            fleet_metrics = await site.with_fleet(cohorts.metrics_of_all, site.bounds)
+            fleet_metrics = await site.with_fleet(cohorts.metrics_of_all, site.settings.max_pending)
         except (BrokerDownError, BusyError):
             fleet_metrics = None  # the metric `up` reports it
         return Response(metrics_text(fleet_metrics), media_type=CONTENT_TYPE)
@@ -49,7 +96,7 @@ def add_fleet_routes(api: APIRouter, site: Site) -> None:
 def add_type_routes(api: APIRouter, site: Site) -> None:
     @api.get("/api/types", summary="Types with jobs or workers", responses=reply_responses(list[TypeStatus]))
     async def types() -> Response:
-        status = await site.with_fleet(cohorts.status_of_all, site.bounds)
+        status = await site.with_fleet(cohorts.status_of_all, site.settings.max_pending)
         return json_reply(status.types, headers=cohorts_down_header(status.down))
 
 
@@ -70,7 +117,7 @@ def add_worker_report_routes(api: APIRouter, site: Site) -> None:
 
     @api.get("/api/workers", summary="Live workers", responses=reply_responses(list[WorkerStatus]))
     async def workers() -> Response:
-        status = await site.with_fleet(cohorts.status_of_all, site.bounds)
+        status = await site.with_fleet(cohorts.status_of_all, site.settings.max_pending)
         return json_reply(status.workers, headers=cohorts_down_header(status.down))
 
     @api.post(

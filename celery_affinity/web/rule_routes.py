@@ -17,6 +17,7 @@ from ..reports import cohorts, dead_letters
 from ..reports.blockers import ReservedSlots
 from ..reports.dead_letters import DeadLetter, LetterDetails, LetterFilter
 from ..reports.recurring import RecurringRow, recurring_rows, without_arguments
+from ..reports.report import rows_of_all
 from ..reports.tenants import TenantStatus, tenants_status
 from ..reports.type_limits import PauseInForce, has_no_pause, is_without_effect, pause_address, pauses_in_force
 from ..scheduler import runtime_settings
@@ -131,7 +132,7 @@ def add_setting_routes(api: APIRouter, site: Site) -> None:
 
     @api.get("/api/reserves", summary="Reserved slots, by type", responses=reply_responses(list[ReservedSlots]))
     async def reserves() -> Response:
-        status = await site.with_fleet(cohorts.status_of_all, site.bounds)
+        status = await site.with_fleet(cohorts.status_of_all, site.settings.max_pending)
         reserves_found = [reserve for type_status in status.types for reserve in type_status.reserves]
         return json_reply(reserves_found, headers=cohorts_down_header(status.down))
 
@@ -218,7 +219,7 @@ async def _pause_target(site: Site, kind: Kind, name: str, given: PauseRequest) 
         outcome = fleet.each(begin, fleet.serving(name if kind == "type" else None))
         if not outcome.answers:
             raise CohortDownError(*next(iter(outcome.down.items())))
-        pauses = cohorts.rows_of_all(fleet.each(_pauses))
+        pauses = rows_of_all(fleet.each(_pauses))
         return PauseReply(pauses, next(iter(outcome.answers.values())), dict(outcome.down) or None)
 
     reply = await site.with_fleet(pause)
@@ -233,7 +234,7 @@ async def _resume_target(site: Site, kind: Kind, name: str) -> Response:
         ended = fleet.act_in_each(lambda scheduler: scheduler.resume(address), names)
         if ended.down and not any(ended.answers.values()):
             raise CohortDownError(*next(iter(ended.down.items())))
-        return any(ended.answers.values()), cohorts.rows_of_all(fleet.each(_pauses)), ended.down
+        return any(ended.answers.values()), rows_of_all(fleet.each(_pauses)), ended.down
 
     was_paused, remaining, down = await site.with_fleet(resume)
     if not was_paused:
@@ -267,20 +268,9 @@ class RemoveReply:
 def add_recurring_routes(api: APIRouter, site: Site) -> None:
     changed = reply_responses(RecurringRow, 404, status=202)
 
-    def _shown(rows: list[RecurringRow], request: Request) -> list[RecurringRow]:
-        return without_arguments(rows) if values_hidden_reason(site, request) else rows
-
     def one(row: RecurringRow, request: Request) -> Response:
-        return json_reply(_shown([row], request)[0], 202)
-
-    @api.get(
-        "/api/recurring",
-        summary="Recurring calls: what they match, the last match, and the next firing",
-        responses=reply_responses(list[RecurringRow]),
-    )
-    async def calls(request: Request) -> Response:
-        outcome = await site.with_fleet(Cohorts.each, _rows)
-        return json_reply(_shown(cohorts.rows_of_all(outcome), request), headers=cohorts_down_header(outcome.down))
+        (shown,) = without_arguments([row]) if values_hidden_reason(site, request) else [row]
+        return json_reply(shown, 202)
 
     @api.post(
         "/api/recurring/{name:path}/fire",
@@ -324,7 +314,7 @@ def _rows(scheduler: Scheduler) -> list[RecurringRow]:
 def _find_recurring(fleet: Cohorts, name: str) -> RecurringRow:
     """Return a recurring call, with its cohort if there are several cohorts."""
     outcome = fleet.each(_rows)
-    rows = {row.name: row for row in cohorts.rows_of_all(outcome)}
+    rows = {row.name: row for row in rows_of_all(outcome)}
     if name not in rows:
         if outcome.down:
             raise CohortDownError(*next(iter(outcome.down.items())))
@@ -384,7 +374,7 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
             raise RefusedError(400, f"reason must be one of {', '.join(REASONS)}, got: {reason[:100]!r}")
         filter_ = LetterFilter((), reason, type, task, older_than_s)
         outcome = await site.with_fleet(Cohorts.each, lambda scheduler: _find_letter(scheduler, filter_, limit))
-        letters = sorted(cohorts.rows_of_all(outcome), key=lambda letter: letter.ended_s, reverse=True)[:limit]
+        letters = sorted(rows_of_all(outcome), key=lambda letter: letter.ended_s, reverse=True)[:limit]
         return json_reply(letters, headers=cohorts_down_header(outcome.down))
 
     @api.get(

@@ -160,7 +160,7 @@ class News:
 
     async def _query(self) -> None:
         try:
-            snapshot = await self._site.with_fleet(_snapshot, self._site.bounds, self._site.lists)
+            snapshot = await self._site.with_fleet(_snapshot, self._site.settings.max_pending, self._site.lists)
         except Exception as exc:  # the broker is down, or refuses: the web UI shows that, and this loop continues
             logger.debug("No news: %s", exc)
             self._is_gap = True

@@ -1,12 +1,48 @@
 """Tables, paragraphs, times and numbers as text for people, for the outputs of all reports."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import click
 from wcwidth import wcswidth
 
 from ..scheduler.cohorts import CohortRow
+
+R = TypeVar("R", bound=CohortRow)
+
+#: A cell of a table: the attribute of the row, or a function of the row.
+Cell = str | Callable[[R], object]
+
+
+@dataclass(frozen=True)
+class Table(Generic[R]):
+    """The columns of a table, and its text without rows. Fleets with several cohorts get a column for the cohort."""
+
+    #: Header -> cells. None is shown as "-".
+    columns: Mapping[str, Cell[R]]
+    empty: str = ""
+    #: Returns True for a row in red.
+    is_red: Callable[[R], bool] | None = None
+    #: Header -> condition. The table has the column only if a row meets it.
+    optional: Mapping[str, Callable[[R], bool]] = field(default_factory=dict)
+
+    def text(self, rows: Sequence[R]) -> str:
+        """Return *rows* as text."""
+        if not rows and self.empty:
+            return self.empty
+        missing = {header for header, is_needed in self.optional.items() if not any(map(is_needed, rows))}
+        columns = {header: cell for header, cell in self.columns.items() if header not in missing}
+        if any(row.cohort for row in rows):
+            columns = {"cohort": lambda row: row.cohort or "", **columns}
+        cells = [[_cell_text(row, cell) for cell in columns.values()] for row in rows]
+        return format_table([*columns], cells, [] if self.is_red is None else [*map(self.is_red, rows)])
+
+
+def _cell_text(row: R, cell: Cell[R]) -> str:
+    value = getattr(row, cell) if isinstance(cell, str) else cell(row)
+    return "-" if value is None else str(value)
 
 
 def mode_text(on_demand: bool) -> str:
