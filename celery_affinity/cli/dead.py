@@ -9,44 +9,20 @@ import click
 from ..admin.job_values import hidden_reason
 from ..reports import dead_letters
 from ..reports.dead_letters import DeadLetter, LetterDetails, LetterFilter
-from ..reports.render import pluralize, time_text, with_cohort_column, wrap_paragraph
+from ..reports.render import pluralize, time_text, wrap_paragraph
 from ..reports.report import with_cohort_name
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import REASONS
 from .framework import (
-    COUNT,
     answers_of,
     cohorts_of_context,
     command,
     parse_seconds,
     print_json,
-    rows_of_cohorts,
+    report_command,
     show_report,
     warn_cohorts_down,
 )
-
-#: Maximum length of an error in a table, in characters.
-_MAX_WHY = 80
-
-
-def letters_text(letters: Sequence[DeadLetter], *, is_filtered: bool = False) -> str:
-    """Return dead letters as a table."""
-    if not letters:
-        return "no dead letter matches" if is_filtered else "there are no dead letters"
-    is_any_merged = any(letter.calls > 1 for letter in letters)
-    return with_cohort_column(
-        letters,
-        ("ended", "reason", *(["calls"] if is_any_merged else []), "type", "task", "task id", "why"),
-        [_letter_row(letter, is_any_merged) for letter in letters],
-    )
-
-
-def _letter_row(letter: DeadLetter, has_calls: bool) -> tuple[str, ...]:
-    why = letter.why or ""
-    if len(why) > _MAX_WHY:
-        why = f"{why[:_MAX_WHY]}..."
-    calls = [str(letter.calls)] if has_calls else []
-    return time_text(letter.ended_s), letter.reason, *calls, letter.type, letter.task, letter.task_id, why
 
 
 def letter_text(shown: LetterDetails) -> str:
@@ -102,16 +78,7 @@ def _letter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@command("list", dead, json=True)
-@_letter_options
-@click.option("--limit", default=100, show_default=True, type=COUNT, help="Largest number to show.")
-def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_LetterOptions]) -> None:
-    """List dead letters, the newest first."""
-    letters = rows_of_cohorts(
-        ctx, lambda scheduler: dead_letters.find_letters(scheduler.reader, LetterFilter(**chosen), limit)
-    )
-    letters = sorted(letters, key=lambda letter: letter.ended_s, reverse=True)[:limit]
-    show_report(letters, lambda letters: letters_text(letters, is_filtered=any(chosen.values())), json=as_json)
+dead.add_command(report_command("dead list"))
 
 
 @command("show", dead, json=True)

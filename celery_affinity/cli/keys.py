@@ -1,30 +1,26 @@
 """``celery -A proj affinity keys`` and ``tenants``: show keys and tenants, and set limits and quotas at run time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import click
 
 from ..clock import SECOND_US
-from ..options.keys import OF_TENANT
 from ..publishing.app_config import settings_of
-from ..reports import cohorts, key_usage
-from ..reports.key_usage import KeyDetails, KeysInUse
-from ..reports.keys import Holder, KeyName
+from ..reports import key_usage
+from ..reports.key_usage import KeyDetails
+from ..reports.keys import KeyName, holder_text, limit_text
 from ..reports.render import (
+    duration_or_dash,
     duration_text,
     format_table,
     mode_text,
-    pluralize,
     time_text,
-    with_cohort_column,
     wrap_paragraph,
 )
-from ..reports.tenants import TenantStatus
 from ..scheduler import runtime_settings
 from ..scheduler.cohorts import CohortAnswers
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import LONGEST_NUMBER
-from ..schema.keys import type_address
 from ..schema.values import COUNT_OR_0, MOST_COUNT, pattern_precedence
 from ..settings import limits as limit_settings
 from ..settings import tenants as tenant_settings
@@ -36,28 +32,9 @@ from .framework import (
     answers_of,
     change_in_cohorts,
     command,
+    report_command,
     show_per_cohort,
-    show_report,
 )
-
-
-def keys_text(keys: KeysInUse) -> str:
-    """Return keys as a table with a note if there are more, followed by the types with a limit."""
-    parts = [_keys_table(keys)]
-    if keys.types:
-        rows = [
-            (type_address(type_.type), str(type_.limit), str(type_.running), str(type_.waiting)) for type_ in keys.types
-        ]
-        parts.append(with_cohort_column(keys.types, ("limit of a type", "limit", "running", "waiting"), rows))
-    return "\n\n".join(parts)
-
-
-def _keys_table(keys: KeysInUse) -> str:
-    if not keys.keys and keys.are_all:
-        return "no job holds such a key or waits for one"
-    rows = [(key.key, _limit(key), str(key.held), str(key.waiting), _wait(key), _held_by(key)) for key in keys.keys]
-    table = with_cohort_column(keys.keys, ("key", "limit", "held", "waiting", "oldest wait", "held by"), rows)
-    return table if keys.are_all else f"{table}\n\nthere may be more: give a PATTERN, or a higher --limit"
 
 
 def key_text(details: KeyDetails) -> str:
@@ -71,13 +48,13 @@ def key_text(details: KeyDetails) -> str:
     more = [f"and {key.held - len(details.holders)} more"] if key.held > len(details.holders) else []
     rows = [
         ("key", key.key),
-        ("limit", f"{_limit(key)} in force"),
+        ("limit", f"{limit_text(key)} in force"),
         *_numbered("declared", [f"{_stated(text)} by {task}" for task, text in details.stated.items()]),
-        *_numbered("held", [*map(_holder, details.holders), *more] or ["by no job"]),
+        *_numbered("held", [*map(holder_text, details.holders), *more] or ["by no job"]),
         *([("reserved", _reserved(key))] if key.kept_for else []),
         *([("reserved", f"for type {key.turn}, which has waited longest")] if key.turn else []),
         *_numbered("waiting", groups or ["no job"]),
-        ("oldest wait", _wait(key)),
+        ("oldest wait", duration_or_dash(key.oldest_wait_s)),
     ]
     return wrap_paragraph(rows)
 
@@ -96,29 +73,9 @@ def _reserved(key: KeyName) -> str:
     return f"for the retry of {key.kept_for}{due}"
 
 
-def _limit(key: KeyName) -> str:
-    if key.starts:
-        return f"{key.starts.most} in {duration_text(key.starts.period_s)}"
-    return "-" if key.limit is None else str(key.limit)
-
-
 def _stated(text: str) -> str:
     starts, slash, period_us = text.partition("/")
     return f"{starts} in {duration_text(int(period_us) / SECOND_US)}" if slash and period_us.isdecimal() else text
-
-
-def _wait(key: KeyName) -> str:
-    return "-" if key.oldest_wait_s is None else duration_text(key.oldest_wait_s)
-
-
-def _held_by(key: KeyName) -> str:
-    if key.holder is None:
-        return "-"
-    return _holder(key.holder) + (f" and {pluralize(key.held - 1, 'other')}" if key.held > 1 else "")
-
-
-def _holder(holder: Holder) -> str:
-    return f"{holder.task_id} ({holder.task}) on {holder.worker} for {duration_text(holder.held_s)}"
 
 
 def _numbered(name: str, lines: list[str]) -> list[tuple[str, str]]:
@@ -139,15 +96,7 @@ def keys() -> None:
     """
 
 
-@command("list", keys, json=True)
-@click.argument("pattern", default="*")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Largest number to show.")
-def list_keys(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
-    """List the keys that jobs hold or wait for. * in PATTERN matches any characters."""
-    in_use = cohorts.found_in_cohorts(
-        answers_of(ctx, lambda scheduler: key_usage.find_keys(scheduler.reader, pattern, limit))
-    )
-    show_report(in_use, keys_text, json=as_json)
+keys.add_command(report_command("keys list"))
 
 
 @command("show", keys, json=True)
@@ -218,49 +167,6 @@ def _limits_output(both: _Limits) -> str:
     return limits_text(*both)
 
 
-def tenants_text(keys: KeysInUse) -> str:
-    """Return tenants as a table, with a note if there may be more."""
-    if not keys.keys and keys.are_all:
-        return "no job of such a tenant runs or waits"
-    rows = [
-        (
-            *(key.tenant or "", str(key.minimum or "-"), _max(key), str(key.held), str(key.waiting)),
-            _duration(key.oldest_wait_s),
-        )
-        for key in keys.keys
-    ]
-    table = with_cohort_column(keys.keys, ("tenant", "min", "max", "slots", "waiting", "oldest wait"), rows)
-    return table if keys.are_all else f"{table}\n\nthere may be more: give a PATTERN, or a higher --limit"
-
-
-def tenants_summary(tenants: Sequence[TenantStatus]) -> str:
-    """Return tenants as a table for the fleet's status."""
-    return with_cohort_column(
-        tenants,
-        ("tenant", "slots", "min", "max", "weight", "waiting", "oldest wait", ""),
-        [
-            (
-                tenant.name,
-                str(tenant.held),
-                str(tenant.minimum or "-"),
-                "-" if tenant.limit is None else str(tenant.limit),
-                str(tenant.weight),
-                str(tenant.waiting),
-                _duration(tenant.oldest_wait_s),
-                _note(tenant),
-            )
-            for tenant in tenants
-        ],
-    )
-
-
-def _note(tenant: TenantStatus) -> str:
-    if tenant.is_below_minimum:
-        stops = f", {pluralize(tenant.preempting, 'job')} of others being stopped" if tenant.preempting else ""
-        return f"below its minimum: its jobs go first{stops}"
-    return "at its maximum" if tenant.is_at_maximum else ""
-
-
 def quotas_text(quotas: Mapping[str, Tenant], conf: Mapping[str, Tenant]) -> str:
     """Return a table of the quotas in force and in ``app.conf``. "*", for tenants without a quota, is last."""
     if not quotas and not conf:
@@ -281,14 +187,6 @@ def _quota_text(quotas: Mapping[str, Tenant], name: str) -> str:
     return f"{NONE if quota.max is None else quota.max}{minimum}{weight}"
 
 
-def _max(key: KeyName) -> str:
-    return "-" if key.limit is None else str(key.limit)
-
-
-def _duration(seconds: float | None) -> str:
-    return "-" if seconds is None else duration_text(seconds)
-
-
 #: The quotas in force, and the quotas in app.conf.
 _Quotas = tuple[Mapping[str, Tenant], Mapping[str, Tenant]]
 
@@ -301,15 +199,7 @@ def tenants() -> None:
     """
 
 
-@command("list", tenants, json=True)
-@click.argument("pattern", default="*")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Largest number to show.")
-def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
-    """List the tenants whose jobs run or wait. * in PATTERN matches any characters."""
-    in_use = cohorts.found_in_cohorts(
-        answers_of(ctx, lambda scheduler: key_usage.find_keys(scheduler.reader, OF_TENANT + pattern, limit))
-    )
-    show_report(in_use, tenants_text, json=as_json)
+tenants.add_command(report_command("tenants list"))
 
 
 @command("set", tenants, json=True)

@@ -18,10 +18,12 @@ from ..reports.queue_order import NextJob
 from ..reports.render import duration_text, format_table, mode_text, pluralize, with_cohort_column
 from ..reports.status import Status, TypeStatus, WorkerStatus
 from ..reports.stock_messages import MOST_SHOWN
+from ..reports.tenants import TENANTS
+from ..reports.type_limits import pause_line
 from ..reports.type_metrics import Trend
 from ..schema.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE, Bound
 from ..transport.app_api import stock_lists_of
-from . import explain_text, keys
+from . import explain_text
 from .framework import (
     COUNT,
     SecondsRange,
@@ -30,7 +32,6 @@ from .framework import (
     show_report,
     warn_cohorts_down,
 )
-from .settings import pause_sentence
 
 _SLOTS = ("free slots", "busy slots")
 
@@ -56,9 +57,9 @@ def status_text(status: Status) -> str:
         ("worker", "types", "slots", "free", "last heartbeat", ""),
         [_worker_row(worker) for worker in status.workers],
     )
-    paused = "".join(f"\n{pause_sentence(pause)}" for pause in status.pauses)
+    paused = "".join(f"\n{pause_line(pause)}" for pause in status.pauses)
     lists = f"\n\n{_unserved_lists(status)}" if status.unserved_lists else ""
-    tenants = f"\n\n{keys.tenants_summary(status.tenants)}" if status.tenants else ""
+    tenants = f"\n\n{TENANTS.text(status.tenants)}" if status.tenants else ""
     requeued = f" ({status.requeued} requeued, start again after a pause)" if status.requeued else ""
     counts = f"scheduled for later: {status.scheduled}{requeued}   dead letters: {status.dead}"
     return f"{types}\n\n{workers}{tenants}{lists}\n\n{counts}{paused}"

@@ -5,5 +5,11 @@ Modules here send only bounded, read-only commands. Start with `status`, then `e
 
 #: Name of a report, which is also its command if it has one -> module of this package that declares it.
 REPORTS = {
+    "keys list": "key_usage",
+    "tenants list": "tenants",
+    "/api/tenants": "tenants",
+    "settings": "settings",
+    "pauses": "type_limits",
     "recurring list": "recurring",
+    "dead list": "dead_letters",
 }

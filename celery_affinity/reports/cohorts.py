@@ -23,7 +23,6 @@ from . import jobs as job_facts
 from .explain import Explanation
 from .job_lists import JobFilter, JobsPage
 from .jobs import Job
-from .key_usage import KeysInUse
 from .metrics import Metrics, read_metrics
 from .queue_order import NextJob
 from .report import rows_of_all, with_cohort_name
@@ -105,13 +104,6 @@ def metrics_of_all(fleet: Cohorts, bounds: Mapping[str, int | Bound] | None = No
     if not replies.is_split:
         return replies.answers[fleet.names[0]]
     return replace(Metrics.of(merge_status(replies)), of_cohorts=dict(replies.answers))
-
-
-def found_in_cohorts(replies: CohortAnswers[KeysInUse]) -> KeysInUse:
-    """Return the keys in use in all cohorts as one report."""
-    keys = CohortAnswers({name: usage.keys for name, usage in replies.answers.items()}, replies.down)
-    types = CohortAnswers({name: usage.types for name, usage in replies.answers.items()}, replies.down)
-    return KeysInUse(rows_of_all(keys), all(usage.are_all for usage in replies.answers.values()), rows_of_all(types))
 
 
 def whole_workers(workers: Sequence[WorkerStatus]) -> list[WorkerStatus]:

@@ -77,6 +77,10 @@ def duration_text(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def duration_or_dash(seconds: float | None) -> str:
+    return "-" if seconds is None else duration_text(seconds)
+
+
 def approximate_text(seconds: float) -> str:
     """Return a duration as text, rounded to seconds from 1 s on."""
     return f"{seconds:.0f} s" if 1 <= seconds < 60 else duration_text(seconds)

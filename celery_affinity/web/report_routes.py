@@ -221,21 +221,7 @@ def add_probe_routes(api: FastAPI, site: Site) -> None:
         return json_reply(Alive())
 
 
-_Limit = Annotated[int, Query(ge=1, le=1000)]
-
-
 def add_key_routes(api: APIRouter, site: Site) -> None:
-    @api.get(
-        "/api/keys",
-        summary="Keys that jobs hold or wait for; * in the pattern stands for any characters",
-        responses=reply_responses(model_of(key_usage.KeysInUse, "FoundKeys")),
-    )
-    async def keys(pattern: str = "*", limit: _Limit = 100) -> Response:
-        answers = await site.with_fleet(
-            Cohorts.each, lambda scheduler: key_usage.find_keys(scheduler.reader, pattern, limit)
-        )
-        return json_reply(cohorts.found_in_cohorts(answers), headers=cohorts_down_header(answers.down))
-
     @api.get(
         "/api/keys/{key:path}",
         summary="A key: its limit, its holders, and the jobs that wait for it",

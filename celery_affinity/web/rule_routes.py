@@ -19,13 +19,12 @@ from ..reports.dead_letters import DeadLetter, LetterDetails, LetterFilter
 from ..reports.recurring import RecurringRow, recurring_rows, without_arguments
 from ..reports.report import rows_of_all
 from ..reports.tenants import TenantStatus, tenants_status
-from ..reports.type_limits import PauseInForce, has_no_pause, is_without_effect, pause_address, pauses_in_force
+from ..reports.type_limits import PauseInForce, has_no_pause, is_without_effect, pause_address, pauses_of_cohort
 from ..scheduler import runtime_settings
 from ..scheduler.cohorts import Cohorts
 from ..scheduler.messages import DueCall
 from ..scheduler.runtime_settings import RuntimeSetting
 from ..scheduler.scheduler import Scheduler
-from ..schema.constants import REASONS
 from ..schema.keys import Kind
 from ..schema.values import LONGEST_S
 from ..settings.cohorts import DEFAULT
@@ -54,14 +53,6 @@ class QuotaChange(BaseModel):
 
 def add_tenant_routes(api: APIRouter, site: Site) -> None:
     app_settings = settings_of(site.app)
-
-    @api.get(
-        "/api/tenants",
-        summary="Tenants with a quota of their own, and those with the most waiting jobs",
-        responses=reply_responses(list[TenantStatus]),
-    )
-    async def list_tenants() -> Response:
-        return rows_reply(await site.with_fleet(Cohorts.each, _tenants))
 
     @api.patch(
         "/api/tenants/{name:path}",
@@ -97,18 +88,6 @@ def _tenants(scheduler: Scheduler) -> list[TenantStatus]:
 
 def add_setting_routes(api: APIRouter, site: Site) -> None:
     app_settings = settings_of(site.app)
-
-    @api.get(
-        "/api/settings",
-        summary="Settings that can be changed at run time",
-        responses=reply_responses(list[RuntimeSetting]),
-    )
-    async def settings() -> Response:
-        return rows_reply(
-            await site.with_fleet(
-                Cohorts.each, lambda scheduler: runtime_settings.read_settings(scheduler, app_settings)
-            )
-        )
 
     @api.patch(
         "/api/settings",
@@ -168,12 +147,6 @@ def add_pause_routes(api: APIRouter, site: Site) -> None:
     paused = reply_responses(PauseReply, status=202)
     resumed = reply_responses(list[PauseInForce], 409, status=202, text="The pauses that are left.")
 
-    @api.get(
-        "/api/pauses", summary="Pauses of types, keys and all types", responses=reply_responses(list[PauseInForce])
-    )
-    async def all_of_them() -> Response:
-        return rows_reply(await site.with_fleet(Cohorts.each, _pauses))
-
     @api.post(
         "/api/pauses",
         summary="Pause a type, a key or all types: none of their jobs starts",
@@ -219,7 +192,7 @@ async def _pause_target(site: Site, kind: Kind, name: str, given: PauseRequest) 
         outcome = fleet.each(begin, fleet.serving(name if kind == "type" else None))
         if not outcome.answers:
             raise CohortDownError(*next(iter(outcome.down.items())))
-        pauses = rows_of_all(fleet.each(_pauses))
+        pauses = rows_of_all(fleet.each(pauses_of_cohort))
         return PauseReply(pauses, next(iter(outcome.answers.values())), dict(outcome.down) or None)
 
     reply = await site.with_fleet(pause)
@@ -234,7 +207,7 @@ async def _resume_target(site: Site, kind: Kind, name: str) -> Response:
         ended = fleet.act_in_each(lambda scheduler: scheduler.resume(address), names)
         if ended.down and not any(ended.answers.values()):
             raise CohortDownError(*next(iter(ended.down.items())))
-        return any(ended.answers.values()), rows_of_all(fleet.each(_pauses)), ended.down
+        return any(ended.answers.values()), rows_of_all(fleet.each(pauses_of_cohort)), ended.down
 
     was_paused, remaining, down = await site.with_fleet(resume)
     if not was_paused:
@@ -251,10 +224,6 @@ def _checked_address(kind: Kind, name: str) -> str:
     if kind == "all" and name:
         raise refuse("name", "empty for all types", name[:300])
     return pause_address(kind, name)
-
-
-def _pauses(scheduler: Scheduler) -> list[PauseInForce]:
-    return pauses_in_force(scheduler.reader)
 
 
 @dataclass(frozen=True)
@@ -362,21 +331,6 @@ class DropReply:
 
 
 def add_dead_routes(api: APIRouter, site: Site) -> None:
-    @api.get("/api/dead", summary="Dead letters, the newest first", responses=reply_responses(list[DeadLetter]))
-    async def dead(
-        reason: str | None = None,
-        type: str | None = None,
-        task: str | None = None,
-        older_than_s: Annotated[float | None, Query(ge=0, le=LONGEST_S)] = None,
-        limit: _Limit = 100,
-    ) -> Response:
-        if reason is not None and reason not in REASONS:
-            raise RefusedError(400, f"reason must be one of {', '.join(REASONS)}, got: {reason[:100]!r}")
-        filter_ = LetterFilter((), reason, type, task, older_than_s)
-        outcome = await site.with_fleet(Cohorts.each, lambda scheduler: _find_letter(scheduler, filter_, limit))
-        letters = sorted(rows_of_all(outcome), key=lambda letter: letter.ended_s, reverse=True)[:limit]
-        return json_reply(letters, headers=cohorts_down_header(outcome.down))
-
     @api.get(
         "/api/dead/{id:path}",
         summary="A dead letter, by the id of its task or job, with the arguments of the call",
