@@ -127,7 +127,7 @@ def pause(
     `explain` and the workers' logs show each pause with its start and its reason.
     """
     if type_ is None and key is None and not everything:
-        print_declared(ctx, find_report("pauses"), as_json=as_json)
+        print_declared(ctx, find_report("pause"), as_json=as_json)
         return
     kind, name = _pause_target(type_, key, everything)
 

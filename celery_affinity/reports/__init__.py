@@ -5,11 +5,17 @@ Modules here send only bounded, read-only commands. Start with `status`, then `e
 
 #: Name of a report, which is also its command if it has one -> module of this package that declares it.
 REPORTS = {
+    "status": "fleet_status",
+    "pending": "queue_order",
+    "scale": "scale",
+    "/api/types": "fleet_status",
+    "/api/workers": "fleet_status",
+    "/api/reserves": "fleet_status",
     "keys list": "key_usage",
     "tenants list": "tenants",
     "/api/tenants": "tenants",
     "settings": "settings",
-    "pauses": "type_limits",
+    "pause": "type_limits",
     "recurring list": "recurring",
     "dead list": "dead_letters",
 }

@@ -137,7 +137,7 @@ def pause_line(pause: PauseInForce) -> str:
     return f"paused: {pause}{where} since {time_text(pause.since)}{why}{until}"
 
 
-@report("pauses", "/api/pauses", "Pauses of types, keys and all types", text=pauses_text)
+@report("pause", "/api/pauses", "Pauses of types, keys and all types", text=pauses_text)
 def pauses(source: Source) -> Answer[list[PauseInForce]]:
     """List the pauses."""
     return source.rows(pauses_of_cohort)

@@ -72,7 +72,6 @@ def routes_of(app: Celery, allow: Iterable[str] = (), traces: str | os.PathLike[
         job_routes.add_submit_routes,
         job_routes.add_bulk_routes,
         job_routes.add_job_routes,
-        report_routes.add_type_routes,
         rule_routes.add_pause_routes,
         report_routes.add_worker_report_routes,
         worker_routes.add_http_worker_routes,

@@ -11,14 +11,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.responses import Response
 
-from ..errors import refuse
 from ..http_workers.worker import is_http_worker
 from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S
 from ..reports import REPORTS, cohorts, key_usage
+from ..reports.fleet_status import status_of_all
 from ..reports.metrics import CONTENT_TYPE, metrics_text
-from ..reports.report import NamedParam, ReportDefinition, Source, find_report
-from ..reports.scale import Scale, scale_of_type
-from ..reports.status import Report, Status, TypeStatus, WorkerStatus
+from ..reports.report import NamedParam, ReportDefinition, find_report
+from ..reports.scale import Scale, read_scales, scale_of_type
 from ..scheduler.cohorts import Cohorts
 from ..schema.untrusted import bounded_text
 from ..schema.values import LONGEST_S
@@ -45,9 +44,7 @@ def _handler(report: ReportDefinition[Any], site: Site) -> Callable[..., Awaitab
         for param in params:
             _check_choice(param, options[param.name])
         hidden_reason = values_hidden_reason(site, request)
-        answer = await site.with_fleet(
-            lambda fleet: report.read(Source(fleet, site.settings, lambda: site.lists, hidden_reason), **options)
-        )
+        answer = await site.with_fleet(lambda fleet: report.read(site.source(fleet, hidden_reason), **options))
         return json_reply(answer.report, headers=cohorts_down_header(answer.down))
 
     handler.__signature__ = Signature(  # type: ignore[attr-defined]
@@ -60,7 +57,10 @@ def _query_parameter(param: NamedParam) -> Parameter:
     about, is_time = param.about, param.name.endswith("_s")
     least = 0 if is_time else about.least
     most = LONGEST_S if is_time else about.most_over_http or about.most
-    annotation = Annotated[param.type, Query(ge=least, le=most)]
+    query = Query(ge=least, le=most)
+    if about.above is not None:  # checked by the report, whose message names both ends of the range
+        query = Query(json_schema_extra={"exclusiveMinimum": about.above, "maximum": most})
+    annotation = Annotated[param.type, query]
     return Parameter(param.name, Parameter.KEYWORD_ONLY, default=param.default, annotation=annotation)
 
 
@@ -71,14 +71,6 @@ def _check_choice(param: NamedParam, value: object) -> None:
 
 
 def add_fleet_routes(api: APIRouter, site: Site) -> None:
-    @api.get(
-        "/api/status",
-        summary="Types, workers, pauses and counts, as `celery affinity status --json` prints them",
-        responses=reply_responses(Status),
-    )
-    async def status() -> Response:
-        return json_reply(await site.with_fleet(cohorts.status_of_all, site.settings.max_pending, site.lists))
-
     @api.get(
         "/metrics",
         summary="Metrics for Prometheus",
@@ -91,13 +83,6 @@ def add_fleet_routes(api: APIRouter, site: Site) -> None:
         except (BrokerDownError, BusyError):
             fleet_metrics = None  # the metric `up` reports it
         return Response(metrics_text(fleet_metrics), media_type=CONTENT_TYPE)
-
-
-def add_type_routes(api: APIRouter, site: Site) -> None:
-    @api.get("/api/types", summary="Types with jobs or workers", responses=reply_responses(list[TypeStatus]))
-    async def types() -> Response:
-        status = await site.with_fleet(cohorts.status_of_all, site.settings.max_pending)
-        return json_reply(status.types, headers=cohorts_down_header(status.down))
 
 
 #: Seconds for which a worker can take to answer.
@@ -114,11 +99,6 @@ class DrainReply:
 
 def add_worker_report_routes(api: APIRouter, site: Site) -> None:
     responses = reply_responses(DrainReply, 404, 409, 504, status=202)
-
-    @api.get("/api/workers", summary="Live workers", responses=reply_responses(list[WorkerStatus]))
-    async def workers() -> Response:
-        status = await site.with_fleet(cohorts.status_of_all, site.settings.max_pending)
-        return json_reply(status.workers, headers=cohorts_down_header(status.down))
 
     @api.post(
         "/api/workers/{name:path}/drain",
@@ -155,7 +135,7 @@ async def _send_command(site: Site, name: str, command: str) -> Response:
 
 
 def _names(fleet: Cohorts) -> set[str]:
-    return {worker.name for worker in cohorts.status_of_all(fleet).workers}
+    return {worker.name for worker in status_of_all(fleet).workers}
 
 
 def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:
@@ -169,38 +149,20 @@ def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:
     return None
 
 
-#: Checked by `_check`, whose message names both ends of the range.
+#: Checked by `read_scales`, whose message names both ends of the range.
 _Target = Annotated[float, Query(json_schema_extra={"exclusiveMinimum": 0, "maximum": MOST_TARGET_WAIT_S})]
 
 
 def add_scale_routes(api: APIRouter, site: Site) -> None:
-    @api.get(
-        "/api/scale", summary="How many slots each group of workers should have", responses=reply_responses(list[Scale])
-    )
-    async def of_all(target_wait: _Target = TARGET_WAIT_S) -> Response:
-        _check(target_wait)
-        return json_reply(await site.with_fleet(_scale, [], target_wait))
-
     @api.get(
         "/api/scale/{profile:path}",
         summary="How many slots the workers of exactly these types should have: pdf,excel",
         responses=reply_responses(Scale, 404),
     )
     async def of_profile(profile: str, target_wait: _Target = TARGET_WAIT_S) -> Response:
-        _check(target_wait)
         types = [name for name in profile.split(",") if name]
-        return json_reply(scale_of_type(await site.with_fleet(_scale, types, target_wait), types))
-
-
-def _scale(fleet: Cohorts, types: list[str], target_wait_s: float) -> list[Scale]:
-    answers = fleet.each(lambda scheduler: Report(scheduler.reader).status())
-    return cohorts.scale_of_all(fleet, answers, types, target_wait_s)
-
-
-def _check(target_wait_s: float) -> None:
-    if not 0 < target_wait_s <= MOST_TARGET_WAIT_S:
-        accepted = f"a number of seconds above 0, {MOST_TARGET_WAIT_S:,.0f} at most"
-        raise refuse("target_wait", accepted, target_wait_s)
+        answer = await site.with_fleet(lambda fleet: read_scales(site.source(fleet), types, target_wait))
+        return json_reply(scale_of_type(answer.report, types))
 
 
 @dataclass(frozen=True)

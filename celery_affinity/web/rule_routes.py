@@ -13,8 +13,7 @@ from ..errors import CohortDownError, refuse
 from ..options.did_you_mean import closest_names
 from ..options.type_names import ACCEPTED, is_type_name
 from ..publishing.app_config import settings_of
-from ..reports import cohorts, dead_letters
-from ..reports.blockers import ReservedSlots
+from ..reports import dead_letters
 from ..reports.dead_letters import DeadLetter, LetterDetails, LetterFilter
 from ..reports.recurring import RecurringRow, recurring_rows, without_arguments
 from ..reports.report import rows_of_all
@@ -108,12 +107,6 @@ def add_setting_routes(api: APIRouter, site: Site) -> None:
             return [*changed, *(runtime_settings.reset_settings(scheduler, app_settings, names) if names else [])]
 
         return rows_reply(await site.with_fleet(Cohorts.each, both))
-
-    @api.get("/api/reserves", summary="Reserved slots, by type", responses=reply_responses(list[ReservedSlots]))
-    async def reserves() -> Response:
-        status = await site.with_fleet(cohorts.status_of_all, site.settings.max_pending)
-        reserves_found = [reserve for type_status in status.types for reserve in type_status.reserves]
-        return json_reply(reserves_found, headers=cohorts_down_header(status.down))
 
 
 class PauseRequest(BaseModel):

@@ -14,6 +14,8 @@ from ..http_workers.handout import InboxPoller
 from ..http_workers.heartbeat import DispatcherDuty
 from ..publishing.app_config import settings_of
 from ..reports.jobs import Job
+from ..reports.report import Source
+from ..scheduler.cohorts import Cohorts
 from ..schema import values
 from ..schema.keys import StockLists
 from ..settings.table import Settings
@@ -124,6 +126,10 @@ class Site:
         return await self._foreign.run(
             self._broker_of_foreign.call, _with_scheduler, self._broker_of_foreign, function, *args
         )
+
+    def source(self, fleet: Cohorts, hidden_reason: str | None = None) -> Source:
+        """Return what a report of *fleet* is read from."""
+        return Source(fleet, self.settings, lambda: self.lists, hidden_reason)
 
     @property
     def is_split(self) -> bool:
