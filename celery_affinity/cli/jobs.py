@@ -14,7 +14,7 @@ from ..admin.jobs import Change, Jobs
 from ..reports import cohorts, job_lists
 from ..reports.job_lists import LISTED, JobsPage
 from ..reports.jobs import Job
-from ..reports.render import mode_text, pluralize, time_text, with_cohort_column
+from ..reports.render import Table, mode_text, pluralize, time_text
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import MAX_PRIORITY
 from .framework import (
@@ -113,34 +113,11 @@ def list_jobs(
 
 
 def _page(page: JobsPage, nothing: str) -> str:
-    lines = [jobs_table(page.jobs) if page.jobs else nothing if page.cursor is None else f"{nothing}, so far"]
+    lines = [_JOBS.text(page.jobs) if page.jobs else nothing if page.cursor is None else f"{nothing}, so far"]
     if page.cursor is not None:
         why = f"{job_lists.MOST:,} jobs were read" if page.partial else pluralize(len(page.jobs), "job")
         lines.append(f"{why}; there may be more: --cursor {page.cursor}")
     return "\n".join(lines)
-
-
-def jobs_table(jobs: Sequence[Job]) -> str:
-    """Return jobs as a table, with a column for due times if there are scheduled jobs."""
-    is_any_due = any(job.state == "scheduled" for job in jobs)
-    rows = [
-        (
-            job.id,
-            job.state,
-            job.type or "",
-            job.task or "",
-            str(job.priority),
-            mode_text(job.mode == "on_demand"),
-            time_text(job.enqueued_s or 0),
-            *([_due(job)] if is_any_due else []),
-            job.worker or "",
-        )
-        for job in jobs
-    ]
-    due = ["due"] if is_any_due else []
-    return with_cohort_column(
-        jobs, ("task id", "state", "type", "task", "priority", "mode", "since", *due, "worker"), rows
-    )
 
 
 def _due(job: Job) -> str:
@@ -148,6 +125,22 @@ def _due(job: Job) -> str:
         return ""
     due_s = job.due_s if job.patient_until_s is None else job.patient_until_s
     return "the next tick" if due_s is None else time_text(due_s)
+
+
+_JOBS = Table[Job](
+    {
+        "task id": "id",
+        "state": "state",
+        "type": lambda job: job.type or "",
+        "task": lambda job: job.task or "",
+        "priority": "priority",
+        "mode": lambda job: mode_text(job.mode == "on_demand"),
+        "since": lambda job: time_text(job.enqueued_s or 0),
+        "due": _due,
+        "worker": lambda job: job.worker or "",
+    },
+    optional={"due": lambda job: job.state == "scheduled"},
+)
 
 
 #: States of jobs that can be moved, and that can be cancelled.
@@ -330,7 +323,7 @@ def _choice_text(choice: JobChoice) -> str:
 
 def _show_choice(choice: JobChoice) -> None:
     if choice.shown:
-        click.echo(jobs_table(choice.shown))
+        click.echo(_JOBS.text(choice.shown))
     if len(choice.chosen) > len(choice.shown):
         click.echo(f"... and {len(choice.chosen) - len(choice.shown):,} more")
 

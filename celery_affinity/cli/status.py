@@ -1,7 +1,6 @@
 """``celery -A proj affinity explain`` and ``top``: one job, and the live state of the fleet."""
 
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
 import click
@@ -14,27 +13,30 @@ from ..reports.explain import Explanation
 from ..reports.fleet_status import status_of_all, status_text
 from ..reports.jobs import Job
 from ..reports.json import as_json as as_json_of
-from ..reports.queue_order import next_jobs_of_all, upcoming_text
-from ..reports.render import duration_text, with_cohort_column
+from ..reports.queue_order import NEXT_JOBS, next_jobs_of_all
+from ..reports.render import Table, duration_text
 from ..transport.app_api import stock_lists_of
 from . import explain_text
 from .framework import COUNT, SecondsRange, cohorts_of_context, command, show_report, warn_cohorts_down
 
 
-def running_text(jobs: Sequence[Job], now_s: float) -> str:
-    """Return the jobs that workers hold as a table, the oldest first."""
-    if not jobs:
-        return "no worker holds a job"
-    ordered = sorted(jobs, key=lambda job: job.started_s or job.claimed_s or now_s)
-    return with_cohort_column(
-        ordered, ("worker", "for", "type", "task", "task id", ""), [_running_row(job, now_s) for job in ordered]
+def _held_table(now_s: float) -> Table[Job]:
+    """Return the table of the jobs that workers hold at *now_s*."""
+    return Table(
+        {
+            "worker": lambda job: job.worker or "",
+            "for": lambda job: duration_text(max(0.0, now_s - _since_s(job, now_s))),
+            "type": lambda job: job.type or "",
+            "task": lambda job: job.task or "",
+            "task id": "id",
+            "": lambda job: "" if job.state == "running" else "claimed",
+        },
+        empty="no worker holds a job",
     )
 
 
-def _running_row(job: Job, now_s: float) -> tuple[str, ...]:
-    since_s = job.started_s or job.claimed_s or now_s
-    note = "" if job.state == "running" else "claimed"
-    return job.worker or "", duration_text(max(0.0, now_s - since_s)), job.type or "", job.task or "", job.id, note
+def _since_s(job: Job, now_s: float) -> float:
+    return job.started_s or job.claimed_s or now_s
 
 
 _LIMIT = click.option("--limit", default=20, show_default=True, type=COUNT, help="Largest number to show.")
@@ -89,8 +91,9 @@ def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> N
         while refreshes != count:
             state = status_of_all(fleet, settings_of(ctx.obj.app).max_pending)
             now_s = fleet.main.reader.now_us() / SECOND_US
-            running = running_text(cohorts.held_keys(fleet, limit), now_s)
-            upcoming = upcoming_text(next_jobs_of_all(fleet, None, limit)[0])
+            held = sorted(cohorts.held_keys(fleet, limit), key=lambda job: _since_s(job, now_s))  # called now
+            running = _held_table(now_s).text(held)
+            upcoming = NEXT_JOBS.text(next_jobs_of_all(fleet, None, limit)[0])
             click.clear()  # does nothing without a terminal
             warn_cohorts_down(state.down)
             click.echo(f"{status_text(state)}\n\n{running}\n\n{upcoming}")

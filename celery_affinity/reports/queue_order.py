@@ -16,7 +16,7 @@ from ..schema.values import MOST_COUNT, decode_number, decode_part, decode_text,
 from ..settings import wire
 from ..settings.wire import complete_settings, weights_of
 from .job_rows import read_jobs
-from .render import duration_text, mode_text, with_cohort_column
+from .render import Table, duration_text, mode_text
 from .report import Answer, Param, Source, report, rows_of_all, with_cohort_name
 
 #: Maximum number of jobs of one lane and one µs that are compared by id. Even two are rare.
@@ -255,21 +255,25 @@ def served_by(fleet: Cohorts) -> set[str]:
     return {decode_part(type_) for types in replies.answers.values() for type_ in types}
 
 
-def upcoming_text(jobs: Sequence[NextJob]) -> str:
-    """Return pending jobs as a table, the next one first."""
-    return with_cohort_column(
-        jobs,
-        ("", "type", "priority", "mode", "score", "waited", "task", "task id", ""),
-        [_next_row(number, job) for number, job in enumerate(jobs, 1)],
-        red=[not job.served for job in jobs],
-    )
+def _note(job: NextJob) -> str:
+    return "no live worker serves it" if not job.served else "waits for its key" if job.kept_back else ""
 
 
-def _next_row(number: int, job: NextJob) -> tuple[str, ...]:
-    note = "no live worker serves it" if not job.served else "waits for its key" if job.kept_back else ""
-    score = f"{job.score:,.1f}" if job.served else "-"
-    mode, wait = mode_text(job.on_demand), duration_text(job.waited_s)
-    return str(number), job.type, str(job.priority), mode, score, wait, job.task, job.task_id, note
+#: Pending jobs, the next one first.
+NEXT_JOBS = Table[NextJob](
+    {
+        "type": "type",
+        "priority": "priority",
+        "mode": lambda job: mode_text(job.on_demand),
+        "score": lambda job: f"{job.score:,.1f}" if job.served else None,
+        "waited": lambda job: duration_text(job.waited_s),
+        "task": "task",
+        "task id": "task_id",
+        "": _note,
+    },
+    is_red=lambda job: not job.served,
+    is_numbered=True,
+)
 
 
 def _nothing_pending_text(types: Sequence[str], served: Collection[str]) -> str:
@@ -287,7 +291,7 @@ Types = Annotated[tuple[str, ...], Param(is_argument=True)]
 Limit = Annotated[int, Param("Largest number to show.", least=1, most=MOST_COUNT)]
 
 
-@report("pending", text=upcoming_text)
+@report("pending", text=NEXT_JOBS.text)
 def pending(source: Source, types: Types = (), limit: Limit = 20) -> Answer[list[NextJob]]:
     """List the next pending jobs, in the order in which they would be claimed now."""
     jobs, down = next_jobs_of_all(source.fleet, types or None, limit)

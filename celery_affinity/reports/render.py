@@ -27,6 +27,8 @@ class Table(Generic[R]):
     is_red: Callable[[R], bool] | None = None
     #: Header -> condition. The table has the column only if a row meets it.
     optional: Mapping[str, Callable[[R], bool]] = field(default_factory=dict)
+    #: True for a first column with the numbers of the rows.
+    is_numbered: bool = False
 
     def text(self, rows: Sequence[R]) -> str:
         """Return *rows* as text."""
@@ -34,10 +36,12 @@ class Table(Generic[R]):
             return self.empty
         missing = {header for header, is_needed in self.optional.items() if not any(map(is_needed, rows))}
         columns = {header: cell for header, cell in self.columns.items() if header not in missing}
+        first = [["", *map(str, range(1, len(rows) + 1))]] if self.is_numbered else []
         if any(row.cohort for row in rows):
-            columns = {"cohort": lambda row: row.cohort or "", **columns}
-        cells = [[_cell_text(row, cell) for cell in columns.values()] for row in rows]
-        return format_table([*columns], cells, [] if self.is_red is None else [*map(self.is_red, rows)])
+            first.insert(0, ["cohort", *(row.cohort or "" for row in rows)])
+        others = [[header, *(_cell_text(row, cell) for row in rows)] for header, cell in columns.items()]
+        header, *cells = zip(*first, *others, strict=True)
+        return format_table(header, cells, [] if self.is_red is None else [*map(self.is_red, rows)])
 
 
 def _cell_text(row: R, cell: Cell[R]) -> str:
@@ -95,19 +99,6 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequ
         line = _line(row, widths)
         lines.append(click.style(line, fg="red") if red and red[number] else line)
     return "\n".join(lines)
-
-
-def with_cohort_column(
-    of: Sequence[CohortRow], header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bool] = ()
-) -> str:
-    """Return *rows* as a table; each row describes the entry at the same index in *of*.
-
-    If entries have a cohort, as in fleets with several cohorts, it is the first column. *red*: as in `format_table`.
-    """
-    if not any(entry.cohort for entry in of):
-        return format_table(header, rows, red)
-    with_cohort = [(entry.cohort or "", *row) for entry, row in zip(of, rows, strict=True)]
-    return format_table(("cohort", *header), with_cohort, red)
 
 
 def printable_cell(cell: str) -> str:
