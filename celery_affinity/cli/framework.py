@@ -19,7 +19,7 @@ from ..admin.job_values import hidden_reason
 from ..errors import AffinityError, CohortDownError, TransportError
 from ..publishing.app_config import settings_of
 from ..reports.json import Json, as_json
-from ..reports.report import NamedParam, ReportDefinition, Source, find_report, rows_of_all
+from ..reports.report import Param, ReportDefinition, Source, find_report, rows_of_all
 from ..scheduler.cohorts import CohortAnswers, CohortRow, Cohorts
 from ..scheduler.scheduler import Scheduler
 from ..schema.keys import COHORT
@@ -78,34 +78,33 @@ def print_declared(ctx: click.Context, report: ReportDefinition[Any], *, as_json
     show_report(answer.report, lambda _: report.printed(answer), json=as_json)
 
 
-def _click_parameter(param: NamedParam) -> click.Parameter:
+def _click_parameter(param: Param) -> click.Parameter:
     """Return the argument or the option for a report's parameter."""
-    name, about = param.name, param.about
+    name = param.name
     if param.type == tuple[str, ...]:
         return click.Argument([name], metavar=f"[{name.upper().removesuffix('S')}]...", nargs=-1)
-    if about.is_argument:
+    if param.is_argument:
         return click.Argument([name], default=param.default)
     if name.endswith("_s"):
         option = f"--{name.removesuffix('_s').replace('_', '-')}"
-        return click.Option([option, name], callback=parse_seconds, metavar="TIME", help=about.help)
+        return click.Option([option, name], callback=parse_seconds, metavar="TIME", help=param.help)
     return click.Option(
         [f"--{name.replace('_', '-')}"],
         default=param.default,
         show_default=param.default is not None,
         type=_click_type(param),
-        help=about.help,
+        help=param.help,
     )
 
 
-def _click_type(param: NamedParam) -> click.ParamType | None:
-    about = param.about
-    if about.choices:
-        return click.Choice(about.choices)
+def _click_type(param: Param) -> click.ParamType | None:
+    if param.choices:
+        return click.Choice(param.choices)
     if param.type is int:
-        return click.IntRange(about.least, about.most)
+        return click.IntRange(param.least, param.most)
     if param.type is float:
-        least = about.least if about.above is None else about.above
-        return SecondsRange(least or 0, about.most or LONGEST_S, min_open=about.above is not None)
+        least = param.least if param.above is None else param.above
+        return SecondsRange(least or 0, param.most or LONGEST_S, min_open=param.above is not None)
     return None
 
 

@@ -76,16 +76,10 @@ class Param:
     #: True if the command has no name before the value.
     is_argument: bool = False
     over_http: bool = True
-
-
-@dataclass(frozen=True)
-class NamedParam:
-    """A parameter with its *type* and its *default*."""
-
-    name: str
-    type: Any
-    default: Any
-    about: Param
+    #: Set from the signature of the function.
+    name: str = ""
+    type: Any = None
+    default: Any = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ class ReportDefinition(Generic[T]):
 
     name: str
     read: Callable[..., Answer[T]]
-    params: tuple[NamedParam, ...]
+    params: tuple[Param, ...]
     #: Type of the JSON.
     type: Any
     #: Path and summary of the HTTP route; "" without one.
@@ -124,19 +118,13 @@ def report(
     def declare(read: Callable[..., Answer[T]]) -> ReportDefinition[T]:
         hints = get_type_hints(read, include_extras=True)
         (type_,) = get_args(hints["return"])
-        params = tuple(
-            _named_param(name, hints[name], parameter.default)
-            for name, parameter in inspect.signature(read).parameters.items()
-            if hints[name] is not Source
-        )
-        return ReportDefinition(name, read, params, type_, path, summary, type_name, text)
+        params = []
+        for param_name, parameter in list(inspect.signature(read).parameters.items())[1:]:  # after the source
+            param_type, param = get_args(hints[param_name])
+            params.append(replace(param, name=param_name, type=param_type, default=parameter.default))
+        return ReportDefinition(name, read, tuple(params), type_, path, summary, type_name, text)
 
     return declare
-
-
-def _named_param(name: str, hint: Any, default: Any) -> NamedParam:
-    type_, about = get_args(hint)
-    return NamedParam(name, type_, default, about)
 
 
 def find_report(name: str) -> ReportDefinition[Any]:

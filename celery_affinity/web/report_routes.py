@@ -16,7 +16,7 @@ from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S
 from ..reports import REPORTS, cohorts, key_usage
 from ..reports.fleet_status import status_of_all
 from ..reports.metrics import CONTENT_TYPE, metrics_text
-from ..reports.report import NamedParam, ReportDefinition, find_report
+from ..reports.report import Param, ReportDefinition, find_report
 from ..reports.scale import Scale, read_scales, scale_of_type
 from ..scheduler.cohorts import Cohorts
 from ..schema.untrusted import bounded_text
@@ -38,7 +38,7 @@ def add_report_routes(api: APIRouter, site: Site) -> None:
 
 def _handler(report: ReportDefinition[Any], site: Site) -> Callable[..., Awaitable[Response]]:
     """Return the handler of a report's route. FastAPI reads the parameters of the query from its signature."""
-    params = [param for param in report.params if param.about.over_http]
+    params = [param for param in report.params if param.over_http]
 
     async def handler(request: Request, **options: Any) -> Response:
         for param in params:
@@ -53,19 +53,19 @@ def _handler(report: ReportDefinition[Any], site: Site) -> Callable[..., Awaitab
     return handler
 
 
-def _query_parameter(param: NamedParam) -> Parameter:
-    about, is_time = param.about, param.name.endswith("_s")
-    least = 0 if is_time else about.least
-    most = LONGEST_S if is_time else about.most_over_http or about.most
+def _query_parameter(param: Param) -> Parameter:
+    is_time = param.name.endswith("_s")
+    least = 0 if is_time else param.least
+    most = LONGEST_S if is_time else param.most_over_http or param.most
     query = Query(ge=least, le=most)
-    if about.above is not None:  # checked by the report, whose message names both ends of the range
-        query = Query(json_schema_extra={"exclusiveMinimum": about.above, "maximum": most})
+    if param.above is not None:  # checked by the report, whose message names both ends of the range
+        query = Query(json_schema_extra={"exclusiveMinimum": param.above, "maximum": most})
     annotation = Annotated[param.type, query]
     return Parameter(param.name, Parameter.KEYWORD_ONLY, default=param.default, annotation=annotation)
 
 
-def _check_choice(param: NamedParam, value: object) -> None:
-    choices = param.about.choices
+def _check_choice(param: Param, value: object) -> None:
+    choices = param.choices
     if choices and value is not None and value not in choices:
         raise RefusedError(400, f"{param.name} must be one of {', '.join(choices)}, got: {str(value)[:100]!r}")
 
