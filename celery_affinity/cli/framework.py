@@ -19,8 +19,8 @@ from ..admin.job_values import hidden_reason
 from ..errors import AffinityError, CohortDownError, TransportError
 from ..publishing.app_config import settings_of
 from ..reports.json import Json, as_json
-from ..reports.report import Param, ReportDefinition, Source, find_report, rows_of_all
-from ..scheduler.cohorts import CohortAnswers, CohortRow, Cohorts
+from ..reports.report import Param, ReportDefinition, Source, find_report
+from ..scheduler.cohorts import CohortAnswers, Cohorts
 from ..scheduler.scheduler import Scheduler
 from ..schema.keys import COHORT
 from ..schema.values import LONGEST_S, MOST_COUNT
@@ -35,7 +35,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 RETRY_S = 1.0
 
 Report = TypeVar("Report")
-R = TypeVar("R", bound=CohortRow)
 
 
 def command(name: str, group: click.Group | None = None, *, json: bool = False) -> Callable[[F], click.Command]:
@@ -45,7 +44,8 @@ def command(name: str, group: click.Group | None = None, *, json: bool = False) 
     """
 
     def declare(function: F) -> click.Command:
-        declared = click.command(name, cls=CeleryCommand)(click.pass_context(handle_preload_options(function)))
+        handled = click.pass_context(handle_preload_options(function))
+        declared: click.Command = click.command(name, cls=CeleryCommand)(handled)  # type: ignore[no-untyped-call]
         if json:
             AS_JSON(declared)
         if group is not None:
@@ -97,7 +97,7 @@ def _click_parameter(param: Param) -> click.Parameter:
     )
 
 
-def _click_type(param: Param) -> click.ParamType | None:
+def _click_type(param: Param) -> Any:
     if param.choices:
         return click.Choice(param.choices)
     if param.type is int:
@@ -198,11 +198,6 @@ def answers_of(ctx: click.Context, ask: Callable[[Scheduler], Report], *, once: 
     return answers
 
 
-def rows_of_cohorts(ctx: click.Context, ask: Callable[[Scheduler], list[R]]) -> list[R]:
-    """Return the rows of all cohorts of a command as one list."""
-    return rows_of_all(answers_of(ctx, ask))
-
-
 def show_per_cohort(answers: CohortAnswers[Report], as_text: Callable[[Report], str], *, json: bool) -> None:
     """Print the reports of cohorts, with a heading per cohort if there are several."""
     if not answers.is_split:
@@ -212,32 +207,6 @@ def show_per_cohort(answers: CohortAnswers[Report], as_text: Callable[[Report], 
         print_json(as_json(answers.answers))
     else:
         click.echo("\n\n".join(f"cohort {name}:\n{as_text(report)}" for name, report in answers.answers.items()))
-
-
-def change_in_cohorts(
-    ctx: click.Context,
-    change: Callable[[Scheduler], Report | None],
-    as_text: Callable[[Report], str],
-    *,
-    json: bool,
-    in_json: Callable[[Report], object] = lambda report: report,
-    nothing: Callable[[], str] = str,
-) -> None:
-    """Change each cohort of a command, and print the resulting reports. Exits with 1 if a cohort is down.
-
-    *nothing* returns the error message if *change* returned None for each cohort.
-    """
-    answers = answers_of(ctx, change)
-    changed = {name: report for name, report in answers.answers.items() if report is not None}
-    if not changed:
-        raise click.ClickException(nothing())
-    if json:
-        shown = CohortAnswers({name: in_json(report) for name, report in changed.items()}, answers.down)
-        show_per_cohort(shown, str, json=True)
-    else:
-        show_per_cohort(CohortAnswers(changed, answers.down), as_text, json=False)
-    if answers.down:
-        ctx.exit(1)
 
 
 def show_report(report: Report, as_text: Callable[[Report], str], *, json: bool) -> None:

@@ -1,6 +1,8 @@
 """``celery -A proj affinity keys`` and ``tenants``: show keys and tenants, and set limits and quotas at run time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import click
 
@@ -30,7 +32,6 @@ from ..settings.tenants import MOST_WEIGHT, NONE, OTHERS, Tenant
 from .framework import (
     DefaultListGroup,
     answers_of,
-    change_in_cohorts,
     command,
     report_command,
     show_per_cohort,
@@ -59,15 +60,6 @@ def key_text(details: KeyDetails) -> str:
     return wrap_paragraph(rows)
 
 
-def limits_text(limits: Mapping[str, Limit], conf: Mapping[str, Limit]) -> str:
-    """Return the limits in force and in app.conf as a table. The first pattern that matches a key applies."""
-    if not limits and not conf:
-        return "no limit is set; the tasks' own limits count"
-    patterns = sorted({*limits, *conf}, key=pattern_precedence)
-    rows = [(pattern, str(limits.get(pattern, "-")), str(conf.get(pattern, "-"))) for pattern in patterns]
-    return format_table(("pattern", "limit in force", "app.conf"), rows)
-
-
 def _reserved(key: KeyName) -> str:
     due = "" if key.kept_until_s is None else f", which is due at {time_text(key.kept_until_s)}"
     return f"for the retry of {key.kept_for}{due}"
@@ -82,10 +74,69 @@ def _numbered(name: str, lines: list[str]) -> list[tuple[str, str]]:
     return [(name if number == 0 else "", line) for number, line in enumerate(lines)]
 
 
-_LIMITS = "limits"
+V = TypeVar("V")
 
-#: The limits in force, and the limits in app.conf, which a reset restores.
-_Limits = tuple[dict[str, limit_settings.Limit], dict[str, limit_settings.Limit]]
+#: The entries in force, and the entries in app.conf, which a reset restores.
+Both = tuple[Mapping[str, V], Mapping[str, V]]
+
+
+@dataclass(frozen=True)
+class _Entries(Generic[V]):
+    """The entries of a setting that are changed one by one: limits of keys, or quotas of tenants."""
+
+    noun: str
+    #: Header of the names.
+    named: str
+    #: What is printed if there are no entries.
+    empty: str
+    order: Callable[[str], Any]
+    shown: Callable[[V], str]
+    read: Callable[[Scheduler, Settings], Both[V]]
+
+    def change(
+        self, ctx: click.Context, change: Callable[[Scheduler, Settings], bool], name: str, *, as_json: bool
+    ) -> None:
+        """Change the entry *name* in each cohort, and print all entries. Exits with 1 if a cohort is down.
+
+        *change* returns False if there is no such entry.
+        """
+        settings = settings_of(ctx.obj.app)
+        others: set[str] = set()
+
+        def change_and_read(scheduler: Scheduler) -> Both[V] | None:
+            is_changed = change(scheduler, settings)
+            both = self.read(scheduler, settings)
+            others.update(both[0])
+            return both if is_changed else None
+
+        answers = answers_of(ctx, change_and_read)
+        changed = {cohort: both for cohort, both in answers.answers.items() if both is not None}
+        if not changed:
+            set_ones = f"set are {', '.join(sorted(others))}" if others else "none is set"
+            raise click.ClickException(f"no {self.noun} is set for {name!r}: {set_ones}")
+        if as_json:
+            in_force = {cohort: both[0] for cohort, both in changed.items()}
+            show_per_cohort(CohortAnswers(in_force, answers.down), str, json=True)
+        else:
+            show_per_cohort(CohortAnswers(changed, answers.down), self._text, json=False)
+        if answers.down:
+            ctx.exit(1)
+
+    def _text(self, both: Both[V]) -> str:
+        names = sorted({*both[0], *both[1]}, key=self.order)
+        rows = [(name, *(self.shown(entries[name]) if name in entries else "-" for entries in both)) for name in names]
+        return format_table((self.named, f"{self.noun} in force", "app.conf"), rows) if rows else self.empty
+
+
+def _read_limits(scheduler: Scheduler, settings: Settings) -> Both[Limit]:
+    (limits,) = (row for row in runtime_settings.read_settings(scheduler, settings) if row.name == "limits")
+    return limit_settings.typed_limits(str(limits.value)) or {}, limit_settings.typed_limits(str(limits.conf)) or {}
+
+
+#: The first pattern that matches a key applies.
+_LIMITS = _Entries[Limit](
+    "limit", "pattern", "no limit is set; the tasks' own limits count", pattern_precedence, str, _read_limits
+)
 
 
 @click.group(cls=DefaultListGroup)
@@ -119,76 +170,47 @@ def set_limit(ctx: click.Context, pattern: str, limit: str, as_json: bool) -> No
     For a PATTERN that begins with rate:, LIMIT is the maximum number of starts in a period, such as 100/m. The limit
     takes effect immediately, also for waiting jobs, and stays until it is reset. It overrides the tasks' limits.
     """
-    own = settings_of(ctx.obj.app)
 
-    def change(scheduler: Scheduler) -> _Limits:
-        limits, _ = _limits(scheduler, own)
-        runtime_settings.change_settings(
-            scheduler,
-            own,
-            {_LIMITS: limit_settings.shown_limits({**limits, pattern: limit_settings.typed_limit(limit)})},
-        )
-        return _limits(scheduler, own)
+    def change(scheduler: Scheduler, settings: Settings) -> bool:
+        limits = {**_read_limits(scheduler, settings)[0], pattern: limit_settings.typed_limit(limit)}
+        runtime_settings.change_settings(scheduler, settings, {"limits": limit_settings.shown_limits(limits)})
+        return True
 
-    change_in_cohorts(ctx, change, _limits_output, json=as_json, in_json=lambda both: both[0])
+    _LIMITS.change(ctx, change, pattern, as_json=as_json)
 
 
 @command("reset", keys, json=True)
 @click.argument("pattern")
 def reset_limit(ctx: click.Context, pattern: str, as_json: bool) -> None:
     """Remove the limit that was set for PATTERN. The limit in app.conf applies again, or the tasks' limits."""
-    own = settings_of(ctx.obj.app)
-    limited: set[str] = set()
 
-    def reset(scheduler: Scheduler) -> _Limits | None:
-        limits, conf = _limits(scheduler, own)
-        limited.update(limits)
+    def reset(scheduler: Scheduler, settings: Settings) -> bool:
+        limits, conf = _read_limits(scheduler, settings)
         if pattern not in limits.keys() | conf.keys():
-            return None
+            return False
         runtime_settings.reset_entry(
-            scheduler, own, _LIMITS, pattern, in_force=limits, conf=conf, shown=limit_settings.shown_limits
+            scheduler, settings, "limits", pattern, in_force=limits, conf=conf, shown=limit_settings.shown_limits
         )
-        return _limits(scheduler, own)
+        return True
 
-    def not_set() -> str:
-        others = f"set are {', '.join(sorted(limited))}" if limited else "none is set"
-        return f"no limit is set for {pattern!r}: {others}"
-
-    change_in_cohorts(ctx, reset, _limits_output, json=as_json, in_json=lambda both: both[0], nothing=not_set)
+    _LIMITS.change(ctx, reset, pattern, as_json=as_json)
 
 
-def _limits(scheduler: Scheduler, own: Settings) -> _Limits:
-    """Return the limits in force, and the limits in app.conf, which a reset restores."""
-    (setting,) = (one for one in runtime_settings.read_settings(scheduler, own) if one.name == _LIMITS)
-    return limit_settings.typed_limits(str(setting.value)) or {}, limit_settings.typed_limits(str(setting.conf)) or {}
-
-
-def _limits_output(both: _Limits) -> str:
-    return limits_text(*both)
-
-
-def quotas_text(quotas: Mapping[str, Tenant], conf: Mapping[str, Tenant]) -> str:
-    """Return a table of the quotas in force and in ``app.conf``. "*", for tenants without a quota, is last."""
-    if not quotas and not conf:
-        return "no quota is set: each tenant may have any number of slots"
-    names = sorted({*quotas, *conf}, key=lambda name: (name == OTHERS, name))
-    return format_table(
-        ("tenant", "quota in force", "app.conf"),
-        [(name, _quota_text(quotas, name), _quota_text(conf, name)) for name in names],
-    )
-
-
-def _quota_text(quotas: Mapping[str, Tenant], name: str) -> str:
-    if name not in quotas:
-        return "-"
-    quota = quotas[name]
+def _quota_text(quota: Tenant) -> str:
     minimum = f", min {quota.min}" if quota.min else ""
     weight = f", weight {quota.weight}" if quota.weight != 1 else ""
     return f"{NONE if quota.max is None else quota.max}{minimum}{weight}"
 
 
-#: The quotas in force, and the quotas in app.conf.
-_Quotas = tuple[Mapping[str, Tenant], Mapping[str, Tenant]]
+#: "*", for tenants without a quota, is last.
+_QUOTAS = _Entries[Tenant](
+    "quota",
+    "tenant",
+    "no quota is set: each tenant may have any number of slots",
+    lambda name: (name == OTHERS, name),
+    _quota_text,
+    runtime_settings.read_quotas,
+)
 
 
 @click.group(cls=DefaultListGroup)
@@ -224,13 +246,12 @@ def set_quota(
         raise click.UsageError("give some of --max, --min and --weight")
     fields = {} if most is None else {"max": None if most == tenant_settings.NONE else _parse_max(most)}
     fields |= {field: value for field, value in {"min": least, "weight": weight}.items() if value is not None}
-    own = settings_of(ctx.obj.app)
 
-    def change(scheduler: Scheduler) -> _Quotas:
-        runtime_settings.change_quota(scheduler, own, name, fields)
-        return runtime_settings.read_quotas(scheduler, own)
+    def change(scheduler: Scheduler, settings: Settings) -> bool:
+        runtime_settings.change_quota(scheduler, settings, name, fields)
+        return True
 
-    change_in_cohorts(ctx, change, _quotas_output, json=as_json, in_json=lambda both: both[0])
+    _QUOTAS.change(ctx, change, name, as_json=as_json)
 
 
 def _parse_max(typed: str) -> int:
@@ -244,21 +265,9 @@ def _parse_max(typed: str) -> int:
 @click.argument("name")
 def reset_quota(ctx: click.Context, name: str, as_json: bool) -> None:
     """Remove the quota that was set for NAME. The quota in app.conf applies again, or the quota of *."""
-    own = settings_of(ctx.obj.app)
-    named: set[str] = set()
-
-    def reset(scheduler: Scheduler) -> _Quotas | None:
-        if not runtime_settings.reset_quota(scheduler, own, name):
-            named.update(runtime_settings.read_quotas(scheduler, own)[0])
-            return None
-        return runtime_settings.read_quotas(scheduler, own)
-
-    def not_set() -> str:
-        others = f"set are {', '.join(sorted(named))}" if named else "none is set"
-        return f"no quota is set for {name!r}: {others}"
-
-    change_in_cohorts(ctx, reset, _quotas_output, json=as_json, in_json=lambda both: both[0], nothing=not_set)
-
-
-def _quotas_output(both: _Quotas) -> str:
-    return quotas_text(*both)
+    _QUOTAS.change(
+        ctx,
+        lambda scheduler, settings: runtime_settings.reset_quota(scheduler, settings, name),
+        name,
+        as_json=as_json,
+    )

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 from pathlib import Path
 from socket import gethostname
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from celery import Celery
@@ -59,14 +59,39 @@ from .framework import (
 
 logger = limited_logger(__name__)
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-@command("dispatcher")
-@click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
-def dispatcher(ctx: click.Context, loglevel: int) -> None:
-    """Run a dispatcher without a worker, for fleets that scale to zero workers. Ctrl-C or SIGTERM ends it."""
+_LOGLEVEL = click.option(
+    "--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log."
+)
+
+
+def _port(default: int, help: str) -> Callable[[F], F]:
+    return click.option("--port", default=default, show_default=True, type=click.IntRange(0, 65_535), help=help)
+
+
+def _event_of_signals() -> threading.Event:
+    """Return an event that Ctrl-C and SIGTERM set."""
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
+    return ended
+
+
+def _import_serve() -> Callable[..., None]:
+    """Return `web.server.serve`. Raises ClickException without the extra `web`."""
+    try:
+        from ..web.server import serve  # not at the top: other commands do not need the extra
+    except ImportError as exc:
+        raise click.ClickException(f"{exc}: {install_with('web')}") from exc
+    return serve
+
+
+@command("dispatcher")
+@_LOGLEVEL
+def dispatcher(ctx: click.Context, loglevel: int) -> None:
+    """Run a dispatcher without a worker, for fleets that scale to zero workers. Ctrl-C or SIGTERM ends it."""
+    ended = _event_of_signals()
     app = ctx.obj.app
     check_app_conf(app)
     app.log.setup_logging_subsystem(loglevel=loglevel)
@@ -143,13 +168,7 @@ class _CohortDispatcher:
 
 @command("web")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    default=5556,
-    show_default=True,
-    type=click.IntRange(0, 65_535),
-    help="Port to listen on; 0 takes a free one.",
-)
+@_port(5556, "Port to listen on; 0 takes a free one.")
 @click.option(
     "--token-file",
     metavar="FILE",
@@ -186,10 +205,7 @@ def web(
 
     Without tokens, only clients on this machine get an answer, and they may do everything.
     """
-    try:
-        from ..web.server import serve  # not at the top: other commands do not need the extra
-    except ImportError as exc:
-        raise click.ClickException(f"{exc}: {install_with('web')}") from exc
+    serve = _import_serve()
     check_app_conf(ctx.obj.app)
     try:
         serve(
@@ -215,13 +231,7 @@ _MAX_CONNECTIONS, _MAX_BYTES, _REQUEST_S = 50, 65_536, 10
 
 @command("metrics")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on. Clients need no login.")
-@click.option(
-    "--port",
-    default=9810,
-    show_default=True,
-    type=click.IntRange(0, 65_535),
-    help="Port to listen on; 0 takes a free one.",
-)
+@_port(9810, "Port to listen on; 0 takes a free one.")
 @click.option("--once", is_flag=True, help="Print the metrics and exit.")
 def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
     """Serve metrics for Prometheus at /metrics. Ctrl-C or SIGTERM ends it.
@@ -232,9 +242,7 @@ def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
         with cohorts_of_context(ctx) as fleet:
             click.echo(metrics_text(cohorts.metrics_of_all(fleet)), nl=False)
         return
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+    ended = _event_of_signals()
     with connection_of_context(ctx) as connection:
         observer = FleetObserver(connection, fleet_on, "celery affinity metrics")
         try:
@@ -334,18 +342,12 @@ _LISTENS_WITHIN_S = 15.0
 @click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="Directory in which to keep the data."
 )
-@click.option(
-    "--port",
-    default=5556,
-    show_default=True,
-    type=click.IntRange(0, 65_535),
-    help="Port of the page; 0 takes a free one.",
-)
+@_port(5556, "Port of the page; 0 takes a free one.")
 @click.option("--queues", "-Q", type=CommaSeparatedList(), help="Types that the worker serves.  [default: all]")
 @click.option(
     "--concurrency", "-c", default=4, show_default=True, type=click.IntRange(1, 1000), help="Threads of the worker."
 )
-@click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
+@_LOGLEVEL
 def up(
     ctx: click.Context, directory: Path | None, port: int, queues: list[str] | None, concurrency: int, loglevel: str
 ) -> None:
@@ -384,10 +386,7 @@ def _use_server(url: str) -> None:
 
 def _serve_web(app: Celery, port: int) -> str:
     """Serve the HTTP interface from a thread. Return its URL."""
-    try:
-        from ..web.server import serve  # not at the top: other commands do not need the extra
-    except ImportError as exc:
-        raise click.ClickException(f"{exc}: {install_with('web')}") from exc
+    serve = _import_serve()
     ready, urls, errors = threading.Event(), list[str](), list[BaseException]()
 
     def run() -> None:

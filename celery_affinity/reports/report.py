@@ -66,11 +66,11 @@ class Param:
 
     help: str = ""
     #: The limits of a number. *above*: a limit that is not accepted itself.
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
+    least: int | None = None
+    above: int | None = None
+    most: int | None = None
     #: The maximum over HTTP, if it is lower.
-    most_over_http: float | None = None
+    most_over_http: int | None = None
     #: The accepted texts; none: any text.
     choices: tuple[str, ...] = ()
     #: True if the command has no name before the value.
@@ -111,14 +111,14 @@ def report(
     summary: str = "",
     *,
     type_name: str | None = None,
-    text: Callable[[T], str] | None = None,
+    text: Callable[[Any], str] | None = None,
 ) -> Callable[[Callable[..., Answer[T]]], ReportDefinition[T]]:
     """Declare the report that the decorated function reads. Its docstring is the help of the command."""
 
     def declare(read: Callable[..., Answer[T]]) -> ReportDefinition[T]:
         hints = get_type_hints(read, include_extras=True)
         (type_,) = get_args(hints["return"])
-        params = []
+        params: list[Param] = []
         for param_name, parameter in list(inspect.signature(read).parameters.items())[1:]:  # after the source
             param_type, param = get_args(hints[param_name])
             params.append(replace(param, name=param_name, type=param_type, default=parameter.default))

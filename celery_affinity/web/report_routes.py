@@ -57,11 +57,10 @@ def _query_parameter(param: Param) -> Parameter:
     is_time = param.name.endswith("_s")
     least = 0 if is_time else param.least
     most = LONGEST_S if is_time else param.most_over_http or param.most
-    query = Query(ge=least, le=most)
+    query = Query(param.default, ge=least, le=most)
     if param.above is not None:  # checked by the report, whose message names both ends of the range
-        query = Query(json_schema_extra={"exclusiveMinimum": param.above, "maximum": most})
-    annotation = Annotated[param.type, query]
-    return Parameter(param.name, Parameter.KEYWORD_ONLY, default=param.default, annotation=annotation)
+        query = Query(param.default, json_schema_extra={"exclusiveMinimum": param.above, "maximum": most})
+    return Parameter(param.name, Parameter.KEYWORD_ONLY, default=query, annotation=param.type)
 
 
 def _check_choice(param: Param, value: object) -> None:

@@ -111,7 +111,7 @@ class Site:
 
     async def with_scheduler(self, function: Callable[..., T], *args: object) -> T:
         """Run *function* with the scheduler of `default` as its first argument."""
-        return await self.ask(_with_scheduler, self.broker, function, *args)
+        return await self.with_fleet(lambda fleet: function(fleet.main, *args))
 
     async def with_fleet(self, function: Callable[..., T], *args: object) -> T:
         """Run *function* with the cohorts as its first argument."""
