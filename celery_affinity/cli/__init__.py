@@ -1,8 +1,8 @@
 """``celery -A proj affinity ...``: the group of all commands.
 
 A command reads options, gets a report from a lower package, and prints it as text or JSON; commands decide nothing.
-Read `framework` first, which makes commands of reports. A new command is a row of `_MODULES`; a declared report needs
-none. `celery` loads this package for each of its commands, so the modules of our commands are loaded lazily.
+Read `framework` first, which makes commands of reports. A new command is a row of `_MODULES`, unless it is a declared
+report. `celery` loads this package for each of its commands, so the modules of our commands are loaded lazily.
 """
 
 import click

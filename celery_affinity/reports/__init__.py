@@ -1,6 +1,6 @@
 """Reports for people and programs: the state of the fleet, the order of jobs, and why jobs wait.
 
-Modules here send only bounded, read-only commands. Start with `status`, then `explain`.
+Modules here send only bounded, read-only commands. Start with `report`, then `status` and `explain`.
 """
 
 #: Name of a report, which is also its command if it has one -> module of this package that declares it.
