@@ -7,7 +7,7 @@ from ..lab.advise import Advice, Advised, Candidate
 from ..lab.replay import Replay, WhatIf, WhyNotComparable
 from ..lab.targets import ReachedTarget
 from ..lab.waits import SlotUse, WaitGain, WaitReport, Waits
-from .render import duration_text, format_table, mode_text, pluralize
+from ..reports.render import duration_text, format_table, mode_text, pluralize
 
 if TYPE_CHECKING:
     from ..lab.optimum import Optimum  # needs the packages of the extra [lab]

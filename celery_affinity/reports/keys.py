@@ -17,6 +17,7 @@ from ..settings import limits as limit_settings
 from ..settings.limits import rate_set
 from ..settings.tenants import maximum_of, minimum_of
 from .job_rows import JobRow, read_jobs
+from .render import duration_text
 
 #: Fields of a key's hash: "type lane" of a sub-lane, and a limit that a task stated. A sub-lane's value: the time and
 #: id of its first job, the admitted job, "!" if that runs before all others, and "~" with the generation of its turn.
@@ -88,6 +89,17 @@ class KeyName(CohortRow):
     def is_kept_from(self, type_: str) -> bool:
         """Return True if the key's remaining capacity is reserved for another type than *type_*."""
         return self.turn not in (None, type_) and self.limit is not None and self.held == self.limit - 1
+
+
+def limit_text(key: KeyName) -> str:
+    """Return the limit or the rate in force as text."""
+    if key.starts:
+        return f"{key.starts.most} in {duration_text(key.starts.period_s)}"
+    return "-" if key.limit is None else str(key.limit)
+
+
+def holder_text(holder: Holder) -> str:
+    return f"{holder.task_id} ({holder.task}) on {holder.worker} for {duration_text(holder.held_s)}"
 
 
 def encoded_name(key: str) -> str:

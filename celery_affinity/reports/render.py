@@ -1,12 +1,52 @@
 """Tables, paragraphs, times and numbers as text for people, for the outputs of all reports."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import click
 from wcwidth import wcswidth
 
 from ..scheduler.cohorts import CohortRow
+
+R = TypeVar("R", bound=CohortRow)
+
+#: A cell of a table: the attribute of the row, or a function of the row.
+Cell = str | Callable[[R], object]
+
+
+@dataclass(frozen=True)
+class Table(Generic[R]):
+    """The columns of a table, and its text without rows. Fleets with several cohorts get a column for the cohort."""
+
+    #: Header -> cells. None is shown as "-".
+    columns: Mapping[str, Cell[R]]
+    empty: str = ""
+    #: Returns True for a row in red.
+    is_red: Callable[[R], bool] | None = None
+    #: Header -> condition. The table has the column only if a row meets it.
+    optional: Mapping[str, Callable[[R], bool]] = field(default_factory=dict)
+    #: True for a first column with the numbers of the rows.
+    is_numbered: bool = False
+
+    def text(self, rows: Sequence[R]) -> str:
+        """Return *rows* as text."""
+        if not rows and self.empty:
+            return self.empty
+        missing = {header for header, is_needed in self.optional.items() if not any(map(is_needed, rows))}
+        columns = {header: cell for header, cell in self.columns.items() if header not in missing}
+        first = [["", *map(str, range(1, len(rows) + 1))]] if self.is_numbered else []
+        if any(row.cohort for row in rows):
+            first.insert(0, ["cohort", *(row.cohort or "" for row in rows)])
+        others = [[header, *(_cell_text(row, cell) for row in rows)] for header, cell in columns.items()]
+        header, *cells = zip(*first, *others, strict=True)
+        return format_table(header, cells, [] if self.is_red is None else [*map(self.is_red, rows)])
+
+
+def _cell_text(row: R, cell: Cell[R]) -> str:
+    value = getattr(row, cell) if isinstance(cell, str) else cell(row)
+    return "-" if value is None else str(value)
 
 
 def mode_text(on_demand: bool) -> str:
@@ -41,6 +81,10 @@ def duration_text(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def duration_or_dash(seconds: float | None) -> str:
+    return "-" if seconds is None else duration_text(seconds)
+
+
 def approximate_text(seconds: float) -> str:
     """Return a duration as text, rounded to seconds from 1 s on."""
     return f"{seconds:.0f} s" if 1 <= seconds < 60 else duration_text(seconds)
@@ -55,19 +99,6 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequ
         line = _line(row, widths)
         lines.append(click.style(line, fg="red") if red and red[number] else line)
     return "\n".join(lines)
-
-
-def with_cohort_column(
-    of: Sequence[CohortRow], header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bool] = ()
-) -> str:
-    """Return *rows* as a table; each row describes the entry at the same index in *of*.
-
-    If entries have a cohort, as in fleets with several cohorts, it is the first column. *red*: as in `format_table`.
-    """
-    if not any(entry.cohort for entry in of):
-        return format_table(header, rows, red)
-    with_cohort = [(entry.cohort or "", *row) for entry, row in zip(of, rows, strict=True)]
-    return format_table(("cohort", *header), with_cohort, red)
 
 
 def printable_cell(cell: str) -> str:
