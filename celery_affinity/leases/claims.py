@@ -15,12 +15,46 @@ from itertools import islice
 from ..clock import SECOND_US
 from ..log_limit import limited_logger
 from ..scheduler.messages import Claim, ClaimReport
+from ..schema import job_record, keys
+from ..schema.values import decode_part
 from .claim_log import ClaimLog
 from .held_claim import ACKED, FAILED, RETURNED, UNSETTLED, WAITS_AGAIN, HeldClaim, PoolPort, TaskRequest, delivery_tag
 from .job_metrics import MetricDeltas
 from .lease import Lease, ServerClock
 
 logger = limited_logger(__name__)
+
+
+#: Represents all keys, because a claim does not name its key. Jobs of unpaused keys are returned too, and redelivered
+#: immediately.
+_ANY_KEY = "key"
+
+
+class WithdrawnTypes:
+    """Claims from before a pause, which the server recalls with a control message; false if there are none.
+
+    Maps each paused target to the highest fencing token issued before the pause. Entries need not expire, because later
+    claims have higher tokens.
+    """
+
+    def __init__(self) -> None:
+        self._up_to: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._up_to)
+
+    def add(self, what: str, fence: int) -> None:
+        """Recall the claims of target *what* up to *fence*: "type:T" or "key:K", encoded, or "*" for all."""
+        self._up_to[_ANY_KEY if keys.parts_of(what)[0] == "key" else decode_part(what)] = fence
+
+    def has(self, job_id: str, type_: str, fence: str) -> bool:
+        """Return True if the claim must be returned instead of started."""
+        targets = (keys.ALL, keys.type_address(type_), *([_ANY_KEY] if job_record.has_key(job_id) else []))
+        return any(int(fence) <= self._up_to.get(target, 0) for target in targets)
+
+    def clear(self) -> None:
+        """Forget all targets: the server has reset its tokens, or has reclaimed the earlier claims."""
+        self._up_to.clear()
 
 
 class ClaimTable:
@@ -36,6 +70,7 @@ class ClaimTable:
         self.clock = ServerClock()
         self.sums = MetricDeltas()
         self.records = ClaimLog(self.clock, lower_first)
+        self.withdrawn_types = WithdrawnTypes()
         self._lock = threading.RLock()
         self._held: dict[str, HeldClaim] = {}
         self._acks: dict[str, HeldClaim] = {}
@@ -283,6 +318,11 @@ class ClaimTable:
     def is_void(self, tag: str) -> bool:
         held = self._held.get(tag)
         return held is not None and held.void
+
+    def is_withdrawn(self, tag: str) -> bool:
+        """Return True if the claim was made before a pause, so that it must be returned instead of started."""
+        held = self._held.get(tag) if self.withdrawn_types else None
+        return held is not None and self.withdrawn_types.has(held.job_id, held.type, held.fence)
 
     def held(self) -> list[HeldClaim]:
         with self._lock:

@@ -19,7 +19,7 @@ from ..scheduler import server_info
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import MOST_TYPES, REVOKED_KEPT_S
 from ..settings.table import HIGHER_FIRST, PREFIX, Settings
-from .capacity import Capacity, WithdrawnTypes
+from .capacity import Capacity
 from .claims import ClaimTable
 from .heartbeat import Heartbeat
 from .held_claim import HeldClaim, PoolPort, WorkerLoop
@@ -70,7 +70,6 @@ class Member:
         self.capacity = Capacity(pool, self.claims)
         self.capacity.priority = settings.worker_priority
         self.lookahead = Prefetch(settings.lookahead, settings.lookahead_ms / 1_000)
-        self.withdrawn_types = WithdrawnTypes()
         self.reporter = EndReporter(
             scheduler, self.claims, self.lookahead, pool=pool, host=host, heartbeats=self._heartbeats
         )
@@ -148,7 +147,7 @@ class Member:
         self._recorder.joined()
         is_new = reply.void_up_to > 0
         if is_new:
-            self.withdrawn_types.clear()
+            self.claims.withdrawn_types.clear()
             self.claims.sums.drop_doubtful()
         return is_new
 
@@ -222,10 +221,6 @@ class Member:
         """Return unstarted jobs, from another thread, if the event loop has not run for *patience_s* seconds."""
         if self._loop.stands_still_for(patience_s) and self.reporter.return_jobs_of_stalled_loop():
             self._heartbeats.wake()
-
-    def give_back(self, tags: Sequence[str]) -> None:
-        self.claims.abandon(tags)
-        self._heartbeats.wake()
 
     def pause(self) -> list[HeldClaim]:
         """Take no new job until `resume`, and return unstarted jobs. Return the claims of these jobs."""

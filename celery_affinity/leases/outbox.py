@@ -334,6 +334,11 @@ class EndReporter:
         self.claims.take_back(tag, request)
         self._heartbeats.wake()
 
+    def give_back(self, tags: Collection[str]) -> None:
+        """Return claims that will not start, with the next heartbeat."""
+        self.claims.abandon(tags)
+        self._heartbeats.wake()
+
     def end_settled_in_buffer(self, tags: Collection[str]) -> None:
         """End the claims that `ClaimTable.settled_in_buffer` returned before the last sync."""
         for tag in tags:

@@ -112,7 +112,7 @@ def describe(state: ControlState) -> Reply:
     step = _step(state)
     if step is None:
         return _refuse_other_transport(state)
-    replies = {member.scheduler.keys.cohort: _describe_member(step, member) for member in step.memberships}
+    replies = {member.scheduler.keys.cohort: _describe_member(step, member) for member in step.members.joined}
     return next(iter(replies.values())) if len(replies) == 1 else {"cohorts": replies}
 
 
@@ -151,7 +151,7 @@ def resume(state: ControlState) -> Reply:
     step = _step(state)
     if step is None:
         return _refuse_other_transport(state)
-    for member in step.memberships:
+    for member in step.members.joined:
         member.resume()
     return control.ok("takes jobs")  # type: ignore[no-any-return]
 
@@ -164,7 +164,7 @@ def set_priority(state: ControlState, priority: int) -> Reply:
     accepted = placement.check_worker_priority(priority)
     if accepted:
         return control.nok(f"priority must be {accepted}, got: {priority!r}")  # type: ignore[no-any-return]
-    for member in step.memberships:
+    for member in step.members.joined:
         member.set_priority(priority)
     return control.ok(f"has priority {priority}")  # type: ignore[no-any-return]
 
@@ -312,8 +312,9 @@ def _reader_if_responder(state: ControlState) -> Reader | None:
     step = _step(state)
     if step is None:
         return None
-    reader = step.members.scheduler.reader
-    return reader if celery_inspect.responder_id(reader) == step.members.id else None
+    member = step.members.joined[0]
+    reader = member.scheduler.reader
+    return reader if celery_inspect.responder_id(reader) == member.id else None
 
 
 def _arguments(state: ControlState) -> celery_inspect.Arguments:
