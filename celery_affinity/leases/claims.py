@@ -82,7 +82,8 @@ class ClaimTable:
         self._settled_in_buffer: set[str] = set()
         self._refused: set[str] = set()
         self._refused_up_to = 0
-        self._closed = False
+        #: True once the worker is stopping, so that it drains for good.
+        self.is_closed = False
         #: True if claims that still arrive must be returned.
         self.drained = False
 
@@ -90,7 +91,7 @@ class ClaimTable:
         """Hold a claim that arrived. Return its delivery tag, or None if the job must not run here."""
         tag = delivery_tag(claim.job_id, claim.fence)
         with self._lock:
-            if self._closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
+            if self.is_closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
                 return None
             waited_us = max(0, self.clock.now_us() - claim.enqueued_us)
             self._held[tag] = HeldClaim(
@@ -161,7 +162,7 @@ class ClaimTable:
         with self._lock:
             if tag in self._buffered:
                 held = self._held[tag]
-                held.outcome = RETURNED if self._closed else UNSETTLED
+                held.outcome = RETURNED if self.is_closed else UNSETTLED
                 self._note_settled(tag, held)
 
     @property
@@ -433,7 +434,7 @@ class ClaimTable:
         job, which must be lost instead when the worker leaves.
         """
         with self._lock:
-            tags = [tag for tag in self._tags_not_in(pool) if not (self._closed and self._held[tag].outcome == ACKED)]
+            tags = [tag for tag in self._tags_not_in(pool) if not (self.is_closed and self._held[tag].outcome == ACKED)]
             self._given_up.difference_update(tags)
             return self._drop(tags)
 
@@ -466,12 +467,7 @@ class ClaimTable:
             if not any(tag in tags for tags in ended) and not pool.still_has(held.request)
         ]
 
-    @property
-    def is_closed(self) -> bool:
-        """True once the worker is stopping, so that it drains for good."""
-        return self._closed
-
     def close(self) -> None:
         """Accept no further claim, because the worker stops."""
         with self._lock:
-            self._closed = True
+            self.is_closed = True

@@ -78,18 +78,14 @@ class Member:
         #: Types from which the worker has temporarily withdrawn, as reported to the server.
         self.withdrawn: frozenset[str] = frozenset()
         self._rejoin = False
-        self._started = False
+        #: True once the worker has joined, so that its heartbeats do everything else.
+        self.has_started = False
         self._loop = LoopMonitor(self.id, name, settings.heartbeat_interval, kin=kin, ends_children=pool.forks)
         self._dispatcher = Dispatcher(scheduler, announcer, ingest, recurring)
 
     @property
     def scheduler(self) -> Scheduler:
         return self.reporter.scheduler
-
-    @property
-    def has_started(self) -> bool:
-        """True once the worker has joined, so that its heartbeats do everything else."""
-        return self._started
 
     @property
     def guard_pid(self) -> int | None:
@@ -111,13 +107,15 @@ class Member:
 
         Raises SettingError if there are too many types, and a redis error if the server does not answer.
         """
-        if len(types) > MOST_TYPES and not self._started:
+        if len(types) > MOST_TYPES and not self.has_started:
             raise SettingError(
                 f"a worker must consume at most {MOST_TYPES:,} scheduled queues, got: {len(types):,}; "
                 f"{PREFIX}queues leaves queues to kombu"
             )
         self.capacity.types = tuple(types[:MOST_TYPES])
-        self._use(scheduler)
+        if scheduler is not self.scheduler:
+            self.scheduler.close()
+        self.reporter.scheduler = scheduler
         self._loop.note_run()
         self._loop.tend_guard(scheduler)
         try:
@@ -127,18 +125,13 @@ class Member:
             raise
         self._dispatcher.use(scheduler, quiet=False)
         self._dispatcher.declare_again()
-        if not self._started:
-            self._started = True
+        if not self.has_started:
+            self.has_started = True
             self._warn_of_eviction()
             self._heartbeats.start()
             self._dispatcher.start()
         self._heartbeats.wake()
         return is_new
-
-    def _use(self, scheduler: Scheduler) -> None:
-        if scheduler is not self.reporter.scheduler:
-            self.reporter.scheduler.close()
-        self.reporter.scheduler = scheduler
 
     def _join(self) -> bool:
         self._rejoin = False
@@ -168,8 +161,7 @@ class Member:
         if serves != (type_ in self.capacity.types) and not self.claims.is_closed:
             other_types = tuple(served for served in self.capacity.types if served != type_)
             self.capacity.types = (*other_types, type_) if serves else other_types
-            self._rejoin = True
-            self._heartbeats.wake()
+            self.rejoin()
 
     def rejoin(self) -> None:
         """Join again, because the server needs new data about this worker. Any thread can call this method."""
@@ -231,8 +223,7 @@ class Member:
 
     def resume(self) -> None:
         self.claims.drained = False
-        self._rejoin = True
-        self._heartbeats.wake()
+        self.rejoin()
 
     def drop_unstarted(self) -> None:
         """Return the claims that a reconnect dropped (see `ClaimTable.drop_unstarted`), with their age intact."""
@@ -291,7 +282,8 @@ class Member:
             self._sync()
             # After the sync: before it, the server may consider the slots of the abandoned claims free.
             self._reconciler.requeue(self.scheduler, self.claims.release_given_up(given_up))
-            self.reporter.end_settled_in_buffer(settled)
+            for tag in settled:  # the sync has reported that they lend no slot
+                self.reporter.end(tag)
             self.claims.sums.hand_over(self.scheduler, self.id)
             self._recorder.heartbeat(self.scheduler)
         except (RedisError, OSError) as exc:
