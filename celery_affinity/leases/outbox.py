@@ -368,17 +368,14 @@ class EndReporter:
         if held is None:
             return
         if held.started_s is not None and held.request is not None:
-            self._note_length(held.type, held.request.name, time.monotonic() - held.started_s)
+            if self._host.limits_rate_of(held.request.name):
+                self.lookahead.forget(held.type)  # the next job may have to wait for the limit
+            else:
+                self.lookahead.note_length(held.type, time.monotonic() - held.started_s)
         had_jobs_to_start = bool(self.lookahead) or tag == self._freed_tag  # they start first, and ends are batched
         if not had_jobs_to_start or self._pool.blocks_the_loop:
             self.tell()  # the server works in parallel with the event loop
         self._request_report()
-
-    def _note_length(self, type_: str, task: str, seconds: float) -> None:
-        if self._host.limits_rate_of(task):
-            self.lookahead.forget(type_)  # the next job may have to wait for the limit
-        else:
-            self.lookahead.note_length(type_, seconds)
 
     def _request_report(self) -> None:
         if self._is_server_silent or not self._host.wake():
@@ -397,8 +394,9 @@ class EndReporter:
         in_flight = self._host.in_flight
         if in_flight is None or not self.has_news or self.lookahead.ends_can_wait(self._host):
             return
+        limit = NOTHING if self.lookahead.is_off else self.lookahead.room(self._pool.size())
         try:
-            self.outbox.send(self.scheduler, in_flight, may_hold=self._prefetch_limit)
+            self.outbox.send(self.scheduler, in_flight, may_hold=limit)
         except (RedisError, OSError) as exc:
             self.switch_to_heartbeat_thread(exc)
 
@@ -412,11 +410,6 @@ class EndReporter:
         except (RedisError, OSError) as exc:
             self.switch_to_heartbeat_thread(exc)
             return []
-
-    @property
-    def _prefetch_limit(self) -> PrefetchLimit:
-        """How much the worker may prefetch."""
-        return NOTHING if self.lookahead.is_off else self.lookahead.room(self._pool.size())
 
     def abandon_what_is_late(self) -> None:
         """Make the heartbeat thread report again if a reply is overdue."""

@@ -413,10 +413,10 @@ class CohortMembers:
 
     def lend(self, waiting: Counter[str], avoided: Iterable[str]) -> None:
         """Lend the slots of claims that wait for a rate limit, in the cohort of each type (see `Member.lend`)."""
-        for feed in self.feeds:
-            cohort = feed.member.scheduler.keys.cohort
-            mine = {type_: number for type_, number in waiting.items() if self._settings.cohort_of(type_) == cohort}
-            feed.member.lend(Counter(mine), frozenset(avoided))
+        for cohort, member in self.by_cohort().items():
+            if member is not None:
+                types = (type_ for type_ in waiting if self._settings.cohort_of(type_) == cohort)
+                member.lend(Counter({type_: waiting[type_] for type_ in types}), frozenset(avoided))
 
     # -- the interface of the channel's inbox
     @property

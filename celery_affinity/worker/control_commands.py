@@ -250,10 +250,8 @@ def replace() -> None:
 
 def _check_names(queue: object, **others: object) -> None:
     """Raise ValueError, which is logged and sent as reply, unless each value is a name; *others* may be None."""
-    for option, name in {
-        "queue": queue,
-        **{option: name for option, name in others.items() if name is not None},
-    }.items():
+    names = {option: name for option, name in others.items() if name is not None}
+    for option, name in {"queue": queue, **names}.items():
         if not (isinstance(name, str) and is_readable(name) and (name or option != "queue")):
             raise ValueError(f"{option} must be a name, got: {_shown(name)}")
 

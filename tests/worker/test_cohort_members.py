@@ -22,7 +22,6 @@ def a_feed(cohort):
     """Return the job feed of a member that has joined *cohort*, and records the calls."""
     reporter = reporting_of()
     member = Mock(reporter=reporter, claims=reporter.claims, returned=1)
-    member.scheduler.keys.cohort = cohort
     feed = Mock(member=member, reporter=reporter, worker=f"worker of {cohort}", key=f"inbox of {cohort}")
     feed.room.return_value = 2
     return feed
