@@ -120,16 +120,16 @@ class AffinityBootstep(bootsteps.StartStopStep):
             "time": time.time(),
             "versions": versions(),
         }
-        by_cohort = {cohort: member for cohort, member in self.members.by_cohort().items() if member is not None}
+        members = {cohort: member for cohort, member in self.members.by_cohort().items() if member is not None}
         if self.settings.cohorts:
             shown["slots"] = self.slots.size()
             shown["cohorts"] = {
                 cohort: {"worker": member.id, "slots": member.capacity.slots, "claims": len(member.claims.held())}
-                for cohort, member in by_cohort.items()
+                for cohort, member in members.items()
             }
-        for member in () if self.settings.cohorts else by_cohort.values():
-            claims = len(member.claims.held())
-            shown |= {"worker": member.id, "slots": self.slots.size(), "claims": claims}
+        elif members:
+            (member,) = members.values()
+            shown |= {"worker": member.id, "slots": self.slots.size(), "claims": len(member.claims.held())}
             shown["lent"] = member.capacity.lent + member.capacity.buffered
         if self._channel is not None:
             shown["namespace"] = self._channel.namespace
