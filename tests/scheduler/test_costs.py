@@ -277,7 +277,7 @@ def test_a_tick_looks_at_any_number_of_lists(scheduler, redis_client):
 
 def test_a_worker_is_refused_more_queues_than_are_looked_at_for_each_job():
     membership = Member.__new__(Member)  # no server, no threads: the refusal comes first
-    membership._started = False
+    membership.has_started = False
     with pytest.raises(SettingError, match="must consume at most 1,000 scheduled queues, got: 1,001"):
         membership.join(None, [f"q{number}" for number in range(MOST_TYPES + 1)])
     membership.capacity = SimpleNamespace(types=tuple(f"q{number}" for number in range(MOST_TYPES)))
