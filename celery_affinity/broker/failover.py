@@ -4,14 +4,16 @@ A transient error (`is_transient`) is a server state that ends without an operat
 script, has no free connection or fails over, or a cluster moves or does not serve the slot. A planned failover also
 interrupts blocked commands. The error does not depend on the command, which must be repeated on a new connection. As
 kombu and Celery reconnect only after redis.ConnectionError, connections (`surviving_failover`), channels and
-`scheduler.runner` raise transient errors as one. Refused writes (`refuses_writes`: MISCONF, NOREPLICAS, OOM) last until
-an operator acts: workers treat them as transient, publishers raise them.
+`scheduler.runner` raise transient errors as `redis.ConnectionError`. Refused writes (`refuses_writes`: MISCONF,
+NOREPLICAS, OOM) last until an operator acts: workers treat them as transient, publishers raise them.
 
 - Publishers retry lost connections and transient errors by `task_publish_retry_policy`, with the same job id, and then
   raise kombu's OperationalError. They do not retry refused writes, refused logins and `SlotRedirectError`.
 - Workers keep their tasks running and reconnect after 0.05 to 1 s, also after refused writes. The outbox keeps acks and
   job ends; the heartbeat thread resends them every 0.2 s. If a worker stops in an outage, it logs a warning, and its
   claims are reclaimed after `affinity_worker_timeout`.
+- A merged run waits up to 60 s for the broker, or 600 s if its task was acked early. A dispatcher then reports to the
+  remaining callers.
 - A guard retries a heartbeat after 0.25 s, then after doubling pauses up to the heartbeat interval. If its worker has
   died, it retries the report for 1 s; after that, `affinity_worker_timeout` applies.
 - A dispatcher logs one warning and retries its tick every second; scheduled jobs wait. The outage does not count as
@@ -103,8 +105,7 @@ def short_traceback(exc: BaseException) -> BaseException | None:
     The message is sufficient if a server does not reply, refuses writes, or has a transient error. Such an error can
     affect thousands of tasks, and each traceback has about eighty lines.
     """
-    lost = isinstance(exc, (redis.ConnectionError, redis.TimeoutError, OSError))
-    return None if lost or is_transient(exc) or refuses_writes(exc) else exc
+    return None if isinstance(exc, LOST) or is_transient(exc) or refuses_writes(exc) else exc
 
 
 #: Error for MOVED and ASK on a connection to a single server. On cluster connections, `cluster` handles them first.

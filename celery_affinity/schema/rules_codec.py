@@ -6,7 +6,7 @@ from it (`lua.generated`, ``lua/jobs/rules_codec.lua``). A job has at most one r
 share comes first, since a job that waits for it blocks no others.
 
 The id suffix names the kinds of rules, so that server functions select the rules from the id. It has at most one
-character per place, in this order: hint, merge rule, keys. All code about suffixes follows from `MARKS`.
+character per place, in this order: hint, merge rule, keys. `MARKS` has the characters, and `SUFFIX` their places.
 """
 
 import re
@@ -42,7 +42,7 @@ OF_KEYS = KEYED, MANY_KEYED, TENANTED
 SUFFIX = f"[{HINTED}]?[{MERGES}{BATCH}]?[{''.join(OF_KEYS)}]?"
 
 
-class Value(NamedTuple):
+class RuleValue(NamedTuple):
     """The accepted texts of a value."""
 
     #: Lua patterns of the first character, and of any further character.
@@ -64,8 +64,8 @@ class Value(NamedTuple):
         return f"{excluded}(?={self.prefix}){characters}"
 
 
-_KEY = Value("[%w_.~%%-]", "[%w_.~%%-]", LONGEST_KEY)
-_COUNT = Value("[1-9]", "%d", LONGEST_NUMBER)
+_KEY = RuleValue("[%w_.~%%-]", "[%w_.~%%-]", LONGEST_KEY)
+_COUNT = RuleValue("[1-9]", "%d", LONGEST_NUMBER)
 #: µs. Short enough that its sum with a time is exact, in Lua as well.
 _TIME = _COUNT._replace(longest=LONGEST_PATIENCE)
 
