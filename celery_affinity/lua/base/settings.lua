@@ -1,7 +1,7 @@
 -- settings: the settings in force, and the limits among them.
 
--- settings_in_force: reads and writes settings. Hash `conf` has the values of the last app.conf. Hash `settings` has
--- the effective values. A change at run time is effective until it is reset, or until app.conf's own value changes.
+-- settings_in_force: reads and writes settings. Hash `conf_last` has the values of the last app.conf. Hash `settings`
+-- has the effective values. A change at run time is effective until it is reset, or until app.conf's own value changes.
 local MOST_EXACT = 2 ^ 53 -- all integers up to this number are exact
 
 local read_when_needed = {
@@ -44,7 +44,7 @@ end
 
 -- Returns the settings for a claim that must choose between jobs, and the string that contains them. A change of
 -- settings writes them as one string, so that a claim reads only one field. A change of slots also writes a new string,
--- with the same settings. The table is shared by many invocations. It also caches values that `best_heads` computes,
+-- with the same settings. The table is shared by many invocations. It also caches values that `best_types` computes,
 -- and the points of a type with one slot (`most_rarity`).
 function settings_in_force.for_a_claim()
     local text = redis.call("HGET", key.settings, "for_claims") or ""

@@ -78,7 +78,7 @@ end
 function functions.record(ARGV)
     local recording = ARGV[1] -- id
     local worker = ARGV[2] -- facts of the worker, in JSON
-    local rows = ARGV[3] -- its claims, as written by `server.recorded_claims`
+    local rows = ARGV[3] -- its claims, as written by `messages.page_query`
     local plain = tonumber(ARGV[4]) -- number of jobs for which only times are requested
     -- ARGV[5..]: ids of these jobs; then job id and fencing token of each claim for which more is requested
 

@@ -240,8 +240,8 @@ function functions.leave(ARGV)
     return { fill.fill(types, "", settings, slot_choice.view())[1], is_gone and 0 or 1, returned }
 end
 
--- recover: claimed -> pending, for all jobs of a worker that ended, as its guard observed. A reclaimed job that had a
--- slot counts a delivery. Acked jobs are lost.
+-- recover: claimed -> pending, for all jobs of a worker that ended, as its guard observed. For a reclaimed job that
+-- had a slot, a delivery is counted. Acked jobs are lost.
 --
 -- Returns {again, recovered, unfilled}. Nothing changes for an unknown worker.
 --   again: 1 if the worker held more jobs and the caller must invoke the function again.

@@ -1,7 +1,7 @@
 -- ends: how jobs end, and how long they are retained. A worker ends the jobs that it ran. Other jobs, revoked or
--- expired while they waited, are unreported (key `untold`) until a process of their app reports them to their callers.
--- An ended job is retained for a minute, or for longer (`affinity_keep`). In the second case, key `ended` lists it in
--- time order.
+-- expired while they waited, are unreported (key `unreported`) until a process of their app reports them to their
+-- callers. An ended job is retained for a minute, or for longer (`affinity_keep`). In the second case, key `ended`
+-- lists it in time order.
 local ENDED_KEPT_S = protocol.ENDED_KEPT_S .. "" -- a string: formatting a number costs as much as the command
 
 -- Outcome reported by a worker -> state of the job.

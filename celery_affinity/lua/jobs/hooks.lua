@@ -246,7 +246,7 @@ end
 
 -- == Ends: a job ends.
 
--- Called when a job has ended in this state. `known`: see `release`.
+-- Called when a worker has ended a job with rules. Jobs that end while they wait: `ends_unrun`. `known`: see `release`.
 function default_hooks.has_ended(_, _, _)
 end
 

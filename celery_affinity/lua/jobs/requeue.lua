@@ -66,14 +66,14 @@ function requeue.requeue(worker, id, how, settings, why)
     if not (corrupt.is_word(id) and corrupt.can_wait(type, lane, enqueued, deliveries)) then
         return requeue.quarantine(id, "claims:" .. worker, settings)
     end
-    local ended = rule.meanwhile(id, acked == "1")
-    if acked == "1" and ended ~= "revoked" then
+    local end_meanwhile = rule.meanwhile(id, acked == "1")
+    if acked == "1" and end_meanwhile ~= "revoked" then
         requeue.dead_letter(id, "lost", settings)
         return nil
-    elseif ended == "gone" then
+    elseif end_meanwhile == "gone" then
         return nil
-    elseif ended then
-        ends.record(id, ended)
+    elseif end_meanwhile then
+        ends.record(id, end_meanwhile)
         return nil
     elseif COUNTS_AS_DELIVERY[how]
         and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then

@@ -124,7 +124,7 @@ end
 
 -- minimums: admitted jobs of a tenant below its minimum (setting `tenants`) are claimed before all others, regardless
 -- of score. They are listed in their normal lane and also in a minimum lane: the lane of the pseudo-type
--- "key:minimum:<type>". `first_heads` maps each type to the heads of its minimum lanes, as `heads` does for normal
+-- "key:minimum:<type>". `minimum_heads` maps each type to the heads of its minimum lanes, as `heads` does for normal
 -- lanes. Field "!first" of `type_rules` is set while any minimum lane has jobs, so other claims can skip the lookup.
 --
 -- Cost: about three commands per job added to or removed from a minimum lane; O(log n).

@@ -1,7 +1,7 @@
 -- locality: hints. A job can have a hint, a token that names its data, such as a model (option `locality`). A worker
 -- holds the hints of its last successful jobs: keys `hints` of the worker and `holders` of the hint. When slots of one
 -- worker are filled, waiting jobs with one of its hints get a bonus (`locality_bonus`): jobs run where their data is.
--- Jobs with a hint are listed in their lane and also in a hint lane. Key `near_heads` has the heads of hint lanes per
+-- Jobs with a hint are listed in their lane and also in a hint lane. Key `hint_heads` has the heads of hint lanes per
 -- hint and type, as key `heads` has the heads per type.
 -- A worker's hash has its hints as a sorted string in the fields `hints` and `terms`; a release reads `terms` anyway.
 --
@@ -15,7 +15,7 @@ function locality.place_of(hint, type)
     return PREFIX .. hint .. ":" .. type
 end
 
--- Returns the field of key `near_heads` that has their heads.
+-- Returns the field of key `hint_heads` that has their heads.
 function locality.field_of(hint, type)
     return hint .. " " .. type
 end

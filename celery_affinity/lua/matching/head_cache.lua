@@ -125,7 +125,7 @@ function head_cache.first(type, heads, settings)
     return best_of(head_cache.compared(type, heads, settings))
 end
 
--- Finds the best job, without rarity, in several `fields` of key `near_heads`.
+-- Finds the best job, without rarity, in several `fields` of key `hint_heads`.
 --   heads_by_field: the heads in each of these fields, or false.
 --   bytes: bytes of heads that may be compared. Heads beyond that are skipped unless a valid comparison is cached.
 -- Returns the position of the field (or false), the place of the head, its points, and the remaining bytes. The bytes

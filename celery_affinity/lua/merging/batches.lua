@@ -1,6 +1,6 @@
 -- batches: handles a batch and its calls after a worker has run or returned it. One of the calls, the primary, is run:
 -- the worker has its message, and reports it. The other calls get the same result from the worker, or from a process
--- that reports unreported batches (key `untold`).
+-- that reports unreported batches (key `unreported`).
 
 -- Returns true if `fence` permits a process to report results to the calls of a batch. `fence`: fencing token of the
 -- worker's claim, or "" for an unreported batch.

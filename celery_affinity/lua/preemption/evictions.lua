@@ -1,6 +1,6 @@
 -- evictions: preempts running jobs. A tenant that waits below its minimum gets the slot of another tenant's running job
 -- with `preemptible=True`. A tick orders the eviction by a control message in the inbox of the job's worker. Until the
--- claim has ended, key `vacating` has the order (`stop_orders`), so only one job is stopped per slot. The worker
+-- claim has ended, key `stop_orders` has the order, so only one job is stopped per slot. The worker
 -- reports the job as `preempted`, or another end. The job then waits again, and its slot goes to the tenant, whose jobs
 -- are claimed before all others (`minimums`). `preemptors` selects the tenants, `victims` the jobs.
 --

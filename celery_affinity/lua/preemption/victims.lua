@@ -179,7 +179,7 @@ function victims.next_of(stops, type, settings)
     return nil
 end
 
--- stop_orders: eviction orders, kept until the claims of the victims have ended. Key `vacating` has per victim: the
+-- stop_orders: eviction orders, kept until the claims of the victims have ended. Key `stop_orders` has per victim: the
 -- claim's fencing token, the worker, the benefiting tenant and type, the time of the order (µs), and the grace period
 -- (ms). Field `stop` of the job hash has the token and the tenant. It is kept: no claim is stopped twice.
 

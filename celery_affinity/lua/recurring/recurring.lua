@@ -1,13 +1,13 @@
 -- recurring: a recurring call is fired when no matching call was published for an interval (`stale`, µs). A job matches
 -- by its type, merge key and task name. A matching job postpones the call when it is enqueued, or when its run has
 -- succeeded (`since`, "enqueue" or "end").
---   Hash `recurs`: names of the calls that matching jobs postpone.
+--   Hash `recurring_matches`: names of the calls that matching jobs postpone.
 --   Hash `recurring_call`: fields of a call.
 --   Sorted set `recurring`: the calls by due time. A suspended call is due at infinity there. Its hash has the time at
 --     which it would be due.
 
--- Returns the field of hash `recurs` for jobs that match each other. The task name is last, because it can be any
--- string.
+-- Returns the field of hash `recurring_matches` for jobs that match each other. The task name is last, because it can
+-- be any string.
 function recurring.place(type, merge_key, task)
     return type and merge_key and task and type .. " " .. merge_key .. " " .. task
 end

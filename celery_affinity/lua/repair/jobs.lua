@@ -121,7 +121,7 @@ function repair_locality.fix_job(id, type, lane, time)
     return false
 end
 
--- Fixes the hint lanes of one field of key `near_heads`, which names a hint and a type.
+-- Fixes the hint lanes of one field of key `hint_heads`, which names a hint and a type.
 function repair_locality.fix(field)
     local hint, type = locality.parts_of(field)
     for lane in lanes.each(hint and rebuild.fields(key.hint_heads, field) or "") do
@@ -149,8 +149,8 @@ end
 -- repair_recurring: fixes data derived from the hashes of recurring calls: their due times, and the calls that postpone
 -- them.
 
--- Returns the match of calls that postpone a recurring call, as in key `recurs`. Returns nil if the recurring call is
--- invalid: its hash lacks fields or an interval, or its signature is missing.
+-- Returns the match of calls that postpone a recurring call, as in key `recurring_matches`. Returns nil if the
+-- recurring call is invalid: its hash lacks fields or an interval, or its signature is missing.
 local function match_of(name)
     if not rebuild.exists(key.recurring_call(name), "hash") or not rebuild.exists(key.signature(name), "string") then
         return nil

@@ -296,7 +296,7 @@ function repair_keyed.fix(job_key, applied)
     end
 end
 
--- repair_minimums: rebuilds minimum lanes and their heads in key `first_heads`. Admitted jobs of tenants below their
+-- repair_minimums: rebuilds minimum lanes and their heads in key `minimum_heads`. Admitted jobs of tenants below their
 -- minimum must be in a minimum lane if their sub-lanes list them there.
 
 -- Returns true if the sub-lane of its tenant lists job `id` in a minimum lane.

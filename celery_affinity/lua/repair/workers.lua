@@ -148,7 +148,7 @@ end
 -- repair_workers: fixes data derived from the hashes and the claims of workers. The data are free slots, the totals of
 -- all workers, and the claim fields of job hashes.
 local TYPES = 7 -- position in `slot_fields`, after the fields of `free_slots`
-local DIGITS = 16 -- length of a profile, a prefix of its types' SHA-1 (`Joining.profile`)
+local DIGITS = 16 -- length of a profile, a prefix of its types' SHA-1 (`JoinArguments.profile`)
 
 -- Returns a worker's slot fields, types, retention of ended jobs and hints. Returns nil if the worker's hash is missing
 -- or corrupt. A corrupt hash is quarantined, and the worker joins again.

@@ -115,8 +115,8 @@ function hooks.open(types, heads, settings, is_ahead)
         preferred and placement.read(preferred)
 end
 
--- Counts the claim of job `id` for the limit of its type or the reserve of its class. Key `limited` has these claims
--- with their lane numbers.
+-- Counts the claim of job `id` for the limit of its type or the reserve of its class. Key `type_running` has these
+-- claims with their lane numbers.
 function type_limits.count(type, id, lane)
     redis.call("ZADD", key.type_running(type), lanes.number(lane), id)
     redis.call("HSET", key.job(id), "limited", 1, "more", 1)
