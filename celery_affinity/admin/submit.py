@@ -160,7 +160,7 @@ def _capture_jobs(app: Celery, request: Submission, ids: SubmittedIds, connectio
     except _CALL_ERRORS as exc:
         raise OptionError(f"task {request.task} cannot be called with these arguments: {str(exc)[:500]}") from exc
     return [
-        encode_job(published.queue, published.message, replace(published.stamp, publish_id=ids.publish_id))
+        encode_job(published.queue, published.message, replace(published.header, publish_id=ids.publish_id))
         for published in capture
     ]
 

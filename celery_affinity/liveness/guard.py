@@ -333,7 +333,7 @@ class Guard:
             parent=os.getpid(),
             session=os.getsid(0),
             server=address_of(scheduler.client.connection_pool),
-            arrows={
+            commands={
                 name: [str(part) for part in scheduler.command((server_function(name), []))] for name in _FUNCTIONS
             },
             replies={name: server_function(name).reply for name in _FUNCTIONS},

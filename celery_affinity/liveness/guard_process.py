@@ -175,7 +175,7 @@ class GuardedWorker(TypedDict):
     session: int
     server: Address
     #: Command of each server function that the guard invokes, without the arguments.
-    arrows: dict[str, list[str]]
+    commands: dict[str, list[str]]
     #: Names of the values in these functions' replies.
     replies: dict[str, tuple[str, ...]]
     #: Command that loads these functions.
@@ -193,22 +193,22 @@ class GuardUpdate(TypedDict, total=False):
 class GuardFunctions:
     """The server functions that a guard invokes. Each raises OSError or ServerError, and can be repeated."""
 
-    def __init__(self, charge: GuardedWorker, timeout_s: float) -> None:
-        self._charge = charge
+    def __init__(self, guarded: GuardedWorker, timeout_s: float) -> None:
+        self._guarded = guarded
         self._timeout_s = timeout_s
         self._connection: GuardConnection | None = None
         self._server: Address | None = None
 
     def heartbeat(self, loop_runs: bool) -> None:
         """Report that the worker is alive, and whether its event loop runs."""
-        while self._run("heartbeat", self._charge["worker"], int(loop_runs))["again"]:
+        while self._run("heartbeat", self._guarded["worker"], int(loop_runs))["again"]:
             pass
 
     def recover(self) -> int:
         """Report that the worker is dead. Return the number of its jobs, which are now pending again or lost."""
         recovered, again = 0, True
         while again:
-            reply = self._run("recover", self._charge["worker"])
+            reply = self._run("recover", self._guarded["worker"])
             recovered, again = recovered + reply["recovered"], reply["again"]
         return recovered
 
@@ -222,12 +222,15 @@ class GuardFunctions:
 
     def _named_reply(self, name: str, *arguments: object) -> dict[str, Any]:
         """Invoke a function. Return the values of its reply by name, or raise ConnectionError for another reply."""
-        names, reply = self._charge["replies"][name], self._load_and_call([*self._charge["arrows"][name], *arguments])
+        names, reply = (
+            self._guarded["replies"][name],
+            self._load_and_call([*self._guarded["commands"][name], *arguments]),
+        )
         if isinstance(reply, list) and len(reply) == len(names):
             named = dict(zip(names, reply, strict=True))
             if isinstance(named["unfilled"], bytes):
                 return named
-        raise ConnectionError(f"the server gave a reply that is none of an arrow's: {reply!r:.200}")
+        raise ConnectionError(f"the server gave a reply that is not the reply of a server function: {reply!r:.200}")
 
     def _load_and_call(self, command: list[object]) -> object:
         """Invoke a command. If the server lacks its function, load the functions first."""
@@ -237,7 +240,7 @@ class GuardFunctions:
             if not _is_missing(exc):
                 raise
         try:
-            self._call(*self._charge["loads"])
+            self._call(*self._guarded["loads"])
         except ServerError as exc:
             if not _is_loaded(exc):
                 raise
@@ -245,9 +248,9 @@ class GuardFunctions:
 
     def _call(self, *words: object) -> object:
         """Invoke a command. After any error except a missing library, the next invocation opens a new connection."""
-        if self._connection is None or self._server is not self._charge["server"]:
+        if self._connection is None or self._server is not self._guarded["server"]:
             self.close()
-            self._server = self._charge["server"]
+            self._server = self._guarded["server"]
             self._connection = GuardConnection(self._server, self._timeout_s)
         try:
             return self._connection.call(*words)
@@ -272,11 +275,11 @@ def _is_loaded(exc: Exception) -> bool:
 
 
 class ParentWatch:
-    """Watches the worker of *charge*."""
+    """Watches the worker of *guarded*."""
 
-    def __init__(self, charge: GuardedWorker) -> None:
-        self._charge = charge
-        self._worker = GuardedProcess(charge["parent"], charge["session"], charge["pulse"], charge["kin"])
+    def __init__(self, guarded: GuardedWorker) -> None:
+        self._guarded = guarded
+        self._worker = GuardedProcess(guarded["parent"], guarded["session"], guarded["pulse"], guarded["kin"])
 
     def run(self, changes: Iterable[GuardUpdate], more: Callable[[], list[GuardUpdate] | None]) -> None:
         """Guard until the worker leaves or dies.
@@ -305,13 +308,13 @@ class ParentWatch:
         for change in changes:
             if "leave" in change:
                 return False
-            self._charge["server"] = change["server"]
+            self._guarded["server"] = change["server"]
         return True
 
     def _report(self) -> None:
         until_s = time.monotonic() + _MAX_OUTLIVE_S
-        name = f"{self._charge['name']} (pid {self._worker.pid})"
-        if self._charge["ends_children"] and not self._worker.end_children(time.monotonic() + _KILL_S):
+        name = f"{self._guarded['name']} (pid {self._worker.pid})"
+        if self._guarded["ends_children"] and not self._worker.end_children(time.monotonic() + _KILL_S):
             _log_line(
                 "%s died, but its pool processes did not end: its jobs come back after affinity_worker_timeout", name
             )
@@ -322,7 +325,7 @@ class ParentWatch:
             _log_line("%s died, and the broker does not answer: its jobs come back after affinity_worker_timeout", name)
 
     def _report_death(self, name: str, reported: threading.Event) -> None:
-        functions = GuardFunctions(self._charge, _REPORT_TIMEOUT_S)
+        functions = GuardFunctions(self._guarded, _REPORT_TIMEOUT_S)
         while not reported.is_set():
             try:
                 recovered = functions.recover()
@@ -340,8 +343,8 @@ class ParentWatch:
 
     def _heartbeat(self) -> None:
         """Send a heartbeat at each interval, and immediately when the worker's event loop stalls or runs again."""
-        worker, interval_s = self._worker, self._charge["interval_s"]
-        functions = GuardFunctions(self._charge, _BEAT_TIMEOUT_S)
+        worker, interval_s = self._worker, self._guarded["interval_s"]
+        functions = GuardFunctions(self._guarded, _BEAT_TIMEOUT_S)
         reported_loop_runs = True
         next_s = time.monotonic() + interval_s
         pause_s = _RECHECK_S

@@ -22,7 +22,7 @@ from .merge import merge_key
 #: Where an option can be set, and by which option or setting.
 OptionPlace = tuple[str, str]
 #: The place of a retry's first attempt.
-FIRST_TRY: OptionPlace = ("retry", "first try")
+FIRST_ATTEMPT: OptionPlace = ("retry", "first attempt")
 #: Calls that inherit an option from a job.
 RETRY, LINKS, WORKFLOW = "a retry", "links and error links", "the later steps of a workflow"
 CHILDREN = "what the task publishes"
@@ -65,7 +65,7 @@ class Option(NamedTuple):
 def _default_places(option: str) -> tuple[OptionPlace, ...]:
     """Return the places of a plain option: call and route, first attempt, task."""
     of_call = (("call", option), ("route", option), ("call", "affinity"), ("route", "affinity"))
-    return (*of_call, FIRST_TRY, ("task", "affinity"), ("task", option))
+    return (*of_call, FIRST_ATTEMPT, ("task", "affinity"), ("task", option))
 
 
 def is_short_text(value: object) -> bool:
@@ -75,7 +75,7 @@ def is_short_text(value: object) -> bool:
 
 _KEY_PLACES = (
     ("call", "exclusive"),
-    FIRST_TRY,
+    FIRST_ATTEMPT,
     ("route", "exclusive"),
     ("call", "affinity"),
     ("route", "affinity"),
@@ -92,7 +92,7 @@ OPTIONS: dict[str, Option] = {
         as_affinity,
         (
             ("call", "affinity"),
-            FIRST_TRY,
+            FIRST_ATTEMPT,
             ("route", "affinity"),
             ("task", "affinity"),
             ("name", "affinity_task_types"),
@@ -114,7 +114,7 @@ OPTIONS: dict[str, Option] = {
             ("call", "affinity"),
             ("route", "affinity"),
             ("call", "priority"),
-            FIRST_TRY,
+            FIRST_ATTEMPT,
             ("task", "affinity"),
             ("task", "priority"),
             ("route", "priority"),
@@ -175,7 +175,7 @@ OPTIONS: dict[str, Option] = {
             ("route", "tenant"),
             ("call", "affinity"),
             ("route", "affinity"),
-            FIRST_TRY,
+            FIRST_ATTEMPT,
             ("task", "affinity"),
             PARENT,
             ("name", "affinity_task_rules"),
@@ -210,7 +210,7 @@ OPTIONS: dict[str, Option] = {
             ("route", "locality"),
             ("call", "affinity"),
             ("route", "affinity"),
-            FIRST_TRY,
+            FIRST_ATTEMPT,
             ("task", "affinity"),
             ("name", "affinity_task_rules"),
         ),
@@ -229,7 +229,7 @@ OPTIONS: dict[str, Option] = {
         (
             ("call", "merge_key"),
             ("route", "merge_key"),
-            FIRST_TRY,
+            FIRST_ATTEMPT,
             ("task", "affinity"),
             ("name", "affinity_task_rules"),
         ),
@@ -253,10 +253,10 @@ KEYS = tuple(name for name, option in OPTIONS.items() if option.decides == "key"
 
 def _sources(option: Option) -> tuple[int, ...]:
     """Return the arguments of `resolve_plain_options` that can set the option, in the order of its places."""
-    call_options, call_affinity, first_try, task_affinity = range(4)
+    call_options, call_affinity, first_attempt, task_affinity = range(4)
     sources = (
-        first_try
-        if place == FIRST_TRY
+        first_attempt
+        if place == FIRST_ATTEMPT
         else task_affinity
         if place[0] == "task"
         else call_affinity
@@ -271,14 +271,14 @@ _SOURCES = {name: _sources(option) for name, option in PLAIN.items()}
 
 
 def resolve_plain_options(
-    options: Mapping[str, Any], call_affinity: Affinity, first_try: Mapping[str, Any], task_affinity: Affinity
+    options: Mapping[str, Any], call_affinity: Affinity, first_attempt: Mapping[str, Any], task_affinity: Affinity
 ) -> dict[str, Any]:
     """Return the plain options of a call by name, without unset options. Raises OptionError for an invalid option.
 
     Args:
         options: the options of the call and of its route.
         call_affinity: the call's ``affinity=``.
-        first_try: the options that a retry inherits from its first attempt.
+        first_attempt: the options that a retry inherits from its first attempt.
         task_affinity: the affinity of the task.
     """
     resolved = {}
@@ -286,7 +286,7 @@ def resolve_plain_options(
         of_call = options.get(name)
         if of_call is not None:
             option.check(of_call)
-        values = (of_call, getattr(call_affinity, name), first_try.get(name), getattr(task_affinity, name))
+        values = (of_call, getattr(call_affinity, name), first_attempt.get(name), getattr(task_affinity, name))
         value = next((values[source] for source in _SOURCES[name] if values[source] is not None), None)
         if value is not None:
             resolved[name] = value

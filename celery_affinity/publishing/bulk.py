@@ -243,10 +243,10 @@ class _Pattern:
     """The message of the first call, as a pattern for the messages of the other calls."""
 
     def __init__(self, task: Any, channel: Any, captured: CapturedMessage, options: Mapping[str, Any]) -> None:
-        self._channel, self._queue, self._stamp = channel, captured.queue, captured.stamp
+        self._channel, self._queue, self._header = channel, captured.queue, captured.header
         self._rule = captured.rule
-        self._job = encode_job(captured.queue, captured.message, captured.stamp)
-        self._message = message = shorten_message(captured.message, captured.stamp)
+        self._job = encode_job(captured.queue, captured.message, captured.header)
+        self._message = message = shorten_message(captured.message, captured.header)
         headers, properties = message["headers"], message["properties"]
         self._is_root = headers["root_id"] == headers["id"]
         self._compression = headers.get("compression")
@@ -275,7 +275,7 @@ class _Pattern:
 
     def job(self, call: _CallOfMany, ids: TaskIds) -> NewJob:
         """Return the job of another call."""
-        message, stamp = self._message, self._stamp
+        message, header = self._message, self._header
         task_id, publish_id = ids.of(call.number), f"{ids.publish_id} {call.number}"
         headers = {**message["headers"], "id": task_id}
         if self._is_root:
@@ -287,9 +287,9 @@ class _Pattern:
         properties = {**message["properties"], "correlation_id": task_id, "delivery_tag": task_id}
         args, kwargs = self._arguments(call)
         rules = "" if self._rule is None else self._rule.text(args, kwargs)
-        if rules != stamp.rules:
+        if rules != header.rules:
             properties.pop(PROPERTY, None)
-            properties |= stamp.left(rules)
+            properties |= header.left(rules)
         return replace(
             self._job,
             id=job_id(publish_id, self._queue, rules),
@@ -297,8 +297,8 @@ class _Pattern:
                 {**message, "body": self._body(args, kwargs), "headers": headers, "properties": properties}
             ),
             task_id=task_id,
-            delay_us=stamp.delay_us(),
-            expires_us=stamp.expires_us(),
+            delay_us=header.delay_us(),
+            expires_us=header.expires_us(),
             rules=rules,
         )
 

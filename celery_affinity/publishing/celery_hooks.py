@@ -10,8 +10,8 @@ for another reason.
 
 Connections: a publish survives as many lost connections as its policy allows. Without this, kombu gives up at the
 second one if a reconnect succeeded in between, unless the transport names errors that a new connection fixes
-(`Transport.recoverable_connection_errors`). This transport does: then kombu repeats all of them without a delay, and
-with ``max_retries=None`` forever.
+(`Transport.recoverable_connection_errors`). This transport names some, and kombu would then repeat all of them
+without a delay, and with ``max_retries=None`` forever; `_ensure_with_delays` adds the delays.
 """
 
 import re

@@ -137,13 +137,13 @@ logger = limited_logger(__name__)
 
 
 class Revoke(NamedTuple):
-    """The targets of a revoke: task ids, and stamps in the format of `stamp_revokes`."""
+    """The targets of a revoke: task ids, and stamps in the format of `encode_stamp`."""
 
     task_ids: list[str]
     stamps: list[str]
 
 
-def stamp_revokes(name: str, value: object) -> str:
+def encode_stamp(name: str, value: object) -> str:
     """Return a message's stamp as one token: name and value, percent-encoded."""
     return f"{encode_part(name)}:{encode_part(bounded_text(value, MOST_CHARACTERS) or '')}"
 
@@ -158,7 +158,7 @@ def stamps_of(headers: Mapping[str, object]) -> list[str]:
         return []
     named = {name: values.get(name) for name in maybe_list(names) if isinstance(name, str)}
     stamps = [
-        stamp_revokes(name, value)
+        encode_stamp(name, value)
         for name, several in named.items()
         if _is_name(name)
         for value in maybe_list(several) or ()
@@ -213,7 +213,7 @@ def _as_mapping(headers: object) -> Mapping[str, Any]:
 
 def _stamps(values: Mapping[str, Any]) -> list[str]:
     return [
-        stamp_revokes(name, value)
+        encode_stamp(name, value)
         for name, several in values.items()
         if _named("name of a stamp", name)
         for value in _named("stamp", several)
@@ -248,37 +248,37 @@ _DEFAULT_HEADERS: dict[str, Any] = {
 }
 
 
-def encode_job(queue: str, message: Message, stamp: JobHeader) -> NewJob:
+def encode_job(queue: str, message: Message, header: JobHeader) -> NewJob:
     """Return the job of *message* in *queue*. Raises OptionError if a field is invalid."""
-    headers, type_ = message["headers"], stamp.type or queue
+    headers, type_ = message["headers"], header.type or queue
     return NewJob(
-        stamp.job_id(queue),
+        header.job_id(queue),
         type_,
-        encode_message(message, stamp),
-        priority=stamp.priority,
-        delay_us=stamp.delay_us(),
+        encode_message(message, header),
+        priority=header.priority,
+        delay_us=header.delay_us(),
         task_id=shown_text("task id", headers.get("id") or message["properties"].get("correlation_id")),
         task_name=shown_text("task name", headers.get("task")),
-        expires_us=stamp.expires_us(),
+        expires_us=header.expires_us(),
         stamps=stamps_of(headers),
-        rules=stamp.rules,
-        bound=as_bound(type_, stamp.bounds) if stamp.bounds else None,
-        **stamp.plain,
+        rules=header.rules,
+        bound=as_bound(type_, header.bounds) if header.bounds else None,
+        **header.plain,
     ).checked()
 
 
-def encode_message(message: Message, stamp: JobHeader) -> str:
+def encode_message(message: Message, header: JobHeader) -> str:
     """Return *message* as JSON for Redis. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
-    return written_message(shorten_message(message, stamp))
+    return written_message(shorten_message(message, header))
 
 
-def shorten_message(message: Message, stamp: JobHeader) -> Message:
+def shorten_message(message: Message, header: JobHeader) -> Message:
     """Return *message* without default headers, and without base64, which makes text a third longer."""
     headers = dict(message["headers"])
     for name, nothing in _DEFAULT_HEADERS.items():
         if name in headers and headers[name] == nothing:
             del headers[name]
-    short = {**message, "headers": headers, "properties": stamp.properties(message["properties"])}
+    short = {**message, "headers": headers, "properties": header.properties(message["properties"])}
     if message["properties"].get("body_encoding") == "base64" and _is_text(message):
         short["body"] = base64.b64decode(message["body"]).decode()
         short["properties"]["body_encoding"] = "utf-8"

@@ -112,7 +112,7 @@ def decompress(body: bytes | str, method: object, most: int, *, any_method: bool
 def raw_body(message: Mapping[str, Any], most: int = MOST_LOOKED_AT, *, any_method: bool = False) -> bytes | str:
     """Return the body of *message* (kombu's message format), decoded from base64 and decompressed.
 
-    *any_method*: see `decompressed`. Raises UnreadableBodyError if the body has more than *most* bytes or is damaged.
+    *any_method*: see `decompress`. Raises UnreadableBodyError if the body has more than *most* bytes or is damaged.
     """
     body, headers, properties = message.get("body") or "", message.get("headers"), message.get("properties")
     if not isinstance(body, (str, bytes)):

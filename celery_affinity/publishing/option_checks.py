@@ -248,7 +248,7 @@ def _place(app: Celery, task_name: str, headers: Mapping[str, object], given: in
 
 def priorities_in(options: Options) -> Iterator[int]:
     """Yield the original priorities in *options*, before clamping: from ``priority`` and from ``affinity=``."""
-    with suppress(OptionError):  # `wrong_in_app` reports invalid values
+    with suppress(OptionError):  # `wrong_option_error` reports invalid values
         yield from (whole_priority(priority) for priority in (options.get("priority"),) if priority is not None)
     with suppress(OptionError):
         yield from (priority for priority in (as_affinity(options.get("affinity")).priority,) if priority is not None)

@@ -317,7 +317,7 @@ class ResolvedOptions(NamedTuple):
     #: The task's ``priority``.
     of_task: int | None
     #: The retry state of the first attempt.
-    first_try: object
+    first_attempt: object
 
     @classmethod
     def of(cls, call: "PublishCall", message: Message) -> "ResolvedOptions":
@@ -363,7 +363,7 @@ class ResolvedOptions(NamedTuple):
         options, settings = message["properties"], settings_of(call.app)
         parent = option_sources.tenant_of_run() if settings.inherit_tenant else ""
         has_rules = (
-            self.call_affinity.has_rules or self.own.has_rules or self.first_try or settings.task_rules or parent
+            self.call_affinity.has_rules or self.own.has_rules or self.first_attempt or settings.task_rules or parent
         )
         if not has_rules and options.keys().isdisjoint(OF_RULES):
             return None
@@ -372,7 +372,7 @@ class ResolvedOptions(NamedTuple):
             tasks_of(call.app).get(call.task_name),
             options,
             affinity=self.call_affinity,
-            retry_state=self.first_try,
+            retry_state=self.first_attempt,
             task_affinity=self.own,
             parent=parent,
             settings=settings,

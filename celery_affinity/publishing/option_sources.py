@@ -47,7 +47,7 @@ class FromTask(_Marked):
     """A routing option set by an attribute of the task, not by the caller."""
 
 
-class FromFirstTry(_Marked):
+class FromFirstAttempt(_Marked):
     """The destination of a retry's first attempt."""
 
 
@@ -68,7 +68,7 @@ def mark_first_attempt(options: Options, given: Mapping[str, object]) -> None:
     check_place(given)
     for name in ROUTING:
         if name in options and not given.get(name):
-            options[name] = mark_place(FromFirstTry, options[name])
+            options[name] = mark_place(FromFirstAttempt, options[name])
 
 
 def has_type_and_queue(options: Mapping[str, object]) -> bool:
@@ -111,7 +111,7 @@ def explicit_places(options: Mapping[str, Any], task: Any) -> tuple[Options, boo
         value = options.get(name)
         if not value or type(value) is FromTask:
             continue
-        if type(value) is FromFirstTry:
+        if type(value) is FromFirstAttempt:
             is_retry = True
         elif isinstance(value, str) or value is not getattr(task, name, None):
             places[name] = value

@@ -154,7 +154,7 @@ class CapturedMessage(NamedTuple):
 
     queue: str
     message: Message
-    stamp: JobHeader
+    header: JobHeader
     #: Makes `JobHeader.rules` of similar calls.
     rule: KeyResolver | None
 
@@ -196,7 +196,7 @@ class PublishCall(str):
     former: object = None
 
     _resolved: ResolvedOptions | None = None
-    _stamp: JobHeader | None = None
+    _header: JobHeader | None = None
 
     def __new__(cls, app: Celery, task_name: str, capture: Capture | None = None) -> "PublishCall":
         call = super().__new__(cls, new_publish_id(task_name))
@@ -210,26 +210,26 @@ class PublishCall(str):
         """Return the type that *message* requests; None: the type of its queue. Raises OptionError, SettingError."""
         return self._resolve(message).type
 
-    def stamp(self, message: Message) -> JobHeader:
+    def header(self, message: Message) -> JobHeader:
         """Return the job header of *message*, computed once. Raises OptionError for an invalid option."""
-        if self._stamp is None:
+        if self._header is None:
             resolved, headers, settings = self._resolve(message), message["headers"], settings_of(self.app)
             expires = headers.get("expires")
             counted = resolved.priority(self, message)
             self.rule = resolved.job_rule(self, message)
-            self._stamp = JobHeader(
+            self._header = JobHeader(
                 str(self),
                 resolved.type,
                 with_retry_count(counted, settings),
                 resolved.plain,
                 parse_time(headers.get("eta"), self.app),
-                option_sources.expires_at(expires, resolved.first_try) or parse_time(expires, self.app),
+                option_sources.expires_at(expires, resolved.first_attempt) or parse_time(expires, self.app),
                 counted,
                 self._rules(message),
                 self.rule is not None and self.rule.is_explicit,
                 settings.max_pending if settings.max_pending and starts_new_work(headers) else _NO_BOUNDS,
             )
-        return self._stamp
+        return self._header
 
     def warn_of_key(self, message: Message, queue: str) -> None:
         """Log that the key of *message* has no effect on *queue*, if its job was to have a key."""

@@ -139,7 +139,7 @@ def recurring_job(app: Celery, due: DueCall) -> NewJob:
             f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues): the call went elsewhere"
         )
     captured = capture[0]
-    return encode_job(captured.queue, captured.message, replace(captured.stamp, publish_id=publish_id))
+    return encode_job(captured.queue, captured.message, replace(captured.header, publish_id=publish_id))
 
 
 def _read(app: Celery, due: DueCall) -> Signature:

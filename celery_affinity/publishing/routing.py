@@ -36,7 +36,7 @@ from .app_config import settings_of, tasks_of, type_by_name
 from .message import PROPERTY
 from .option_sources import (
     ROUTING,
-    FromFirstTry,
+    FromFirstAttempt,
     FromTask,
     Options,
     check_that_they_agree,
@@ -89,7 +89,7 @@ def route_call(
         type_ = None
     elif is_retry:
         queue = options.get("queue")
-        type_ = str(queue) if type(queue) is FromFirstTry else None
+        type_ = str(queue) if type(queue) is FromFirstAttempt else None
     else:
         type_ = type_of_task(app, *_task_that_runs(app, task, name, *rest))
     if type_ is not None:

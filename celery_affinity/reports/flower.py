@@ -5,7 +5,7 @@ two of Flower's methods if they match the tested versions (2.0 to 2.2). Flower s
 `Task` lists; for a merged call it shows the run.
 
 `FleetObserver` and `StatusCollector` also serve the command `metrics`. Both callers pass in the way to the fleet
-(`transport.reach.fleet_on`), because that package is in a higher layer.
+(`transport.app_api.fleet_on`), because that package is in a higher layer.
 """
 
 import asyncio

@@ -114,8 +114,8 @@ MOST_NEAR_BYTES = 20_000
 USUAL_MOST = 1_000
 USUAL_MOST_BYTES = 1_000_000
 USUAL_BOUNDS = f" most={USUAL_MOST} bytes={USUAL_MOST_BYTES}"
-#: Maximum number of stamps per message, and their maximum size in bytes in the format of `revokes.stamp`. A waiting job
-#: is indexed by each stamp, which costs a few commands when the job is published and when it ends.
+#: Maximum number of stamps per message, and their maximum size in bytes in the format of `message.encode_stamp`. A
+#: waiting job is indexed by each stamp, which costs a few commands when the job is published and when it ends.
 MOST_STAMPS = 100
 MOST_STAMP_BYTES = 20_000
 #: Values of field ``!`` of key ``heads``: types have pauses or limits; there are reserves, and possibly pauses or

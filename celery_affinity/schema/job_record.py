@@ -199,7 +199,7 @@ class NewJob:
     task_name: str = ""
     #: Time until the job ends if it still waits.
     expires_us: int | None = None
-    #: Tokens by which the job can be revoked, in the format of `revokes.stamp`.
+    #: Tokens by which the job can be revoked, in the format of `message.encode_stamp`.
     stamps: Sequence[str] = ()
     #: How the job merges, and its keys, in the format of `rules_codec`.
     rules: str = ""

@@ -110,7 +110,7 @@ def bounded_text(value: object, longest: int = LONGEST_TEXT) -> str | None:
 
 
 def shown_text(name: str, value: object) -> str:
-    """Return *value*, a field of a message, as a string ("" if missing). Raises OptionError if `text` rejects it."""
+    """Return *value*, a field of a message, as a string, or "". Raises OptionError if `bounded_text` rejects it."""
     if value is None or value == "":
         return ""
     text = bounded_text(value)

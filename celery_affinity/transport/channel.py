@@ -57,10 +57,10 @@ class PublishingChannel(_Channel):
     def basic_publish(self, message: Message, *args: Any, **kwargs: Any) -> Any:
         if self.connection is None:
             return self._after_reconnect().basic_publish(message, *args, **kwargs)
-        publish_context = publish_call.begin_publish(message, self.connection.client)
+        call = publish_call.begin_publish(message, self.connection.client)
         result = super().basic_publish(message, *args, **kwargs)
-        if publish_context is not None:
-            publish_call.end_publish(publish_context, message)
+        if call is not None:
+            publish_call.end_publish(call, message)
         return result
 
     def _after_reconnect(self) -> "PublishingChannel":
@@ -78,22 +78,22 @@ class PublishingChannel(_Channel):
         return secrets.token_urlsafe(12)  # a UUID is longer and slower
 
     def _put(self, queue: str, message: Message, **kwargs: Any) -> None:
-        context = publish_call.publish_call_of(message, self.connection.client)
-        if context is None:
+        call = publish_call.publish_call_of(message, self.connection.client)
+        if call is None:
             super()._put(queue, message, **kwargs)
             return
-        type_, capture = context.type(message) or queue, context.capture
-        if not settings_of(context.app).schedules(type_):
+        type_, capture = call.type(message) or queue, call.capture
+        if not settings_of(call.app).schedules(type_):
             if capture is not None:
                 capture.published = True
-            context.warn_of_key(message, type_)
+            call.warn_of_key(message, type_)
             super()._put(type_, as_stock_message(type_, queue, message), **kwargs)
             return
-        header = context.stamp(message)
-        if self.routes is not None and context.rule is not None:
-            cohort_keys.check_key_cohorts(context.app, context.task_name, type_, context.rule)
+        header = call.header(message)
+        if self.routes is not None and call.rule is not None:
+            cohort_keys.check_key_cohorts(call.app, call.task_name, type_, call.rule)
         if capture is not None:
-            capture.append(publish_call.CapturedMessage(queue, message, header, context.rule))
+            capture.append(publish_call.CapturedMessage(queue, message, header, call.rule))
             return
         job = encode_job(queue, message, header)
         batch = kwargs.get("_publish_batch")
@@ -151,7 +151,7 @@ def warn_queue_arguments(app: Celery, queue: str, arguments: Mapping[str, object
 class AffinityChannel(InboxChannel, PublishingChannel):
     """The changes of this transport to kombu's Redis channels, with and without Sentinel."""
 
-    #: Queues bound to this channel (`queue_binding`), by name.
+    #: Queues bound to this channel (`routing.BoundOnce`), by name.
     bound_queues: dict[str, Queue]
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:

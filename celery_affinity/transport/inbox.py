@@ -270,7 +270,7 @@ class Inbox(Protocol):
     def receive(self, claim: Claim) -> None:
         """Hold a job from the inbox, and start it with `InboxChannel.consume` when it has a slot."""
 
-    def obey(self, sign: list[str]) -> None:
+    def obey(self, control_words: list[str]) -> None:
         """Execute a control message, split into words, that came to the inbox instead of a job."""
 
     def loop_ran(self) -> None:

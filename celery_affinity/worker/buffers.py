@@ -49,7 +49,7 @@ class BufferedRequest:
         """Do nothing, because the job cannot be removed from the strategy's buffer."""
 
     def end_leaked(self) -> None:
-        raise AssertionError("`Strays` drops it from the buffer")
+        raise AssertionError("`LeakedClaims` drops it from the buffer")
 
 
 def is_buffered(consumer: "Consumer", request: Any) -> bool:

@@ -236,8 +236,8 @@ class CohortMember:
             else:
                 job_feed.receive_elsewhere([claim])
 
-        def obey(control_message: list[str]) -> None:
-            self._consumer.call_soon(job_feed.obey, control_message)
+        def obey(control_words: list[str]) -> None:
+            self._consumer.call_soon(job_feed.obey, control_words)
 
         self._reader = InboxReader(self.cohort, scheduler, job_feed.worker, receive=receive, obey=obey)
         self._reader.start()
@@ -439,9 +439,9 @@ class CohortMembers:
         assert self._broker_feed is not None, "otherwise no server knows this inbox"
         self._broker_feed.receive(claim)
 
-    def obey(self, control_message: list[str]) -> None:
+    def obey(self, control_words: list[str]) -> None:
         assert self._broker_feed is not None, "otherwise no server knows this inbox"
-        self._broker_feed.obey(control_message)
+        self._broker_feed.obey(control_words)
 
     def loop_ran(self) -> None:
         for member in self.joined:

@@ -195,8 +195,8 @@ class JobFeed:
             self._prefetch(claim)
             self._start_ready_jobs()
 
-    def obey(self, message: list[str]) -> None:
-        match message:
+    def obey(self, control_words: list[str]) -> None:
+        match control_words:
             case [constants.TICK_SIGN]:
                 self.member.tick()
             case [constants.BACK_SIGN, limit, *types] if limit.isdecimal() and len(limit) <= _MAX_DIGITS:
@@ -208,7 +208,9 @@ class JobFeed:
             ) and (grace_ms.isdecimal() and len(grace_ms) <= _MAX_DIGITS):
                 self._return(self._preemption.order(job_id, fence, int(grace_ms) / 1000))
             case _:
-                values.log_and_drop_untrusted("the inbox", message, "it is neither a job nor a sign of the server")
+                values.log_and_drop_untrusted(
+                    "the inbox", control_words, "it is neither a job nor a sign of the server"
+                )
 
     def _recall(self, target: str, fence: int) -> None:
         """Return claims up to *fence* that the pause of *target* affects: prefetched ones now, others on arrival."""

@@ -96,7 +96,6 @@ class _Run(NamedTuple):
     """A run of calls."""
 
     #: None for a single call.
-
     batch: BatchRun | None
     #: Calls by job id, in order of publishing. The primary call has the id "".
     calls: Mapping[str, Call]

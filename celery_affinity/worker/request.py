@@ -286,7 +286,7 @@ class ClaimedRequest(_Request):
         return self._submit(pool, super().execute_using_pool, **kwargs)
 
     def on_accepted(self, pid: int, time_accepted: float) -> Any:
-        self._cancel_if_start_forbidden()  # t# the task may have waited for a thread or a greenlet
+        self._cancel_if_start_forbidden()  # the task may have waited for a thread or a greenlet
         if self.is_cancelled_before_start:
             return
         try:
@@ -308,7 +308,7 @@ class ClaimedRequest(_Request):
         finally:
             if self._reporting is not None:
                 self._reporting.started(self._tag)
-                self._cancel_if_start_forbidden()  # t# the event may have waited for an unavailable broker
+                self._cancel_if_start_forbidden()  # the event may have waited for an unavailable broker
                 if self._reporting.claims.is_void(self._tag):
                     self.fence()
                 elif state.should_terminate and pool_forks(self._pool):

@@ -1,6 +1,6 @@
 """The page of the options of tasks and calls: which place counts first. A test publishes by these tables."""
 
-from celery_affinity.options.call_options import FIRST_TRY, OPTIONS, Option
+from celery_affinity.options.call_options import FIRST_ATTEMPT, OPTIONS, Option
 
 from .markdown import MADE, table
 
@@ -19,7 +19,7 @@ BEFORE = """# Options of calls and tasks
 {options}
 - **A task** says its options in its `affinity`, such as `affinity=Affinity("pdf", priority=5)`; `merge` only there. Options whose places (below)
   name the task with an option of their own may also be options of the decorator, or attributes of the class.
-- **Inherited** is what a first try, a task with links, or a workflow has said, unless the retry, the link or the step says something else.
+- **Inherited** is what a first attempt, a task with links, or a workflow has said, unless the retry, the link or the step says something else.
   Calls that a task publishes while it runs inherit its tenant, unless `affinity_inherit_tenant = False`.
 - **Over HTTP** means `options` of `POST /api/jobs`.
 
@@ -33,7 +33,7 @@ in order: the first place that sets the option counts. Mode means queued or on d
 MIDDLE = """
 - **call**: an option of `apply_async`, `send_task`, `publish_many`, `.set()`, `retry`, or of a `beat_schedule` entry. **route**: an option in
   `task_routes`. **task**: an option of the decorator, an attribute of the class, or an annotation. `affinity_task_types` and
-  `affinity_task_rules` are settings with patterns of task names. **first try**: what a retry keeps from the run that publishes it.
+  `affinity_task_rules` are settings with patterns of task names. **first attempt**: what a retry keeps from the run that publishes it.
 - `affinity` stands for the part of an `Affinity` that sets this option. `Affinity("pdf")` sets only the type, and leaves the
   priority to the next place.
 - **type**: `queue=`, `routing_key=` and `exchange=` of a call count like its `affinity=`. A call whose `affinity=` and `queue=` differ raises
@@ -56,7 +56,7 @@ The type of a job is the name of its queue. Several places may name a queue; the
 | | who names it | for example |
 | --- | --- | --- |
 | 1 | the caller, by `affinity=` or by Celery's own `queue=`, `routing_key=`, `exchange=` | `render.apply_async(affinity="caller")` or `render.apply_async(queue="caller")` |
-| 2 | a retry: the queue of its first try | `self.retry()` |
+| 2 | a retry: the queue of its first attempt | `self.retry()` |
 | 3 | `affinity` of a route | `task_routes = {"shop.render": {"affinity": "route"}}` |
 | 4 | `affinity=` of the task | `@app.task(name="shop.render", affinity="task")` |
 | 5 | a name pattern, in the settings of the app that publishes | `affinity_task_types = {"shop.*": "pattern"}` |
@@ -144,6 +144,6 @@ def _options() -> str:
 
 def _cell(place: tuple[str, str]) -> str:
     who, by = place
-    if place == FIRST_TRY:
+    if place == FIRST_ATTEMPT:
         return by
     return f"`{by}`" if who == "name" else f"{who}: `{by}`"

@@ -8,7 +8,7 @@ import pytest
 
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.publishing import app_config
-from celery_affinity.publishing.message import stamp_revokes
+from celery_affinity.publishing.message import encode_stamp
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.job_record import NewJob
@@ -119,7 +119,7 @@ def test_what_was_revoked_before_it_was_moved_is_not_run(jobs, redis_client, app
 def test_what_was_moved_is_revoked_by_its_stamps(jobs, redis_client, app):
     redis_client.lpush("pdf", wire("by stamp", stamps={"customer": ["7"]}, stamped_headers=["customer"], customer="7"))
     move(jobs, app)
-    jobs.scheduler.revoke([], [stamp_revokes("customer", "7")], keep_s=60)
+    jobs.scheduler.revoke([], [encode_stamp("customer", "7")], keep_s=60)
     assert lanes(jobs) == {}
     assert redis_client.hget(Keys().key("counters"), "revoked") == b"1"
 

@@ -67,10 +67,10 @@ def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
     assert len(calls) == 2
     for call in calls:
         assert published(1, lambda render, call=call: eval(call, {"render": render}))[0] == "caller"
-    _, first_try = published(1, lambda render: render.apply_async(affinity="first"))
+    _, first_attempt = published(1, lambda render: render.apply_async(affinity="first"))
 
     def tried_again(render):
-        with running(render, first_try), pytest.raises(Retry):
+        with running(render, first_attempt), pytest.raises(Retry):
             eval(retry, {"self": render})
 
     assert published(2, tried_again)[0] == "first"

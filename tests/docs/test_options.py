@@ -6,7 +6,7 @@ from kombu import pools
 from kombu.utils.json import loads
 
 from celery_affinity import Affinity, Merge
-from celery_affinity.options.call_options import FIRST_TRY, OPTIONS, PARENT, PLAIN
+from celery_affinity.options.call_options import FIRST_ATTEMPT, OPTIONS, PARENT, PLAIN
 from celery_affinity.schema.job_record import FIELDS
 from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.schema.values import decode_part
@@ -53,13 +53,13 @@ def render():
 
 @pytest.fixture
 def publish(valkey, redis_client):
-    """Return a function that publishes, with values by place, a call of a new app, or a retry of *first_try*."""
+    """Return a function that publishes, with values by place, a call of a new app, or a retry of *first_attempt*."""
 
     def options_of(option, values, who):
         said = {by: value for (whose, by), value in values.items() if whose == who}
         return {by: Affinity(**in_affinity(option, value)) if by == "affinity" else value for by, value in said.items()}
 
-    def publish(option, values, first_try=None):
+    def publish(option, values, first_attempt=None):
         pools.reset()
         app = app_for(valkey.url, task_ignore_result=True)
         app.conf.task_routes = {"shop.render": options_of(option, values, "route")}
@@ -73,10 +73,10 @@ def publish(valkey, redis_client):
             own = {"affinity": Affinity(**in_affinity(option, "other"))}  # a call may say a key only where calls merge
         task = app.task(name="shop.render", shared=False, **own)(render)
         call = options_of(option, values, "call")
-        if first_try is None:
+        if first_attempt is None:
             task.apply_async(**call)
         else:
-            with running(task, first_try), pytest.raises(Retry):
+            with running(task, first_attempt), pytest.raises(Retry):
                 task.retry(countdown=0, **call)
         (job,) = redis_client.scan_iter("*job:*")
         row = {name.decode(): value.decode() for name, value in redis_client.hgetall(job).items()}
@@ -104,7 +104,7 @@ def valued(option, places):
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")
 @pytest.mark.parametrize(("option", "places"), ROWS)
 def test_a_place_counts_more_than_all_that_follow(publish, option, places):
-    places = [place for place in places if place != FIRST_TRY]
+    places = [place for place in places if place != FIRST_ATTEMPT]
     for number in range(len(places)):
         values = valued(option, places[number:])
         assert publish(option, values)[0] == values[places[number]], places[number]
@@ -112,20 +112,20 @@ def test_a_place_counts_more_than_all_that_follow(publish, option, places):
 
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")
 @pytest.mark.parametrize(("option", "places"), ROWS)
-def test_a_first_try_has_its_place_among_the_others(publish, option, places):
+def test_a_first_attempt_has_its_place_among_the_others(publish, option, places):
     if option == "key":
         places = [place for place in places if place != ("call", "affinity")]
-    for number in range(places.index(FIRST_TRY) + 1):
+    for number in range(places.index(FIRST_ATTEMPT) + 1):
         values = valued(option, places[number:])
-        value = values.pop(FIRST_TRY)
-        _, first_try = publish(option, {places[0]: value})
-        expected = value if places[number] == FIRST_TRY else values[places[number]]
-        assert publish(option, values, first_try)[0] == expected, places[number]
+        value = values.pop(FIRST_ATTEMPT)
+        _, first_attempt = publish(option, {places[0]: value})
+        expected = value if places[number] == FIRST_ATTEMPT else values[places[number]]
+        assert publish(option, values, first_attempt)[0] == expected, places[number]
 
 
 def test_an_affinity_of_a_retry_may_say_another_key(publish):
-    _, first_try = publish("key", {("call", "exclusive"): "first"})
-    assert publish("key", {("call", "affinity"): "second"}, first_try)[0] == "second"
+    _, first_attempt = publish("key", {("call", "exclusive"): "first"})
+    assert publish("key", {("call", "affinity"): "second"}, first_attempt)[0] == "second"
 
 
 def test_what_nobody_says_has_the_value_at_the_end_of_its_row(publish):

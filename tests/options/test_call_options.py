@@ -6,7 +6,7 @@ import pytest
 
 from celery_affinity import Affinity, OptionError
 from celery_affinity.options import call_options
-from celery_affinity.options.call_options import FIRST_TRY, OPTIONS, PLAIN
+from celery_affinity.options.call_options import FIRST_ATTEMPT, OPTIONS, PLAIN
 from celery_affinity.reports.jobs import Job as Shown
 from celery_affinity.schema.job_record import FIELDS, NewJob
 
@@ -17,7 +17,7 @@ ROWS = [pytest.param(name, option, id=name) for name, option in OPTIONS.items()]
 def test_a_row_names_fields_that_are_there(name, option):
     assert option.field in {*FIELDS, "type"}
     assert option.shown in {each.name for each in dataclasses.fields(Shown)}, "observe.jobs.Job has no such field"
-    assert FIRST_TRY in option.places
+    assert FIRST_ATTEMPT in option.places
     assert bool(option.in_json) == bool(option.accepted_in_json)
 
 

@@ -30,16 +30,16 @@ def message(**headers):
     }
 
 
-STAMP = JobHeader("a-publish", None, 0, {}, None)
+HEADER = JobHeader("a-publish", None, 0, {}, None)
 
 
-def read(given, stamp=STAMP):
-    return decode_message(encode_message(given, stamp))
+def read(given, header=HEADER):
+    return decode_message(encode_message(given, header))
 
 
 def test_headers_that_say_nothing_are_left_out_and_read_as_they_were_sent():
     given = message()
-    waits = json.loads(encode_message(given, STAMP))
+    waits = json.loads(encode_message(given, HEADER))
     assert waits["headers"] == {"lang": "py", "task": "proj.render", "id": "an-id", "retries": 0}
     assert read(given)["headers"] == given["headers"]
 
@@ -51,8 +51,8 @@ def test_headers_that_say_something_are_kept():
 
 
 def test_of_the_stamp_there_stays_what_a_retry_is_to_find():
-    stamp = JobHeader("a-publish", "pdf", 7, {"on_demand": False}, 1.5, counted=3)
-    properties = read(message(), stamp)["properties"]
+    header = JobHeader("a-publish", "pdf", 7, {"on_demand": False}, 1.5, counted=3)
+    properties = read(message(), header)["properties"]
     assert properties[PROPERTY] == {"on_demand": False}
     assert properties["delivery_info"] == {"exchange": "", "routing_key": "pdf"}
     assert properties["priority"] == 3, "as the app counts it"
@@ -85,7 +85,7 @@ def test_what_was_published_is_not_changed_by_that():
 
 def test_the_message_of_a_small_task_is_nearly_a_third_shorter():
     given = message(argsrepr="(1,)", kwargsrepr="{}", root_id="an-id", timelimit=[None, None], origin="gen1@host")
-    assert len(encode_message(given, STAMP)) < 0.7 * len(json.dumps(given))
+    assert len(encode_message(given, HEADER)) < 0.7 * len(json.dumps(given))
 
 
 def test_messages_of_other_producers_are_read_as_they_are():

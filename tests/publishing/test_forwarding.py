@@ -37,7 +37,7 @@ def test_a_running_task_publishes_as_each_app_would_and_retries_as_it_was_asked_
     assert redis_client.llen("lists-of-third") == 2
 
 
-def test_a_retry_for_a_lost_pool_process_asks_for_what_the_first_try_did(tasks):
+def test_a_retry_for_a_lost_pool_process_asks_for_what_the_first_attempt_did(tasks):
     if tasks["lost"].app.pool_name != "prefork" or celery.VERSION[:2] < (5, 7):
         pytest.skip("only Celery's prefork pool has such a retry, from 5.7 on")
     result = tasks["lost"].apply_async(headers=GIVEN, **ASKED)

@@ -134,7 +134,7 @@ def test_each_call_says_when_it_was_published_also_one_that_was_due_later(fleet)
 
 
 @pytest.mark.parametrize("delay_us", [0, 1_000_000])
-def test_a_retry_and_the_retry_of_that_were_published_as_the_first_try_was(fleet, delay_us):
+def test_a_retry_and_the_retry_of_that_were_published_as_the_first_attempt_was(fleet, delay_us):
     began_us = fleet.scheduler.now_us
     publish(fleet, "a+")
     fleet.join("worker", "pdf")

@@ -8,7 +8,7 @@ import redis
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.options.recurring import RecurringCall
 from celery_affinity.policy.slot_math import PrefetchLimit
-from celery_affinity.publishing.message import stamp_revokes
+from celery_affinity.publishing.message import encode_stamp
 from celery_affinity.scheduler.messages import EndArguments, JoinArguments, TypeMetricsDelta
 from celery_affinity.schema.histograms import sum_field, wait_field
 from celery_affinity.schema.job_record import NewJob, is_batch, with_suffix
@@ -19,7 +19,7 @@ from celery_affinity.settings.wire import shared_settings
 from .scripted_fleet import ScriptedFleet
 
 SETTINGS = shared_settings(Settings(heartbeat_interval=1, worker_timeout=4, dead_max=5, keep=120))
-STAMP = stamp_revokes("tenant", "a")
+STAMP = encode_stamp("tenant", "a")
 
 #: Ids of the jobs that a scene publishes, and of their batches.
 PUBLISHED = re.compile(r"(j\d+|again\d|many[\d.]+|retry)\W{0,3}")

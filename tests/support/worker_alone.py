@@ -46,15 +46,15 @@ class Worker:
         pool = Pool(slots)
         self.reporter = reporting_of(lookahead=8, pool=pool, heartbeats=(heartbeats := Mock()))
         self.claims = self.reporter.claims
-        self.members = members = Member.__new__(Member)
-        members._heartbeats, members._rejoin, members._pool = heartbeats, False, pool
-        members.claims, members.reporter, members.lookahead = self.claims, self.reporter, self.reporter.lookahead
-        members.capacity = Capacity(pool, self.claims)
-        members.capacity.types = types
+        self.member = member = Member.__new__(Member)
+        member._heartbeats, member._rejoin, member._pool = heartbeats, False, pool
+        member.claims, member.reporter, member.lookahead = self.claims, self.reporter, self.reporter.lookahead
+        member.capacity = Capacity(pool, self.claims)
+        member.capacity.types = types
         self.host = SimpleNamespace(loop=Mock(), wake=Mock(), goes_on=True)
-        self.job_feed = JobFeed(self.limited, members, self.host, pool)
+        self.job_feed = JobFeed(self.limited, member, self.host, pool)
         self.job_feed.begin(SimpleNamespace(consume=self.consume, burying=self.burying))
-        lending = SimpleNamespace(lend=members.lend, room=self.job_feed.room)
+        lending = SimpleNamespace(lend=member.lend, room=self.job_feed.room)
         self.slots, self.limits = slots, RateLimits(self.limited, lending)
         self.limited.affinity_limits = self.limits
         self.numbers = count(1)

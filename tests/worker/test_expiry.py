@@ -119,7 +119,7 @@ def _is_revoked(result):
         result.get(timeout=15)
 
 
-def test_a_retry_expires_when_its_first_try_would_have_though_the_workers_clock_is_behind(fleet):
+def test_a_retry_expires_when_its_first_attempt_would_have_though_the_workers_clock_is_behind(fleet):
     fleet.start("worker", "pdf", CLOCK_OFFSET_S=str(-HOUR_S))
     _is_revoked(fleet.tasks["retry"].apply_async(("job",), {"countdown": 3}, expires=1.5))
     assert fleet.ledger.starts()["job"] == 1

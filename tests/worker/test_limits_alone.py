@@ -122,11 +122,11 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
         elif move in types:
             worker.hold(move)
         worker.iterate()
-        waiting = worker.members.capacity._waiting["mail"]
+        waiting = worker.member.capacity._waiting["mail"]
         others_wait = slots // 2 if types == ("mail",) else waiting  # beyond these the worker takes no more
         is_full = len(worker.running) + waiting - others_wait >= slots
         assert is_full or not worker.types_ahead()
-        assert len(worker.running) + waiting <= slots + worker.members.capacity.lent
+        assert len(worker.running) + waiting <= slots + worker.member.capacity.lent
         assert "mail" not in worker.types_ahead() or types == ("mail",) or waiting <= slots // 2
         given_back = {worker.claims.find(tag).type for tag in worker.claims._given_up}
         assert given_back <= ({"mail"} if len(types) > 1 else set()), "only what others may start sooner"

@@ -27,7 +27,7 @@ def one_of_two_has_ended(*, forks=True, in_flight="a connection", ahead=3):
     for _ in range(2 + ahead):
         worker.hold("pdf")
     worker.iterate()
-    worker.members._pool.forks = forks
+    worker.member._pool.forks = forks
     worker.reporter._host = Host(in_flight)
     worker.reporter._host.start_next = worker.job_feed.start_next
     return worker, worker.running[0]._tag

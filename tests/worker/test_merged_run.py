@@ -101,7 +101,7 @@ def all_merged(merging, results):
     return all(explain(reader, each.id).calls == 3 for its in results.values() for each in its)
 
 
-def test_a_retry_does_not_win_over_a_call_that_was_published_after_its_first_try(merging):
+def test_a_retry_does_not_win_over_a_call_that_was_published_after_its_first_attempt(merging):
     merging.go()
     early = merging.task("last_again").delay("HH", 1)
     worker = merging.start("threads")

@@ -97,7 +97,7 @@ def test_a_job_that_waits_for_a_rate_limit_goes_back_at_once(worker):
     worker.iterate()
     worker.job_feed.obey(["preempt", claim.job_id, claim.fence, "5000"])
     assert worker.claims.given_up() == {delivery_tag(claim.job_id, claim.fence)}
-    worker.members._heartbeats.wake.assert_called()
+    worker.member._heartbeats.wake.assert_called()
 
 
 def test_a_task_that_was_acked_early_goes_on(worker, marks, caplog):

@@ -15,7 +15,7 @@ def place(job: Job) -> tuple[str, str, str, str]:
 
 
 def published_us(call: Job) -> int:
-    """Return when *call* was published, a retry as its first try was."""
+    """Return when *call* was published, a retry as its first attempt was."""
     times_us = (call.again_us, call.published_us, call.enqueued_us)
     return next(each for each in times_us if each is not None)
 

@@ -84,7 +84,7 @@ class Job:
     stamps: tuple[str, ...] = ()
     """Stamps of its message, "name:value"."""
     rules: str = ""
-    """How it merges, and its key, as `rules/job_fields` has it; "" for neither."""
+    """How it merges, and its key, as `schema/rules_codec` has it; "" for neither."""
     published_us: int | None = None
     """When it was published, if it had to wait for its time."""
     deliveries: int = 0

@@ -174,7 +174,7 @@ class DueCall(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """A call of a batch. *published_us*: when it was, a retry as its first try. *message*: "" if it is gone."""
+    """A call of a batch. *published_us*: when it was, a retry as its first attempt. *message*: "" if it is gone."""
 
     job_id: str
     task_id: str

@@ -1,4 +1,4 @@
-"""A task that tells what it sees of its claim, at its first try and at its second."""
+"""A task that tells what it sees of its claim, at its first attempt and at its second."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Options of the first try that a retry finds: in its message, and as a task publishes it again."""
+"""Options of the first attempt that a retry finds: in its message, and as a task publishes it again."""
 
 import pytest
 from celery.exceptions import Ignore, Retry
@@ -24,7 +24,7 @@ def pdf(app):
 
 
 @pytest.fixture
-def first_try(app, pdf):
+def first_attempt(app, pdf):
     """Return a message with other options than its task."""
     pdf.apply_async(affinity=Affinity("excel", on_demand=True), priority=7)
     ((type_, lane, _, message),) = published(app)
@@ -32,8 +32,8 @@ def first_try(app, pdf):
     return message
 
 
-def test_a_retry_keeps_what_its_first_try_had(app, pdf, first_try):
-    with running(pdf, first_try), pytest.raises(Retry):
+def test_a_retry_keeps_what_its_first_attempt_had(app, pdf, first_attempt):
+    with running(pdf, first_attempt), pytest.raises(Retry):
         pdf.retry(countdown=0)
     ((type_, lane, _, second_try),) = published(app)
     assert (type_, lane) == ("excel", "demand.7")
@@ -42,21 +42,21 @@ def test_a_retry_keeps_what_its_first_try_had(app, pdf, first_try):
     assert one(app) == ("excel", "demand.7")
 
 
-def test_a_retry_may_ask_for_another_thing(app, pdf, first_try):
-    with running(pdf, first_try), pytest.raises(Retry):
+def test_a_retry_may_ask_for_another_thing(app, pdf, first_attempt):
+    with running(pdf, first_attempt), pytest.raises(Retry):
         pdf.retry(countdown=0, affinity="index", on_demand=False, priority=1)
     assert one(app) == ("index", "queued.1")
 
 
-def test_what_is_published_again_under_the_id_of_the_run_is_a_retry_as_well(app, pdf, first_try):
-    with running(pdf, first_try) as request:
+def test_what_is_published_again_under_the_id_of_the_run_is_a_retry_as_well(app, pdf, first_attempt):
+    with running(pdf, first_attempt) as request:
         pdf.signature_from_request(request).apply_async()
     assert one(app) == ("excel", "demand.7")
 
 
-def test_what_a_task_publishes_has_what_it_asks_for_itself(app, pdf, first_try):
+def test_what_a_task_publishes_has_what_it_asks_for_itself(app, pdf, first_attempt):
     other = task(app, affinity="index")
-    with running(pdf, first_try) as request:
+    with running(pdf, first_attempt) as request:
         assert request.headers is None
         for child, options in (
             (other, {}),
@@ -69,20 +69,20 @@ def test_what_a_task_publishes_has_what_it_asks_for_itself(app, pdf, first_try):
         assert one(app) == ("pdf", "queued.2")
 
 
-def test_what_replaces_a_task_is_no_retry(app, pdf, first_try):
+def test_what_replaces_a_task_is_no_retry(app, pdf, first_attempt):
     """A caller that waits for the task waits for its replacement; all other options are the replacement's own."""
-    with running(pdf, first_try), pytest.raises(Ignore):
+    with running(pdf, first_attempt), pytest.raises(Ignore):
         pdf.replace(pdf.s())
     assert one(app) == ("pdf", "demand.2")
-    with running(pdf, first_try), pytest.raises(Ignore):
+    with running(pdf, first_attempt), pytest.raises(Ignore):
         pdf.replace(pdf.s().set(on_demand=False))
     assert one(app) == ("pdf", "queued.2")
 
 
-def test_a_retry_of_what_stock_celery_sent_keeps_its_mode(app, pdf, first_try):
-    del first_try["properties"][PROPERTY]
-    first_try["properties"]["on_demand"] = True
-    with running(pdf, first_try), pytest.raises(Retry):
+def test_a_retry_of_what_stock_celery_sent_keeps_its_mode(app, pdf, first_attempt):
+    del first_attempt["properties"][PROPERTY]
+    first_attempt["properties"]["on_demand"] = True
+    with running(pdf, first_attempt), pytest.raises(Retry):
         pdf.retry(countdown=0)
     assert one(app) == ("excel", "demand.7")
 
@@ -90,9 +90,9 @@ def test_a_retry_of_what_stock_celery_sent_keeps_its_mode(app, pdf, first_try):
 @pytest.mark.parametrize(
     "kept", [None, "excel", 7, {"type": 7}, {"type": ""}, {"on_demand": "yes"}, [["type", "excel"]]]
 )
-def test_what_is_not_ours_under_our_name_says_nothing(app, pdf, first_try, kept):
-    first_try["properties"][PROPERTY] = kept
-    with running(pdf, first_try), pytest.raises(Retry):
+def test_what_is_not_ours_under_our_name_says_nothing(app, pdf, first_attempt, kept):
+    first_attempt["properties"][PROPERTY] = kept
+    with running(pdf, first_attempt), pytest.raises(Retry):
         pdf.retry(countdown=0)
     assert one(app) == ("excel", "queued.7")
 
@@ -107,11 +107,11 @@ def test_headers_are_the_users_alone(app, pdf):
         assert request.headers == given
 
 
-def test_a_message_that_is_moved_keeps_what_its_call_asked_for(app, producer, pdf, first_try):
+def test_a_message_that_is_moved_keeps_what_its_call_asked_for(app, producer, pdf, first_attempt):
     """`celery.contrib.migrate` moves messages so: with kombu alone, and the properties of the message."""
-    kept = {name: first_try["properties"][name] for name in (PROPERTY, "priority", "correlation_id")}
-    options = {"headers": first_try["headers"], "content_type": "application/json", **kept}
-    producer.publish(first_try["body"], **first_try["properties"]["delivery_info"], **options)
+    kept = {name: first_attempt["properties"][name] for name in (PROPERTY, "priority", "correlation_id")}
+    options = {"headers": first_attempt["headers"], "content_type": "application/json", **kept}
+    producer.publish(first_attempt["body"], **first_attempt["properties"]["delivery_info"], **options)
     assert one(app) == ("excel", "demand.7")
-    producer.publish(first_try["body"], exchange="", routing_key="index", **options)
+    producer.publish(first_attempt["body"], exchange="", routing_key="index", **options)
     assert one(app) == ("index", "demand.7")
