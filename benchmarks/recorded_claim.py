@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from celery_affinity.scheduler import recordings
 from celery_affinity.scheduler.messages import Claim, ClaimRow
-from celery_affinity.schema.constants import MOST_RECORDED
+from celery_affinity.schema.constants import MAX_RECORDED
 from tests.scheduler.instructions.arrows import PENDING, Fleet
 from tests.scheduler.instructions.counter import CountedServer
 
@@ -28,7 +28,7 @@ class _Kind:
 
 _KINDS = (
     _Kind("a busy slot", PENDING, 1),
-    _Kind("a slot that was free", 0, MOST_RECORDED + _WARM_UP),
+    _Kind("a slot that was free", 0, MAX_RECORDED + _WARM_UP),
     _Kind("a job of a tenant", PENDING, 1, "key=tenant%3At{} quota=settings"),
 )
 
@@ -52,9 +52,9 @@ def _print(server: CountedServer, kind: _Kind) -> None:
     fleet.take()
     for _ in range(_WARM_UP):
         fleet.release()
-    plain = _cost(server, fleet.publish, MOST_RECORDED)
+    plain = _cost(server, fleet.publish, MAX_RECORDED)
     fleet.take()
-    plain += _cost(server, release, MOST_RECORDED)
+    plain += _cost(server, release, MAX_RECORDED)
     recordings.begin_recording(fleet.scheduler, "counted", for_s=3_600, kept_s=0)
     rows = [_row(nth, claim, kind) for nth, claim in enumerate(claims, 1)]
     cost = _cost(server, lambda: fleet.scheduler.record("counted", [(_FACTS, rows)]), _CALLS) / len(rows)

@@ -10,21 +10,21 @@ from typing import NamedTuple
 from celery import Celery
 from kombu import Connection
 
-from ..reports.job_lists import MOST, JobFilter, jobs_page
+from ..reports.job_lists import MAX_JOBS_READ, JobFilter, jobs_page
 from ..reports.job_rows import read_jobs
 from ..reports.jobs import Job, get_jobs
 from ..reports.report import with_cohort_name
 from ..scheduler.cohorts import CohortAnswers, Cohorts
 from ..scheduler.reader import Reader
 from ..scheduler.scheduler import Scheduler
-from ..schema.constants import MOST_MOVES, REVOKED_KEPT_S
+from ..schema.constants import MAX_MOVES, REVOKED_KEPT_S
 from ..schema.job_record import is_batch
 from ..schema.values import decode_text
 from . import actions
 from .actions import MoveTarget, can_terminate_error
 
 #: Number of chosen jobs whose facts are kept, to be shown.
-MOST_SHOWN = 5
+MAX_SHOWN = 5
 
 #: Number of calls of a run per round trip.
 _PAGE = 1_000
@@ -69,7 +69,7 @@ def choose_jobs(
             seen.add(job.job_id)
             choice.chosen.append(ChosenJobs(job.id, job.job_id, job.state))
             choice.calls += job.calls if is_batch(job.job_id) else 1
-            if len(choice.shown) < MOST_SHOWN:
+            if len(choice.shown) < MAX_SHOWN:
                 choice.shown.append(job)
     return choice
 
@@ -98,7 +98,7 @@ def merge_chosen(replies: CohortAnswers[JobChoice], is_split: bool) -> JobChoice
         choice.shown += with_cohort_name(cohort_choice.shown, name) if is_split else cohort_choice.shown
         choice.calls += cohort_choice.calls
         choice.more = choice.more or cohort_choice.more
-    del choice.shown[MOST_SHOWN:]
+    del choice.shown[MAX_SHOWN:]
     return choice
 
 
@@ -106,7 +106,7 @@ def _all(reader: Reader, which: JobFilter, most_pages: float, choice: JobChoice)
     cursor: str | None = None
     pages = 0
     while pages < most_pages:
-        page = jobs_page(reader, which, MOST, cursor)
+        page = jobs_page(reader, which, MAX_JOBS_READ, cursor)
         pages += 1
         yield from page.jobs
         cursor = page.cursor
@@ -139,7 +139,7 @@ def chosen_pages(ids: Iterable[str], most: int) -> Iterator[list[str]]:
 _BROADCAST_SIZE = 100
 
 #: Number of jobs that are moved before their outcomes are read.
-_MOVE_PAGE_SIZE = 100 * MOST_MOVES
+_MOVE_PAGE_SIZE = 100 * MAX_MOVES
 
 
 class BulkResult(NamedTuple):

@@ -19,14 +19,14 @@ from ..publishing.app_config import settings_of
 from ..reports.dead_letters import letter_headers
 from ..reports.jobs import Job, unknown_job
 from ..scheduler.reader import Reader
-from ..schema.constants import MOST_WHY_BYTES
-from ..schema.untrusted import MOST_NESTED, is_too_deep
+from ..schema.constants import MAX_WHY_BYTES
+from ..schema.untrusted import MAX_NESTED, is_too_deep
 from ..settings.table import PREFIX, SHOWN_TO
 
 _STATES = {states.SUCCESS: "done", states.FAILURE: "failed", states.REVOKED: "revoked", states.STARTED: "running"}
 
 #: Maximum length of an exception's text.
-_MAX_WHY_LENGTH = min(300, MOST_WHY_BYTES)
+_MAX_WHY_LENGTH = min(300, MAX_WHY_BYTES)
 
 
 def backend_of_job(app: Celery, id: str) -> Job:
@@ -159,7 +159,7 @@ def _as_json(value: object) -> tuple[object, str | None]:
     """Return *value* as JSON, and why it is not shown or only shown as text."""
     if is_too_deep(value):  # JSON encoders recurse for each level
         text = saferepr(value, maxlen=_MAX_DEEP_LENGTH)
-        return text, f"the result is nested more than {MOST_NESTED} levels deep: its beginning is shown as a text"
+        return text, f"the result is nested more than {MAX_NESTED} levels deep: its beginning is shown as a text"
     try:
         text = json.dumps(value, allow_nan=False)
         shown: object = json.loads(text)

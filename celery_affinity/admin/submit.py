@@ -34,7 +34,7 @@ from ..schema.values import SECONDS_OR_0
 from .jobs import Reach
 
 #: Maximum length of an Idempotency-Key.
-LONGEST_NAME = 255
+MAX_NAME_LENGTH = 255
 
 #: Exceptions that `apply_async` raises for invalid arguments and options.
 _CALL_ERRORS = (TypeError, ValueError, OverflowError, EncodeError, QueueNotFound)
@@ -56,8 +56,8 @@ class Submission:
 
     def __post_init__(self) -> None:
         name = self.name
-        if name is not None and not (0 < len(name) <= LONGEST_NAME and name.isascii() and name.isprintable()):
-            accepted = f"a text of up to {LONGEST_NAME} printable characters in ASCII"
+        if name is not None and not (0 < len(name) <= MAX_NAME_LENGTH and name.isascii() and name.isprintable()):
+            accepted = f"a text of up to {MAX_NAME_LENGTH} printable characters in ASCII"
             raise refuse("Idempotency-Key", accepted, name[:100])
         for option, value in self.options.items():
             if option not in ACCEPTED:

@@ -23,7 +23,7 @@ from ..reports.report import Param, ReportDefinition, Source, find_report
 from ..scheduler.cohorts import CohortAnswers, Cohorts
 from ..scheduler.scheduler import Scheduler
 from ..schema.keys import COHORT
-from ..schema.values import LONGEST_S, MOST_COUNT
+from ..schema.values import MAX_COUNT, MAX_DURATION_S
 from ..transport.app_api import fleet_on, stock_lists_of
 from ..transport.urls import mask_url
 
@@ -104,7 +104,7 @@ def _click_type(param: Param) -> Any:
         return click.IntRange(param.least, param.most)
     if param.type is float:
         least = param.least if param.above is None else param.above
-        return SecondsRange(least or 0, param.most or LONGEST_S, min_open=param.above is not None)
+        return SecondsRange(least or 0, param.most or MAX_DURATION_S, min_open=param.above is not None)
     return None
 
 
@@ -233,13 +233,13 @@ class DefaultListGroup(click.Group):
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 #: A number of rows or of repetitions.
-COUNT = click.IntRange(1, MOST_COUNT)
+COUNT = click.IntRange(1, MAX_COUNT)
 
 
 class SecondsRange(click.FloatRange):
     """A number of seconds. Rejects NaN, which passes click's comparison with the limits."""
 
-    def __init__(self, min: float, max: float = LONGEST_S, min_open: bool = False) -> None:
+    def __init__(self, min: float, max: float = MAX_DURATION_S, min_open: bool = False) -> None:
         super().__init__(min, max, min_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -255,7 +255,7 @@ def parse_seconds(_ctx: click.Context, _option: click.Parameter, text: str | Non
         return None
     match = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
     seconds = int(match[1]) * _UNITS_S[match[2]] if match else 0
-    if not 0 < seconds <= LONGEST_S:
+    if not 0 < seconds <= MAX_DURATION_S:
         accepted = "a whole number above 0 of s, m, h or d is accepted, such as 30m, up to 3650d"
         raise click.BadParameter(f"{accepted}, got: {text!r}")
     return seconds

@@ -85,7 +85,11 @@ def jobs() -> None:
 @OLDER_THAN
 @NEWER_THAN
 @click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(1, job_lists.MOST), help="Number of jobs on a page."
+    "--limit",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, job_lists.MAX_JOBS_READ),
+    help="Number of jobs on a page.",
 )
 @click.option("--cursor", help="Continue from the cursor that the previous page printed.")
 def list_jobs(
@@ -115,7 +119,7 @@ def list_jobs(
 def _page(page: JobsPage, nothing: str) -> str:
     lines = [_JOBS.text(page.jobs) if page.jobs else nothing if page.cursor is None else f"{nothing}, so far"]
     if page.cursor is not None:
-        why = f"{job_lists.MOST:,} jobs were read" if page.partial else pluralize(len(page.jobs), "job")
+        why = f"{job_lists.MAX_JOBS_READ:,} jobs were read" if page.partial else pluralize(len(page.jobs), "job")
         lines.append(f"{why}; there may be more: --cursor {page.cursor}")
     return "\n".join(lines)
 

@@ -22,13 +22,13 @@ from ..reports.render import (
 from ..scheduler import runtime_settings
 from ..scheduler.cohorts import CohortAnswers
 from ..scheduler.scheduler import Scheduler
-from ..schema.constants import LONGEST_NUMBER
-from ..schema.values import COUNT_OR_0, MOST_COUNT, pattern_precedence
+from ..schema.constants import MAX_NUMBER_LENGTH
+from ..schema.values import COUNT_OR_0, MAX_COUNT, pattern_precedence
 from ..settings import limits as limit_settings
 from ..settings import tenants as tenant_settings
 from ..settings.limits import Limit
 from ..settings.table import Settings
-from ..settings.tenants import MOST_WEIGHT, NONE, OTHERS, Tenant
+from ..settings.tenants import MAX_WEIGHT, NONE, OTHERS, Tenant
 from .framework import (
     DefaultListGroup,
     answers_of,
@@ -230,10 +230,10 @@ tenants.add_command(report_command("tenants list"))
 @click.option(
     "--min",
     "least",
-    type=click.IntRange(0, MOST_COUNT),
+    type=click.IntRange(0, MAX_COUNT),
     help="Slots that its jobs get before those of others; 0: none.",
 )
-@click.option("--weight", type=click.IntRange(1, MOST_WEIGHT), help="Part of the time of slots, beside others.")
+@click.option("--weight", type=click.IntRange(1, MAX_WEIGHT), help="Part of the time of slots, beside others.")
 def set_quota(
     ctx: click.Context, name: str, most: str | None, least: int | None, weight: int | None, as_json: bool
 ) -> None:
@@ -255,7 +255,7 @@ def set_quota(
 
 
 def _parse_max(typed: str) -> int:
-    number = int(typed) if typed.isdecimal() and len(typed) <= LONGEST_NUMBER else -1
+    number = int(typed) if typed.isdecimal() and len(typed) <= MAX_NUMBER_LENGTH else -1
     if (accepted := COUNT_OR_0(number)) is not None:
         raise click.BadParameter(f"{accepted}, or {tenant_settings.NONE!r}, got: {typed!r}", param_hint="--max")
     return number

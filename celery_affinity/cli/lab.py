@@ -24,7 +24,7 @@ from ..lab.trace_file import read_trace
 from ..publishing.app_config import settings_of
 from ..reports.render import duration_text, pluralize, wrap_paragraph
 from ..schema.keys import COHORT
-from ..schema.values import MOST_COUNT
+from ..schema.values import MAX_COUNT
 from ..settings.cohorts import DEFAULT
 from ..versions import install_with
 from . import lab_text
@@ -54,7 +54,7 @@ ENGINE = click.option(
 )
 
 #: Seed of random numbers.
-SEED = click.IntRange(0, MOST_COUNT)
+SEED = click.IntRange(0, MAX_COUNT)
 
 #: Number of steps after which a progress bar is redrawn.
 _REDRAW_STEPS = 1_000
@@ -103,7 +103,7 @@ def print_error_and_exit() -> Iterator[None]:
 @click.option(
     "--simulations",
     type=click.IntRange(30, 10_000),
-    default=advisor.MOST_SIMULATIONS,
+    default=advisor.MAX_SIMULATIONS,
     show_default=True,
     help="Most schedules that are made: each takes as long as a replay.",
 )

@@ -123,7 +123,7 @@ def _idle_s(scheduler: Scheduler, name: str) -> float:
 
 
 #: Maximum seconds between two ticks in a worker. `publish` wakes the worker for a job that is due sooner.
-LONGEST_PAUSE_S = TICK_US / SECOND_US
+MAX_PAUSE_S = TICK_US / SECOND_US
 #: Maximum seconds between two ticks of a stand-alone dispatcher, which publishers cannot wake, and of every dispatcher
 #: for 10 s after a message of a stock producer, because such messages wait in a list for the next tick.
 SHORT_PAUSE_S = 0.2
@@ -155,7 +155,7 @@ class Dispatcher:
         ingest: Ingest,
         recurring: RecurringCalls,
         *,
-        pause_s: float = LONGEST_PAUSE_S,
+        pause_s: float = MAX_PAUSE_S,
     ) -> None:
         self._scheduler = scheduler
         self._announcer = announcer

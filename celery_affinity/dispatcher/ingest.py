@@ -23,7 +23,7 @@ from ..publishing.app_config import settings_of, tasks_of
 from ..publishing.message import JobHeader, Message, parse_message, parse_time, stamps_of, with_retry_count
 from ..scheduler.scheduler import Scheduler
 from ..schema import job_record
-from ..schema.constants import MAX_PRIORITY, MOST_MOVES
+from ..schema.constants import MAX_MOVES, MAX_PRIORITY
 from ..schema.job_record import NewJob
 from ..schema.untrusted import clamp, shown_text
 from ..schema.values import decode_part
@@ -80,7 +80,7 @@ class Ingest:
             counts = {name: self._move_some(scheduler, name) for name in lists}
             moved += sum(counts.values())
             lists = [
-                name for name, count in counts.items() if count == MOST_MOVES or (count and name in self._large_lists)
+                name for name, count in counts.items() if count == MAX_MOVES or (count and name in self._large_lists)
             ]
         if moved:
             logger.info("Took over %d message(s) of stock Celery's producers", moved)
@@ -88,7 +88,7 @@ class Ingest:
 
     def _move_some(self, scheduler: Scheduler, name: str) -> int:
         try:
-            messages = scheduler.client.lrange(name, -1 if name in self._large_lists else -MOST_MOVES, -1)
+            messages = scheduler.client.lrange(name, -1 if name in self._large_lists else -MAX_MOVES, -1)
             if max(map(len, messages), default=0) > _LARGE_MESSAGE_BYTES:
                 self._large_lists.add(name)
             else:

@@ -21,9 +21,9 @@ from ..options.keys import key_in, tenant_in
 from ..policy.slot_math import NOTHING
 from ..publishing.app_config import merge_of, settings_of
 from ..publishing.message import PROPERTY, Message
-from ..publishing.message_body import MOST_CHARACTERS, raw_body
+from ..publishing.message_body import MAX_CHARACTERS, raw_body
 from ..publishing.option_sources import rules_in
-from ..results.reporter import MOST, printable_error
+from ..results.reporter import MAX_SHOWN_LENGTH, printable_error
 from ..scheduler.messages import Claim, EndArguments
 from ..scheduler.reader import Reader
 from ..scheduler.scheduler import Scheduler
@@ -192,7 +192,7 @@ def hand_out_jobs(scheduler: Scheduler, app: Celery, worker: HttpWorker, claims:
 def dead_letter(scheduler: Scheduler, worker: str, job_id: str, fence: str, reason: str) -> None:
     """Make a claimed job a dead letter."""
     logger.error("Job %s cannot be run by a worker over HTTP, and becomes a dead letter: %s", job_id, reason)
-    end = EndArguments(job_id, fence, f"rejected {reason[:MOST]}")
+    end = EndArguments(job_id, fence, f"rejected {reason[:MAX_SHOWN_LENGTH]}")
     scheduler.release_and_claim(worker, acks=(), ends=[end], sequence=ONCE, inline=False, may_hold=NOTHING)
 
 
@@ -279,7 +279,7 @@ def _decode_arguments(message: Message) -> tuple[list[Any], dict[str, Any]]:
         raise LeftToCeleryError(f"its body must be JSON (application/json in utf-8, not compressed), got: {described}")
     try:
         # The callbacks, which are not handed out, may be nested deeper than arguments.
-        args, kwargs, _ = loads(raw_body(message, MOST_CHARACTERS), most_nested=None)
+        args, kwargs, _ = loads(raw_body(message, MAX_CHARACTERS), most_nested=None)
     except (ValueError, TypeError) as exc:
         raise ValueError(f"its body must be JSON of the second protocol: {type(exc).__name__}: {exc}") from exc
     if not (isinstance(args, list) and isinstance(kwargs, dict)):

@@ -14,7 +14,7 @@ from ..dispatcher.recurring import RecurringCalls
 from ..results import chords
 from ..results.reporter import ResultReporter
 from ..results.unrun_jobs import UnrunJobReporter
-from ..scheduler.messages import LONGEST_FENCE, ClaimReport
+from ..scheduler.messages import MAX_FENCE_LENGTH, ClaimReport
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import PREEMPT_SIGN, TICK_SIGN
 from .worker import (
@@ -117,7 +117,7 @@ def wants_a_tick(messages: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_decimal(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= LONGEST_FENCE
+    return text.isascii() and text.isdecimal() and len(text) <= MAX_FENCE_LENGTH
 
 
 #: Seconds to pause if the broker did not answer.

@@ -24,11 +24,11 @@ from ..publishing.message import Message
 from ..publishing.message import decode_message as read_message
 from ..reports.job_rows import JobRow, parse_row
 from ..scheduler import runtime_settings
-from ..scheduler.messages import LONGEST_FENCE, Claim, ClaimReport, JoinArguments
+from ..scheduler.messages import MAX_FENCE_LENGTH, Claim, ClaimReport, JoinArguments
 from ..scheduler.reader import Reader
 from ..scheduler.scheduler import Scheduler
 from ..schema import values as redis_values
-from ..schema.constants import FORCE, LONGEST_ID
+from ..schema.constants import FORCE, MAX_ID_LENGTH
 from ..schema.untrusted import describe_shape
 from ..schema.values import decode_number, decode_text, encode_part, log_and_drop_untrusted
 from ..settings.cohorts import DEFAULT
@@ -36,7 +36,7 @@ from ..settings.table import Settings
 from ..settings.wire import shared_settings
 
 #: Maximum number of types per worker, of slots per worker, and of characters in its name.
-MOST_TYPES, MOST_SLOTS, LONGEST_NAME = 100, 1000, 255
+MAX_TYPES, MAX_SLOTS, MAX_NAME_LENGTH = 100, 1000, 255
 #: Seconds for which a silent worker's id is kept: far longer than the silence until a worker is declared dead.
 KEPT_S = 86_400
 
@@ -170,16 +170,16 @@ def http_workers_among(reader: Reader, workers: Sequence[str]) -> set[str]:
 
 
 def _check_options(settings: Settings, name: str, types: Sequence[str], slots: int, priority: int) -> None:
-    if not (0 < len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip()):
+    if not (0 < len(name) <= MAX_NAME_LENGTH and name.isprintable() and name == name.strip()):
         raise refuse(
-            "name", f"a text of 1 to {LONGEST_NAME} printable characters, without blanks at its ends", name[:300]
+            "name", f"a text of 1 to {MAX_NAME_LENGTH} printable characters, without blanks at its ends", name[:300]
         )
-    if not 1 <= slots <= MOST_SLOTS:
-        raise refuse("slots", f"a whole number from 1 to {MOST_SLOTS:,}", slots)
+    if not 1 <= slots <= MAX_SLOTS:
+        raise refuse("slots", f"a whole number from 1 to {MAX_SLOTS:,}", slots)
     if (accepted := placement.check_worker_priority(priority)) is not None:
         raise refuse("priority", accepted, priority)
-    if not 1 <= len(types) <= MOST_TYPES:
-        raise OptionError(f"types must be a list of 1 to {MOST_TYPES} types, got: {len(types):,}")
+    if not 1 <= len(types) <= MAX_TYPES:
+        raise OptionError(f"types must be a list of 1 to {MAX_TYPES} types, got: {len(types):,}")
     for type_ in types:
         if not is_type_name(type_):
             raise refuse("types", f"each {ACCEPTED}", type_[:300])
@@ -198,7 +198,7 @@ def _digest(secret: str) -> str:
 
 
 #: Maximum number of jobs in one reply; the next reply contains the others.
-MOST_AT_ONCE = 10
+MAX_AT_ONCE = 10
 #: Maximum number of control messages that a heartbeat reads from an inbox.
 _MAX_CONTROL_MESSAGES = 100
 #: Fields that are read from a job hash.
@@ -258,7 +258,7 @@ def claims_of_worker(reader: Reader, job_ids: Sequence[str]) -> list[RemoteClaim
         claims.append(
             RemoteClaim(
                 parse_row(job_id, fields),
-                int(expires) if expires.isdecimal() and len(expires) <= LONGEST_FENCE else None,
+                int(expires) if expires.isdecimal() and len(expires) <= MAX_FENCE_LENGTH else None,
                 tuple(decode_text(fields.get("stamps", b"")).split()),
                 decode_text(fields.get("primary", b"")),
                 "moved" in fields,
@@ -270,7 +270,7 @@ def claims_of_worker(reader: Reader, job_ids: Sequence[str]) -> list[RemoteClaim
 def claim_of_job(reader: Reader, job_id: str, fence: int) -> RemoteClaim:
     """Return the job that a worker holds with this fencing token. Raises StaleClaimError."""
     claim = None
-    if len(job_id) <= LONGEST_ID:
+    if len(job_id) <= MAX_ID_LENGTH:
         (claim,) = claims_of_worker(reader, [job_id])
     if claim is None or claim.row.state != "claimed" or claim.row.fence != str(fence):
         raise is_stale(job_id, fence)
@@ -288,7 +288,7 @@ def take_inbox(scheduler: Scheduler, worker: str, holds: Collection[int] | None)
     key = scheduler.keys.key
     with scheduler.client.pipeline() as pipe:  # atomic: a claim that is in neither reply has reached no worker
         pipe.hgetall(key("claims", worker))
-        pipe.rpop(key("inbox", worker), MOST_AT_ONCE)
+        pipe.rpop(key("inbox", worker), MAX_AT_ONCE)
         pipe.llen(key("inbox", worker))
         claims, items, remaining = pipe.execute()
     batch = InboxBatch()
@@ -298,7 +298,7 @@ def take_inbox(scheduler: Scheduler, worker: str, holds: Collection[int] | None)
         received = {(claim.job_id, claim.fence) for claim in batch.claims}
         numbers = [(decode_text(job_id), decode_text(fence)) for job_id, fence in claims.items()]
         lost = [number for number in numbers if number not in received and decode_number(number[1]) not in holds]
-        batch.claims += _payloads_again(scheduler.reader, lost[: MOST_AT_ONCE - len(batch.claims)])
+        batch.claims += _payloads_again(scheduler.reader, lost[: MAX_AT_ONCE - len(batch.claims)])
     return batch
 
 

@@ -142,7 +142,7 @@ def resample_days(scenario: Scenario, seed: int) -> Scenario:
 
 Engine = Callable[[Scenario], Schedule]
 #: Default maximum number of simulations per search, and default number of resampled days.
-MOST_SIMULATIONS, DAYS = 300, 10
+MAX_SIMULATIONS, DAYS = 300, 10
 #: Key of a simulation: change of slots by profile, and the settings' text.
 _Key = tuple[tuple[tuple[WorkerProfile, int], ...], str]
 #: Additional slots by profile; a negative number removes slots.
@@ -190,7 +190,7 @@ def advise(
     targets: Sequence[Target],
     engine: Engine,
     *,
-    most_simulations: int = MOST_SIMULATIONS,
+    most_simulations: int = MAX_SIMULATIONS,
     days: int = DAYS,
     seed: int = 1,
     progress: Iterable[object] | None = None,

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from ..errors import AffinityError
 from ..policy.score import MICRO, is_by_age
-from ..schema.constants import MOST_CHOSEN_FROM, MOST_COMPARED, MOST_MOVES, MOST_OPENED
+from ..schema.constants import MAX_CHOSEN_FROM, MAX_COMPARED, MAX_MOVES, MAX_OPENED
 from ..schema.keys import ALL, OF_TYPE
 from ..schema.rules_codec import decode_rules
 from ..schema.values import encode_part
@@ -54,10 +54,10 @@ def unknown_rule(scenario: Scenario) -> str | None:
         rule = "a minimum of a tenant (the setting 'tenants')"
     elif of_job := _unknown_rule_of_jobs(scenario.arrivals, settings):
         rule = of_job
-    elif any(len(types) > MOST_CHOSEN_FROM for types in profiles):
-        rule = f"workers that serve more than {MOST_CHOSEN_FROM} types"
-    elif len(profiles) > MOST_COMPARED:
-        rule = f"more than {MOST_COMPARED} sets of types that workers serve"
+    elif any(len(types) > MAX_CHOSEN_FROM for types in profiles):
+        rule = f"workers that serve more than {MAX_CHOSEN_FROM} types"
+    elif len(profiles) > MAX_COMPARED:
+        rule = f"more than {MAX_COMPARED} sets of types that workers serve"
     return rule and f"the fast engine does not know {rule}: --engine judge schedules this"
 
 
@@ -76,8 +76,8 @@ def _unknown_rule_of_jobs(arrivals: Iterable[Arrival], settings: Mapping[str, st
         for name, _ in keys:
             lanes = sublanes.setdefault(name, set())
             lanes.add((arrival.type, arrival.on_demand, arrival.priority))
-            if len(lanes) > MOST_OPENED:
-                return f"a key with more than {MOST_OPENED} types, modes and priorities{has}"
+            if len(lanes) > MAX_OPENED:
+                return f"a key with more than {MAX_OPENED} types, modes and priorities{has}"
     return None
 
 
@@ -215,7 +215,7 @@ class FastEngine:
             if not waiting:
                 return claims
             is_choice = len(waiting) > 1
-            for _ in range(MOST_MOVES):
+            for _ in range(MAX_MOVES):
                 is_choice = is_choice or len(self._lanes.waiting[waiting[0]]) > 1
                 lane = self._first_lane(waiting, now_us, is_choice, only_worker)
                 if lane is None:

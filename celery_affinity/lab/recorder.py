@@ -17,7 +17,7 @@ from ..clock import SECOND_US, now_s
 from ..errors import TraceError
 from ..log_limit import limited_logger
 from ..reports import type_limits
-from ..reports.job_lists import MOST, JobFilter, jobs_page
+from ..reports.job_lists import MAX_JOBS_READ, JobFilter, jobs_page
 from ..reports.job_rows import read_jobs
 from ..scheduler import recordings
 from ..scheduler.recordings import Recording
@@ -205,7 +205,7 @@ class Recorder:
     def _jobs_in_state(self, state: str, outcome: str, end_us: int) -> Iterator[tuple[str, TracedJob]]:
         cursor: str | None = None
         while True:
-            page = jobs_page(self._reader, JobFilter(state=state), MOST, cursor)
+            page = jobs_page(self._reader, JobFilter(state=state), MAX_JOBS_READ, cursor)
             rows = read_jobs(self._reader, [job.job_id for job in page.jobs if job.job_id])
             for row in rows:
                 is_open = state == "pending"

@@ -97,7 +97,7 @@ TIMES = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "fre
 #: Maximum absolute value of a number: 100,000 years in µs.
 _MAX_NUMBER = 4 * 10**18
 #: Maximum number of slots per worker: an engine stores each slot.
-MOST_SLOTS = 999_999
+MAX_SLOTS = 999_999
 
 
 def relative_times(job: TracedJob, begin_us: int, end_us: int = sys.maxsize) -> dict[str, Any]:

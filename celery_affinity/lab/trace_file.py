@@ -28,7 +28,7 @@ from .changes import read_setting_word
 from .scenario import max_at_once
 from .trace import (
     COLUMNS,
-    MOST_SLOTS,
+    MAX_SLOTS,
     SCHEMA,
     Trace,
     TracedJob,
@@ -353,9 +353,9 @@ def _parse_worker(row: dict[str, Any], name: object, joined_us: int, line: int) 
 
 def _slots(value: object) -> int:
     with suppress(ValueError):
-        if 0 <= (slots := number_column(value)) <= MOST_SLOTS:
+        if 0 <= (slots := number_column(value)) <= MAX_SLOTS:
             return slots
-    raise ValueError(f"a whole number from 0 to {MOST_SLOTS:,}")
+    raise ValueError(f"a whole number from 0 to {MAX_SLOTS:,}")
 
 
 def _parse_move(kind: str, row: dict[str, Any], line: int) -> _Move:

@@ -16,7 +16,7 @@ from .held_claim import ACKED, IGNORED, REJECTED, RETURNED, WAITS_AGAIN, HeldCla
 from .lease import ServerClock
 
 #: Maximum number of claims kept for the next heartbeat. Further claims are only counted.
-MOST = 50_000
+MAX_NOTES = 50_000
 
 #: Outcome of an unfinished claim, and the usual outcome of a finished one. After any other outcome, the job may have
 #: belonged to another worker, or may have no end time.
@@ -61,7 +61,7 @@ class ClaimLog:
                 for held in ends:
                     if not held.void:
                         self._note(held, held.ended_how, held.ended_s or now_s, now_s, self._releases)
-                if brought and len(self._granted) < MOST:
+                if brought and len(self._granted) < MAX_NOTES:
                     self._granted.append((self._releases, [claim.fence for claim in brought]))
 
     def gone(self, gone: Iterable[HeldClaim]) -> None:
@@ -75,7 +75,7 @@ class ClaimLog:
     def _note(self, held: HeldClaim, how: str, ended_s: float, freed_s: float, release: int = 0) -> None:
         """Note an end that the server confirmed at *freed_s*, in its reply to *release*; 0 for any other reply."""
         self._ended_count += 1
-        if len(self._notes) < MOST:
+        if len(self._notes) < MAX_NOTES:
             self._notes.append(_note_of(held, how, ended_s, freed_s, release))
 
     def begin(self) -> None:

@@ -18,7 +18,7 @@ from ..log_limit import limited_logger
 from ..scheduler.messages import TypeMetricsDelta
 from ..scheduler.scheduler import Scheduler
 from ..schema import histograms
-from ..schema.constants import MOST_METRICS, MOST_TYPES
+from ..schema.constants import MAX_METRICS, MAX_TYPES
 from ..schema.histograms import Pace, average_pace
 
 logger = limited_logger(__name__)
@@ -174,8 +174,8 @@ class MetricDeltas:
                 if capacity <= 0:
                     self._number += 1
                     self._pages.append(MetricsPage(self._number))
-                    capacity = MOST_METRICS
+                    capacity = MAX_METRICS
                 self._pages[-1].sums.append(sums.handed_over(type_))
                 capacity -= len(self._pages[-1].sums[-1].grown)
-            for type_ in list(self._types)[: max(0, len(self._types) - MOST_TYPES)]:
+            for type_ in list(self._types)[: max(0, len(self._types) - MAX_TYPES)]:
                 del self._types[type_]  # probably a type that the worker no longer serves

@@ -17,7 +17,7 @@ from ..publishing import message
 from ..results.unrun_jobs import UnrunJobReporter
 from ..scheduler import server_info
 from ..scheduler.scheduler import Scheduler
-from ..schema.constants import MOST_TYPES, REVOKED_KEPT_S
+from ..schema.constants import MAX_TYPES, REVOKED_KEPT_S
 from ..settings.table import HIGHER_FIRST, PREFIX, Settings
 from .capacity import Capacity
 from .claims import ClaimTable
@@ -107,12 +107,12 @@ class Member:
 
         Raises SettingError if there are too many types, and a redis error if the server does not answer.
         """
-        if len(types) > MOST_TYPES and not self.has_started:
+        if len(types) > MAX_TYPES and not self.has_started:
             raise SettingError(
-                f"a worker must consume at most {MOST_TYPES:,} scheduled queues, got: {len(types):,}; "
+                f"a worker must consume at most {MAX_TYPES:,} scheduled queues, got: {len(types):,}; "
                 f"{PREFIX}queues leaves queues to kombu"
             )
-        self.capacity.types = tuple(types[:MOST_TYPES])
+        self.capacity.types = tuple(types[:MAX_TYPES])
         if scheduler is not self.scheduler:
             self.scheduler.close()
         self.reporter.scheduler = scheduler
@@ -155,8 +155,8 @@ class Member:
 
     def serve(self, type_: str, serves: bool) -> None:
         """Start or stop serving *type_*, because a consumer was added or cancelled."""
-        if serves and len(self.capacity.types) >= MOST_TYPES:
-            logger.error("Queue %r is not served: a worker consumes at most %d scheduled queues", type_, MOST_TYPES)
+        if serves and len(self.capacity.types) >= MAX_TYPES:
+            logger.error("Queue %r is not served: a worker consumes at most %d scheduled queues", type_, MAX_TYPES)
             return
         if serves != (type_ in self.capacity.types) and not self.claims.is_closed:
             other_types = tuple(served for served in self.capacity.types if served != type_)

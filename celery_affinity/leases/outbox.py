@@ -20,7 +20,7 @@ from ..log_limit import limited_logger
 from ..policy.slot_math import NOTHING, PrefetchLimit
 from ..scheduler.messages import Claim, EndArguments
 from ..scheduler.scheduler import Scheduler
-from ..schema.constants import MOST_MOVES
+from ..schema.constants import MAX_MOVES
 from .claims import ClaimTable
 from .held_claim import ACKED, HeldClaim, PoolPort, TaskRequest, WorkerLoop
 from .prefetch import Prefetch
@@ -82,7 +82,7 @@ class Outbox:
         return self._batch is not None or self._claims.has_news
 
     def flush(self, scheduler: Scheduler, *, inline: bool) -> list[Claim] | None:
-        """Report at most `MOST_MOVES` acks and as many ends; `has_news` is True if more remain.
+        """Report at most `MAX_MOVES` acks and as many ends; `has_news` is True if more remain.
 
         With *inline*, only for the event loop: return the next jobs to start, at most as many as the worker has slots.
         Any other thread gets None immediately if another thread reports.
@@ -108,7 +108,7 @@ class Outbox:
 
     def _next_batch(self) -> _Batch | None:
         if self._batch is None and self._claims.has_news:
-            acks, ends = self._claims.pending_reports(MOST_MOVES)
+            acks, ends = self._claims.pending_reports(MAX_MOVES)
             if acks or ends:
                 self._sequence += 1
                 self._batch = _Batch(self._sequence, acks, ends)
@@ -138,7 +138,7 @@ class Outbox:
         if not in_flight.is_proven or (in_flight.is_under_way and not has_sent_acks):
             return False
         with self._lock:
-            sent = _SentAcks(self._claims.take_acks(MOST_MOVES))
+            sent = _SentAcks(self._claims.take_acks(MAX_MOVES))
             if not sent.acks:
                 return False  # another thread reports them, and without a command there is no reply to wait for
             self._sent_acks.append(sent)

@@ -16,9 +16,9 @@ from ..scheduler.messages import ClaimRow
 from ..scheduler.recordings import Recording
 from ..scheduler.runner import argument_pages
 from ..scheduler.scheduler import Scheduler
-from ..schema.constants import MOST_RECORDED, RECORDING_KEPT_S
+from ..schema.constants import MAX_RECORDED, RECORDING_KEPT_S
 from .capacity import Capacity
-from .claim_log import MOST
+from .claim_log import MAX_NOTES
 from .claims import ClaimTable
 from .held_claim import PoolPort
 
@@ -83,7 +83,7 @@ class TraceRecorder:
             is_continuing = self._hand_over(self._recording, scheduler, facts, up_to_us)
         except ResponseError as exc:
             logger.warning("The server refuses what this worker records; the worker keeps it: %s", exc)
-            del self._rows[:-MOST]
+            del self._rows[:-MAX_NOTES]
             return
         if not is_continuing:
             self._stop()
@@ -127,11 +127,9 @@ class TraceRecorder:
     def _hand_over(self, recording: Recording, scheduler: Scheduler, facts: dict[str, object], up_to_us: int) -> bool:
         """Return True if the recording continues. Rows without a reply are kept."""
         while True:
-            batch = self._rows[: _PAGES_PER_TRIP * MOST_RECORDED]
+            batch = self._rows[: _PAGES_PER_TRIP * MAX_RECORDED]
             has_all = len(batch) == len(self._rows)
-            calls = [
-                (json.dumps(facts | {"to": self._up_to_us}), page) for page in argument_pages(batch, MOST_RECORDED)
-            ]
+            calls = [(json.dumps(facts | {"to": self._up_to_us}), page) for page in argument_pages(batch, MAX_RECORDED)]
             if has_all:  # only the last page has the new end time
                 calls = [*calls[:-1], (json.dumps(facts | {"to": up_to_us}), calls[-1][1] if calls else [])]
             if not scheduler.record(recording.id, calls):

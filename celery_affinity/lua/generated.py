@@ -98,7 +98,7 @@ def _key() -> str:
         if kind in _REDIS_TYPES and len(parts) < 2:
             of_each = "true" if parts else "false"
             kinds.append(f'    {{ name = "{template.removesuffix("%s")}", kind = "{kind}", of_each = {of_each} }},\n')
-    new_caches = "".join(f"    of_{name} = memo.cache(protocol.MOST_NAMES)\n" for name in _CACHED_NAMES)
+    new_caches = "".join(f"    of_{name} = memo.cache(protocol.MAX_NAMES)\n" for name in _CACHED_NAMES)
     return (
         f"local base, {', '.join(f'of_{name}' for name in _CACHED_NAMES)}\n"
         "-- Has all keys begin with `its_base`: those of a cohort.\n"
@@ -117,7 +117,7 @@ def _cached_name(name: str, parts: str, spelled: str) -> str:
     if len(parts) == 1:
         select_cache = f"    local its = of_{name}\n"
     else:
-        select_cache = f"    local its = of_{name}.of[b] or memo.keep(of_{name}, b, memo.cache(protocol.MOST_NAMES))\n"
+        select_cache = f"    local its = of_{name}.of[b] or memo.keep(of_{name}, b, memo.cache(protocol.MAX_NAMES))\n"
     lookup = f"    return its.of[a] or memo.keep(its, a, {spelled})\n"
     return f"function key.{name}({', '.join(parts)})\n{select_cache}{lookup}end\n"
 

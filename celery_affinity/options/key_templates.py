@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from weakref import WeakKeyDictionary
 
 from ..errors import OptionError, refuse
-from ..schema.constants import LONGEST_KEY
+from ..schema.constants import MAX_KEY_LENGTH
 from ..schema.untrusted import is_too_deep
 from ..schema.values import encode_part
 from .did_you_mean import closest_names
@@ -273,12 +273,12 @@ def encoded_key(option: str, key: str) -> str:
     check_key(option, key)
     try:
         encoded = encode_part(key)
-        if len(encoded) <= LONGEST_KEY:
+        if len(encoded) <= MAX_KEY_LENGTH:
             return encoded
         digest = hashlib.blake2b(key.encode(), digest_size=_HASH_DIGITS // 2).hexdigest()
     except UnicodeEncodeError as exc:
         raise refuse(f"key of {option}", "a text in UTF-8", key) from exc
-    max_length = LONGEST_KEY - len(HASHED) - _HASH_DIGITS
+    max_length = MAX_KEY_LENGTH - len(HASHED) - _HASH_DIGITS
     begin = key[:max_length]
     while (excess := len(encode_part(begin)) - max_length) > 0:
         begin = begin[: -max(1, excess // 12)]  # an encoded character takes at most twelve characters

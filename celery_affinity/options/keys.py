@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Self, TypeVar
 
 from ..errors import OptionError, refuse
-from ..schema.constants import LONGEST_KEY, LONGEST_RATE_PERIOD_US, RATE_PREFIX, TENANT_PREFIX
+from ..schema.constants import MAX_KEY_LENGTH, MAX_RATE_PERIOD_US, RATE_PREFIX, TENANT_PREFIX
 from ..schema.keys import OF_TYPE
 from ..schema.rules_codec import StatedKey, decode_rules, encode_rule, is_valid
 from ..schema.values import COUNT, decode_part
@@ -31,7 +31,7 @@ from .key_templates import (
 OF_RATE, OF_TENANT = decode_part(RATE_PREFIX), decode_part(TENANT_PREFIX)
 #: Reserved prefixes of exclusive keys: rates, tenants, and limits of a whole type.
 RESERVED = (OF_RATE, OF_TENANT, OF_TYPE)
-_PERIODS_US = {"s": 1_000_000, "m": 60_000_000, "h": LONGEST_RATE_PERIOD_US}
+_PERIODS_US = {"s": 1_000_000, "m": 60_000_000, "h": MAX_RATE_PERIOD_US}
 _RATE = re.compile(r"([1-9][0-9]{0,8})/([smh])")
 
 
@@ -143,7 +143,7 @@ class TenantKey(NamedKey):
         name = encoded_key(self.option, self.prefix + key)
         if HASHED in name:
             raise refuse(
-                self.option, f"a name of at most {LONGEST_KEY} characters, percent-encoded, with its prefix", key
+                self.option, f"a name of at most {MAX_KEY_LENGTH} characters, percent-encoded, with its prefix", key
             )
         return encode_rule("tenant", tenant_key=name)
 

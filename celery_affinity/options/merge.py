@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from ..clock import SECOND_US
 from ..errors import OptionError, printable, refuse
-from ..schema.constants import USUAL_MOST, USUAL_MOST_BYTES
+from ..schema.constants import USUAL_MAX_BYTES, USUAL_MAX_CALLS
 from ..schema.rules_codec import decode_rules, encode_rule
 from ..schema.values import COUNT, check_whole, decode_part, is_number_between
 from .key_templates import KeyFunction, NamedKey, check_template, encoded_key
@@ -84,8 +84,8 @@ class Merge(NamedKey):
     keep: Literal["first", "last", "all"] | None = None
     _: KW_ONLY
     fold: Fold | str | None = None
-    most: int = USUAL_MOST
-    most_bytes: int = USUAL_MOST_BYTES
+    most: int = USUAL_MAX_CALLS
+    most_bytes: int = USUAL_MAX_BYTES
     wait: float = 0.0
     at_most: float | None = None
     split: Split | str | None = None

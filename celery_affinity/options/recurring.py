@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from ..errors import OptionError, printable, refuse
 from ..schema import values
-from ..schema.constants import LEAST_STALE_US, LONGEST_KEY, LONGEST_NUMBER, MOST_SIGNATURE
+from ..schema.constants import LEAST_STALE_US, MAX_KEY_LENGTH, MAX_NUMBER_LENGTH, MAX_SIGNATURE
 from ..schema.values import SECONDS_FROM_1, is_readable, is_whole
 from .key_templates import NamedKey
 
 #: Start of the interval: when a call becomes pending, or when a run succeeded.
 SINCE = ("enqueue", "end")
-_MERGE_KEY = re.compile(f"[A-Za-z0-9_.~%-]{{1,{LONGEST_KEY}}}")
+_MERGE_KEY = re.compile(f"[A-Za-z0-9_.~%-]{{1,{MAX_KEY_LENGTH}}}")
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,24 @@ class RecurringCall:
             if not is_recurring_name(value):
                 raise refuse(
                     f"{field_name} of a recurring call",
-                    f"a text of up to {LONGEST_KEY} characters, percent-encoded",
+                    f"a text of up to {MAX_KEY_LENGTH} characters, percent-encoded",
                     value,
                 )
         if not isinstance(self.task, str) or not is_readable(self.task):
             raise refuse("task of a recurring call", "the name of a task, a text in UTF-8", self.task)
         if not isinstance(self.merge_key, str) or not _MERGE_KEY.fullmatch(self.merge_key):
-            accepted = f"1 to {LONGEST_KEY} characters, percent-encoded"
+            accepted = f"1 to {MAX_KEY_LENGTH} characters, percent-encoded"
             raise refuse("merge key of a recurring call", accepted, self.merge_key)
-        if not is_whole(self.stale_after_us) or not LEAST_STALE_US <= self.stale_after_us < 10 ** (LONGEST_NUMBER - 2):
+        if not is_whole(self.stale_after_us) or not LEAST_STALE_US <= self.stale_after_us < 10 ** (
+            MAX_NUMBER_LENGTH - 2
+        ):
             raise refuse("stale_after_us of a recurring call", f"µs, {LEAST_STALE_US:,} or more", self.stale_after_us)
         if self.since not in SINCE:
             raise refuse("since of a recurring call", " or ".join(map(repr, SINCE)), self.since)
         if not isinstance(self.signature, str) or not is_readable(self.signature):
             raise refuse("signature of a recurring call", "a text in UTF-8", self.signature)
-        if len(self.signature.encode()) > MOST_SIGNATURE:
-            accepted = f"at most {MOST_SIGNATURE:,} bytes"
+        if len(self.signature.encode()) > MAX_SIGNATURE:
+            accepted = f"at most {MAX_SIGNATURE:,} bytes"
             raise refuse("signature of a recurring call", accepted, f"{len(self.signature.encode()):,} bytes")
 
     @property
@@ -78,7 +80,10 @@ class RecurringCall:
 def is_recurring_name(value: object) -> bool:
     """Return True if *value* is a valid name of a recurring call."""
     return (
-        isinstance(value, str) and value != "" and is_readable(value) and len(values.encode_part(value)) <= LONGEST_KEY
+        isinstance(value, str)
+        and value != ""
+        and is_readable(value)
+        and len(values.encode_part(value)) <= MAX_KEY_LENGTH
     )
 
 
@@ -131,7 +136,7 @@ def as_recurring(value: object) -> Recurring:
 def check_name(name: object) -> str:
     """Return *name* if it is a valid name of a recurring call. Raises OptionError."""
     if not is_recurring_name(name):
-        raise refuse("name of a recurring call", f"a text of 1 to {LONGEST_KEY} characters, percent-encoded", name)
+        raise refuse("name of a recurring call", f"a text of 1 to {MAX_KEY_LENGTH} characters, percent-encoded", name)
     return name  # type: ignore[return-value]
 
 

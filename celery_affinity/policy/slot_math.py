@@ -21,7 +21,7 @@ class Lending(NamedTuple):
 NOTHING_LENT = Lending(0, frozenset())
 
 #: Number of buffered jobs at which a worker stops claiming jobs of their types, unless Celery's prefetch is higher.
-MOST_BUFFERED = 1_000
+MAX_BUFFERED = 1_000
 
 
 def most_buffered(prefetch_multiplier: int, slots: int) -> int:
@@ -31,7 +31,7 @@ def most_buffered(prefetch_multiplier: int, slots: int) -> int:
     setting can only raise the maximum. The multiplier 0 (no limit on a stock transport) does not raise it, because one
     buffer would claim all jobs of a fleet.
     """
-    return max(MOST_BUFFERED, prefetch_multiplier * slots)
+    return max(MAX_BUFFERED, prefetch_multiplier * slots)
 
 
 def lending_of(waiting: Mapping[str, int], types: Collection[str], slots: int) -> Lending:
@@ -124,7 +124,7 @@ def divide_slots(slots: int, cohorts: Sequence[str]) -> dict[str, int]:
 
 
 #: Default and maximum of the target wait, in seconds.
-TARGET_WAIT_S, MOST_TARGET_WAIT_S = 30.0, 1_000_000_000
+TARGET_WAIT_S, MAX_TARGET_WAIT_S = 30.0, 1_000_000_000
 
 #: Slot time in seconds assumed for a job whose type has no ended job yet.
 UNKNOWN_AVERAGE_S = 1.0

@@ -25,11 +25,11 @@ from ..log_limit import limited_logger
 from ..options.call_options import NOT_WRITTEN
 from ..schema import job_record
 from ..schema.bounds import Bound, as_bound
-from ..schema.constants import MAX_PRIORITY, MOST_STAMP_BYTES, MOST_STAMPS
+from ..schema.constants import MAX_PRIORITY, MAX_STAMP_BYTES, MAX_STAMPS
 from ..schema.job_record import NewJob
-from ..schema.untrusted import LONGEST_SHORT, bounded_text, describe_shape, loads, shown_text
+from ..schema.untrusted import MAX_SHORT_LENGTH, bounded_text, describe_shape, loads, shown_text
 from ..schema.values import encode_part, is_readable, shown_bytes
-from .message_body import MOST_CHARACTERS, read_body
+from .message_body import MAX_CHARACTERS, read_body
 
 if TYPE_CHECKING:
     from ..settings.table import Settings
@@ -124,7 +124,7 @@ def parse_time(header: object, app: Celery) -> float | None:
 
     The worker rejects an unreadable time, like in stock Celery.
     """
-    if not (isinstance(header, datetime) or (isinstance(header, str) and 0 < len(header) <= LONGEST_SHORT)):
+    if not (isinstance(header, datetime) or (isinstance(header, str) and 0 < len(header) <= MAX_SHORT_LENGTH)):
         return None
     try:
         when: datetime = maybe_make_aware(maybe_iso8601(header), app.timezone)
@@ -145,13 +145,13 @@ class Revoke(NamedTuple):
 
 def encode_stamp(name: str, value: object) -> str:
     """Return a message's stamp as one token: name and value, percent-encoded."""
-    return f"{encode_part(name)}:{encode_part(bounded_text(value, MOST_CHARACTERS) or '')}"
+    return f"{encode_part(name)}:{encode_part(bounded_text(value, MAX_CHARACTERS) or '')}"
 
 
 def stamps_of(headers: Mapping[str, object]) -> list[str]:
     """Return the stamps in the headers of a task's message, without stamps that no revoke can name.
 
-    Raises OptionError for more than `MOST_STAMPS` stamps, or more than `MOST_STAMP_BYTES` bytes.
+    Raises OptionError for more than `MAX_STAMPS` stamps, or more than `MAX_STAMP_BYTES` bytes.
     """
     names, values = headers.get("stamped_headers"), headers.get("stamps")
     if not names or not isinstance(values, Mapping):
@@ -165,9 +165,9 @@ def stamps_of(headers: Mapping[str, object]) -> list[str]:
         if _is_name(value)
     ]
     size = len(" ".join(stamps)) if stamps else 0
-    if len(stamps) > MOST_STAMPS or size > MOST_STAMP_BYTES:
+    if len(stamps) > MAX_STAMPS or size > MAX_STAMP_BYTES:
         raise OptionError(
-            f"the stamps of a message must be at most {MOST_STAMPS}, and {MOST_STAMP_BYTES:,} bytes together "
+            f"the stamps of a message must be at most {MAX_STAMPS}, and {MAX_STAMP_BYTES:,} bytes together "
             f"(percent-encoded, with their names), got: {len(stamps):,} of {size:,} bytes"
         )
     return stamps
@@ -226,12 +226,12 @@ def _named(kind: str, several: object) -> list[str]:
     for name in names:
         if not _is_name(name):
             logger.warning("A revoke names an invalid %s: %s", kind, shown_bytes(name))
-    return [text for name in names if _is_name(name) and (text := bounded_text(name, MOST_CHARACTERS)) is not None]
+    return [text for name in names if _is_name(name) and (text := bounded_text(name, MAX_CHARACTERS)) is not None]
 
 
 def _is_name(value: object) -> bool:
     """Return True if *value* is a valid id or stamp: a number, or a string that Redis can store."""
-    name = bounded_text(value, MOST_CHARACTERS)
+    name = bounded_text(value, MAX_CHARACTERS)
     return name is not None and is_readable(name)
 
 
@@ -268,7 +268,7 @@ def encode_job(queue: str, message: Message, header: JobHeader) -> NewJob:
 
 
 def encode_message(message: Message, header: JobHeader) -> str:
-    """Return *message* as JSON for Redis. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
+    """Return *message* as JSON for Redis. Raises OptionError if it is longer than `MAX_CHARACTERS`."""
     return written_message(shorten_message(message, header))
 
 
@@ -290,11 +290,11 @@ def _is_text(message: Message) -> bool:
 
 
 def written_message(message: Message) -> str:
-    """Return a message as JSON. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
+    """Return a message as JSON. Raises OptionError if it is longer than `MAX_CHARACTERS`."""
     text = str(dumps(message, separators=(",", ":")))  # kombu's default separators contain spaces
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MAX_CHARACTERS:
         raise OptionError(
-            f"a message must be at most {MOST_CHARACTERS:,} characters (its arguments are most of it: pass a reference "
+            f"a message must be at most {MAX_CHARACTERS:,} characters (its arguments are most of it: pass a reference "
             f"to what is large), got: {len(text):,}"
         )
     return text
@@ -319,7 +319,7 @@ def parse_message(text: bytes | str) -> Message:
     """
     # Only values with kombu's type marker need the object hook, which doubles the decoding time.
     is_marked = (b"__type__" if isinstance(text, bytes) else "__type__") in text  # type: ignore[operator]
-    message = loads(text, longest=MOST_CHARACTERS, object_hook=object_hook if is_marked else None)
+    message = loads(text, longest=MAX_CHARACTERS, object_hook=object_hook if is_marked else None)
     if not isinstance(message, dict):
         raise ValueError(f"a message must be a mapping, got: {describe_shape(message)}")
     for part in ("headers", "properties"):

@@ -3,7 +3,7 @@
 Without a limit, 3 kB of bz2 become several GB. There are two ways to send such a body: with the header ``compression``,
 or with a content encoding that names a Python codec which is not a character set (``bz2``, ``zlib``). Processes that
 only inspect a message (ingest it from a list, report the end of a job, list jobs, read a revoke) decode only JSON, and
-no large bodies. A worker decodes every content type that its app accepts, up to MOST_CHARACTERS bytes.
+no large bodies. A worker decodes every content type that its app accepts, up to MAX_CHARACTERS bytes.
 """
 
 import base64
@@ -23,11 +23,11 @@ from ..schema.untrusted import loads
 
 #: Maximum characters per message, and maximum bytes per decompressed body in a worker. The Redis server copies a
 #: message four times between publisher and worker, and is blocked during each copy.
-MOST_CHARACTERS = 100_000_000
+MAX_CHARACTERS = 100_000_000
 
 #: Maximum bytes per body in processes that only inspect a message. As Python objects, JSON can take 25 times as much
 #: memory.
-MOST_LOOKED_AT = 10_000_000
+MAX_LOOKED_AT = 10_000_000
 #: Maximum memory of the decompressor itself, in bytes: `lzma` needs 65 MiB for the largest preset.
 _MAX_DECOMPRESSOR_BYTES = 100_000_000
 _JSON = "application/json"
@@ -109,7 +109,7 @@ def decompress(body: bytes | str, method: object, most: int, *, any_method: bool
     return decompressed
 
 
-def raw_body(message: Mapping[str, Any], most: int = MOST_LOOKED_AT, *, any_method: bool = False) -> bytes | str:
+def raw_body(message: Mapping[str, Any], most: int = MAX_LOOKED_AT, *, any_method: bool = False) -> bytes | str:
     """Return the body of *message* (kombu's message format), decoded from base64 and decompressed.
 
     *any_method*: see `decompress`. Raises UnreadableBodyError if the body has more than *most* bytes or is damaged.
@@ -131,7 +131,7 @@ def raw_body(message: Mapping[str, Any], most: int = MOST_LOOKED_AT, *, any_meth
     return decompress(body, method, most, any_method=any_method) if method else body
 
 
-def read_body(message: object, most: int = MOST_LOOKED_AT) -> object:
+def read_body(message: object, most: int = MAX_LOOKED_AT) -> object:
     """Return the decoded body of *message*, or None unless the body is valid JSON and has at most *most* bytes.
 
     Other content types are not decoded, even if the app accepts them: an untrusted message is not worth the risk.

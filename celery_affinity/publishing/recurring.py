@@ -18,7 +18,7 @@ from ..options.affinity import affinity_of, as_affinity
 from ..options.key_templates import derived_task_id
 from ..options.recurring import Recurring, RecurringCall, check_name, check_since, check_stale_after
 from ..scheduler.messages import DueCall
-from ..schema.constants import MOST_SIGNATURE
+from ..schema.constants import MAX_SIGNATURE
 from ..schema.job_record import NewJob
 from ..schema.rules_codec import decode_rules
 from ..schema.untrusted import are_usual_types, loads
@@ -117,8 +117,8 @@ def _serialized(name: str, signature: Signature) -> str:
         text = str(dumps(dict(signature)))
     except (TypeError, ValueError) as exc:
         raise OptionError(f"recurring {name!r} must be a signature that JSON can represent: {exc}") from exc
-    if len(text) > MOST_SIGNATURE:
-        raise OptionError(f"recurring {name!r} must have at most {MOST_SIGNATURE:,} characters, got: {len(text):,}")
+    if len(text) > MAX_SIGNATURE:
+        raise OptionError(f"recurring {name!r} must have at most {MAX_SIGNATURE:,} characters, got: {len(text):,}")
     return text
 
 
@@ -144,7 +144,7 @@ def recurring_job(app: Celery, due: DueCall) -> NewJob:
 
 def _read(app: Celery, due: DueCall) -> Signature:
     try:
-        content: Any = loads(due.signature, longest=MOST_SIGNATURE, object_hook=object_hook)
+        content: Any = loads(due.signature, longest=MAX_SIGNATURE, object_hook=object_hook)
     except ValueError:
         content = None
     if not isinstance(content, Mapping) or content.get("task") != due.task:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..clock import SECOND_US
 from ..scheduler.reader import Lane, Reader
-from ..schema.constants import MAX_PRIORITY, MOST_GIVING_LOOKED_AT, TENANT_PREFIX
+from ..schema.constants import MAX_GIVING_LOOKED_AT, MAX_PRIORITY, TENANT_PREFIX
 from ..schema.values import decode_number, decode_part, decode_text
 from ..settings import reserves
 from ..settings.reserves import Reserve
@@ -210,7 +210,7 @@ def why_not_preempted(reader: Reader) -> str:
     """Return as text why no job is preempted for a tenant below its minimum that has waited long enough."""
     keys = [
         decode_text(key)
-        for key in reader.ask_one("zrevrange", reader.key("preemptible_tenants"), 0, MOST_GIVING_LOOKED_AT - 1)
+        for key in reader.ask_one("zrevrange", reader.key("preemptible_tenants"), 0, MAX_GIVING_LOOKED_AT - 1)
     ]
     held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
     minima = limits_in_force(reader).of_tenants

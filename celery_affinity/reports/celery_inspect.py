@@ -13,7 +13,7 @@ from ..settings.wire import complete_settings
 from .job_rows import read_jobs
 
 #: Maximum number of jobs in one reply.
-MOST = 500
+MAX_TASKS = 500
 
 #: Number of workers that one round trip reads.
 _PAGE = 10
@@ -45,7 +45,7 @@ def responder_id(reader: Reader) -> str | None:
 
 def scheduled_tasks(reader: Reader, arguments: Arguments, hostname: str) -> list[Json]:
     """Return the jobs that wait for their ETA, those due next first, in the form of `inspect scheduled`."""
-    ids = _ids(reader.ask_one("zrange", reader.key("scheduled"), 0, MOST - 1))
+    ids = _ids(reader.ask_one("zrange", reader.key("scheduled"), 0, MAX_TASKS - 1))
     messages = reader.ask([("get", reader.key("message", job_id)) for job_id in ids])
     infos = [
         _info(raw, arguments, hostname) for raw in messages if raw is not None
@@ -57,7 +57,7 @@ def queried_tasks(
     reader: Reader, task_ids: Iterable[str], arguments: Arguments, hostname: str
 ) -> dict[str, tuple[str, Json]]:
     """Return the tasks whose newest job is scheduled or pending, in the form of `inspect query_task`."""
-    ids = list(task_ids)[:MOST]
+    ids = list(task_ids)[:MAX_TASKS]
     newest = {task: jobs[-1] for task, jobs in zip(ids, reader.jobs_of(ids), strict=True) if jobs}
     jobs = read_jobs(reader, list(newest.values()), ("state",))
     messages = reader.ask([("get", reader.key("message", job)) for job in newest.values()])

@@ -13,7 +13,7 @@ from ..schema import values
 from ..schema.constants import REASONS
 from ..schema.job_record import is_batch
 from ..schema.untrusted import describe_shape, is_number, loads
-from ..schema.values import MOST_COUNT, decode_number, decode_text
+from ..schema.values import MAX_COUNT, decode_number, decode_text
 from .job_rows import BatchCalls, calls_of, read_jobs
 from .render import Table, time_text
 from .report import Answer, Param, Source, report
@@ -211,7 +211,7 @@ Reason = Annotated[str | None, Param("Only letters with this reason.", choices=t
 Type = Annotated[str | None, Param("Only jobs of this type.")]
 Task = Annotated[str | None, Param("Only jobs of tasks with this name; * stands for anything.")]
 OlderThan = Annotated[float | None, Param("Only jobs that ended at least this long ago: 90s, 30m, 2h, 1d.")]
-Limit = Annotated[int, Param("Largest number to show.", least=1, most=MOST_COUNT, most_over_http=1000)]
+Limit = Annotated[int, Param("Largest number to show.", least=1, most=MAX_COUNT, most_over_http=1000)]
 
 
 @report("dead list", "/api/dead", "Dead letters, the newest first", text=LETTERS.text)

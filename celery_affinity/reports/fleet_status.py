@@ -14,7 +14,7 @@ from .blockers import ReservedSlots
 from .render import Table, duration_or_dash, duration_text, format_table, pluralize
 from .report import Answer, Source, report, rows_of_all
 from .status import Batches, Report, Status, TypeStatus, WorkerStatus
-from .stock_messages import MOST_SHOWN, StockMessages
+from .stock_messages import MAX_SHOWN, StockMessages
 from .tenants import TENANTS
 from .type_limits import pause_line
 from .type_metrics import Trend
@@ -33,7 +33,7 @@ _BEYOND = {
 
 def _unserved_lists(status: Status) -> str:
     """Return the messages of stock producers that no live worker takes over."""
-    shown = status.unserved_lists[:MOST_SHOWN]
+    shown = status.unserved_lists[:MAX_SHOWN]
     rows = [
         (
             stock_list.queue,

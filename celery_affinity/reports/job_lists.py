@@ -26,7 +26,7 @@ from .job_rows import read_jobs
 from .jobs import STATES, Job, describe_jobs, settings_command
 
 #: Maximum bytes of messages read for one page. The first message is read regardless of its size.
-MOST_BYTES = 16_000_000
+MAX_BYTES = 16_000_000
 
 #: Number of calls, types or workers that are read together.
 _TOGETHER = 100
@@ -182,7 +182,7 @@ class JobFilter:
 
 
 #: Maximum number of jobs on a page, and of jobs read for it.
-MOST = 1000
+MAX_JOBS_READ = 1000
 
 
 @dataclass(frozen=True)
@@ -235,20 +235,20 @@ def held_jobs(reader: Reader, limit: int) -> list[Job]:
 
 def jobs_page(reader: Reader, which: JobFilter, limit: int = 100, cursor: str | None = None) -> JobsPage:
     """Return at most *limit* jobs that *which* admits, from *cursor* on. Raises OptionError."""
-    if not (isinstance(limit, int) and 1 <= limit <= MOST):
-        raise refuse("limit", f"a whole number from 1 to {MOST:,}", limit)
+    if not (isinstance(limit, int) and 1 <= limit <= MAX_JOBS_READ):
+        raise refuse("limit", f"a whole number from 1 to {MAX_JOBS_READ:,}", limit)
     if which.state in KEPT:
         _check_kept(reader, which.state)
     at: _At | None = _At(0) if cursor is None else _read_cursor(cursor)
     listed: list[Job] = []
-    read, remaining_bytes = 0, MOST_BYTES
+    read, remaining_bytes = 0, MAX_BYTES
     while at is not None and len(listed) < limit:
-        if read >= MOST or remaining_bytes <= 0:
+        if read >= MAX_JOBS_READ or remaining_bytes <= 0:
             return JobsPage(listed, _cursor(at), partial=True)
         missing = limit - len(listed)
         # A filter can reject most of the jobs that are read. Without a filter, all of them are listed.
         candidates, at = _next(
-            reader, which, at, min(MOST - read, max(missing, _TOGETHER) if which.leaves_out else missing)
+            reader, which, at, min(MAX_JOBS_READ - read, max(missing, _TOGETHER) if which.leaves_out else missing)
         )
         read += max(1, len(candidates))
         rows = read_jobs(reader, [job_id for job_id, _ in candidates])

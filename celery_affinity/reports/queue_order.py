@@ -12,7 +12,7 @@ from ..options.type_names import did_you_mean
 from ..policy.score import MICRO, QueueRank, Terms, Weights, overtakes, score
 from ..scheduler.cohorts import CohortRow, Cohorts
 from ..scheduler.reader import Lane, Reader
-from ..schema.values import MOST_COUNT, decode_number, decode_part, decode_text, encode_part
+from ..schema.values import MAX_COUNT, decode_number, decode_part, decode_text, encode_part
 from ..settings import wire
 from ..settings.wire import complete_settings, weights_of
 from .job_rows import read_jobs
@@ -288,7 +288,7 @@ def _unless_served(type_: str, served: Collection[str]) -> str:
 
 
 Types = Annotated[tuple[str, ...], Param(is_argument=True)]
-Limit = Annotated[int, Param("Largest number to show.", least=1, most=MOST_COUNT)]
+Limit = Annotated[int, Param("Largest number to show.", least=1, most=MAX_COUNT)]
 
 
 @report("pending", text=NEXT_JOBS.text)

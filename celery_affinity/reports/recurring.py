@@ -13,11 +13,11 @@ from .render import Table, approximate_text, duration_text
 from .report import Answer, Source, report
 
 #: Maximum number of recurring calls that are shown, and number of signatures per round trip.
-MOST_SHOWN = 5_000
+MAX_SHOWN = 5_000
 _SIGNATURES = 20
 
 #: Maximum number of recurring calls that are read for one metric. The calls due next are read first.
-MOST_RECURRING_READ = 1_000
+MAX_RECURRING_READ = 1_000
 
 #: Fields of a recurring call's hash, in the order of `_row`.
 _FIELDS = ("task", "type", "merge", "stale", "since", "due", "suspended", "matched", "by", "app")
@@ -46,12 +46,12 @@ class RecurringRow(CohortRow):
 
 
 def recurring_rows(reader: Reader) -> list[RecurringRow]:
-    """Return up to `MOST_SHOWN` recurring calls, ordered by due time, suspended calls last.
+    """Return up to `MAX_SHOWN` recurring calls, ordered by due time, suspended calls last.
 
     A user without the right to read signatures gets "" for each.
     """
     now_us = reader.now_us()
-    names = [decode_text(name) for name in reader.ask_one("zrange", reader.key("recurring"), 0, MOST_SHOWN - 1)]
+    names = [decode_text(name) for name in reader.ask_one("zrange", reader.key("recurring"), 0, MAX_SHOWN - 1)]
     rows = reader.ask([("hmget", reader.key("recurring_call", name), _FIELDS) for name in names])
     signatures = _signatures(reader, names)
     parsed = (_row(*call, now_us) for call in zip(names, rows, signatures, strict=True))
@@ -68,7 +68,7 @@ def stale_s(reader: Reader, now_us: int) -> float | None:
 
     A match is a call, or a firing, that postpones the recurring call.
     """
-    names = reader.ask_one("zrange", reader.key("recurring"), 0, MOST_RECURRING_READ - 1)
+    names = reader.ask_one("zrange", reader.key("recurring"), 0, MAX_RECURRING_READ - 1)
     keys = [reader.key("recurring_call", decode_text(name)) for name in names]
     rows = reader.ask([("hmget", key, ["matched", "suspended"]) for key in keys])
     ages_us = [now_us - decode_number(matched) for matched, suspended in rows if matched and not suspended]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..errors import refuse
-from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S, TypeLoad, wanted_slots
+from ..policy.slot_math import MAX_TARGET_WAIT_S, TARGET_WAIT_S, TypeLoad, wanted_slots
 from ..scheduler.cohorts import CohortRow
 from .render import Table
 from .report import Answer, Param, Source, report, with_cohort_name
@@ -104,7 +104,7 @@ _SCALES = Table[Scale](
 
 Types = Annotated[tuple[str, ...], Param(is_argument=True, over_http=False)]
 TargetWait = Annotated[
-    float, Param("Seconds within which the jobs that wait now should start.", above=0, most=MOST_TARGET_WAIT_S)
+    float, Param("Seconds within which the jobs that wait now should start.", above=0, most=MAX_TARGET_WAIT_S)
 ]
 
 
@@ -119,8 +119,8 @@ def read_scales(source: Source, types: Sequence[str], target_wait_s: float) -> A
 
     Raises OptionError.
     """
-    if not 0 < target_wait_s <= MOST_TARGET_WAIT_S:
-        accepted = f"a number of seconds above 0, {MOST_TARGET_WAIT_S:,.0f} at most"
+    if not 0 < target_wait_s <= MAX_TARGET_WAIT_S:
+        accepted = f"a number of seconds above 0, {MAX_TARGET_WAIT_S:,.0f} at most"
         raise refuse("target_wait", accepted, target_wait_s)
     scales: list[Scale] = []
     replies = source.fleet.each(lambda scheduler: Report(scheduler.reader).status())

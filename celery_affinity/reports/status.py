@@ -29,7 +29,7 @@ from .type_metrics import Trend, read_trends
 class TypeStatus(CohortRow):
     """A type with pending or claimed jobs, or live workers.
 
-    - *claimed*: number of jobs that workers hold. None if versatile workers hold more than `MOST_CLAIMS_READ`.
+    - *claimed*: number of jobs that workers hold. None if versatile workers hold more than `MAX_CLAIMS_READ`.
     - *oldest_wait_s*: None if no job is pending.
     - *slots*, *free*: numbers of slots and free slots of the live workers that serve the type.
     - *paused*: True if the type or all types are paused.
@@ -118,7 +118,7 @@ def with_pauses(types: list[TypeStatus], pauses: list[PauseInForce]) -> list[Typ
 SLOW_TIMES = 2.0
 
 #: Minimum number of durations of a type for the pace of a worker.
-FEWEST = 10
+MIN_JOBS = 10
 
 #: Minimum difference of a slow worker in standard errors. Otherwise random durations can make a worker look slow.
 _MIN_STANDARD_ERRORS = 3.0
@@ -175,7 +175,7 @@ def paces(rows: Mapping[str, Mapping[str, str]]) -> dict[str, ComparedPace]:
 def _read(text: str) -> _Average | None:
     """Return the average in a worker's hash: its level, the mean distance from it, and the number of durations."""
     numbers = [decode_number(number, -1) for number in text.split()]
-    if len(numbers) != 3 or min(numbers) < 0 or max(numbers) > _MAX_LEVEL or numbers[2] < FEWEST:
+    if len(numbers) != 3 or min(numbers) < 0 or max(numbers) > _MAX_LEVEL or numbers[2] < MIN_JOBS:
         return None
     level, spread, number = numbers
     # A moving average is as precise as one of 2n - 1 durations. If normal, their distance is 0.8 standard deviations.
@@ -198,10 +198,10 @@ def _duration_us(level: float) -> float:
 
 
 #: Maximum number of claims whose types are read one by one. It bounds the cost for large fleets.
-MOST_CLAIMS_READ = 1000
+MAX_CLAIMS_READ = 1000
 
 #: Maximum number of scheduled jobs that a report reads to count paused jobs. The jobs due next are read first.
-MOST_REQUEUED = 200
+MAX_REQUEUED = 200
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Status:
     """The state of the fleet.
 
     - *scheduled*: number of jobs that wait for their ETA, for more calls, or for the end of a pause.
-    - *requeued*: number of jobs in a pause after a requeue or an ended run, at most `MOST_REQUEUED`.
+    - *requeued*: number of jobs in a pause after a requeue or an ended run, at most `MAX_REQUEUED`.
     - *dead*: number of dead letters.
     - *counters*: totals since the cohort's first day: jobs published for an unserved type ("unserved"), and dead
       letters by reason.
@@ -300,7 +300,7 @@ def _with_trends(reader: Reader, types: list[TypeStatus], now_us: int) -> list[T
 def _requeued(reader: Reader, now_us: int) -> int:
     """Return the number of jobs in a pause, among the jobs due within the maximum pause."""
     max_pause_us = int(complete_settings(reader.hash("settings"))["requeue_delay_max_us"])
-    ids = reader.ask_one("zrangebyscore", reader.key("scheduled"), "-inf", now_us + max_pause_us, 0, MOST_REQUEUED)
+    ids = reader.ask_one("zrangebyscore", reader.key("scheduled"), "-inf", now_us + max_pause_us, 0, MAX_REQUEUED)
     return sum(
         row.paused_until_us is not None for row in read_jobs(reader, list(map(decode_text, ids)), ("state", "rank"))
     )
@@ -422,7 +422,7 @@ class Report:
             elif claims:
                 versatile.append(worker)
                 versatile_claims += worker.held
-        if versatile_claims > MOST_CLAIMS_READ:
+        if versatile_claims > MAX_CLAIMS_READ:
             return {**claimed, **{encode_part(type_): None for worker in versatile for type_ in worker.types}}
         jobs = read.ask([("hkeys", read.key("claims", worker.id)) for worker in versatile])
         rows = read_jobs(read, [decode_text(job) for jobs_of_worker in jobs for job in jobs_of_worker], ("type",))

@@ -12,12 +12,12 @@ from typing import Any
 
 from ..clock import SECOND_US
 from ..scheduler.reader import Command, Reader
-from ..schema.keys import MOST_QUEUES, StockLists
+from ..schema.keys import MAX_QUEUES, StockLists
 from ..schema.untrusted import bounded_text, is_number, loads
 from ..schema.values import decode_number, decode_text, is_readable
 
 #: Maximum number of queues per report with their oldest message. The report contains only counts of other queues.
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 #: Maximum number of bindings of an exchange. The bindings of a larger exchange are not read.
 _MAX_BINDINGS = 1000
@@ -71,7 +71,7 @@ class StockMessages:
     @property
     def are_all(self) -> bool:
         """False if there are more queues than one report reads."""
-        return len(self._all) <= MOST_QUEUES
+        return len(self._all) <= MAX_QUEUES
 
     def waiting(self) -> list[StockQueue]:
         """Return the queues with messages."""
@@ -91,7 +91,7 @@ class StockMessages:
         unserved = [
             queue for queue in self.waiting() if queue.queue not in served and self._lists.schedules(queue.queue)
         ]
-        return [self._with_oldest(queue) if i < MOST_SHOWN else queue for i, queue in enumerate(unserved)]
+        return [self._with_oldest(queue) if i < MAX_SHOWN else queue for i, queue in enumerate(unserved)]
 
     def find(self, task_id: str, served: Collection[str]) -> StockMessage | None:
         """Return the message of *task_id* from the oldest and newest messages of each list, or None."""
@@ -111,7 +111,7 @@ class StockMessages:
 
     def _lengths(self) -> Iterator[tuple[str, str, int]]:
         """Yield the queue, name and length of each non-empty list."""
-        queues = self._all[:MOST_QUEUES]
+        queues = self._all[:MAX_QUEUES]
         named = [(queue, name) for queue in queues for name in self._lists.lists(self._prefix, queue)]
         replies = self._ask([("llen", name) for _, name in named])
         for (queue, name), length in zip(named, replies, strict=True):

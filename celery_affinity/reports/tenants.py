@@ -18,7 +18,7 @@ from .render import Table, duration_or_dash, pluralize
 from .report import Answer, Source, report
 
 #: Maximum numbers of tenants without and with an own quota that are shown.
-MOST_OTHERS, MOST_NAMED = 20, 100
+MAX_OTHERS, MAX_NAMED = 20, 100
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TenantStatus(CohortRow):
 def tenants_status(reader: Reader, now_us: int) -> list[TenantStatus]:
     """Return tenants with their own quota, and tenants with the most waiting jobs, sorted by waiting jobs."""
     text = limits_in_force(reader).of_tenants
-    named = [TENANT_PREFIX + name for name in sorted(quotas_in(text)) if name != OTHERS][:MOST_NAMED]
+    named = [TENANT_PREFIX + name for name in sorted(quotas_in(text)) if name != OTHERS][:MAX_NAMED]
     keys = {*named, *_with_most_waiting(reader)}
     preempting = _count_evictions(reader) if keys else Counter[str]()
     tenants = [
@@ -136,7 +136,7 @@ def _with_most_waiting(reader: Reader) -> list[str]:
     waiting: Counter[str] = Counter()
     for (key, _), length in zip(sublanes, lengths, strict=True):
         waiting[key] += int(length)
-    return [key for key, _ in waiting.most_common(MOST_OTHERS)]
+    return [key for key, _ in waiting.most_common(MAX_OTHERS)]
 
 
 #: Member of the Redis key ``tags`` that holds the clock.

@@ -75,7 +75,7 @@ KEPT = 15
 COMPARED_S = 600
 
 #: Maximum number of types in a note. The types with the most pending jobs are recorded.
-MOST_TYPES = 200
+MAX_TYPES = 200
 
 #: Minimum increase of a growing queue, in jobs and as a share.
 _MIN_GROWTH_JOBS, _MIN_GROWTH_SHARE = 10, 0.1
@@ -106,7 +106,7 @@ def note_trends(reader: Reader) -> bytes:
     busiest = sorted(
         {*backlogs, *reader.capacity()}, key=lambda type_: -backlogs[type_].jobs if type_ in backlogs else 0
     )
-    types = [decode_part(type_) for type_ in busiest[:MOST_TYPES]]
+    types = [decode_part(type_) for type_ in busiest[:MAX_TYPES]]
     pending = {decode_part(type_): backlog.jobs for type_, backlog in backlogs.items()}
     metrics = {type_metrics.type: type_metrics for type_metrics in metrics_of(reader, types)}
     rows = {type_: [pending.get(type_, 0), *_published_and_ended(metrics.get(type_))] for type_ in types}

@@ -123,7 +123,7 @@ class ResultReporter:
         payload = decode_message(raw)
         properties, headers = payload["properties"], payload["headers"]
         message_body.check_content_encoding(payload.get("content-type"), payload.get("content-encoding"))
-        max_size = message_body.MOST_LOOKED_AT if headers.get("compression") else message_body.MOST_CHARACTERS
+        max_size = message_body.MAX_LOOKED_AT if headers.get("compression") else message_body.MAX_CHARACTERS
         message = Message(
             message_body.raw_body(payload, max_size),
             delivery_tag=properties.get("delivery_tag"),
@@ -166,7 +166,7 @@ def _stored_end(backend: Any, task_id: str) -> dict[str, Any] | None:
 
 
 #: Maximum number of characters of an error's text, and of its type's name. They fit the limit in ``lua/jobs/ends.lua``.
-MOST = 200
+MAX_SHOWN_LENGTH = 200
 _MAX_NAME_LENGTH = 80
 #: A header that exists only in task messages.
 _TASK_HEADER = "task"
@@ -183,7 +183,7 @@ def describe_error(exc: BaseException) -> str:
         content = describe_error(exc.reason) if nested else "" if exc.reason is None else exc.reason
     short_name = str(name)[:_MAX_NAME_LENGTH]
     try:
-        text = str(content)[:MOST]
+        text = str(content)[:MAX_SHOWN_LENGTH]
     except (Exception, SystemExit):  # raised by the exception's own code
         text = "(what it says cannot be shown)"
     has_type_name = text.startswith(f"{short_name}(")  # as in billiard's exceptions

@@ -82,7 +82,7 @@ class TypeMetricsDelta(NamedTuple):
 
 logger = limited_logger(__name__)
 #: Number of digits in Redis's largest integer.
-LONGEST_FENCE = 19
+MAX_FENCE_LENGTH = 19
 
 
 class Claim(NamedTuple):
@@ -114,7 +114,7 @@ class Claim(NamedTuple):
     def of(cls, facts: bytes, message: bytes) -> "Claim":
         """Return the claim with *facts*, separated by spaces. Raises ValueError if they are invalid."""
         job_id, fence, type_, deliveries, enqueued, *further = facts.decode().split(" ")
-        if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= LONGEST_FENCE and int(fence)):
+        if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= MAX_FENCE_LENGTH and int(fence)):
             raise ValueError("it has no job id, or no fencing number")
         requeues = int(further.pop().removeprefix(WAS_REQUEUED)) if further and further[-1][:1] == "r" else 0
         preemptions = int(further.pop().removeprefix(WAS_PREEMPTED)) if further and further[-1][:1] == "p" else 0

@@ -11,7 +11,7 @@ import redis
 
 from ..broker.client import Reply, read_numbers, run_pipelined
 from ..clock import SECOND_US
-from ..schema.constants import LONGEST_NUMBER
+from ..schema.constants import MAX_NUMBER_LENGTH
 from ..schema.keys import SEVERAL, Keys
 from ..schema.values import (
     LARGEST,
@@ -72,7 +72,7 @@ def lanes_in(type_: str, packed: str) -> list[Lane]:
     """Return the lanes of a type with the value *packed* in `heads`: lane, enqueue time and job id of each head."""
     tokens = packed.split()
     names, times, ids = tokens[::3], tokens[1::3], tokens[2::3]
-    if all(map(str.isdecimal, times)) and max(map(len, times), default=0) <= LONGEST_NUMBER:
+    if all(map(str.isdecimal, times)) and max(map(len, times), default=0) <= MAX_NUMBER_LENGTH:
         return list(map(Lane, map(int, times), ids, repeat(type_), names))
     # Corrupt data: only the readable heads are used.
     heads = zip(times, ids, names, strict=False)

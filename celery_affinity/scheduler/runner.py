@@ -30,14 +30,14 @@ from ..options.recurring import RecurringCall
 from ..policy.slot_math import PrefetchLimit
 from ..schema import bounds
 from ..schema.bounds import Bound
-from ..schema.constants import LONGEST_NAME, MOST_BYTES, MOST_FILLED, MOST_MOVES, UNFINISHED
+from ..schema.constants import MAX_BYTES, MAX_FILLED, MAX_MOVES, MAX_NAME_LENGTH, UNFINISHED
 from ..schema.job_record import NewJob, job_words
 from ..schema.keys import Keys
 from .messages import EndArguments
 from .reader import Reader
 
 Item = TypeVar("Item")
-#: Maximum number of jobs in one invocation of `publish`, which takes about 20 µs per job and places up to `MOST_MOVES`.
+#: Maximum number of jobs in one invocation of `publish`, which takes about 20 µs per job and places up to `MAX_MOVES`.
 TOGETHER = 25
 
 
@@ -56,7 +56,7 @@ def publish_invocations(jobs: Iterable[NewJob]) -> Iterator[FunctionCall]:
         if job.bound is not None:
             bounded[job.type] = job.bound
         count, size = count + 1, size + len(job.message)
-        if count == TOGETHER or size > MOST_BYTES:
+        if count == TOGETHER or size > MAX_BYTES:
             yield publish, _with_bounds(arguments, bounded)
             arguments, bounded, count, size = [], {}, 0, 0
     if count == 1 and not bounded:
@@ -76,7 +76,7 @@ def declare_arguments(entries: Iterable[RecurringCall]) -> Iterator[list[Argumen
     for entry in entries:
         arguments += entry.arguments
         count, size = count + 1, size + len(entry.signature)
-        if count == TOGETHER or size > MOST_BYTES:
+        if count == TOGETHER or size > MAX_BYTES:
             yield arguments
             arguments, count, size = [], 0, 0
     if arguments:
@@ -101,7 +101,7 @@ def ack_arguments(
     return invocations
 
 
-def argument_pages(items: Sequence[Item], most: int = MOST_MOVES) -> Iterator[Sequence[Item]]:
+def argument_pages(items: Sequence[Item], most: int = MAX_MOVES) -> Iterator[Sequence[Item]]:
     """Yield *items* in pages of up to *most*, the number that one invocation moves."""
     for first in range(0, len(items), most):
         yield items[first : first + most]
@@ -226,8 +226,8 @@ class Runner:
         """Claim jobs of the types in *unfilled* until no pending job fits a free slot."""
         types = unfilled.split()
         while types:
-            ((unfilled,),) = self._run_together([function_call("claim", types[:MOST_FILLED])])
-            types = [*unfilled.split(), *types[MOST_FILLED:]]
+            ((unfilled,),) = self._run_together([function_call("claim", types[:MAX_FILLED])])
+            types = [*unfilled.split(), *types[MAX_FILLED:]]
 
     def repair(
         self, failed: Sequence[Argument] | None = None, *, thorough: bool = False, says_only: bool = False
@@ -239,7 +239,7 @@ class Runner:
         *says_only*: check all data without changes and logging.
         """
         how = 2 if says_only else int(thorough or failed is not None)
-        names = [name for name in failed or () if len(str(name)) <= LONGEST_NAME]
+        names = [name for name in failed or () if len(str(name)) <= MAX_NAME_LENGTH]
         findings: list[str] = []
         types: list[bytes] = []
         for _ in range(1 if says_only else _MAX_PASSES):

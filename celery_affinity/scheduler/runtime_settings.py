@@ -12,7 +12,7 @@ from ..clock import SECOND_US
 from ..errors import SettingError
 from ..log_limit import UNLIMITED, limited_logger
 from ..schema import constants
-from ..schema.constants import LONGEST_NUMBER, SETTING_RESET
+from ..schema.constants import MAX_NUMBER_LENGTH, SETTING_RESET
 from ..settings import tenants
 from ..settings.limits import NONE_AT_RUN_TIME
 from ..settings.loader import CHANGEABLE, Value, changeable, parse_change
@@ -65,7 +65,7 @@ def read_settings(scheduler: Scheduler, own: Settings) -> list[RuntimeSetting]:
 
 
 def _parse_damaged_s(time: str | None) -> float | None:
-    is_time = time is not None and time.isdecimal() and len(time) <= LONGEST_NUMBER
+    is_time = time is not None and time.isdecimal() and len(time) <= MAX_NUMBER_LENGTH
     return int(str(time)) / SECOND_US if is_time else None
 
 

@@ -19,7 +19,7 @@ from ..errors import OptionError
 from ..lua.library import FunctionCall, function_call, server_function
 from ..options.recurring import RecurringCall
 from ..policy.slot_math import NOTHING, PrefetchLimit
-from ..schema.constants import MOST_ALIKE, MOST_PURGED, MOST_SHARED
+from ..schema.constants import MAX_ALIKE, MAX_PURGED, MAX_SHARED
 from ..schema.job_record import NewJob
 from ..schema.values import DEMAND, QUEUED, decode_number, decode_part, decode_text, encode_part
 from . import runner
@@ -268,7 +268,7 @@ class DispatcherFunctions(Runner):
         return UnreportedEnd.parse(row) if row else None
 
     def batch_calls(
-        self, batch: str, *, fence: str = "", after: int = 0, most: int = MOST_SHARED
+        self, batch: str, *, fence: str = "", after: int = 0, most: int = MAX_SHARED
     ) -> BatchCallsPage | None:
         """Return calls of *batch* without its result, in order, without the primary, whose message was run.
 
@@ -296,7 +296,7 @@ class DispatcherFunctions(Runner):
         by `ack_report`.
         """
         remaining = -1
-        for page in argument_pages(callers, MOST_SHARED):
+        for page in argument_pages(callers, MAX_SHARED):
             remaining = int(self._run("ack_batch_reports", page, batch=batch, fence=fence, outcome=outcome))
         return remaining
 
@@ -336,7 +336,7 @@ class AdminFunctions(Runner):
         """Delete the pending and scheduled jobs of a type. Return their number."""
         encoded = encode_part(type_)
         deleted: int = sum(count for (count,) in self._repeat("purge", type=encoded))
-        for waiting in self.reader.scheduled(type_, MOST_PURGED):
+        for waiting in self.reader.scheduled(type_, MAX_PURGED):
             count, _ = self._run("purge", waiting, type=encoded)
             deleted += int(count)
         return deleted
@@ -421,7 +421,7 @@ class RecurringFunctions(Runner):
             for page in argument_pages(dropped):
                 self._run("remove_recurring", page, app=encoded)
         if refused:
-            requirement = f"among the first {MOST_ALIKE} that match the same task, type and merge key"
+            requirement = f"among the first {MAX_ALIKE} that match the same task, type and merge key"
             raise OptionError(f"recurring calls must be {requirement}, got also: {', '.join(map(repr, refused))}")
         return replaced
 

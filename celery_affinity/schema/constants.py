@@ -10,67 +10,67 @@ from typing import NamedTuple
 # -- work per invocation of a server function
 
 #: Maximum number of jobs moved by one invocation. A move takes about 0.1 ms, so no function runs longer than 5 ms.
-MOST_MOVES = 10
+MAX_MOVES = 10
 #: Limit on the messages moved by one invocation, in bytes: a move takes about 2 ms per MB. The message that exceeds
 #: the limit is still moved.
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 #: Maximum number of types with waiting jobs among which an invocation chooses if it examines all free slots. A release
 #: fills only one slot and examines all types of its worker.
-MOST_CHOSEN_FROM = 100
+MAX_CHOSEN_FROM = 100
 #: Maximum number of types that are filled immediately when a pause of all types ends. The next sync of each worker
 #: fills the others.
-MOST_RESUMED = 100
+MAX_RESUMED = 100
 #: Maximum number of types that one invocation fills because a rule unblocked their jobs; it returns the others as
 #: `unfilled`. Also the maximum number of types that one invocation opens or closes after their limits have changed.
-MOST_FILLED = 50
+MAX_FILLED = 50
 #: Maximum number of workers whose claims one invocation counts for a type's new limit, and of these claims.
-MOST_COUNTED = 20
-MOST_CLAIMS = 100
+MAX_COUNTED = 20
+MAX_CLAIMS = 100
 #: Maximum number of workers to whose inboxes one invocation adds the control message of a pause.
-MOST_SIGNED = 100
+MAX_SIGNED = 100
 #: Maximum number of rule keys that one invocation re-evaluates after limits have changed.
-MOST_KEYS = 50
+MAX_KEYS = 50
 #: Maximum number of tenants whose start tags one invocation corrects. It then takes the job with the smallest start
 #: tag.
-MOST_TURNS = 50
+MAX_TURNS = 50
 #: Maximum number of sub-lanes in which one invocation admits another job because a key has capacity. In up to twice as
 #: many, it revokes admissions because a key is full.
-MOST_OPENED = 50
+MAX_OPENED = 50
 #: Number of sub-lanes of a tenant's key up to which arriving jobs are counted, so that a few jobs are never blocked.
-MOST_SUBLANES = 4
+MAX_SUBLANES = 4
 #: Maximum number of jobs per kind (pending, scheduled) that one invocation of `purge` deletes. A job with a key, and a
 #: call of a batch, count as KEYED_COUNTS_AS jobs.
-MOST_PURGED = 50
+MAX_PURGED = 50
 KEYED_COUNTS_AS = 4
 #: Maximum number of arguments per Redis command: Lua's `unpack` fails near 8,000.
-MOST_UNPACKED = 1_000
+MAX_UNPACKED = 1_000
 #: Maximum number of profiles with a free slot that are compared for one job.
-MOST_COMPARED = 100
+MAX_COMPARED = 100
 #: Maximum number of pending jobs of a type whose calls `repair` counts again.
-MOST_RECOUNTED = 500
+MAX_RECOUNTED = 500
 #: Interval in µs at which dispatchers call `repair`. If there are too many jobs and keys, each invocation checks
 #: others.
 REPAIRED_EVERY_US = 60_000_000
 #: Maximum length of an argument that `repair` treats as a name in bytes. A longer argument is a message.
-LONGEST_NAME = 1_000
+MAX_NAME_LENGTH = 1_000
 
 # -- preemption for tenants below their minimum
 
 #: Maximum number of tenants below their minimum for which one tick preempts jobs. Then the limits on its search for
 #: these tenants: minimum lanes (the lanes with the oldest jobs first), and jobs in these lanes.
-MOST_PREEMPTORS = 10
-MOST_FIRST_LANES = 50
-MOST_FIRST_JOBS = 100
+MAX_PREEMPTORS = 10
+MAX_FIRST_LANES = 50
+MAX_FIRST_JOBS = 100
 #: Maximum number of tenants above their minimum whose jobs one tick may preempt; tenants with more preemptible jobs
 #: first. Then the number of tenants examined to find them, and of jobs examined per tenant, the most recently claimed
 #: first.
-MOST_GIVING = 10
-MOST_GIVING_LOOKED_AT = 50
-MOST_VICTIMS = 50
+MAX_GIVING = 10
+MAX_GIVING_LOOKED_AT = 50
+MAX_VICTIMS = 50
 #: Maximum number of claims that a tick examines to determine which of them are prefetched.
-MOST_AHEAD_LOOKED_AT = 500
+MAX_AHEAD_LOOKED_AT = 500
 #: Maximum number of evictions in progress. A tick examines each of them.
-MOST_VACATING = 200
+MAX_VACATING = 200
 #: Time in µs after the grace period. If the victim's worker has not answered by then, another job is preempted.
 ANSWERED_WITHIN_US = 5_000_000
 #: How a preempted job ended. The time for which the job had a slot follows, in µs.
@@ -80,20 +80,20 @@ WAS_PREEMPTED = "preempted:"
 #: Prefix of a token in a claim payload, if the task requeued the job before. The number of requeues follows.
 WAS_REQUEUED = "requeued:"
 #: Maximum slot-time in µs that is accepted for a preempted job: 31 years.
-LONGEST_RUN_US = 10**15
+MAX_RUN_US = 10**15
 
 # -- values accepted in a message
 
 #: Highest priority. The lowest is 0, the default.
 MAX_PRIORITY = 10
 #: Maximum length of a job id in characters.
-LONGEST_ID = 255
+MAX_ID_LENGTH = 255
 #: Maximum length of an integer in characters, enough for times of 31,000 years in µs.
-LONGEST_NUMBER = 18
+MAX_NUMBER_LENGTH = 18
 #: Maximum length of a merge window in µs in characters. Sums with it are exact in Lua.
-LONGEST_PATIENCE = 15
+MAX_PATIENCE_LENGTH = 15
 #: Maximum length of a percent-encoded rule key in characters.
-LONGEST_KEY = 255
+MAX_KEY_LENGTH = 255
 #: Encoded key prefixes of rates and tenants. No exclusive key has such a prefix, so they cannot collide.
 RATE_PREFIX = "rate%3A"
 TENANT_PREFIX = "tenant%3A"
@@ -103,21 +103,21 @@ BY_SETTINGS = "settings"
 PREEMPTIBLE = "preemptible=1"
 #: Maximum number of hints that a worker holds (`locality`), of holders examined for one job (the most recent first),
 #: and of holders with a free slot that are compared.
-MOST_HINTS = 10
-MOST_HOLDERS = 30
-MOST_FREE_HOLDERS = 10
+MAX_HINTS = 10
+MAX_HOLDERS = 30
+MAX_FREE_HOLDERS = 10
 #: Limit on the hint-lane heads that one invocation compares, in bytes. The jobs of the other heads get no bonus
 #: until the next invocation.
-MOST_NEAR_BYTES = 20_000
+MAX_NEAR_BYTES = 20_000
 #: Limits of one run if the task sets none: calls, and bytes in their messages; and the text of these limits in `rules`.
 #: A job hash omits that text, because there can be a large number of jobs.
-USUAL_MOST = 1_000
-USUAL_MOST_BYTES = 1_000_000
-USUAL_BOUNDS = f" most={USUAL_MOST} bytes={USUAL_MOST_BYTES}"
+USUAL_MAX_CALLS = 1_000
+USUAL_MAX_BYTES = 1_000_000
+USUAL_BOUNDS = f" most={USUAL_MAX_CALLS} bytes={USUAL_MAX_BYTES}"
 #: Maximum number of stamps per message, and their maximum size in bytes in the format of `message.encode_stamp`. A
 #: waiting job is indexed by each stamp, which costs a few commands when the job is published and when it ends.
-MOST_STAMPS = 100
-MOST_STAMP_BYTES = 20_000
+MAX_STAMPS = 100
+MAX_STAMP_BYTES = 20_000
 #: Values of field ``!`` of key ``heads``: types have pauses or limits; there are reserves, and possibly pauses or
 #: limits too. Otherwise the field can name the placement policy (``lua/matching/slot_choice.lua``).
 HAS_TYPE_RULES = "rules"
@@ -154,13 +154,13 @@ DROPPED_OF = "dropped "
 #: First word of the stored reason of a dropped job, and of how its end is reported.
 DROPPED = "dropped"
 #: Number of jobs at the head of each lane among which the oldest droppable job is searched.
-MOST_DROPPED_FROM = 10
+MAX_DROPPED_FROM = 10
 
 # -- the fleet
 
 #: Maximum number of types that one worker serves, since the cost of placing a job grows with them. A tick stops
 #: removing dead workers once the removed ones served this number of types.
-MOST_TYPES = 1_000
+MAX_TYPES = 1_000
 #: Number of workers that run ticks for the fleet: the ones that joined first.
 TICKERS = 3
 #: Maximum interval in µs between two ticks of a worker. `publish` wakes a worker for a job that is due sooner. The
@@ -179,7 +179,7 @@ AT_ONCE_US = 0
 # -- ends of jobs
 
 #: Maximum number of bytes stored of a worker's error text.
-MOST_WHY_BYTES = 1_200
+MAX_WHY_BYTES = 1_200
 #: Number of durations in the moving average of a type: a new duration has a weight of one eighth.
 AVERAGED_OVER = 8
 #: Number of durations in the pace of a worker, per type.
@@ -189,10 +189,10 @@ SMALLEST_BUCKET_US = 3906.25
 #: Number of the last bucket with an upper limit, which is 12 days. The smallest bucket has number 0.
 LARGEST_BUCKET = 28
 #: Maximum number of metric fields that one invocation of `count` adds to. Each takes about 3 µs.
-MOST_METRICS = 300
+MAX_METRICS = 300
 #: Maximum number of claims in one invocation of `record`, and of invocations stored per recording: about 100 MB.
-MOST_RECORDED = 200
-MOST_PAGES = 5_000
+MAX_RECORDED = 200
+MAX_PAGES = 5_000
 #: Seconds for which a recording is kept if it is not fetched: a day.
 RECORDING_KEPT_S = 86_400
 #: Seconds for which the metrics of a type without live workers are kept.
@@ -202,7 +202,7 @@ LARGEST_BATCH_COUNTED = 65_536
 #: Prefix of such a counter's name, before the number of calls or "more".
 BATCH_SIZE = "batch_size "
 #: Maximum number of jobs that one tick removes from the index of ended jobs.
-MOST_TRIMMED = 100
+MAX_TRIMMED = 100
 #: Minimum number of seconds for which an ended job is remembered, so that publishing it again changes nothing. See
 #: ``affinity_keep``.
 ENDED_KEPT_S = 60
@@ -214,20 +214,20 @@ CONF_KEPT_S = 2_592_000
 # -- reports of ends to callers
 
 #: Maximum number of ends that one invocation of `announce` reads to find an unreported one.
-MOST_ENDS_LOOKED_AT = 300
+MAX_ENDS_LOOKED_AT = 300
 #: Maximum length of a message in a reply of `announce` in bytes. The client reads a longer message separately.
-LONGEST_ANNOUNCED = 65_536
+MAX_ANNOUNCED_BYTES = 65_536
 #: Maximum number of a batch's calls that one invocation of `callers` examines, and that one of `shared` receives.
-MOST_SHARED = 100
+MAX_SHARED = 100
 #: Number of calls up to which they are deleted together with their batch. Result reporters delete further calls,
-#: MOST_SHARED per invocation.
-MOST_FORGOTTEN = 10
+#: MAX_SHARED per invocation.
+MAX_FORGOTTEN = 10
 #: Maximum delay in µs before an unreported end is assigned again.
-LONGEST_PAUSE_US = 300_000_000
+MAX_PAUSE_US = 300_000_000
 #: Finding of a repair that corrupt data stopped in one place. The next repair may get further.
 UNFINISHED = "more, perhaps: it shows once the rest is repaired"
 #: Maximum period of a key's rate limit in µs.
-LONGEST_RATE_PERIOD_US = 3_600_000_000
+MAX_RATE_PERIOD_US = 3_600_000_000
 #: Time in µs for which an app that does not have a task leaves the report of its end to other apps: if none has tried
 #: to report the end, and if one has.
 OTHERS_HAVE_US = 15_000_000
@@ -238,32 +238,32 @@ OTHERS_WHO_TRY_HAVE_US = 3_600_000_000
 #: Minimum interval of a recurring call in µs: ticks are up to `TICK_US` apart.
 LEAST_STALE_US = 1_000_000
 #: Maximum length of a recurring call's signature in bytes, which is read whenever the call is due.
-MOST_SIGNATURE = 100_000
+MAX_SIGNATURE = 100_000
 #: Maximum number of recurring calls that one invocation of `due` reads to find a call that must be made.
-MOST_DUE_LOOKED_AT = 100
+MAX_DUE_LOOKED_AT = 100
 #: Maximum number of recurring calls whose times one tick compares with a clock that was set back.
-MOST_RECHECKED = 200
+MAX_RECHECKED = 200
 #: Maximum number of recurring calls with the same match rule. A matching call resets them all.
-MOST_ALIKE = 20
+MAX_ALIKE = 20
 
 # -- caches, and data that another client deleted or overwrote
 
 #: Maximum number of strings per kind (types, task names, lanes) whose meaning the functions cache across invocations.
-MOST_KEPT = 1000
+MAX_KEPT = 1000
 #: Maximum number of Redis key names of one kind that the functions cache: the number of types or workers in a large
 #: fleet.
-MOST_NAMES = 10_000
+MAX_NAMES = 10_000
 #: Maximum number of fleets on one server, and of types per fleet, for which the functions cache which head is first:
 #: about 1 KB per type.
-MOST_FLEETS = 20
-MOST_COMPARISONS = 10_000
+MAX_FLEETS = 20
+MAX_COMPARISONS = 10_000
 #: Prefix of a field for a setting whose corrupt value was replaced by the value of app.conf. The setting's name
 #: follows; the field's value is the time of that repair.
 SETTING_RESET = "reset:"
 #: Maximum number of findings kept for the log of a dispatcher.
-MOST_SPOILED = 100
+MAX_SPOILED = 100
 #: Maximum length of a finding in bytes, which may contain a member or a field of any length.
-MOST_SPOILED_BYTES = 500
+MAX_SPOILED_BYTES = 500
 #: Seconds for which a key with corrupt content is kept in quarantine: a week.
 SET_ASIDE_KEPT_S = 604_800
 #: Name -> value of all constants above.

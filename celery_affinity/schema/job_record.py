@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..errors import OptionError, refuse
 from . import rules_codec, values
 from .bounds import Bound
-from .constants import LONGEST_ID, LONGEST_NUMBER, MAX_PRIORITY, MOST_STAMP_BYTES, MOST_STAMPS
+from .constants import MAX_ID_LENGTH, MAX_NUMBER_LENGTH, MAX_PRIORITY, MAX_STAMP_BYTES, MAX_STAMPS
 from .rules_codec import BATCH, FORMS, MANY_KEYED, MERGES, OF_KEYS
 from .values import DEMAND, QUEUED
 
@@ -40,14 +40,14 @@ class JobField(NamedTuple):
 _ENCODED = "[A-Za-z0-9_.~%-]"
 TEXT = f"{_ENCODED}*"
 _STAMP = "[A-Za-z0-9_.~%:-]+"
-_NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
+_NUMBER = f"-?[0-9]{{1,{MAX_NUMBER_LENGTH - 1}}}|[0-9]{{{MAX_NUMBER_LENGTH}}}"
 
 #: Name -> field, in the order of the functions' arguments. Rarely used fields are last (`job_words`).
 FIELDS: dict[str, JobField] = {
     "id": JobField(  # stored in key names
         "the transport, once for each queue of a call",
-        f"1 to {LONGEST_ID} printable ASCII characters without a blank, not as the id of a batch ends ({BATCH!r})",
-        rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}[{''.join(OF_KEYS)}])",
+        f"1 to {MAX_ID_LENGTH} printable ASCII characters without a blank, not as the id of a batch ends ({BATCH!r})",
+        rf"[!-~]{{1,{MAX_ID_LENGTH}}}(?<!\{BATCH})(?<!\{BATCH}[{''.join(OF_KEYS)}])",
     ),
     "type": JobField(
         "affinity of the task, or the queue",
@@ -67,20 +67,20 @@ FIELDS: dict[str, JobField] = {
     ),
     "delay_us": JobField(  # "enqueued" has the due time, which does not depend on the publisher's clock
         "countdown or eta of the call",
-        f"a whole number of microseconds, of up to {LONGEST_NUMBER} characters",
+        f"a whole number of microseconds, of up to {MAX_NUMBER_LENGTH} characters",
         _NUMBER,
         0,
     ),
     "expires_us": JobField(  # "expires" has the expiry time, if there is one
         "expires of the call",
-        f"nothing, or a whole number of microseconds, of up to {LONGEST_NUMBER} characters",
+        f"nothing, or a whole number of microseconds, of up to {MAX_NUMBER_LENGTH} characters",
         f"|{_NUMBER}",
         "",
     ),
     "stamps": JobField(  # "stamps" has them, if there are any
         "stamps of the call",
-        f"names and values ('name:value'), percent-encoded: {MOST_STAMPS} at most, {MOST_STAMP_BYTES:,} bytes",
-        rf"(?=[^\n]{{0,{MOST_STAMP_BYTES}}}(?:\n|\Z)) *(?:{_STAMP}(?: +{_STAMP}){{0,{MOST_STAMPS - 1}}} *)?",
+        f"names and values ('name:value'), percent-encoded: {MAX_STAMPS} at most, {MAX_STAMP_BYTES:,} bytes",
+        rf"(?=[^\n]{{0,{MAX_STAMP_BYTES}}}(?:\n|\Z)) *(?:{_STAMP}(?: +{_STAMP}){{0,{MAX_STAMPS - 1}}} *)?",
         "",
     ),
     "rules": JobField(  # "rules" has them, if there are any; the id suffix names the kinds of rules

@@ -354,7 +354,7 @@ def parts_of(address: str) -> tuple[Kind, str]:
 
 
 #: Maximum number of queues whose lists one report reads.
-MOST_QUEUES = 500
+MAX_QUEUES = 500
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from .constants import (
     BY_SETTINGS,
-    LONGEST_KEY,
-    LONGEST_NUMBER,
-    LONGEST_PATIENCE,
+    MAX_KEY_LENGTH,
+    MAX_NUMBER_LENGTH,
+    MAX_PATIENCE_LENGTH,
     PREEMPTIBLE,
     RATE_PREFIX,
     TENANT_PREFIX,
@@ -64,10 +64,10 @@ class RuleValue(NamedTuple):
         return f"{excluded}(?={self.prefix}){characters}"
 
 
-_KEY = RuleValue("[%w_.~%%-]", "[%w_.~%%-]", LONGEST_KEY)
-_COUNT = RuleValue("[1-9]", "%d", LONGEST_NUMBER)
+_KEY = RuleValue("[%w_.~%%-]", "[%w_.~%%-]", MAX_KEY_LENGTH)
+_COUNT = RuleValue("[1-9]", "%d", MAX_NUMBER_LENGTH)
 #: µs. Short enough that its sum with a time is exact, in Lua as well.
-_TIME = _COUNT._replace(longest=LONGEST_PATIENCE)
+_TIME = _COUNT._replace(longest=MAX_PATIENCE_LENGTH)
 
 VALUES = {
     "merge_key": _KEY,

@@ -18,23 +18,23 @@ from uuid import UUID
 from ..errors import refuse
 
 #: Maximum nesting depth of lists and mappings.
-MOST_NESTED = 100
+MAX_NESTED = 100
 #: Maximum number of characters per id or name in a message.
-LONGEST_TEXT = 10_000
+MAX_TEXT_LENGTH = 10_000
 #: Maximum number of characters per time or number that arrives as a string.
-LONGEST_SHORT = 100
+MAX_SHORT_LENGTH = 100
 #: Numbers above this limit are not converted to integers or times.
 _MAX_NUMBER = 2**62
-_DIGITS = re.compile(rf"\s*[+-]?[0-9]{{1,{LONGEST_SHORT}}}\s*")
+_DIGITS = re.compile(rf"\s*[+-]?[0-9]{{1,{MAX_SHORT_LENGTH}}}\s*")
 _CONTAINERS = (Mapping, list, tuple, set, frozenset)
 #: Errors that an object hook of `json.loads` can raise for untrusted arguments, in addition to ValueError.
 _BAD_OBJECT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
 
 
 class TooDeepError(ValueError):
-    """A value is nested deeper than `MOST_NESTED`."""
+    """A value is nested deeper than `MAX_NESTED`."""
 
-    def __init__(self, most: int = MOST_NESTED) -> None:
+    def __init__(self, most: int = MAX_NESTED) -> None:
         super().__init__(f"it is nested more than {most} levels deep")
 
 
@@ -44,7 +44,7 @@ class TooDeepError(ValueError):
 def _real(value: object) -> int | float | Decimal | None:
     """Return *value* as a finite number, or None. The result can be compared, but is not yet safe to convert."""
     if isinstance(value, str):
-        return int(value) if len(value) <= LONGEST_SHORT and _DIGITS.fullmatch(value) else None
+        return int(value) if len(value) <= MAX_SHORT_LENGTH and _DIGITS.fullmatch(value) else None
     if isinstance(value, int):
         return value
     if isinstance(value, float):
@@ -91,7 +91,7 @@ def _is_usual(number: int | float | Decimal) -> bool:
 # -- texts
 
 
-def bounded_text(value: object, longest: int = LONGEST_TEXT) -> str | None:
+def bounded_text(value: object, longest: int = MAX_TEXT_LENGTH) -> str | None:
     """Return a string, number or UUID as a string of at most *longest* characters, or None for any other value.
 
     Lists and mappings are not converted, because their nesting depth is unlimited.
@@ -115,7 +115,9 @@ def shown_text(name: str, value: object) -> str:
         return ""
     text = bounded_text(value)
     if text is None:
-        raise refuse(name, f"a text, a number or a UUID, of up to {LONGEST_TEXT:,} characters", describe_shape(value))
+        raise refuse(
+            name, f"a text, a number or a UUID, of up to {MAX_TEXT_LENGTH:,} characters", describe_shape(value)
+        )
     return text
 
 
@@ -129,7 +131,7 @@ def describe_shape(value: object) -> str:
 # -- depth and JSON
 
 
-def is_too_deep(value: object, most: int = MOST_NESTED) -> bool:
+def is_too_deep(value: object, most: int = MAX_NESTED) -> bool:
     """Return True if lists and mappings in *value* are nested more than *most* levels deep. Does not recurse."""
     level = _containers([value])
     for _ in range(most):
@@ -156,7 +158,7 @@ def loads(
     written: str | bytes,
     *,
     longest: int | None = None,
-    most_nested: int | None = MOST_NESTED,
+    most_nested: int | None = MAX_NESTED,
     object_hook: Callable[[dict[str, Any]], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> Any:
@@ -184,7 +186,7 @@ def loads(
     return data
 
 
-def strict_json(value: object, most_nested: int = MOST_NESTED) -> str:
+def strict_json(value: object, most_nested: int = MAX_NESTED) -> str:
     """Return *value* as JSON that every parser accepts: UTF-8, without NaN and infinity, at most *most_nested* levels.
 
     Raises only ValueError, if *value* cannot be written in this way.

@@ -141,9 +141,9 @@ def shown_bytes(data: object) -> str:
 
 
 #: Maximum number of seconds: ten years. In µs, its sum with the current time is an exact float.
-LONGEST_S = 3_650 * 86_400
+MAX_DURATION_S = 3_650 * 86_400
 #: Maximum number of jobs, slots, deliveries or result rows.
-MOST_COUNT = 10**9
+MAX_COUNT = 10**9
 #: Returns None for an accepted value, or a description of the accepted values.
 NumberCheck = Callable[[object], str | None]
 
@@ -153,7 +153,7 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_number_between(accepted: str, test: Callable[[float], bool], most: float = LONGEST_S) -> NumberCheck:
+def is_number_between(accepted: str, test: Callable[[float], bool], most: float = MAX_DURATION_S) -> NumberCheck:
     """Return a check that accepts numbers up to *most* that pass *test*. *accepted* describes the accepted numbers.
 
     All number checks are created here, so every setting has an upper bound, checked before any conversion.
@@ -166,7 +166,7 @@ def is_number_between(accepted: str, test: Callable[[float], bool], most: float 
     return check
 
 
-def check_whole(accepted: str, test: Callable[[int], bool], most: int = MOST_COUNT) -> NumberCheck:
+def check_whole(accepted: str, test: Callable[[int], bool], most: int = MAX_COUNT) -> NumberCheck:
     """Return a check of integers, with the arguments of `is_number_between`."""
     return is_number_between(accepted, lambda value: is_whole(value) and test(value), most)
 

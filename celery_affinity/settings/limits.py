@@ -14,14 +14,14 @@ from urllib.parse import unquote
 from ..options.keys import OF_RATE, as_explicit, as_stated, is_rate
 from ..options.type_names import is_type_name
 from ..schema import values
-from ..schema.constants import LONGEST_NUMBER, RATE_PREFIX
+from ..schema.constants import MAX_NUMBER_LENGTH, RATE_PREFIX
 from ..schema.keys import OF_TYPE
 from ..schema.rules_codec import StatedKey, StatedRate, rate_in
-from ..schema.values import COUNT_OR_0, MOST_COUNT
+from ..schema.values import COUNT_OR_0, MAX_COUNT
 
 ACCEPTED = (
     "limits by key such as {'crawl:*': 8, 'type:pdf': 20, 'rate:mail:*': '100/m'}, at run time "
-    f"'crawl:*=8 type:pdf=20 rate:mail:*=100/m' or 'none': whole numbers, 0 to {MOST_COUNT:,}, each for a pattern of "
+    f"'crawl:*=8 type:pdf=20 rate:mail:*=100/m' or 'none': whole numbers, 0 to {MAX_COUNT:,}, each for a pattern of "
     "keys, in which * stands for any characters, or for 'type:' and the whole name of a type; rates for patterns that "
     "begin with 'rate:'"
 )
@@ -32,7 +32,7 @@ Limit = int | str
 #: No limits, as typed or shown; and in Redis, as a change at run time, where an empty string would be a reset.
 NONE, NONE_AT_RUN_TIME = "none", " "
 
-_WORD = re.compile(rf"([^\s,]+)=([0-9]{{1,{LONGEST_NUMBER}}}(?:/(?:[smh]|[0-9]{{1,{LONGEST_NUMBER}}}))?)")
+_WORD = re.compile(rf"([^\s,]+)=([0-9]{{1,{MAX_NUMBER_LENGTH}}}(?:/(?:[smh]|[0-9]{{1,{MAX_NUMBER_LENGTH}}}))?)")
 
 
 def check_limits(value: object) -> str | None:
@@ -64,7 +64,7 @@ def typed_limits(text: str) -> dict[str, Limit] | None:
 
 def typed_limit(limit: str) -> Limit:
     """Return *limit*, in typed or Redis form, as a number or a rate."""
-    return int(limit) if limit.isdecimal() and len(limit) <= LONGEST_NUMBER else as_explicit(limit)
+    return int(limit) if limit.isdecimal() and len(limit) <= MAX_NUMBER_LENGTH else as_explicit(limit)
 
 
 def shown_limits(value: Mapping[str, Limit] | str) -> str:

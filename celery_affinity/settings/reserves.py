@@ -13,19 +13,19 @@ from urllib.parse import unquote
 
 from ..errors import printable
 from ..schema import values
-from ..schema.constants import LONGEST_NUMBER, MAX_PRIORITY
-from ..schema.values import COUNT, MOST_COUNT
+from ..schema.constants import MAX_NUMBER_LENGTH, MAX_PRIORITY
+from ..schema.values import COUNT, MAX_COUNT
 from .limits import NONE
 
 ACCEPTED = (
     "reserves by type and class such as {'pdf': {'queued': 2, '0-4': '25%'}, '*': {'0': 1}}, at run time "
     f"'pdf:queued=2 pdf:0-4=25% *:0=1' or 'none': * in a type stands for any characters; a class is 'queued', "
     f"'on_demand', a priority of 0 to {MAX_PRIORITY} or a range of them; a reserve is a whole number of slots, 1 to "
-    f"{MOST_COUNT:,}, or a share of the live slots, '1%' to '100%'"
+    f"{MAX_COUNT:,}, or a share of the live slots, '1%' to '100%'"
 )
 
 _CLASS = re.compile(r"queued|on_demand|([0-9]{1,2})(?:-([0-9]{1,2}))?")
-_RESERVE = re.compile(rf"([1-9][0-9]{{0,{LONGEST_NUMBER - 1}}})(%?)")
+_RESERVE = re.compile(rf"([1-9][0-9]{{0,{MAX_NUMBER_LENGTH - 1}}})(%?)")
 _WORD = re.compile(r"([^\s,]+):([^\s:=,]+)=([^\s=,]+)")
 
 
@@ -97,7 +97,7 @@ def _is_class(name: object) -> bool:
 def _is_reserve(amount: object) -> bool:
     if isinstance(amount, str):
         match = _RESERVE.fullmatch(amount)
-        return match is not None and int(match[1]) <= (100 if match[2] else MOST_COUNT)
+        return match is not None and int(match[1]) <= (100 if match[2] else MAX_COUNT)
     return COUNT(amount) is None
 
 
@@ -110,7 +110,7 @@ def typed_reserves(text: str) -> dict[str, dict[str, int | str]] | None:
         if match is None:
             return None
         amount = match[3]
-        is_number = amount.isdecimal() and len(amount) <= LONGEST_NUMBER
+        is_number = amount.isdecimal() and len(amount) <= MAX_NUMBER_LENGTH
         by_type.setdefault(unquote(match[1]), {})[match[2]] = int(amount) if is_number else amount
     return by_type
 

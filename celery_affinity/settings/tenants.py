@@ -17,11 +17,11 @@ from urllib.parse import unquote
 from ..errors import OptionError, refuse
 from ..options.key_templates import NamedKey
 from ..schema import values
-from ..schema.constants import LONGEST_KEY, LONGEST_NUMBER, TENANT_PREFIX
-from ..schema.values import COUNT_OR_0, MOST_COUNT, encode_part, is_whole
+from ..schema.constants import MAX_KEY_LENGTH, MAX_NUMBER_LENGTH, TENANT_PREFIX
+from ..schema.values import COUNT_OR_0, MAX_COUNT, encode_part, is_whole
 
 #: Maximum weight of a tenant.
-MOST_WEIGHT = 999_999
+MAX_WEIGHT = 999_999
 
 #: No quotas, as typed or shown.
 NONE = "none"
@@ -32,10 +32,10 @@ OTHERS = "*"
 ACCEPTED = (
     "quotas by tenant such as {'acme': Tenant(max=10, min=2), '*': Tenant(max=20)}, at run time "
     "'acme=max:10,min:2 *=max:20' or 'none': the name of each tenant, or '*' for all others, and whole numbers, up to "
-    f"{MOST_COUNT:,}"
+    f"{MAX_COUNT:,}"
 )
 
-_NUMBER = rf"[0-9]{{1,{LONGEST_NUMBER}}}"
+_NUMBER = rf"[0-9]{{1,{MAX_NUMBER_LENGTH}}}"
 _WORD = re.compile(rf"([^\s,]+)=max:({_NUMBER}|{NONE})(?:,min:({_NUMBER}))?(?:,weight:([1-9][0-9]{{0,5}}))?")
 
 
@@ -60,8 +60,8 @@ class Tenant(NamedKey):
             raise refuse("min of a tenant", accepted, self.min)
         if self.max is not None and self.min > self.max:
             raise refuse("min of a tenant", f"a whole number up to its max, {self.max}", self.min)
-        if not is_whole(self.weight) or not 0 < self.weight <= MOST_WEIGHT:
-            raise refuse("weight of a tenant", f"a whole number from 1 to {MOST_WEIGHT:,}", self.weight)
+        if not is_whole(self.weight) or not 0 < self.weight <= MAX_WEIGHT:
+            raise refuse("weight of a tenant", f"a whole number from 1 to {MAX_WEIGHT:,}", self.weight)
 
 
 def check_tenants(value: object) -> str | None:
@@ -71,7 +71,11 @@ def check_tenants(value: object) -> str | None:
 
 
 def _is_good(name: object, quota: object) -> bool:
-    if not isinstance(name, str) or not values.is_pattern(name) or len(TENANT_PREFIX + encode_part(name)) > LONGEST_KEY:
+    if (
+        not isinstance(name, str)
+        or not values.is_pattern(name)
+        or len(TENANT_PREFIX + encode_part(name)) > MAX_KEY_LENGTH
+    ):
         return False
     try:
         as_tenant(quota)

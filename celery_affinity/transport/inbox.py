@@ -28,14 +28,14 @@ from ..log_limit import limited_logger
 from ..publishing import option_sources, publish_call
 from ..publishing.app_config import settings_of
 from ..publishing.message import PROPERTY, Message, decode_message, parse_message, with_retry_count
-from ..publishing.message_body import MOST_CHARACTERS, check_content_encoding, raw_body
+from ..publishing.message_body import MAX_CHARACTERS, check_content_encoding, raw_body
 from ..publishing.option_sources import mode_of
 from ..results.reporter import describe_error, why_refused
 from ..scheduler.messages import Claim
 from ..schema import values
 from ..schema.constants import MAX_PRIORITY
 from ..schema.keys import COHORT
-from ..schema.untrusted import LONGEST_SHORT, as_whole_number, clamp, is_number
+from ..schema.untrusted import MAX_SHORT_LENGTH, as_whole_number, clamp, is_number
 from ..schema.values import shown_bytes
 from ..settings.table import Settings
 from .connections import REPLY_TIMEOUT_S, ConnectedChannel
@@ -102,7 +102,7 @@ def _is_valid_eta(eta: object) -> bool:
     if isinstance(eta, datetime):
         return True
     try:
-        return isinstance(eta, str) and len(eta) <= LONGEST_SHORT and maybe_iso8601(eta) is not None
+        return isinstance(eta, str) and len(eta) <= MAX_SHORT_LENGTH and maybe_iso8601(eta) is not None
     except (ValueError, TypeError, AttributeError):  # the errors that Celery's Request catches
         return False
 
@@ -220,7 +220,7 @@ def _decompressed(payload: dict[str, Any]) -> dict[str, Any]:
         return payload
     return {
         **payload,
-        "body": raw_body(payload, MOST_CHARACTERS, any_method=True),
+        "body": raw_body(payload, MAX_CHARACTERS, any_method=True),
         "headers": {name: value for name, value in headers.items() if name != "compression"},
         "properties": {name: value for name, value in payload["properties"].items() if name != "body_encoding"},
     }

@@ -24,7 +24,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import SettingError
-from ..schema.untrusted import MOST_NESTED, loads, strict_json
+from ..schema.untrusted import MAX_NESTED, loads, strict_json
 from .replies import error_reply
 
 #: Roles. Each includes the rights of the roles before it.
@@ -99,7 +99,7 @@ def read_tokens(path: str | None) -> dict[str, str] | None:
 
 
 #: Maximum number of bytes of a body, and seconds in which it must arrive completely.
-MOST_BYTES, BODY_S = 1_000_000, 30.0
+MAX_BYTES, BODY_S = 1_000_000, 30.0
 
 #: Paths without data of the fleet: probes send no token, and the web UI itself requests one from the user.
 _PUBLIC = ("/", "/healthz", "/readyz", "/favicon.ico")
@@ -255,8 +255,8 @@ def is_loopback(address: str) -> bool:
 async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
     """Return the body, which is JSON or empty."""
     length = headers.get(b"content-length", "0")
-    too_large = _RejectedError(413, f"a body must have {MOST_BYTES:,} bytes at most", {"Connection": "close"})
-    if not length.isdecimal() or int(length[:19]) > MOST_BYTES:
+    too_large = _RejectedError(413, f"a body must have {MAX_BYTES:,} bytes at most", {"Connection": "close"})
+    if not length.isdecimal() or int(length[:19]) > MAX_BYTES:
         raise too_large
     body = bytearray()  # a list of one-byte parts would need many times the memory
     try:
@@ -266,7 +266,7 @@ async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
                 if message["type"] == "http.disconnect":
                     raise _RejectedError(400, "the client closed the connection")
                 body += message.get("body", b"")
-                if len(body) > MOST_BYTES:
+                if len(body) > MAX_BYTES:
                     raise too_large
                 if not message.get("more_body"):
                     break
@@ -286,7 +286,7 @@ def _check_json(body: bytes) -> None:
         strict_json(loads(body, parse_constant=_refuse_constant))
     except ValueError as exc:
         raise _RejectedError(
-            400, f"a body must be JSON (RFC 8259), nested at most {MOST_NESTED} levels deep: {str(exc)[:200]}"
+            400, f"a body must be JSON (RFC 8259), nested at most {MAX_NESTED} levels deep: {str(exc)[:200]}"
         ) from None
 
 

@@ -23,12 +23,12 @@ from ..admin.jobs import Change
 from ..errors import OptionError, QueueFull
 from ..reports import cohorts
 from ..reports import explain as explain_module
-from ..reports.job_lists import MOST, JobsPage
+from ..reports.job_lists import MAX_JOBS_READ, JobsPage
 from ..reports.jobs import Job, live_jobs, unknown_job
 from ..reports.json import as_json
 from ..scheduler.cohorts import Cohorts
 from ..scheduler.scheduler import Scheduler
-from ..schema.values import LONGEST_S
+from ..schema.values import MAX_DURATION_S
 from .broker import BrokerDownError, BusyError
 from .replies import Error, RefusedError, error_responses, json_reply, reply_responses, with_more
 from .site import Site, check_values_setting
@@ -80,8 +80,8 @@ def _live(fleet: Cohorts, ids: list[str]) -> set[str]:
     return set().union(*answers.answers.values())
 
 
-_Limit = Annotated[int, Query(ge=1, le=MOST)]
-_Age = Annotated[float | None, Query(ge=0, le=LONGEST_S)]
+_Limit = Annotated[int, Query(ge=1, le=MAX_JOBS_READ)]
+_Age = Annotated[float | None, Query(ge=0, le=MAX_DURATION_S)]
 _Wait = Annotated[float, Query(ge=0, le=60)]
 
 
@@ -249,8 +249,8 @@ class JobSelector:
         task: str | None = None,
         stamp: str | None = None,
         key: str | None = None,
-        older_than_s: Annotated[float | None, Query(gt=0, le=LONGEST_S)] = None,  # 0 would mean all jobs
-        newer_than_s: Annotated[float | None, Query(gt=0, le=LONGEST_S)] = None,
+        older_than_s: Annotated[float | None, Query(gt=0, le=MAX_DURATION_S)] = None,  # 0 would mean all jobs
+        newer_than_s: Annotated[float | None, Query(gt=0, le=MAX_DURATION_S)] = None,
         argument: str | None = None,
         cohort: str | None = None,
         dry_run: bool = False,

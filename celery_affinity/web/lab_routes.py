@@ -14,7 +14,7 @@ from ..lab.changes import Changes, read_changes
 from ..lab.fast_engine import limits_of_types
 from ..lab.replay import Replay, WhatIf
 from ..lab.scenario import Members, fleet_of_members
-from ..schema.values import MOST_COUNT
+from ..schema.values import MAX_COUNT
 from ..settings.wire import complete_settings
 from .replies import RefusedError, json_reply, reply_responses
 from .site import Site
@@ -39,7 +39,7 @@ class WhatIfRequest(BaseModel):
     set: dict[str, str | int | float] = {}
     rate: dict[str, float] = {}
     priority: dict[str, int] = {}
-    seed: int = Field(1, ge=0, le=MOST_COUNT)
+    seed: int = Field(1, ge=0, le=MAX_COUNT)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.responses import Response
 
 from ..http_workers.worker import is_http_worker
-from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S
+from ..policy.slot_math import MAX_TARGET_WAIT_S, TARGET_WAIT_S
 from ..reports import REPORTS, cohorts, key_usage
 from ..reports.fleet_status import status_of_all
 from ..reports.metrics import CONTENT_TYPE, metrics_text
@@ -20,7 +20,7 @@ from ..reports.report import Param, ReportDefinition, find_report
 from ..reports.scale import Scale, read_scales, scale_of_type
 from ..scheduler.cohorts import Cohorts
 from ..schema.untrusted import bounded_text
-from ..schema.values import LONGEST_S
+from ..schema.values import MAX_DURATION_S
 from .broker import BrokerDownError, BusyError
 from .replies import RefusedError, cohorts_down_header, json_reply, model_of, reply_responses, text_response
 from .site import Site, values_hidden_reason
@@ -56,7 +56,7 @@ def _handler(report: ReportDefinition[Any], site: Site) -> Callable[..., Awaitab
 def _query_parameter(param: Param) -> Parameter:
     is_time = param.name.endswith("_s")
     least = 0 if is_time else param.least
-    most = LONGEST_S if is_time else param.most_over_http or param.most
+    most = MAX_DURATION_S if is_time else param.most_over_http or param.most
     query = Query(param.default, ge=least, le=most)
     if param.above is not None:  # checked by the report, whose message names both ends of the range
         query = Query(param.default, json_schema_extra={"exclusiveMinimum": param.above, "maximum": most})
@@ -149,7 +149,7 @@ def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:
 
 
 #: Checked by `read_scales`, whose message names both ends of the range.
-_Target = Annotated[float, Query(json_schema_extra={"exclusiveMinimum": 0, "maximum": MOST_TARGET_WAIT_S})]
+_Target = Annotated[float, Query(json_schema_extra={"exclusiveMinimum": 0, "maximum": MAX_TARGET_WAIT_S})]
 
 
 def add_scale_routes(api: APIRouter, site: Site) -> None:

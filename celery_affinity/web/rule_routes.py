@@ -25,7 +25,7 @@ from ..scheduler.messages import DueCall
 from ..scheduler.runtime_settings import RuntimeSetting
 from ..scheduler.scheduler import Scheduler
 from ..schema.keys import Kind
-from ..schema.values import LONGEST_S
+from ..schema.values import MAX_DURATION_S
 from ..settings.cohorts import DEFAULT
 from ..settings.tenants import Tenant
 from .replies import (
@@ -114,7 +114,7 @@ class PauseRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     reason: str = Field("", max_length=1000)
-    for_s: float | None = Field(None, gt=0, le=LONGEST_S)
+    for_s: float | None = Field(None, gt=0, le=MAX_DURATION_S)
 
 
 class PauseTarget(PauseRequest):

@@ -23,16 +23,16 @@ from .replies import error_reply
 HEAD_S = 10.0
 
 #: Maximum bytes of the target in a request line. An HTTP worker can list 1,000 fencing tokens in it.
-MOST_TARGET_BYTES = 32_768
+MAX_TARGET_BYTES = 32_768
 
 #: Maximum bytes of a head, of the data between two chunks of a body, and of the data after the last chunk.
-MOST_HEAD_BYTES = 65_536
+MAX_HEAD_BYTES = 65_536
 
 #: Maximum number of headers per request.
-MOST_HEADERS = 100
+MAX_HEADERS = 100
 
 #: Maximum number of pipelined requests: requests that a client sends before it has received earlier replies.
-MOST_PIPELINED = 16
+MAX_PIPELINED = 16
 
 #: Bytes per call of the parser. Heads are measured with this precision.
 _SLICE = 16_384
@@ -86,8 +86,8 @@ class HttpConnection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         super().data_received(data)
         self._bytes_without_body += len(data)
-        if self._bytes_without_body > MOST_HEAD_BYTES:
-            self._refuse(_RefusedError(431, f"the head of a request must have {MOST_HEAD_BYTES:,} bytes at most"))
+        if self._bytes_without_body > MAX_HEAD_BYTES:
+            self._refuse(_RefusedError(431, f"the head of a request must have {MAX_HEAD_BYTES:,} bytes at most"))
 
     def on_message_begin(self) -> None:
         self._has_whole_head = False
@@ -95,21 +95,21 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        if len(self.url) > MOST_TARGET_BYTES:
-            self._fail(_RefusedError(414, f"the target of a request must have {MOST_TARGET_BYTES:,} bytes at most"))
+        if len(self.url) > MAX_TARGET_BYTES:
+            self._fail(_RefusedError(414, f"the target of a request must have {MAX_TARGET_BYTES:,} bytes at most"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._has_whole_head:  # a trailer after a chunked body, which the application does not use
             return
         super().on_header(name, value)
-        if len(self.headers) > MOST_HEADERS:
-            self._fail(_RefusedError(431, f"a request must have {MOST_HEADERS} headers at most"))
+        if len(self.headers) > MAX_HEADERS:
+            self._fail(_RefusedError(431, f"a request must have {MAX_HEADERS} headers at most"))
 
     def on_headers_complete(self) -> None:
         self._has_head()
         self._has_whole_head, self._bytes_without_body = True, 0
-        if len(self.pipeline) >= MOST_PIPELINED:
-            self._fail(_RefusedError(400, f"a client must wait for a reply after {MOST_PIPELINED} requests"))
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._fail(_RefusedError(400, f"a client must wait for a reply after {MAX_PIPELINED} requests"))
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

@@ -23,11 +23,11 @@ from .replies import RefusedError
 T = TypeVar("T")
 
 #: Maximum job count of a trace, including jobs that a rate adds. A reply schedules twice as many.
-MOST_JOBS = 200_000
+MAX_JOBS = 200_000
 
 #: Maximum seconds of a request, including its wait for earlier requests, and for the end of a computation that is cut
 #: off.
-LONGEST_S, _END_S = 60.0, 5.0
+MAX_ANSWER_S, _END_S = 60.0, 5.0
 
 #: Maximum seconds for listing the directory.
 _LIST_S = 10.0
@@ -68,7 +68,7 @@ class Traces:
         self._directory = None if directory is None else Path(directory)
         if self._directory is not None and not self._directory.is_dir():
             raise SettingError(f"--traces must be a directory, got: {str(directory)!r}")
-        self._thread = RequestThreads("affinity-web-lab", 1, LONGEST_S + _END_S)
+        self._thread = RequestThreads("affinity-web-lab", 1, MAX_ANSWER_S + _END_S)
         self._list_thread = RequestThreads(
             "affinity-web-lab-files", 1, _LIST_S
         )  # reads that do not wait for a computation
@@ -85,7 +85,7 @@ class Traces:
         Raises RefusedError, BusyError, or the errors of *function*.
         """
         self._given()
-        steps = _steps_until(time.monotonic() + LONGEST_S)
+        steps = _steps_until(time.monotonic() + MAX_ANSWER_S)
         return await self._thread.run(lambda: function(self._load(name), steps))
 
     def _given(self) -> Path:
@@ -125,9 +125,9 @@ class Traces:
 
 def check_jobs(count: float, name: str) -> None:
     """Raise RefusedError for more jobs than a request may schedule."""
-    if count > MOST_JOBS:
+    if count > MAX_JOBS:
         raise RefusedError(
-            409, f"{name} has more than {MOST_JOBS:,} jobs, the most that are scheduled here: ask celery affinity lab"
+            409, f"{name} has more than {MAX_JOBS:,} jobs, the most that are scheduled here: ask celery affinity lab"
         )
 
 
@@ -136,7 +136,7 @@ def _check_length(file: os.DirEntry[str]) -> None:
     with open(file.path, "rb") as lines:
         next(lines, None)  # the header
         jobs = (1 for line in lines if b'"job"' in line or file.name.endswith(".csv"))
-        check_jobs(sum(islice(jobs, MOST_JOBS + 1)), file.name)
+        check_jobs(sum(islice(jobs, MAX_JOBS + 1)), file.name)
 
 
 def _about(file: os.DirEntry[str]) -> TraceFile:
@@ -157,4 +157,4 @@ def _recorded_at(file: os.DirEntry[str]) -> str:
 def _steps_until(end_s: float) -> Iterator[None]:
     while time.monotonic() < end_s:
         yield
-    raise BusyError(f"no answer within {LONGEST_S:g} s: ask celery affinity lab, or record for a shorter time")
+    raise BusyError(f"no answer within {MAX_ANSWER_S:g} s: ask celery affinity lab, or record for a shorter time")

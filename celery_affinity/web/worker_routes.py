@@ -17,7 +17,7 @@ from ..http_workers.handout import NOBODY, HandedOutJob
 from ..http_workers.heartbeat import ClaimNumber, HeartbeatReply, JobToStop
 from ..http_workers.job_end import EndReply, Outcome, ReportedError, StartReply
 from ..http_workers.worker import (
-    MOST_SLOTS,
+    MAX_SLOTS,
     HttpWorker,
     JoinedWorker,
     find_worker,
@@ -27,7 +27,7 @@ from ..http_workers.worker import (
     take_inbox,
     unknown_worker_error,
 )
-from ..scheduler.messages import LONGEST_FENCE
+from ..scheduler.messages import MAX_FENCE_LENGTH
 from ..scheduler.scheduler import Scheduler
 from .replies import RefusedError, json_reply, reply_responses
 from .site import Site
@@ -38,7 +38,7 @@ _MAX_WAIT_S = 60
 #: While a worker waits for jobs: seconds between two checks whether a type is still left to Celery workers.
 _RECHECK_S = 1.0
 
-_Fence = Annotated[int, Field(strict=True, ge=1, lt=10**LONGEST_FENCE)]
+_Fence = Annotated[int, Field(strict=True, ge=1, lt=10**MAX_FENCE_LENGTH)]
 _Id = Annotated[str, Field(strict=True, min_length=1, max_length=255)]
 _Secret = Annotated[str, Header(max_length=100, description="The secret of the worker, from its join.")]
 _Wait = Annotated[float, Query(ge=0, le=_MAX_WAIT_S)]
@@ -64,7 +64,7 @@ class HeartbeatRequest(BaseModel):
     """A heartbeat. *running* has id and fence of each job of the worker."""
 
     model_config = ConfigDict(extra="forbid")
-    running: list[tuple[_Id, _Fence]] = Field(default_factory=list, max_length=MOST_SLOTS)
+    running: list[tuple[_Id, _Fence]] = Field(default_factory=list, max_length=MAX_SLOTS)
 
 
 class StartRequest(BaseModel):
@@ -277,7 +277,7 @@ def _fences(held: str) -> frozenset[int]:
     """Return the comma-separated fencing tokens in *held*. Raises RefusedError."""
     fences = [fence for fence in held.split(",") if fence]
     for fence in fences:
-        if not (fence.isascii() and fence.isdecimal() and len(fence) <= LONGEST_FENCE):
+        if not (fence.isascii() and fence.isdecimal() and len(fence) <= MAX_FENCE_LENGTH):
             raise RefusedError(400, f"held must be fences, separated by commas, got: {fence[:100]!r}")
     return frozenset(map(int, fences))
 

@@ -24,7 +24,7 @@ from ..leases.prefetch import STARTS_WITHIN_S
 from ..log_limit import limited_logger
 from ..publishing.app_config import settings_of
 from ..publishing.option_sources import mode_of
-from ..scheduler.messages import LONGEST_FENCE, Claim
+from ..scheduler.messages import MAX_FENCE_LENGTH, Claim
 from ..scheduler.scheduler import Scheduler
 from ..schema import constants, values
 from ..schema.values import decode_part
@@ -201,10 +201,10 @@ class JobFeed:
                 self.member.tick()
             case [constants.BACK_SIGN, limit, *types] if limit.isdecimal() and len(limit) <= _MAX_DIGITS:
                 self._return(self._lookahead.give_back(set(map(decode_part, types)), int(limit)))
-            case [constants.PAUSED_SIGN, target, fence] if fence.isdecimal() and len(fence) <= LONGEST_FENCE:
+            case [constants.PAUSED_SIGN, target, fence] if fence.isdecimal() and len(fence) <= MAX_FENCE_LENGTH:
                 self._recall(target, int(fence))
             case [constants.PREEMPT_SIGN, job_id, fence, grace_ms] if (
-                fence.isdecimal() and len(fence) <= LONGEST_FENCE
+                fence.isdecimal() and len(fence) <= MAX_FENCE_LENGTH
             ) and (grace_ms.isdecimal() and len(grace_ms) <= _MAX_DIGITS):
                 self._return(self._preemption.order(job_id, fence, int(grace_ms) / 1000))
             case _:

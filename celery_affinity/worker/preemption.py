@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
 #: Maximum number of marked claims of this process. Further tasks are stopped without a request.
-MOST_MARKED = 512
+MAX_MARKED = 512
 
 _BYTES = 8
 
@@ -49,7 +49,7 @@ class PreemptionMarks:
     """
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, MOST_MARKED * _BYTES)
+        self._memory = mmap.mmap(-1, MAX_MARKED * _BYTES)
         self._index_by_tag: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -59,7 +59,7 @@ class PreemptionMarks:
             for marked in [marked for marked in self._index_by_tag if not still_held(marked)]:
                 self._write(self._index_by_tag.pop(marked), bytes(_BYTES))
             used = {*self._index_by_tag.values()}
-            index = next((index for index in range(MOST_MARKED) if index not in used), None)
+            index = next((index for index in range(MAX_MARKED) if index not in used), None)
             if index is not None and tag not in self._index_by_tag:
                 self._index_by_tag[tag] = index
                 self._write(index, _digest(tag))

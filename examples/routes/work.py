@@ -29,11 +29,11 @@ USERS = 2
 USERS_AT_REST = 4
 
 #: Changes of the flood for each city: enough of them that a user who asks in between finds some left, and at most.
-FEWEST, MOST = 6, 40
+MIN_ROUNDS, MAX_ROUNDS = 6, 40
 
 #: Changes for each planned second where calls merge, fewest and most of them, and the part of that time in which they
 #: come.
-MANY_A_SECOND, FEWEST_OF_MANY, MOST_OF_MANY = 150, 120, 1000
+MANY_A_SECOND, MIN_OF_MANY, MAX_OF_MANY = 150, 120, 1000
 COME_WITHIN = 0.5
 
 #: What a run takes beyond its planning: a part of that, for messages, files, and slots that share the cores.
@@ -61,13 +61,13 @@ class Request:
 def make(seconds: float) -> list[Request]:
     """Return work that takes two cores, or all if they are fewer, about *seconds*."""
     a_round_s = OVERHEAD * sum(_cost_s(all_cities()[city]) for city in flooded()) / min(2, cores())
-    rounds = max(FEWEST, min(MOST, round(seconds / a_round_s) - USERS))
+    rounds = max(MIN_ROUNDS, min(MAX_ROUNDS, round(seconds / a_round_s) - USERS))
     return _requests([*_users(rounds), *_users_at_rest(rounds)], rounds)
 
 
 def make_many(seconds: float) -> list[Request]:
     """Return the work where calls merge, each change with its time. Users come in between; nobody changes `AT_REST`."""
-    rounds = max(FEWEST_OF_MANY, min(MOST_OF_MANY, round(MANY_A_SECOND * seconds))) // len(flooded())
+    rounds = max(MIN_OF_MANY, min(MAX_OF_MANY, round(MANY_A_SECOND * seconds))) // len(flooded())
     requests = _requests(list(_users(rounds)), rounds)
     users = [each for each in requests if each.after]
     mixed = [each for each in requests if not each.after]

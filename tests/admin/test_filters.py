@@ -7,7 +7,7 @@ from celery_affinity.admin.actions import JobFilters
 from celery_affinity.admin.bulk import choose_jobs
 from celery_affinity.errors import OptionError
 from celery_affinity.reports import job_lists
-from celery_affinity.reports.job_lists import MOST
+from celery_affinity.reports.job_lists import MAX_JOBS_READ
 from celery_affinity.transport.app_api import scheduler_of
 
 from ..support.messages import wire
@@ -97,7 +97,7 @@ def test_merged_calls_are_found_if_all_of_their_run_have_the_argument(app, fleet
 def test_a_page_reads_so_many_bytes_of_messages_and_the_next_one_goes_on(task, jobs, app, monkeypatch, most_bytes):
     ours = {task.delay("acme", "x" * 100 * nth).id for nth in range(7)}
     task.delay("globex", "x" * 5_000)
-    monkeypatch.setattr("celery_affinity.reports.job_lists.MOST_BYTES", most_bytes)
+    monkeypatch.setattr("celery_affinity.reports.job_lists.MAX_BYTES", most_bytes)
     page = jobs.list(argument="customer=acme")
     assert (page.partial, len(page.jobs) < 7) == (True, True)
     assert found(jobs, argument="customer=acme") == ours
@@ -111,7 +111,7 @@ def test_messages_are_read_of_no_job_that_another_filter_leaves_out(fleet, jobs,
     before = redis_client.info("commandstats").get("cmdstat_strlen", {"calls": 0})["calls"]
     assert found(jobs, argument="a=b", type="excel") == found(jobs, type="excel") == set()
     assert redis_client.info("commandstats").get("cmdstat_strlen", {"calls": 0})["calls"] == before
-    assert job_lists.MOST_BYTES > MOST
+    assert job_lists.MAX_BYTES > MAX_JOBS_READ
 
 
 def test_jobs_are_found_by_their_age_from_both_sides(fleet, jobs, redis_client):

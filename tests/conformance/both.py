@@ -4,7 +4,7 @@ import zlib
 from itertools import count
 
 from celery_affinity.schema import bounds, job_record
-from celery_affinity.schema.constants import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
+from celery_affinity.schema.constants import IS_FULL, KEYED_COUNTS_AS, MAX_FORGOTTEN, MAX_PURGED
 from celery_affinity.schema.job_record import NewJob, has_key, is_merged, key_suffix, suffix_of
 from celery_affinity.schema.rules_codec import HINTED
 from celery_affinity.schema.values import encode_part
@@ -279,14 +279,14 @@ class Both(SideBySide):
     def _purge(self, type_, scheduled=()):
         """Purge to the end: the order in which jobs go, and how many in one call, is not promised."""
         pending = self.reference.pending({type_})
-        counted = sum(KEYED_COUNTS_AS * (1 + min(len(job.callers), MOST_FORGOTTEN)) for job in pending)
+        counted = sum(KEYED_COUNTS_AS * (1 + min(len(job.callers), MAX_FORGOTTEN)) for job in pending)
         while self.reference.purge(type_, scheduled, now_us=self.now_us).again:
             pass
-        for _ in range(counted // MOST_PURGED + 1):
+        for _ in range(counted // MAX_PURGED + 1):
             self.step("purge", ..., *scheduled, type=encode_part(type_))
         self.step("purge", [0, 0], type=encode_part(type_))
-        self.may_forget = counted >= MOST_PURGED
-        if counted >= MOST_PURGED:  # which keys are left to the next tick hangs on who left together
+        self.may_forget = counted >= MAX_PURGED
+        if counted >= MAX_PURGED:  # which keys are left to the next tick hangs on who left together
             self.tick()
         else:
             self.compare()
@@ -299,4 +299,4 @@ class Both(SideBySide):
 
     def has_room(self):
         """Return whether one purge still deletes all after a burst: which jobs a purge leaves is not promised."""
-        return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MOST_PURGED
+        return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MAX_PURGED

@@ -1,6 +1,6 @@
 """What the walk drives: the moves of a server and the reference, from an empty fleet to one that is gone."""
 
-from celery_affinity.schema.constants import MOST_PURGED
+from celery_affinity.schema.constants import MAX_PURGED
 
 from . import draw
 from .both import moves
@@ -73,7 +73,7 @@ class Conformance(Stories):
 
     def _scheduled(self, type_):
         jobs = self.reference.jobs.values()
-        return [job.id for job in jobs if job.type == type_ and job.state == "scheduled"][:MOST_PURGED]
+        return [job.id for job in jobs if job.type == type_ and job.state == "scheduled"][:MAX_PURGED]
 
     def _tell_all(self):
         while self.reference.untold:  # a call deletes some calls of a batch

@@ -1,7 +1,7 @@
 """Moves of time and of settings, and longer moves, for states that single moves reach too rarely."""
 
 from celery_affinity.policy.slot_math import NOTHING
-from celery_affinity.schema.constants import AT_ONCE_US, MOST_MOVES
+from celery_affinity.schema.constants import AT_ONCE_US, MAX_MOVES
 from tests.conformance.reference import locality
 
 from . import draw
@@ -174,7 +174,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         3,
         worker=draw.sampled_from(WORKERS),
         given=some_types,
-        slots=draw.sampled_from([BURST, BURST, MOST_MOVES]),
+        slots=draw.sampled_from([BURST, BURST, MAX_MOVES]),
         end=draw.sampled_from(["it leaves", "it is silent", "its guard reports it", "its guard reports it"]),
         percentage=draw.sampled_from(["100", "50", "0"]),
         is_full=draw.sampled_from([False, True, True]),
@@ -268,7 +268,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
 
     @often(
         3,
-        number=draw.sampled_from([1, 1, 2, 5, MOST_MOVES + 2]),
+        number=draw.sampled_from([1, 1, 2, 5, MAX_MOVES + 2]),
         how=draw.sampled_from(["expire", "expire unseen", "expire unseen", "stamp", "task"]),
         index=indexes,
         may_hold=held_ahead,

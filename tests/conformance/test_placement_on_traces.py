@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.schema.constants import MOST_HINTS
+from celery_affinity.schema.constants import MAX_HINTS
 from celery_affinity.schema.job_record import NewJob
 from tests.conformance.reference.reference import Reference
 
@@ -117,11 +117,11 @@ def test_a_job_goes_to_the_worker_with_the_most_points_of_the_most_specialised(t
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(0, MOST_HINTS + 5), max_size=3 * MOST_HINTS))
+@given(st.lists(st.integers(0, MAX_HINTS + 5), max_size=3 * MAX_HINTS))
 def test_a_worker_holds_the_hints_of_the_last_ten_that_it_took_up(numbers):
     trace = Trace({})
     trace.run([("join", TYPES[:1], 1, 0)])
     for number in numbers:
         trace.run([("publish", TYPES[0], False, 0, f"h{number}"), ("end", 0)])
-    latest = list(dict.fromkeys(f"h{number}" for number in reversed(numbers)))[:MOST_HINTS]
+    latest = list(dict.fromkeys(f"h{number}" for number in reversed(numbers)))[:MAX_HINTS]
     assert trace.reference.workers["w00"].hints.keys() == {*latest}

@@ -3,7 +3,7 @@
 from celery_affinity.policy.slot_math import NOTHING, PrefetchLimit
 from celery_affinity.scheduler.messages import TypeMetricsDelta
 from celery_affinity.schema import histograms
-from celery_affinity.schema.constants import FORCE, MOST_MOVES
+from celery_affinity.schema.constants import FORCE, MAX_MOVES
 from celery_affinity.schema.rules_codec import HINTED, OF_KEYS
 from celery_affinity.schema.values import withdrawn_mark
 
@@ -128,7 +128,7 @@ times_us = draw.sampled_from(
 #: The places of workers among equally specialised ones.
 worker_priorities = draw.sampled_from([0, 0, 0, 1, -2])
 #: Jobs, or slots: more than two calls move.
-BURST = 2 * MOST_MOVES + 10
+BURST = 2 * MAX_MOVES + 10
 slots = draw.sampled_from([1, 1, 2, 3, BURST])
 others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3, -1, -1, -3])
 #: Intervals of recurring calls.

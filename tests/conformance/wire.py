@@ -15,7 +15,7 @@ FEW_BYTES = 2_500
 
 
 def _with_few_bytes(text):
-    found = text.replace("protocol.MOST_BYTES = 1000000\n", f"protocol.MOST_BYTES = {FEW_BYTES}\n")
+    found = text.replace("protocol.MAX_BYTES = 1000000\n", f"protocol.MAX_BYTES = {FEW_BYTES}\n")
     assert found != text
     return found
 

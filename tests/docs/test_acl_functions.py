@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.schema.constants import MOST_MOVES
+from celery_affinity.schema.constants import MAX_MOVES
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.reserves import encoded_reserves
@@ -60,11 +60,11 @@ def test_a_dispatcher_loads_the_function_of_producers(as_user, redis_client):
 
 def test_what_a_producer_may_not_place_a_workers_sync_does(scheduler_of, redis_client):
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
-    slots = 2 * MOST_MOVES
+    slots = 2 * MAX_MOVES
     fleet.join("worker", "pdf", slots=slots)
     jobs = [NewJob(f"job-{number}", "pdf", "message") for number in range(slots)]
     assert all(each.fresh for each in scheduler_of("producer").publish(*jobs))
-    assert len(fleet.claims("worker")) == MOST_MOVES
+    assert len(fleet.claims("worker")) == MAX_MOVES
     fleet.sync("worker", slots=slots)
     assert len(fleet.claims("worker")) == slots
 

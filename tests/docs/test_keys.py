@@ -11,7 +11,7 @@ from celery_affinity.options.keys import specificity
 from celery_affinity.reports.explain import explain
 from celery_affinity.reports.key_usage import find_keys
 from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.constants import LONGEST_KEY
+from celery_affinity.schema.constants import MAX_KEY_LENGTH
 from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.table import Settings
 
@@ -117,4 +117,4 @@ def test_what_the_page_says_is_refused_is_refused(shop):
             Exclusive(key)
         with pytest.raises(OptionError):
             shop["rebuild"].apply_async(("acme",), exclusive=key)
-    assert f"more than {LONGEST_KEY} characters" in (ROOT / PAGE).read_text()
+    assert f"more than {MAX_KEY_LENGTH} characters" in (ROOT / PAGE).read_text()

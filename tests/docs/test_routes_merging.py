@@ -69,7 +69,7 @@ def test_the_changes_of_a_city_are_applied_in_their_order(merged, many):
 def test_the_work_is_a_thousand_changes_with_users_among_them():
     requests = work.make_many(7.0)
     users = [nth for nth, request in enumerate(requests) if request.mode == "on_demand"]
-    assert len(requests) - len(users) == work.MOST_OF_MANY == 1000
+    assert len(requests) - len(users) == work.MAX_OF_MANY == 1000
     assert {request.city for request in requests} == set(work.flooded()), "nobody touches the city at rest"
     assert Counter(requests[nth].city for nth in users) == dict.fromkeys(work.flooded(), work.USERS)
     assert min(users) > 0

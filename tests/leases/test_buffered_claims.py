@@ -82,7 +82,7 @@ def test_reconnect_and_drain_keep_buffered_claims():
 
 
 def test_full_buffer_withdraws_only_its_own_types(monkeypatch):
-    monkeypatch.setattr(slot_math, "MOST_BUFFERED", 3)
+    monkeypatch.setattr(slot_math, "MAX_BUFFERED", 3)
     for multiplier, most in ((0, 3), (1, 3), (4, 8)):
         claims = claims_of()
         capacity = Capacity(Pool(2), claims)

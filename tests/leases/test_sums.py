@@ -12,7 +12,7 @@ from celery_affinity.leases.job_metrics import MetricDeltas
 from celery_affinity.leases.member import Member
 from celery_affinity.scheduler.messages import Claim
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.schema.constants import MOST_METRICS, MOST_TYPES
+from celery_affinity.schema.constants import MAX_METRICS, MAX_TYPES
 from celery_affinity.schema.histograms import histogram_of
 from celery_affinity.schema.keys import Keys
 
@@ -166,20 +166,20 @@ def test_the_average_goes_by_single_jobs_as_by_many_at_once(worker):
 
 def test_more_sums_than_one_call_may_have_go_in_several():
     sums = MetricDeltas()
-    for number in range(MOST_METRICS):
+    for number in range(MAX_METRICS):
         sums.waited(f"type {number}", False, 1)
     pages = [*sums.pages()]
     assert [page.number for page in pages] == [1, 2]
-    assert sum(len(page.sums) for page in pages) == MOST_METRICS
-    assert max(sum(len(each.grown) for each in page.sums) for page in pages) == MOST_METRICS
+    assert sum(len(page.sums) for page in pages) == MAX_METRICS
+    assert max(sum(len(each.grown) for each in page.sums) for page in pages) == MAX_METRICS
 
 
 def test_no_more_types_are_kept_than_a_worker_may_serve():
     sums = MetricDeltas()
-    for number in range(MOST_TYPES + 5):
+    for number in range(MAX_TYPES + 5):
         sums.ran(f"type {number}", "done", 1)
-    assert sum(len(page.sums) for page in sums.pages()) == MOST_TYPES + 5
-    assert len(sums._types) == MOST_TYPES
+    assert sum(len(page.sums) for page in sums.pages()) == MAX_TYPES + 5
+    assert len(sums._types) == MAX_TYPES
 
 
 def answered(sums):

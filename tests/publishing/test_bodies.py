@@ -32,7 +32,7 @@ from ..support.messages import wire
 GROWN = 150_000_000
 
 #: Maximum memory per read, in bytes. Without limits, each read would allocate GROWN bytes.
-MOST = 60_000_000
+MAX_PEAK_BYTES = 60_000_000
 
 KINDS = ["gzip", "bzip2", "lzma"]
 
@@ -110,8 +110,8 @@ def ways_to_read(app, whole):
 
 
 def test_readers_never_expand_a_small_body_beyond_the_limit(app, bombs, monkeypatch):
-    monkeypatch.setattr(message_body, "MOST_CHARACTERS", 1_000_000)
-    monkeypatch.setattr(inbox, "MOST_CHARACTERS", 1_000_000)
+    monkeypatch.setattr(message_body, "MAX_CHARACTERS", 1_000_000)
+    monkeypatch.setattr(inbox, "MAX_CHARACTERS", 1_000_000)
     hostile = {
         "bz2 as a content encoding": message(
             bombs["bzip2"], task=None, content_type="application/data", encoding="bz2"
@@ -127,7 +127,7 @@ def test_readers_never_expand_a_small_body_beyond_the_limit(app, bombs, monkeypa
         (name, reader): peak
         for name, whole in hostile.items()
         for reader, read in ways_to_read(app, whole)
-        if (peak := peak_of(read)) > MOST
+        if (peak := peak_of(read)) > MAX_PEAK_BYTES
     }
     assert not wrong
 

@@ -12,7 +12,7 @@ import yaml
 
 from celery_affinity import cli
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.reports.status import MOST_CLAIMS_READ, Report
+from celery_affinity.reports.status import MAX_CLAIMS_READ, Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.constants import REASONS
@@ -258,14 +258,14 @@ def test_data_of_another_version_leaves_flower_as_it_is():
 
 
 def test_claims_of_versatile_workers_are_unknown_if_they_are_too_many_to_read(valkey, fleet, redis_client):
-    fleet.join("one", "pdf", "excel", slots=MOST_CLAIMS_READ + 1)
+    fleet.join("one", "pdf", "excel", slots=MAX_CLAIMS_READ + 1)
     fleet.join("two", "index", slots=1)
     fleet.publish("indexed", "index")
-    for number in range(MOST_CLAIMS_READ):
+    for number in range(MAX_CLAIMS_READ):
         fleet.publish(f"job{number}", "pdf")
     report = Report(Reader(redis_client, Keys()))
     claimed = {each.type: each.claimed for each in report.status().types}
-    assert claimed == {"pdf": MOST_CLAIMS_READ, "excel": 0, "index": 1}
+    assert claimed == {"pdf": MAX_CLAIMS_READ, "excel": 0, "index": 1}
     fleet.publish("one-too-many", "excel")
     claimed = {each.type: each.claimed for each in report.status().types}
     assert claimed == {"pdf": None, "excel": None, "index": 1}

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from celery_affinity.errors import OptionError
-from celery_affinity.reports.job_lists import MOST, JobFilter, held_jobs, jobs_page
+from celery_affinity.reports.job_lists import MAX_JOBS_READ, JobFilter, held_jobs, jobs_page
 from celery_affinity.reports.jobs import get_job
 
 
@@ -52,7 +52,7 @@ def ids_in_redis(fleet):
     return {key.decode().rpartition("job:")[2] for key in keys}
 
 
-@pytest.mark.parametrize("limit", [1, 7, 100, MOST])
+@pytest.mark.parametrize("limit", [1, 7, 100, MAX_JOBS_READ])
 def test_pages_are_complete_and_disjoint(busy, reader, limit):
     found = [each.job_id for each in all_pages(reader, limit)]
     assert len(found) == len(set(found))
@@ -103,7 +103,7 @@ def test_jobs_of_more_types_than_are_read_together_are_all_listed(fleet, reader,
     for first in range(0, 600, 50):
         jobs = [job for each in ids[first : first + 50] for job in fleet.made([each], f"type {each}", rules=rules)]
         fleet.scheduler.publish(*jobs)
-    assert sorted(each.job_id for each in all_pages(reader, MOST, state="pending")) == sorted(ids)
+    assert sorted(each.job_id for each in all_pages(reader, MAX_JOBS_READ, state="pending")) == sorted(ids)
 
 
 def test_a_filter_reads_a_thousand_jobs_at_most(fleet, reader):
@@ -161,7 +161,9 @@ def test_a_limit_is_refused(reader, limit):
 
 def test_what_workers_hold_is_read_once(busy, commands_sent):
     reader = busy.scheduler.reader
-    by_state = {each.id: each for state in ("claimed", "running") for each in all_pages(reader, MOST, state=state)}
+    by_state = {
+        each.id: each for state in ("claimed", "running") for each in all_pages(reader, MAX_JOBS_READ, state=state)
+    }
     before = commands_sent()
     found = held_jobs(reader, 200)
     assert {each.id for each in found} == by_state.keys()

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from celery_affinity.reports.flower import StatusCollector
 from celery_affinity.reports.metrics import BATCH_SIZE, METRICS, Metrics, metrics_text
-from celery_affinity.reports.status import MOST_CLAIMS_READ, Batches, Status, TypeStatus
+from celery_affinity.reports.status import MAX_CLAIMS_READ, Batches, Status, TypeStatus
 from celery_affinity.reports.type_metrics import _metrics_of_type
 
 from ..support.flower import PREFIX
@@ -41,7 +41,7 @@ def test_the_page_names_metrics_that_there_are():
     listed = set(re.findall(rf"`({PREFIX}\w+)", page))
     assert listed
     assert listed <= {*(figure.name for figure in METRICS), BATCH_SIZE}
-    assert f"more than {MOST_CLAIMS_READ:,} in all" in page
+    assert f"more than {MAX_CLAIMS_READ:,} in all" in page
 
 
 def samples(status):

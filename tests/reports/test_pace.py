@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from celery_affinity.reports.status import FEWEST, SLOW_TIMES, paces
+from celery_affinity.reports.status import MIN_JOBS, SLOW_TIMES, paces
 from celery_affinity.schema.constants import PACE_AVERAGED_OVER
 from celery_affinity.schema.histograms import average_pace
 
@@ -58,7 +58,7 @@ def test_a_worker_is_compared_type_by_type():
     assert (found["slow"].type, found["slow"].times) == ("mail", pytest.approx(4, rel=0.01))
 
 
-@pytest.mark.parametrize("few", [FEWEST - 1, 0])
+@pytest.mark.parametrize("few", [MIN_JOBS - 1, 0])
 def test_nothing_is_said_of_few_jobs_nor_beside_few(few):
     assert paces(rows(a={"pdf": steady(1)}, b={"pdf": steady(9, few)})) == {}
     assert paces(rows(a={"pdf": steady(1)}, b={"mail": steady(9)})) == {}
@@ -70,7 +70,7 @@ def test_a_few_very_long_jobs_make_no_worker_slow():
     assert not found["b"].is_slow
 
 
-@pytest.mark.parametrize("number", [FEWEST, 25, 200])
+@pytest.mark.parametrize("number", [MIN_JOBS, 25, 200])
 def test_durations_that_vary_make_almost_no_healthy_worker_slow(number):
     dice = random.Random(3)
     healthy = [

@@ -14,7 +14,7 @@ from celery_affinity.reports.stock_messages import StockMessage, StockMessages, 
 from celery_affinity.scheduler.cohorts import Cohorts
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.schema.keys import MOST_QUEUES, Keys
+from celery_affinity.schema.keys import MAX_QUEUES, Keys
 from celery_affinity.transport.app_api import stock_lists_of
 
 from ..support.apps import APP, app_for
@@ -88,7 +88,7 @@ def test_number_of_queues_and_bindings_is_bounded(redis_client, lists_of):
     redis_client.sadd("_kombu.binding.celery", *(f"x{STEP}{STEP}q{number}" for number in range(1001)))
     redis_client.lpush("q7", wire())
     assert messages(redis_client, lists_of()).are_all
-    found = messages(redis_client, lists_of(), types=[f"q{number}" for number in range(MOST_QUEUES)])
+    found = messages(redis_client, lists_of(), types=[f"q{number}" for number in range(MAX_QUEUES)])
     assert not found.are_all
     assert [each.queue for each in found.waiting()] == ["q7"]
 

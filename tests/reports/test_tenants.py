@@ -9,7 +9,7 @@ from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.json import as_json
 from celery_affinity.reports.metrics import metrics_text, read_metrics
 from celery_affinity.reports.status import Report
-from celery_affinity.reports.tenants import MOST_OTHERS, tenants_status
+from celery_affinity.reports.tenants import MAX_OTHERS, tenants_status
 
 
 def publish(fleet, tenant, jobs, type_="pdf"):
@@ -45,10 +45,10 @@ def test_each_has_its_quota_slots_and_waiting_jobs_and_the_most_waiting_come_fir
 
 
 def test_of_very_many_tenants_those_with_the_most_waiting_jobs_are_shown(fleet, reader):
-    for number in range(MOST_OTHERS + 30):
+    for number in range(MAX_OTHERS + 30):
         publish(fleet, f"t{number}", 1 + number % 4)
     found = tenants_status(reader, reader.now_us())
-    assert len(found) == MOST_OTHERS
+    assert len(found) == MAX_OTHERS
     assert {each.waiting for each in found} == {4, 3}
 
 

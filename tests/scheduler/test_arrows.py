@@ -5,7 +5,7 @@ import threading
 import redis
 
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.schema.constants import MOST_PURGED
+from celery_affinity.schema.constants import MAX_PURGED
 from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
@@ -166,9 +166,9 @@ def test_eight_publishers_and_eight_workers_at_once_run_each_of_8000_jobs_exactl
 
 
 def test_a_purge_goes_on_until_nothing_is_pending(fleet):
-    for number in range(2 * MOST_PURGED + 1):
+    for number in range(2 * MAX_PURGED + 1):
         fleet.publish(f"now{number}", "pdf")
-    assert fleet.scheduler.purge("pdf") == 2 * MOST_PURGED + 1
+    assert fleet.scheduler.purge("pdf") == 2 * MAX_PURGED + 1
 
 
 def test_a_purge_deletes_what_is_pending_and_what_waits_for_its_time_of_its_type_alone(fleet, redis_client):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from celery_affinity.schema.bounds import DROP_NEWEST, DROP_OLDEST, Bound
-from celery_affinity.schema.constants import MOST_DROPPED_FROM
+from celery_affinity.schema.constants import MAX_DROPPED_FROM
 
 MERGING = "merge=city most=2 bytes=1000000"
 
@@ -108,9 +108,9 @@ def test_a_run_of_several_calls_is_not_dropped_but_the_oldest_job_after_it(fleet
 
 
 def test_behind_many_runs_no_job_is_looked_for_and_the_newest_is_dropped(fleet):
-    for number in range(MOST_DROPPED_FROM):
+    for number in range(MAX_DROPPED_FROM):
         publish(fleet, f"a{number}+", f"b{number}+", rules=MERGING.replace("city", f"c{number}"), most=99)
-    most = MOST_DROPPED_FROM + 1
+    most = MAX_DROPPED_FROM + 1
     publish(fleet, "plain", most=most, full=DROP_OLDEST)
     publish(fleet, "newest", most=most, full=DROP_OLDEST)
     assert [fleet.state(each) for each in ("plain", "newest")] == ["pending", "revoked"]

@@ -20,7 +20,7 @@ from celery_affinity.publishing.message import written_message
 from celery_affinity.scheduler.messages import Claim, EndArguments, JoinArguments
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema import constants
-from celery_affinity.schema.constants import MOST_MOVES, MOST_TYPES
+from celery_affinity.schema.constants import MAX_MOVES, MAX_TYPES
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.table import Settings
@@ -65,16 +65,16 @@ def test_a_job_of_a_task_that_has_very_many_costs_what_another_does(scheduler, r
     for number in (100, 10_000):
         redis_client.flushall()
         publish(scheduler, number, task_id="the same")
-        join(scheduler, "worker", "pdf", slots=MOST_MOVES)
+        join(scheduler, "worker", "pdf", slots=MAX_MOVES)
         took_us[number] = []
         for sequence in range(5):
             scheduler.calls.clear()
             end(scheduler, "worker", inbox(scheduler, "worker"), sequence)  # ten end, ten follow
             scheduler.publish(NewJob(f"late{sequence}", "pdf", "x", task_id="the same"))
             took_us[number].append(sum(us for *_, us in scheduler.calls))
-            scheduler.sync("worker", [], slots=MOST_MOVES, other=0, draining=False)
+            scheduler.sync("worker", [], slots=MAX_MOVES, other=0, draining=False)
             redis_client.delete(scheduler.keys.key("claims", "worker"))
-            scheduler.sync("worker", [], slots=MOST_MOVES, other=0, draining=False)
+            scheduler.sync("worker", [], slots=MAX_MOVES, other=0, draining=False)
     assert min(took_us[10_000]) < 5 * min(took_us[100])
 
 
@@ -112,10 +112,10 @@ def test_a_message_with_too_many_stamps_is_refused(redis_client, valkey):
     def task():
         pass
 
-    task.apply_async(stamped_headers=["of"], of=["x"] * constants.MOST_STAMPS)
+    task.apply_async(stamped_headers=["of"], of=["x"] * constants.MAX_STAMPS)
     published = redis_client.dbsize()
     with pytest.raises(OptionError, match=r"stamps of a message must be at most 100.* got: 101 of"):
-        task.apply_async(stamped_headers=["of"], of=[str(each) for each in range(constants.MOST_STAMPS + 1)])
+        task.apply_async(stamped_headers=["of"], of=[str(each) for each in range(constants.MAX_STAMPS + 1)])
     with pytest.raises(OptionError, match=r"at most 100, and 20,000 bytes together.* got: 1 of 30,003 bytes"):
         task.apply_async(stamped_headers=["of"], of=["x" * 30_000])
     assert redis_client.dbsize() == published
@@ -186,11 +186,11 @@ def test_large_messages_of_stock_producers_are_read_one_by_one_once_one_was_seen
         "lrange",
         lambda *words: read.append(redis_client.execute_command("LRANGE", *words)) or read[-1],
     )
-    redis_client.lpush("pdf", *["x" * LARGE] * (MOST_MOVES + 3))
+    redis_client.lpush("pdf", *["x" * LARGE] * (MAX_MOVES + 3))
     while lists := scheduler.tick(ingest.lists(scheduler)).lists:
         ingest.move(scheduler, lists)
-    assert [len(each) for each in read] == [MOST_MOVES, 1, 1, 1, 0]
-    assert redis_client.zcard(scheduler.keys.key("dead")) == MOST_MOVES + 3
+    assert [len(each) for each in read] == [MAX_MOVES, 1, 1, 1, 0]
+    assert redis_client.zcard(scheduler.keys.key("dead")) == MAX_MOVES + 3
 
 
 # -- claims
@@ -254,7 +254,7 @@ def test_what_each_of_many_types_is_worth_is_looked_up_once(scheduler):
     uncounted = Scheduler(scheduler.client, scheduler.keys)
     uncounted.publish(*[NewJob(f"job{type_}", type_, "message") for type_ in types])
     scheduler.calls.clear()
-    scheduler.sync("worker", [], slots=MOST_MOVES, other=0, draining=False)
+    scheduler.sync("worker", [], slots=MAX_MOVES, other=0, draining=False)
     assert scheduler.most("hget") < 200
 
 
@@ -279,11 +279,11 @@ def test_a_worker_is_refused_more_queues_than_are_looked_at_for_each_job():
     membership = Member.__new__(Member)  # no server, no threads: the refusal comes first
     membership.has_started = False
     with pytest.raises(SettingError, match="must consume at most 1,000 scheduled queues, got: 1,001"):
-        membership.join(None, [f"q{number}" for number in range(MOST_TYPES + 1)])
-    membership.capacity = SimpleNamespace(types=tuple(f"q{number}" for number in range(MOST_TYPES)))
+        membership.join(None, [f"q{number}" for number in range(MAX_TYPES + 1)])
+    membership.capacity = SimpleNamespace(types=tuple(f"q{number}" for number in range(MAX_TYPES)))
     membership._rejoin = False
     membership.serve("one more", True)
-    assert len(membership.capacity.types) == MOST_TYPES
+    assert len(membership.capacity.types) == MAX_TYPES
     assert not membership._rejoin
 
 
@@ -315,7 +315,7 @@ def test_repair_looks_at_some_jobs_with_keys_at_a_time(scheduler):
         calls.append(first)
         assert found == []
     assert scheduler.most() < 2_000
-    assert len(set(calls)) == len(calls) > 900 / constants.MOST_KEYS, "each goes on where the one before ended"
+    assert len(set(calls)) == len(calls) > 900 / constants.MAX_KEYS, "each goes on where the one before ended"
 
 
 @pytest.mark.slow_on_redis
@@ -346,13 +346,13 @@ def test_repair_goes_through_very_many_types_some_at_a_time(scheduler, redis_cli
 
 
 def test_dead_letters_beyond_their_number_go_some_at_a_time(scheduler, redis_client):
-    join(scheduler, "worker", "pdf", slots=MOST_MOVES)
+    join(scheduler, "worker", "pdf", slots=MAX_MOVES)
     uncounted = Scheduler(redis_client, scheduler.keys)
     for part in range(20):
         if part == 19:
             scheduler.configure({"dead_max": "0"})
             scheduler.calls.clear()
-        uncounted.publish(*[NewJob(f"job{part}.{each}", "pdf", "message") for each in range(MOST_MOVES)])
+        uncounted.publish(*[NewJob(f"job{part}.{each}", "pdf", "message") for each in range(MAX_MOVES)])
         ends = [EndArguments(claim.job_id, claim.fence, "rejected") for claim in inbox(scheduler, "worker")]
         scheduler.release_and_claim("worker", acks=[], ends=ends, sequence=part, inline=False)
     assert scheduler.most() < 1_000

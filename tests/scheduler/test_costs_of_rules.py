@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.scheduler.messages import EndArguments
-from celery_affinity.schema.constants import MOST_CLAIMS, MOST_FILLED
+from celery_affinity.schema.constants import MAX_CLAIMS, MAX_FILLED
 from celery_affinity.schema.keys import Keys
 
 from ..support.counting import Counting
@@ -12,7 +12,7 @@ from ..support.scripted_fleet import ScriptedFleet
 TYPES = [f"type{number:03}" for number in range(1_000)]
 
 #: Commands of a call that takes well under 5 ms: a command takes 2 to 4 µs.
-MOST_COMMANDS = 1_000
+MAX_COMMANDS = 1_000
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def test_limits_of_very_many_types_are_set_at_once_and_opened_some_at_a_time(fle
     assert fleet.scheduler.most() < 40
     assert {rule(fleet, type_) for type_ in TYPES} == {"limit=3 counting"}
     fleet.scheduler.tick()
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
     assert {rule(fleet, type_) for type_ in TYPES} == {"limit=3"}
     ticks = [name for name, *_ in fleet.scheduler.calls].count("tick")
-    assert ticks == len(TYPES) / MOST_FILLED + 1
+    assert ticks == len(TYPES) / MAX_FILLED + 1
     assert not fleet.scheduler.client.exists(Keys().key("recount"))
 
 
@@ -78,8 +78,8 @@ def test_very_many_limits_that_change_are_in_force_at_once_for_some_types_and_cl
     fleet.scheduler.configure(limits(2))
     assert fleet.scheduler.most() < 200
     rules = [rule(fleet, type_) for type_ in TYPES]
-    assert rules.count("limit=2") == MOST_FILLED
-    assert rules.count("limit=2 counting") == len(TYPES) - MOST_FILLED
+    assert rules.count("limit=2") == MAX_FILLED
+    assert rules.count("limit=2 counting") == len(TYPES) - MAX_FILLED
     fleet.scheduler.tick()
     assert {rule(fleet, type_) for type_ in TYPES} == {"limit=2"}
 
@@ -101,7 +101,7 @@ def test_very_many_limits_that_go_cost_little_and_their_types_go_on(fleet):
     assert fleet.jobs("worker") == []
     fleet.scheduler.configure({"limits": ""})
     assert len(fleet.jobs("worker")) == 30
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
     assert not fleet.scheduler.client.exists(Keys().key("type_rules"))
 
 
@@ -116,8 +116,8 @@ def test_very_many_claims_are_counted_some_at_a_time(fleet, workers):
     calls = 1
     while tick_once(fleet):
         calls += 1
-    assert fleet.scheduler.most() < MOST_COMMANDS
-    assert calls >= claims / (2 * MOST_CLAIMS)
+    assert fleet.scheduler.most() < MAX_COMMANDS
+    assert calls >= claims / (2 * MAX_CLAIMS)
     assert fleet.scheduler.client.zcard(Keys().key("type_running", "pdf")) == claims
     assert rule(fleet, "pdf") == f"limit={claims} full"
 
@@ -131,7 +131,7 @@ def test_very_many_claims_that_no_limit_counts_are_looked_at_some_at_a_time(flee
     fleet.scheduler.calls.clear()
     while tick_once(fleet):
         pass
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
     assert rule(fleet, "pdf") == "limit=1"
 
 
@@ -191,7 +191,7 @@ def test_a_key_over_very_many_lanes_changes_some_of_them_in_a_call(fleet):
         (claim,) = following
         started.append(claim.job_id)
         fleet.scheduler.tick()
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
     assert sorted(started) == sorted(jobs)
 
 
@@ -218,7 +218,7 @@ def test_a_tick_goes_on_with_lanes_that_a_call_did_not_get_to(fleet, busy):
     assert not fleet.scheduler.client.exists(Keys().key("held", "k"))
     fleet.scheduler.tick()
     assert fleet.jobs("worker") == ["pdf-0-0!"]
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
 
 
 def opened(fleet, busy):
@@ -297,7 +297,7 @@ def test_jobs_of_a_rate_in_very_many_lanes_start_no_faster(fleet):
         fleet.join(f"worker{number}", *TYPES_OF_KEY)
     fleet.scheduler.tick()
     assert sum(len(fleet.jobs(f"worker{number}")) for number in range(5)) == 1
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
 
 
 # -- a worker of very many types
@@ -314,4 +314,4 @@ def test_a_sync_of_a_worker_with_very_many_types_chooses_among_some(fleet):
     assert f"job-of-{TYPES[-1]}" in fleet.jobs("worker"), "what is on demand is looked at first"
     fleet.sync("worker", slots=500)
     assert len(fleet.claims("worker")) == 500
-    assert fleet.scheduler.most() < MOST_COMMANDS + 500, "each counts its wait"
+    assert fleet.scheduler.most() < MAX_COMMANDS + 500, "each counts its wait"

@@ -6,7 +6,7 @@ from celery_affinity.errors import OptionError
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports import dead_letters, jobs
 from celery_affinity.reports.job_lists import JobFilter, jobs_page
-from celery_affinity.schema.constants import MOST_TRIMMED
+from celery_affinity.schema.constants import MAX_TRIMMED
 from celery_affinity.schema.keys import Keys
 
 from ..support.counting import Counting
@@ -111,8 +111,8 @@ def test_each_dead_letter_says_why_it_is_one(fleet, outcome, why):
 def test_very_many_too_many_go_in_parts(redis_client):
     counting = Counting(redis_client, Keys())
     fleet = ScriptedFleet(counting)
-    fleet.join("worker", "pdf", slots=2 * MOST_TRIMMED, settings={"keep": HOUR_S, "keep_max": 1})
-    counting.publish(*fleet.made([f"job{number}" for number in range(MOST_TRIMMED + 2)], "pdf"))
+    fleet.join("worker", "pdf", slots=2 * MAX_TRIMMED, settings={"keep": HOUR_S, "keep_max": 1})
+    counting.publish(*fleet.made([f"job{number}" for number in range(MAX_TRIMMED + 2)], "pdf"))
     fleet.end("worker", *fleet.inbox("worker"), inline=False)
     counting.calls.clear()
     counting.tick()

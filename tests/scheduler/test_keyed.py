@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.schema.constants import MOST_BYTES, MOST_KEYS, MOST_MOVES
+from celery_affinity.schema.constants import MAX_BYTES, MAX_KEYS, MAX_MOVES
 from celery_affinity.schema.keys import Keys
 from celery_affinity.schema.values import encode_part
 from celery_affinity.settings.limits import encoded_limits, limit_set
@@ -83,14 +83,14 @@ def test_a_loop_that_runs_again_goes_on_with_no_type_that_only_its_own_slots_cou
     fleet.publish("holder!", "pdf", rules="key=a limit=1")
     (claim,) = fleet.inbox("worker")
     fleet.scheduler.heartbeat("worker", loop_runs=False)
-    for number in range(MOST_MOVES + 1):
+    for number in range(MAX_MOVES + 1):
         fleet.publish(f"pdf{number}", "pdf")
     fleet.publish("excel", "excel")
     for type_ in ("pdf", "excel"):
         fleet.publish(f"{type_}!", type_, rules="key=a limit=1")
     more = []
     monkeypatch.setattr(fleet.scheduler, "_fill_slots", more.append)
-    assert len(fleet.end("worker", claim)) == MOST_MOVES
+    assert len(fleet.end("worker", claim)) == MAX_MOVES
     assert more == [b"pdf "]
 
 
@@ -98,7 +98,7 @@ def test_a_retry_that_is_not_due_yet_gives_nobody_more_to_do(fleet, monkeypatch)
     fleet.join("worker", "excel", slots=3)
     fleet.publish("try!", "excel", task_id="task", rules=ORDERED)
     for number in range(2):
-        fleet.publish(f"excel{number}", "excel", message="x" * (MOST_BYTES + 1))
+        fleet.publish(f"excel{number}", "excel", message="x" * (MAX_BYTES + 1))
     assert len(fleet.claims("worker")) == 3
     fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
     fleet.publish("pdf", "pdf")
@@ -211,7 +211,7 @@ def test_no_job_starts_of_a_key_whose_limit_was_lowered_and_that_no_tick_has_got
     fleet.join("worker", "pdf")
     fleet.publish("running", "pdf")
     (claim,) = fleet.inbox("worker")
-    keys = [f"many{number}" for number in range(MOST_KEYS + 10)]  # one call goes through MOST_KEYS
+    keys = [f"many{number}" for number in range(MAX_KEYS + 10)]  # one call goes through MAX_KEYS
     for key in keys:
         fleet.publish(f"{key}!", "pdf", rules=f"key={key} limit=1")
     fleet.scheduler.configure({"limits": "many*=0"})

@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.options.recurring import RecurringCall
-from celery_affinity.schema.constants import MOST_BYTES, MOST_FORGOTTEN, MOST_MOVES, MOST_SHARED
+from celery_affinity.schema.constants import MAX_BYTES, MAX_FORGOTTEN, MAX_MOVES, MAX_SHARED
 from celery_affinity.schema.keys import Keys
 
 from ..support.counting import Counting
@@ -14,7 +14,7 @@ RULES = "merge=city most=100000 bytes=100000000"
 CALLS = 450
 
 #: Commands of a call that takes well under 5 ms: a command takes 2 to 4 µs.
-MOST_COMMANDS = 1_200
+MAX_COMMANDS = 1_200
 
 
 class Clocked(Counting, FakeClockScheduler):
@@ -67,21 +67,21 @@ def test_a_batch_that_is_purged_goes_with_some_calls_and_the_others_follow_untol
     publish(fleet)
     fleet.scheduler.calls.clear()
     assert fleet.scheduler.purge("pdf") == 1
-    assert len(rows(fleet)) == CALLS - MOST_FORGOTTEN + 1
+    assert len(rows(fleet)) == CALLS - MAX_FORGOTTEN + 1
     assert tell_all(fleet) == {"deleted": []}
     assert rows(fleet) == []
     assert not fleet.scheduler.client.keys("*message:*") + fleet.scheduler.client.keys("*task:*")
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
 
 
 def test_many_batches_are_purged_some_in_a_call(fleet):
     for nth in range(30):
         rules = RULES.replace("city", f"city{nth}")
-        ids = [f"b{nth}-{call}+" for call in range(MOST_FORGOTTEN)]
+        ids = [f"b{nth}-{call}+" for call in range(MAX_FORGOTTEN)]
         fleet.scheduler.publish(*fleet.made(ids, "pdf", task_name="tests.task", rules=rules))
     fleet.scheduler.calls.clear()
     assert fleet.scheduler.purge("pdf") == 30
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
     assert not fleet.scheduler.client.keys("*job:*")
 
 
@@ -106,7 +106,7 @@ def test_calls_that_put_many_recurring_calls_off_are_purged_some_in_a_call(fleet
         fleet.scheduler.publish(*fleet.made([f"c{nth}+"], "pdf", task_name="plan", rules=rules))
     fleet.scheduler.calls.clear()
     assert fleet.scheduler.purge("pdf") == 60
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
     assert not fleet.scheduler.client.keys("*job:*")
 
 
@@ -116,19 +116,19 @@ def test_a_dead_batch_that_is_dropped_goes_when_its_callers_know(fleet):
     assert not fleet.scheduler.client.exists(Keys().key("dead"))
     assert tell_all(fleet)["rejected"] == ids[1:]
     assert rows(fleet) == []
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
 
 
 def test_a_dead_batch_whose_callers_know_is_dropped_in_parts_and_runs_no_more(fleet):
     dead(fleet)
     tell_all(fleet)
     assert fleet.scheduler.drop(["a0*"]) == 1
-    assert len(rows(fleet)) == CALLS - MOST_FORGOTTEN + 1
+    assert len(rows(fleet)) == CALLS - MAX_FORGOTTEN + 1
     assert fleet.scheduler.replay(["a0*"]) == []
     assert fleet.scheduler.drop(["a0*"]) == 0
     assert tell_all(fleet) == {"deleted": []}
     assert rows(fleet) == []
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
 
 
 def test_dead_batches_beyond_those_that_are_kept_go_in_parts(fleet):
@@ -137,11 +137,11 @@ def test_dead_batches_beyond_those_that_are_kept_go_in_parts(fleet):
     tell_all(fleet)
     dead(fleet, 3, first=CALLS)
     assert fleet.scheduler.client.zrange(Keys().key("dead"), 0, -1) == [f"a{CALLS}*".encode()]
-    assert len(rows(fleet)) > CALLS - MOST_FORGOTTEN
+    assert len(rows(fleet)) > CALLS - MAX_FORGOTTEN
     tell_all(fleet)
     left = {row.decode().rpartition(":")[2] for row in rows(fleet)}
     assert left == {f"a{CALLS}*", *(f"a{CALLS + nth}+" for nth in range(3))}
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert fleet.scheduler.most() < MAX_COMMANDS
 
 
 @pytest.mark.parametrize("knows", [True, False], ids=["callers know", "callers do not know"])
@@ -152,8 +152,8 @@ def test_a_dead_batch_that_is_replayed_waits_again_in_parts_with_all_its_calls(f
     fleet.scheduler.calls.clear()
     fleet.scheduler.advance(120)
     assert fleet.scheduler.replay(["a0*"]) == ["a0*"]
-    assert [name for name, *_ in fleet.scheduler.calls].count("replay") > CALLS / MOST_SHARED
-    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert [name for name, *_ in fleet.scheduler.calls].count("replay") > CALLS / MAX_SHARED
+    assert fleet.scheduler.most() < MAX_COMMANDS
     (again,) = fleet.inbox("worker")
     assert again.message == b"message of a0+", "none has expired"
     assert fleet.scheduler.client.zcard(Keys().key("callers", "a0*")) == len(ids)
@@ -172,7 +172,7 @@ def test_a_replay_that_was_broken_off_leaves_a_dead_batch_that_a_later_one_goes_
 
 
 def test_a_page_of_callers_has_some_mb_of_messages_at_most(fleet):
-    half = MOST_BYTES * 6 // 10
+    half = MAX_BYTES * 6 // 10
     for number in range(4):
         fleet.publish(f"large{number}+", "pdf", rules=RULES, message="x" * half)
     fleet.join("worker", "pdf")
@@ -187,8 +187,8 @@ def test_a_page_of_callers_has_some_mb_of_messages_at_most(fleet):
 @pytest.mark.parametrize("has_key", [False, True])
 def test_the_first_calls_of_a_batch_say_their_rules_and_those_with_a_key_do(fleet, has_key):
     rules = f"{RULES} key=k limit=1" if has_key else RULES
-    ids = [f"a{number:02}+{'!' if has_key else ''}" for number in range(MOST_MOVES + 2)]
+    ids = [f"a{number:02}+{'!' if has_key else ''}" for number in range(MAX_MOVES + 2)]
     for each in ids:
         fleet.publish(each, "pdf", rules=rules)
     say = [fleet.scheduler.client.hexists(Keys().key("job", each), "rules") for each in ids]
-    assert say == [True] * MOST_MOVES + [has_key] * 2
+    assert say == [True] * MAX_MOVES + [has_key] * 2

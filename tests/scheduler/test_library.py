@@ -210,7 +210,7 @@ def test_python_and_lua_spell_the_same_keys(redis_client):
     }
     table = ", ".join(f'"{name}", {spelling}' for name, spelling in spelled.items())
     modules = (
-        "local key, call, memo, last_use, idle_libraries, protocol = {}, {}, {}, {}, {}, { MOST_KEPT = 9 }\n"
+        "local key, call, memo, last_use, idle_libraries, protocol = {}, {}, {}, {}, {}, { MAX_KEPT = 9 }\n"
         + Path(lua.__file__).with_name("base").joinpath("call.lua").read_text()
     )
     found = redis_client.eval(

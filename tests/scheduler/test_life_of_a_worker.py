@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.scheduler.messages import Claim, JoinArguments
-from celery_affinity.schema.constants import MOST_MOVES, TICKED_LATELY_US, TICKERS
+from celery_affinity.schema.constants import MAX_MOVES, TICKED_LATELY_US, TICKERS
 from celery_affinity.schema.keys import Keys
 
 
@@ -134,9 +134,9 @@ def test_a_late_heartbeat_does_not_stop_a_recovery_that_is_under_way(fleet):
         fleet.publish(f"job{number:02}", "pdf")
     fleet.join("dead", "pdf", slots=60)
     again, recovered = fleet.scheduler._run("recover", worker="dead")
-    assert (again, recovered) == (1, MOST_MOVES)
+    assert (again, recovered) == (1, MAX_MOVES)
     assert not fleet.scheduler.heartbeat("dead", loop_runs=True)
-    assert len(fleet.claims("dead")) == 60 - MOST_MOVES
+    assert len(fleet.claims("dead")) == 60 - MAX_MOVES
     fleet.scheduler.advance(1)
     _silence(fleet, 31)
     assert not fleet.claims("dead"), "a tick goes on where the guard ended"

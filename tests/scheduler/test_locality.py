@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from celery_affinity.clock import SECOND_US
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.slot_math import PrefetchLimit
-from celery_affinity.schema.constants import MOST_NEAR_BYTES
+from celery_affinity.schema.constants import MAX_NEAR_BYTES
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.reserves import encoded_reserves
@@ -143,7 +143,7 @@ def test_a_call_compares_so_many_heads_anew_and_the_next_ones_the_others(fleet):
     fleet.join("worker", *types, settings={"locality_bonus": 100_000, "rarity_weight": 0})
     warm(fleet, "worker", "m", type_=types[0])
     claim = busy(fleet, "worker", types[0])
-    length = MOST_NEAR_BYTES // len(types) // 10  # of an id: the heads of all types are too many for one call
+    length = MAX_NEAR_BYTES // len(types) // 10  # of an id: the heads of all types are too many for one call
     for number, type_ in enumerate(types):
         for priority in range(11):
             publish(fleet, f"{number:02}-{priority}-{'x' * length}", "m", type_, priority=priority)

@@ -6,7 +6,7 @@ from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports import dead_letters, jobs
 from celery_affinity.reports.explain import explain
 from celery_affinity.scheduler.messages import EndArguments
-from celery_affinity.schema.constants import MOST_MOVES, MOST_SHARED
+from celery_affinity.schema.constants import MAX_MOVES, MAX_SHARED
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 from celery_affinity.schema.rules_codec import decode_rules
@@ -89,7 +89,7 @@ def test_a_call_among_many_that_leaves_its_rules_to_the_batch_is_explained_and_t
     ids = [f"{name}+" for name in "abcdefghijkl"]
     publish(fleet, *ids)
     says_rules = [fleet.scheduler.client.hexists(Keys().key("job", each), "rules") for each in ids]
-    assert says_rules == [number <= MOST_MOVES for number in range(1, 13)]
+    assert says_rules == [number <= MAX_MOVES for number in range(1, 13)]
     found = explain(fleet.scheduler.reader, "task-l+")
     assert (found.state, found.calls, found.deliveries) == ("pending", 12, 0)
     assert found.note == "merged with 11 other call(s) of 'city'"
@@ -315,13 +315,13 @@ def test_a_batch_whose_call_may_expire_is_taken_from_an_inbox_that_nobody_reads(
 
 
 def test_very_many_calls_that_have_expired_end_some_at_a_time(fleet):
-    ids = [f"a{number}+" for number in range(MOST_MOVES + 5)]
+    ids = [f"a{number}+" for number in range(MAX_MOVES + 5)]
     publish(fleet, *ids, expires_us=1_000_000)
     fleet.scheduler.advance(2)
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")
-    assert claim.message == f"message of {ids[MOST_MOVES]}".encode(), "it is the worker that finds it expired"
-    assert [fleet.state(job) for job in ids] == ["expired"] * MOST_MOVES + ["merged"] * 5
+    assert claim.message == f"message of {ids[MAX_MOVES]}".encode(), "it is the worker that finds it expired"
+    assert [fleet.state(job) for job in ids] == ["expired"] * MAX_MOVES + ["merged"] * 5
 
 
 def test_a_call_merges_when_its_time_has_come(fleet):
@@ -379,7 +379,7 @@ def test_a_call_alone_costs_three_commands_more_to_publish_four_to_release_and_n
 
 
 def test_the_calls_of_a_large_batch_are_told_in_parts(fleet, redis_client):
-    ids = [f"a{number}+" for number in range(2 * MOST_SHARED + 50)]
+    ids = [f"a{number}+" for number in range(2 * MAX_SHARED + 50)]
     for first in range(0, len(ids), 25):
         publish(fleet, *ids[first : first + 25])
     fleet.join("worker", "pdf")
@@ -388,7 +388,7 @@ def test_the_calls_of_a_large_batch_are_told_in_parts(fleet, redis_client):
     while after is not None:
         page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence, after=after)
         found, after = found + names(page), page.after
-        assert len(page.callers) <= MOST_SHARED
+        assert len(page.callers) <= MAX_SHARED
     assert found == ids[1:]
     counting = Counting(redis_client, Keys())
     assert counting.ack_batch_reports(batch.job_id, found, fence=batch.fence) == 0

@@ -8,7 +8,7 @@ import pytest
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.score import Weights, score
 from celery_affinity.policy.slot_math import PrefetchLimit
-from celery_affinity.schema.constants import MOST_BYTES
+from celery_affinity.schema.constants import MAX_BYTES
 from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
@@ -193,7 +193,7 @@ def test_a_release_that_does_not_get_to_all_jobs_asks_nobody_for_jobs_that_are_h
         fleet.publish(job, "pdf")
     assert len(fleet.end("holder", *fleet.inbox("holder"), most_ahead=1)) == 2
     for job in ("large", "larger"):
-        fleet.publish(job, "pdf", message="x" * (MOST_BYTES + 1))
+        fleet.publish(job, "pdf", message="x" * (MAX_BYTES + 1))
     fleet.end("worker", *fleet.inbox("worker"))
     assert set(fleet.claims("worker")) == {"large", "larger"}
     assert fleet.signs("holder") == []

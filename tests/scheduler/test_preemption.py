@@ -6,7 +6,7 @@ import pytest
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.slot_math import PrefetchLimit
-from celery_affinity.schema.constants import MOST_PREEMPTORS, MOST_VACATING, MOST_VICTIMS
+from celery_affinity.schema.constants import MAX_PREEMPTORS, MAX_VACATING, MAX_VICTIMS
 from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
@@ -429,7 +429,7 @@ def test_without_a_minimum_or_a_job_that_may_be_stopped_a_tick_reads_no_more_tha
 
 
 def test_a_tick_begins_with_the_tenants_that_have_waited_longest(fleet):
-    names = [f"t{number:02}" for number in range(MOST_PREEMPTORS + 3)]
+    names = [f"t{number:02}" for number in range(MAX_PREEMPTORS + 3)]
     fleet.scheduler.configure({"tenants": " ".join(f"{name}=max:none,min:1" for name in names)})
     fleet.has("one", PDF, slots=30)
     fleet.run("one", *(f"a{number}$" for number in range(30)))
@@ -438,22 +438,22 @@ def test_a_tick_begins_with_the_tenants_that_have_waited_longest(fleet):
         fleet.scheduler.advance(1)
     fleet.later(20)
     tenants = {value.decode().split()[2] for value in fleet.redis.hvals(fleet.key("stop_orders"))}
-    assert tenants == {f"tenant%3A{name}" for name in names[:MOST_PREEMPTORS]}
+    assert tenants == {f"tenant%3A{name}" for name in names[:MAX_PREEMPTORS]}
 
 
 def test_so_many_stops_are_under_way_together_and_no_more(fleet):
-    number = MOST_VACATING + 5
+    number = MAX_VACATING + 5
     fleet.scheduler.configure({"tenants": f"beta=max:none,min:{number}"})
-    fleet.has("one", PDF, slots=5 * MOST_VICTIMS)
+    fleet.has("one", PDF, slots=5 * MAX_VICTIMS)
     for tenant in "pqrst":
-        jobs = fleet.made([f"{tenant}{each}$" for each in range(MOST_VICTIMS)], PDF, rules=of(tenant))
+        jobs = fleet.made([f"{tenant}{each}$" for each in range(MAX_VICTIMS)], PDF, rules=of(tenant))
         fleet.scheduler.publish(*jobs)
     fleet.started("one", fleet.inbox("one"))
     fleet.scheduler.publish(*fleet.made([f"b{each}$" for each in range(number)], PDF, rules=of("beta")))
     fleet.later(21)
-    assert len(fleet.ordered()) == MOST_VACATING
+    assert len(fleet.ordered()) == MAX_VACATING
     fleet.later(1)
-    assert len(fleet.ordered()) == MOST_VACATING
+    assert len(fleet.ordered()) == MAX_VACATING
 
 
 def test_an_order_that_somebody_spoiled_goes_and_stops_nobody(fleet):

@@ -9,7 +9,7 @@ from celery_affinity.errors import OptionError
 from celery_affinity.options.recurring import RecurringCall
 from celery_affinity.reports.recurring import recurring_rows
 from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.constants import MOST_ALIKE, MOST_RECHECKED, MOST_SIGNATURE, TICK_US
+from celery_affinity.schema.constants import MAX_ALIKE, MAX_RECHECKED, MAX_SIGNATURE, TICK_US
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 
@@ -514,11 +514,11 @@ def test_a_call_that_is_suspended_stays_so_whatever_is_declared(fleet):
 
 
 def test_as_many_as_match_alike(fleet):
-    fleet.scheduler.declare_recurring([entry(str(number)) for number in range(MOST_ALIKE)])
-    with pytest.raises(OptionError, match=rf"among the first {MOST_ALIKE} that match .*, got also: 'one more'"):
+    fleet.scheduler.declare_recurring([entry(str(number)) for number in range(MAX_ALIKE)])
+    with pytest.raises(OptionError, match=rf"among the first {MAX_ALIKE} that match .*, got also: 'one more'"):
         fleet.scheduler.declare_recurring([entry("one more")])
     fleet.scheduler.declare_recurring([entry("another key", merge_key="B"), entry("0", stale_s=9)])
-    assert len(rows(fleet)) == MOST_ALIKE + 1
+    assert len(rows(fleet)) == MAX_ALIKE + 1
 
 
 @pytest.mark.parametrize(
@@ -535,7 +535,7 @@ def test_as_many_as_match_alike(fleet):
         ("stale_after_us", 1e9, "stale_after_us of a recurring call"),
         ("stale_after_us", True, "stale_after_us of a recurring call"),
         ("since", "start", "since of a recurring call must be 'enqueue' or 'end', got: 'start'"),
-        ("signature", "x" * (MOST_SIGNATURE + 1), "signature of a recurring call must be at most 100,000 bytes"),
+        ("signature", "x" * (MAX_SIGNATURE + 1), "signature of a recurring call must be at most 100,000 bytes"),
         ("signature", "\udc00", "signature of a recurring call must be a text in UTF-8"),
     ],
 )
@@ -594,7 +594,7 @@ def test_who_may_not_read_messages_sees_no_signature(fleet, redis_client):
 
 def test_a_clock_that_is_set_back_delays_no_call(fleet):
     scheduler = fleet.scheduler
-    calls = [entry(f"{number}", stale_s=100 + number, merge_key=f"k{number}") for number in range(2 * MOST_RECHECKED)]
+    calls = [entry(f"{number}", stale_s=100 + number, merge_key=f"k{number}") for number in range(2 * MAX_RECHECKED)]
     scheduler.declare_recurring(calls)
     scheduler.pause_recurring("7", True)
     scheduler.tick()
@@ -605,7 +605,7 @@ def test_a_clock_that_is_set_back_delays_no_call(fleet):
     assert scheduler.client.zscore(key, "7") == float("inf")
     found = rows(fleet)
     assert {name: row.fires_in_s for name, row in found.items() if name != "7"} == {
-        f"{number}": 100 + number for number in range(2 * MOST_RECHECKED) if number != 7
+        f"{number}": 100 + number for number in range(2 * MAX_RECHECKED) if number != 7
     }
     scheduler.pause_recurring("7", False)
     assert fires_in_s(fleet, "7") == 107

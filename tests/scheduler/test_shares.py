@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.schema.constants import MOST_OPENED
+from celery_affinity.schema.constants import MAX_OPENED
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 
@@ -418,12 +418,12 @@ def test_of_very_many_types_of_a_tenant_a_call_gives_some_a_turn_and_ticks_the_o
         return sum(1 for _ in redis_client.scan_iter(Keys().key("turns", "*", "queued.0", "1")))
 
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
-    for number in range(MOST_OPENED + 10):
+    for number in range(MAX_OPENED + 10):
         fleet.publish(f"{number}$", f"type{number}", rules=of("a"))
     fleet.scheduler.configure(SHARES)
-    assert turns() == MOST_OPENED
+    assert turns() == MAX_OPENED
     fleet.scheduler.tick()
-    assert turns() == MOST_OPENED + 10
+    assert turns() == MAX_OPENED + 10
 
 
 # -- what somebody deleted

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.schema.constants import MOST_SPOILED
+from celery_affinity.schema.constants import MAX_SPOILED
 from celery_affinity.schema.keys import KEYS, Keys
 
 from ..support import damage
@@ -182,9 +182,9 @@ def test_what_is_found_is_told_counted_and_kept_for_a_while(redis_client, caplog
 
 def test_of_very_many_finds_some_are_told(redis_client):
     scheduler = FakeClockScheduler(redis_client, Keys())
-    redis_client.zadd(scheduler.keys.key("scheduled"), {f"ghost{number}": 0 for number in range(MOST_SPOILED + 1)})
+    redis_client.zadd(scheduler.keys.key("scheduled"), {f"ghost{number}": 0 for number in range(MAX_SPOILED + 1)})
     scheduler.tick()
-    assert redis_client.llen(scheduler.keys.key("damage_log")) == MOST_SPOILED
+    assert redis_client.llen(scheduler.keys.key("damage_log")) == MAX_SPOILED
 
 
 def test_a_job_of_which_half_was_written_is_published_when_that_is_repeated(redis_client):

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.schema.constants import MOST_OPENED
+from celery_affinity.schema.constants import MAX_OPENED
 from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
@@ -248,13 +248,13 @@ def test_slots_of_a_minimum_are_given_by_a_key_first(fleet):
 
 
 def test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others(fleet, redis_client):
-    types = [f"type{number}" for number in range(MOST_OPENED + 20)]
+    types = [f"type{number}" for number in range(MAX_OPENED + 20)]
     fleet.join("worker", *types)
     for type_ in types:
         fleet.publish(f"{type_}$", type_, rules=of("a"))
     fleet.publish("other", types[0])
     (claim,) = fleet.inbox("worker")
-    for least, some in ((2, MOST_OPENED), (0, len(types) - 1 - MOST_OPENED)):
+    for least, some in ((2, MAX_OPENED), (0, len(types) - 1 - MAX_OPENED)):
         quotas(fleet, f"a=max:none,min:{least}")
         assert redis_client.hlen(fleet.scheduler.keys.key("minimum_heads")) == some
         fleet.scheduler.tick()

@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.schema.constants import MOST_RESUMED, MOST_SIGNED, TICKERS
+from celery_affinity.schema.constants import MAX_RESUMED, MAX_SIGNED, TICKERS
 from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
@@ -142,13 +142,13 @@ def test_a_pause_puts_a_sign_before_what_lies_unread_in_each_inbox(fleet):
 
 
 def test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow(fleet, redis_client):
-    workers = [f"worker-{number:03}" for number in range(2 * MOST_SIGNED + 10)]
+    workers = [f"worker-{number:03}" for number in range(2 * MAX_SIGNED + 10)]
     for worker in workers:
         fleet.join(worker, "pdf")
     fleet.scheduler.pause("type:pdf")
     fleet.scheduler.pause("*")
     with_signs = sum(bool(fleet.signs(worker)) for worker in workers)
-    assert with_signs == MOST_SIGNED
+    assert with_signs == MAX_SIGNED
     assert ["tick"] in [sign for worker in workers[:TICKERS] for sign in fleet.signs(worker)]
     fleet.scheduler.tick()
     for worker in workers:
@@ -158,16 +158,16 @@ def test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow(fleet, redis_c
 
 
 def test_a_pause_that_is_over_puts_no_further_signs(fleet):
-    workers = [f"worker-{number:03}" for number in range(MOST_SIGNED + 10)]
+    workers = [f"worker-{number:03}" for number in range(MAX_SIGNED + 10)]
     for worker in workers:
         fleet.join(worker, "pdf")
     fleet.scheduler.pause("type:pdf")
     fleet.scheduler.resume("type:pdf")
     fleet.scheduler.tick()
-    assert sum(["paused", "type:pdf", "0"] in fleet.signs(worker) for worker in workers) == MOST_SIGNED
+    assert sum(["paused", "type:pdf", "0"] in fleet.signs(worker) for worker in workers) == MAX_SIGNED
 
 
-@pytest.mark.parametrize("number", [3 * MOST_RESUMED, 7 * MOST_RESUMED], ids=["a small hash", "a large one"])
+@pytest.mark.parametrize("number", [3 * MAX_RESUMED, 7 * MAX_RESUMED], ids=["a small hash", "a large one"])
 def test_when_everything_goes_on_types_beyond_the_first_hundred_go_on_with_the_heartbeats_of_their_workers(
     fleet, number
 ):
@@ -178,7 +178,7 @@ def test_when_everything_goes_on_types_beyond_the_first_hundred_go_on_with_the_h
         fleet.publish(f"job-of-{type_}", type_)
     fleet.scheduler.resume("*")
     at_once = len(fleet.claims("worker"))
-    assert MOST_RESUMED / 2 < at_once <= MOST_RESUMED, "the call looks at some"
+    assert MAX_RESUMED / 2 < at_once <= MAX_RESUMED, "the call looks at some"
     fleet.sync("worker", slots=len(types))
     assert len(fleet.claims("worker")) == len(types)
 

@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.schema.constants import MOST_OPENED, MOST_SUBLANES, REPAIRED_EVERY_US
+from celery_affinity.schema.constants import MAX_OPENED, MAX_SUBLANES, REPAIRED_EVERY_US
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 
@@ -17,7 +17,7 @@ LANE = (PDF, "queued.0")
 LOST = (("lane", *LANE), ("key_queue", "tenant%3Aa", *LANE), ("key_state", "tenant%3Aa"), ("waiting_keys",), ("heads",))
 
 #: More jobs than a call keeps back.
-MANY = 4 * MOST_OPENED + 50
+MANY = 4 * MAX_OPENED + 50
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_another_maximum_counts_at_once(fleet, most, number):
 
 def test_in_more_lanes_than_are_counted_all_but_the_first_are_kept_back(fleet):
     quotas(fleet, "a=max:99")
-    for priority in range(MOST_SUBLANES):
+    for priority in range(MAX_SUBLANES):
         fleet.publish(f"low{priority}$", PDF, rules=of("a"), priority=priority)
     fleet.publish("second$", PDF, rules=of("a"))
     assert numbers(fleet) == (2, 0)
@@ -213,7 +213,7 @@ def test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others(fleet):
     flood(fleet, MANY)
     claims = fleet.inbox("worker")
     quotas(fleet, "a=max:2")
-    assert numbers(fleet) == (MANY - 3 - 4 * MOST_OPENED - 1, 4 * MOST_OPENED + 1)
+    assert numbers(fleet) == (MANY - 3 - 4 * MAX_OPENED - 1, 4 * MAX_OPENED + 1)
     flood(fleet, 3, tenant="b")
     # Who ends meanwhile gets a job of the other tenant: the claims meet jobs of the first one that are in their lane.
     assert [each.job_id for each in fleet.end("worker", claims.pop(0))] == ["b000$"]
@@ -238,7 +238,7 @@ def test_of_very_many_lanes_and_tenants_a_call_keeps_back_as_few(redis_client):
     fleet.scheduler.tick()
     kept = sum(redis_client.zcard(each) for each in redis_client.keys("*kept:*"))
     assert kept == len(tenants) * len(lanes) * 19
-    assert fleet.scheduler.most("zadd") < 5 * MOST_OPENED
+    assert fleet.scheduler.most("zadd") < 5 * MAX_OPENED
     assert fleet.scheduler.repair() == []
 
 
@@ -250,20 +250,20 @@ def left(fleet):
 def test_a_tick_alone_goes_on_with_what_a_call_has_left_and_then_nothing_is_left(fleet):
     flood(fleet, MANY)
     quotas(fleet, "a=max:2")
-    assert int(left(fleet)) == MANY - 4 * MOST_OPENED
+    assert int(left(fleet)) == MANY - 4 * MAX_OPENED
     fleet.scheduler.tick()
     assert numbers(fleet) == (1, MANY - 1)
     assert left(fleet) is None
 
 
 def test_several_older_jobs_that_come_in_one_call_hide_none_of_them(fleet):
-    flood(fleet, MANY + 4 * MOST_OPENED)
+    flood(fleet, MANY + 4 * MAX_OPENED)
     quotas(fleet, "a=max:2")
     fleet.scheduler.advance(-1e6)
     fleet.scheduler.publish(*fleet.made(("older0$", "older1$", "older2$"), PDF, rules=of("a")))
     while left(fleet):
         fleet.scheduler.tick()
-    assert numbers(fleet) == (1, MANY + 4 * MOST_OPENED + 2)
+    assert numbers(fleet) == (1, MANY + 4 * MAX_OPENED + 2)
 
 
 def test_an_older_job_that_comes_meanwhile_hides_none_of_them(fleet):

@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports.status import Report
-from celery_affinity.schema.constants import MOST_PURGED, MOST_RECOUNTED
+from celery_affinity.schema.constants import MAX_PURGED, MAX_RECOUNTED
 from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
@@ -114,18 +114,18 @@ def test_a_count_of_a_type_without_jobs_goes(fleet):
 
 
 def test_the_calls_of_very_many_jobs_are_not_counted_again_at_once(fleet):
-    fleet.scheduler.publish(*fleet.made([f"job{n}" for n in range(MOST_RECOUNTED)], "pdf"))
+    fleet.scheduler.publish(*fleet.made([f"job{n}" for n in range(MAX_RECOUNTED)], "pdf"))
     fleet.scheduler.advance(1)
     publish(fleet, "a+", "b+")
     fleet.scheduler.client.delete(COUNTS)
     assert not fleet.scheduler.repair()
     fleet.join("worker", "pdf")  # one job runs
     assert fleet.scheduler.repair()
-    assert waiting(fleet) == {"pdf": (MOST_RECOUNTED, MOST_RECOUNTED + 1)}
+    assert waiting(fleet) == {"pdf": (MAX_RECOUNTED, MAX_RECOUNTED + 1)}
 
 
 def test_calls_that_wait_for_more_are_not_counted_so_a_purge_of_them_counts_none_off(fleet):
-    for number in range(MOST_PURGED + 5):
+    for number in range(MAX_PURGED + 5):
         fleet.publish(f"plain-{number}", "pdf")
     fleet.scheduler.advance(1)
     publish(fleet, "a+", "b+", "c+")

@@ -12,10 +12,10 @@ from kombu.utils.json import dumps, loads
 from celery_affinity import Exclusive, OptionError, Rate
 from celery_affinity.options.key_templates import encoded_key
 from celery_affinity.options.keys import as_exclusive, as_rate, key_in, rule_of_call, rule_of_text
-from celery_affinity.schema.constants import LONGEST_KEY, LONGEST_NUMBER
+from celery_affinity.schema.constants import MAX_KEY_LENGTH, MAX_NUMBER_LENGTH
 from celery_affinity.schema.job_record import FIELDS
 from celery_affinity.schema.rules_codec import StatedRate, is_valid, rate_in
-from celery_affinity.schema.values import MOST_COUNT
+from celery_affinity.schema.values import MAX_COUNT
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
@@ -46,7 +46,7 @@ def test_a_job_says_key_and_figures(rule, text):
     assert type(rule)(**loads(dumps(rule))) == rule
 
 
-@given(texts, st.integers(1, MOST_COUNT - 1), st.booleans())
+@given(texts, st.integers(1, MAX_COUNT - 1), st.booleans())
 @example("x" * 300, 1, True)
 @example("日" * 300, 1, True)
 def test_every_text_is_a_key(key, limit, is_rate):
@@ -57,11 +57,11 @@ def test_every_text_is_a_key(key, limit, is_rate):
     assert re.fullmatch(FIELDS["rules"].pattern, text)
     shown = key_in(text)
     whole = f"rate:{key}" if is_rate else key
-    if len(encoded := text.split()[0].removeprefix("key=")) < LONGEST_KEY - 12:  # no cut takes more than a character
+    if len(encoded := text.split()[0].removeprefix("key=")) < MAX_KEY_LENGTH - 12:  # no cut takes more than a character
         assert shown == whole
     else:
         assert shown == whole or whole.startswith(shown.rpartition("%-")[0])
-    assert len(encoded) <= LONGEST_KEY
+    assert len(encoded) <= MAX_KEY_LENGTH
 
 
 @given(st.lists(texts, min_size=2, max_size=2, unique=True), st.integers(0, 300))
@@ -73,13 +73,13 @@ def test_two_keys_are_never_one(keys, length):
 def test_a_long_key_is_hashed_and_its_begin_can_be_read():
     host = "crawl:" + "a/" * 200
     encoded = encoded_key("exclusive", host)
-    assert len(encoded) <= LONGEST_KEY
+    assert len(encoded) <= MAX_KEY_LENGTH
     _, digest = encoded.split("%-")
     assert encoded_key("exclusive", host).startswith("crawl%3Aa%2Fa%2F")
     assert re.fullmatch("[0-9a-f]{32}", digest)
     assert encoded_key("exclusive", host + "b") != encoded
     assert encoded_key("exclusive", key_in(f"key={encoded} limit=1")) != encoded  # who reads it cannot take it
-    assert encoded_key("exclusive", "x" * LONGEST_KEY) == "x" * LONGEST_KEY
+    assert encoded_key("exclusive", "x" * MAX_KEY_LENGTH) == "x" * MAX_KEY_LENGTH
 
 
 def test_the_begin_of_a_long_key_is_whole_characters():
@@ -171,13 +171,13 @@ def test_a_function_cannot_be_written_into_a_message():
         dumps(Exclusive(lambda args, kwargs: "k"))
 
 
-@pytest.mark.parametrize("number", ["1", "1" + "0" * 15, "9" * LONGEST_NUMBER])
+@pytest.mark.parametrize("number", ["1", "1" + "0" * 15, "9" * MAX_NUMBER_LENGTH])
 def test_a_rate_is_read_however_many_digits_its_numbers_have(number):
     assert rate_in(f"{number}/{number}") == StatedRate(int(number), int(number))
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3", "/", "1/", "/1", "0/1", "01/1", "1/0", "1/1/1", "1" * (LONGEST_NUMBER + 1) + "/1"]
+    "text", ["", "3", "/", "1/", "/1", "0/1", "01/1", "1/0", "1/1/1", "1" * (MAX_NUMBER_LENGTH + 1) + "/1"]
 )
 def test_what_is_no_rate_is_none(text):
     assert rate_in(text) is None

@@ -33,7 +33,7 @@ OF_ANOTHER = "key=tenant%3Aother quota=settings preemptible=1"
 HINTED = "near=m"
 
 #: Number of calls in which a worker settles all jobs there are, several times over.
-MOST_SETTLED = 500
+MAX_SETTLED = 500
 
 #: Rules of calls that merge.
 MERGING = "merge=city most=100 bytes=10000"
@@ -80,7 +80,7 @@ class Worker:
         self.scheduler.heartbeat(self.name, loop_runs=True)
         self.sync()
         self.read()
-        for _ in range(MOST_SETTLED):
+        for _ in range(MAX_SETTLED):
             if not self.held:
                 return
             self.settle()

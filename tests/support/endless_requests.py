@@ -4,12 +4,12 @@ from itertools import repeat
 
 import psutil
 
-#: Number of clients per kind of request, and maximum bytes per client. Together they send a multiple of `MOST_GROWTH`.
+#: Number of clients per kind of request, and maximum bytes per client. Together they send a multiple of `MAX_GROWTH`.
 CLIENTS, SENT = 16, 4_000_000
 
 #: Maximum growth of the process in bytes. Per client, a web process stores 80 kB of a head, and asyncio reads up to
 #: 256 kB at a time.
-MOST_GROWTH = 40_000_000
+MAX_GROWTH = 40_000_000
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 IN_CHUNKS = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -73,7 +73,7 @@ def why_not_bounded(pid, connect, is_answered):
         number = sum(sent(client, begin, rest) for client in clients)
         if not is_answered():
             wrong[kind] = "another request was not answered"
-        if (grown := memory().rss - before) > MOST_GROWTH:
+        if (grown := memory().rss - before) > MAX_GROWTH:
             wrong[kind] = f"{grown:,} bytes more after {number:,} bytes"
         for client in clients:
             client.close()

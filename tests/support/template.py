@@ -48,7 +48,7 @@ _READ_AT_IMPORT = {"REMAP_SIGTERM"}
 _OTHERWISE = ("celery", "celery_affinity", "kombu", "opentelemetry", "redis", "sitecustomize.py")
 
 #: Longest request, bytes: arguments and environment.
-_MOST_BYTES = 1 << 17
+_MAX_BYTES = 1 << 17
 _POLL_S = 0.005
 _ROOT = Path(__file__).parents[2]
 
@@ -119,7 +119,7 @@ class Template:
                 self._begin()
             assert self._socket is not None
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
-            return json.loads(self._socket.recv(_MOST_BYTES))
+            return json.loads(self._socket.recv(_MAX_BYTES))
 
     def _begin(self) -> None:
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -144,7 +144,7 @@ TEMPLATE = Template()
 def _serve(requests: socket.socket) -> list[str]:
     """Serve *requests*. Return only in a forked process: the words of its command."""
     while True:
-        data, descriptors, _, _ = socket.recv_fds(requests, _MOST_BYTES, 2)
+        data, descriptors, _, _ = socket.recv_fds(requests, _MAX_BYTES, 2)
         if not data:
             os._exit(0)  # without what the modules do at the end of an interpreter
         request = json.loads(data)

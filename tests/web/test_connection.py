@@ -16,7 +16,7 @@ from ..support.processes import wait_until
 HEAD_S, PATIENCE_S = 0.5, 20
 
 #: Connections that the server accepts.
-MOST_CONNECTIONS = 4
+MAX_CONNECTIONS = 4
 
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -25,7 +25,7 @@ WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 def connect(valkey, redis_client, app, monkeypatch):
     """Return a function that connects to a server in a thread, and sends bytes."""
     monkeypatch.setattr(server_module, "HEAD_S", HEAD_S)
-    monkeypatch.setattr("celery_affinity.web.server._MAX_CONNECTIONS", MOST_CONNECTIONS + 1)
+    monkeypatch.setattr("celery_affinity.web.server._MAX_CONNECTIONS", MAX_CONNECTIONS + 1)
     servers, ready, clients = [], queue.Queue(), []
     run = uvicorn.Server.run
     monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: (servers.append(server), run(server, sockets)))
@@ -123,7 +123,7 @@ def test_idle_connections_slow_bodies_and_news_go_on(connect):
 
 
 def test_connections_above_the_limit_get_503_and_older_ones_replies(connect):
-    older = [connect(WHOLE) for _ in range(MOST_CONNECTIONS)]
+    older = [connect(WHOLE) for _ in range(MAX_CONNECTIONS)]
     assert {answered(each) for each in older} == {b"HTTP/1.1 200 OK"}
     assert b"503" in answered(connect())
     for each in older:

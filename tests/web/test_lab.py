@@ -189,7 +189,7 @@ def test_a_file_that_is_no_trace_says_what_is_wrong_and_not_where_it_is(web, dir
 
 
 def test_too_many_jobs_are_refused_those_of_a_rate_as_well(web, monkeypatch):
-    monkeypatch.setattr(rooms, "MOST_JOBS", 300)
+    monkeypatch.setattr(rooms, "MAX_JOBS", 300)
     assert ask(web, ADDED).status_code == 200
     reply = ask(web, {"rate": {"pdf": 2}})
     words = (
@@ -199,14 +199,14 @@ def test_too_many_jobs_are_refused_those_of_a_rate_as_well(web, monkeypatch):
 
 
 def test_a_file_with_too_many_jobs_is_not_read(web, monkeypatch):
-    monkeypatch.setattr(rooms, "MOST_JOBS", 299)
+    monkeypatch.setattr(rooms, "MAX_JOBS", 299)
     monkeypatch.setattr(rooms.trace_file, "read_trace", None)
     reply = web.get("/api/lab/traces/night.jsonl/replay")
     assert (reply.status_code, said(reply).partition(",")[0]) == (409, "night.jsonl has more than 299 jobs")
 
 
 def test_a_computation_that_takes_too_long_ends(web, monkeypatch):
-    monkeypatch.setattr(rooms, "LONGEST_S", -1.0)
+    monkeypatch.setattr(rooms, "MAX_ANSWER_S", -1.0)
     reply = ask(web, ADDED)
     assert (reply.status_code, reply.headers["Retry-After"]) == (503, "1")
     assert "record for a shorter time" in said(reply)

@@ -209,7 +209,7 @@ def test_viewers_at_the_same_time_are_not_more_than_the_limit(app):
         return Counter(statuses)
 
     async def test():
-        most = news_module.MOST_VIEWERS
+        most = news_module.MAX_VIEWERS
         assert await together(most + 100) == {200: most, 503: 100}
         assert await together(most) == {200: most}, "the places of the first ones are free"
 

@@ -56,9 +56,9 @@ def test_endless_requests_without_a_token_do_not_fill_memory(web, connect):
 
 def test_request_limits_are_answered_with_their_status(connect):
     limits = {
-        "a long target": (server.MOST_TARGET_BYTES, 414, lambda size: ((), "/" + "x" * size)),
-        "many bytes": (server.MOST_HEAD_BYTES, 431, lambda size: ([f"A: {'x' * size}"], "/healthz")),
-        "many headers": (server.MOST_HEADERS, 431, lambda size: (["A: b"] * size, "/healthz")),
+        "a long target": (server.MAX_TARGET_BYTES, 414, lambda size: ((), "/" + "x" * size)),
+        "many bytes": (server.MAX_HEAD_BYTES, 431, lambda size: ([f"A: {'x' * size}"], "/healthz")),
+        "many headers": (server.MAX_HEADERS, 431, lambda size: (["A: b"] * size, "/healthz")),
     }
     found = {}
     for name, (most, _, request) in limits.items():

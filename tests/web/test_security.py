@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from celery_affinity.errors import SettingError
-from celery_affinity.web.auth import MOST_BYTES, AuthMiddleware, read_tokens
+from celery_affinity.web.auth import MAX_BYTES, AuthMiddleware, read_tokens
 
 TOKENS = {"r" * 16: "read", "s" * 16: "submit", "a" * 16: "admin"}
 ROLES = {role: token for token, role in TOKENS.items()}
@@ -167,7 +167,7 @@ def test_a_body_has_a_megabyte_at_most(web):
             yield b" " * 100_000
 
     kind = {"Content-Type": "application/json"}
-    large = b'"' + b"x" * MOST_BYTES + b'"'
+    large = b'"' + b"x" * MAX_BYTES + b'"'
     assert web(*PAUSE, content=large, headers=kind).status_code == 413
     assert web(*PAUSE, content=endless(), headers=kind).status_code == 413
     assert web(*PAUSE, content=b"{}", headers={**kind, "Content-Length": "x"}).status_code == 413

@@ -6,7 +6,7 @@ import pytest
 
 from celery_affinity.admin import job_values
 from celery_affinity.cli import explain_text
-from celery_affinity.schema.untrusted import MOST_NESTED
+from celery_affinity.schema.untrusted import MAX_NESTED
 from celery_affinity.settings.table import Settings
 
 from ..support.apps import APP
@@ -116,7 +116,7 @@ def nested(depth, kind):
 def test_results_of_any_depth_get_a_reply_with_a_note(app, serve, caplog):
     """JSON of 700 levels is stored by Celery, and written by Python only where few calls are under way."""
     web, wrong = serve(), {}
-    depths = {"list": (MOST_NESTED, MOST_NESTED + 1, 700), "mapping": (MOST_NESTED, 700), "both": (900,)}
+    depths = {"list": (MAX_NESTED, MAX_NESTED + 1, 700), "mapping": (MAX_NESTED, 700), "both": (900,)}
     for kind, depth in ((kind, depth) for kind, of_kind in depths.items() for depth in of_kind):
         value = nested(depth, kind)
         task_id = f"{kind}-{depth}"  # Celery overwrites no success
@@ -126,7 +126,7 @@ def test_results_of_any_depth_get_a_reply_with_a_note(app, serve, caplog):
         is_whole = found.get("result") == value and found["note"] is None
         is_noted = "nested more than 100 levels deep" in str(found.get("note")) and isinstance(found["result"], str)
         words = explain_text.values_text(job_values.with_result(app, task_id, job_values.JobValues()))
-        if reply.status_code != 200 or not (is_whole if depth <= MOST_NESTED else is_noted) or "result" not in words:
+        if reply.status_code != 200 or not (is_whole if depth <= MAX_NESTED else is_noted) or "result" not in words:
             wrong[kind, depth] = reply.status_code, reply.text[:200]
     assert not wrong
     assert "Traceback" not in caplog.text

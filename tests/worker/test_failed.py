@@ -13,7 +13,7 @@ from celery_affinity.reports import dead_letters
 from celery_affinity.reports.explain import explain
 from celery_affinity.results.reporter import describe_error
 from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.constants import MOST_WHY_BYTES
+from celery_affinity.schema.constants import MAX_WHY_BYTES
 from celery_affinity.schema.keys import Keys
 
 from ..support.fleet import POOLS, Pools, closing
@@ -144,7 +144,7 @@ def test_of_an_error_its_type_and_the_beginning_of_what_it_says_is_kept(error, k
 
 def test_the_server_has_room_for_whatever_a_worker_says_of_an_error():
     longest = describe_error(type("\U0001f4a5" * 100, (Exception,), {})("\U0001f4a5" * 300))
-    assert len(longest.encode()) <= MOST_WHY_BYTES
+    assert len(longest.encode()) <= MAX_WHY_BYTES
 
 
 class Told:

@@ -10,7 +10,7 @@ from celery_affinity.leases.held_claim import ACKED, HeldClaim, delivery_tag
 from celery_affinity.schema.constants import PREEMPTED
 from celery_affinity.worker import preemption
 from celery_affinity.worker.pool import PoolSlots
-from celery_affinity.worker.preemption import MOST_MARKED, PreemptionMarks
+from celery_affinity.worker.preemption import MAX_MARKED, PreemptionMarks
 
 from ..support.worker_alone import Worker
 
@@ -115,10 +115,10 @@ def test_a_sign_for_a_job_that_is_not_here_changes_nothing(worker, marks):
 
 
 def test_the_memory_of_marks_has_room_again_when_claims_have_ended(marks):
-    for number in range(MOST_MARKED + 1):
+    for number in range(MAX_MARKED + 1):
         marks.mark(f"job:{number}", lambda tag: True)
-    assert marks.has(f"job:{MOST_MARKED - 1}")
-    assert not marks.has(f"job:{MOST_MARKED}")
+    assert marks.has(f"job:{MAX_MARKED - 1}")
+    assert not marks.has(f"job:{MAX_MARKED}")
     marks.mark("other:1", lambda tag: tag != "job:5")
     assert marks.has("other:1")
     assert not marks.has("job:5")

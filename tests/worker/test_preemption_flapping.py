@@ -27,12 +27,12 @@ WORKERS = {"one": ("prefork", 3), "two": ("prefork", 2), "three": ("threads", 2)
 SLOTS = sum(slots for _, slots in WORKERS.values())
 LEAST = SLOTS - 3  # slots that the batch keeps
 
-EXEMPT_S, MOST_STOPS = 2, 3
+EXEMPT_S, MAX_STOPS = 2, 3
 CONF = {
     "affinity_preemption_delay": 0.2,
     "affinity_preemption_grace": 0.5,
     "affinity_preemption_exempt": EXEMPT_S,
-    "affinity_preemption_max": MOST_STOPS,
+    "affinity_preemption_max": MAX_STOPS,
 }
 
 #: Time, s, for which the other tenant has its minimum, and has none; and the longest that an order takes.
@@ -92,7 +92,7 @@ def judge_task(task, its):
         if run.asked and run.preemptions and run.asked - run.start < EXEMPT_S - 0.1:
             yield f"{task} was asked to stop {run.asked - run.start:.2f} s after its start"
         stops += run.was_stopped
-    if stops > MOST_STOPS:
+    if stops > MAX_STOPS:
         yield f"{task} was stopped {stops} times"
 
 

@@ -2,7 +2,7 @@
 
 -- settings_in_force: reads and writes settings. Hash `conf_last` has the values of the last app.conf. Hash `settings`
 -- has the effective values. A change at run time is effective until it is reset, or until app.conf's own value changes.
-local MOST_EXACT = 2 ^ 53 -- all integers up to this number are exact
+local MAX_EXACT = 2 ^ 53 -- all integers up to this number are exact
 
 local read_when_needed = {
     __index = function(settings, name)
@@ -60,7 +60,7 @@ function settings_in_force.words_for_claims(last)
         tokens[i] = value and corrupt.is_word(value) and value or tostring(defaults.OF[defaults.FOR_A_CLAIM[i]])
     end
     local before = tonumber(string.match(last or "", " (%d+)$")) or 0
-    before = before < MOST_EXACT and before or 0
+    before = before < MAX_EXACT and before or 0
     tokens[#tokens + 1] = string.format("%.0f", math.max(before + 1, call.now_us))
     return table.concat(tokens, " ")
 end

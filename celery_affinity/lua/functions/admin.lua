@@ -9,7 +9,7 @@
 --   found: state of the job, or of the batch that it was merged into. A pending or scheduled job has been moved. "" for
 --     an unknown job.
 --   calls: number of calls in the batch; 1 for a job.
--- Cost: O(log n) per job, at most MOST_MOVES jobs per invocation, limited by the caller, plus the cost of `fill`.
+-- Cost: O(log n) per job, at most MAX_MOVES jobs per invocation, limited by the caller, plus the cost of `fill`.
 
 function functions.move(ARGV)
     local new_type = ARGV[1] -- encoded; "" keeps the type
@@ -67,7 +67,7 @@ end
 -- purge: deletes waiting jobs of a type for an operator: pending jobs, and the given scheduled jobs.
 --
 -- Returns {deleted, again}. again: 1 if more jobs are pending and the caller must invoke the function again.
--- Cost: at most MOST_PURGED jobs of each kind per invocation. A job with a key, or a call of a batch, counts as several
+-- Cost: at most MAX_PURGED jobs of each kind per invocation. A job with a key, or a call of a batch, counts as several
 -- jobs. Each recurring call that a job postponed adds 1.
 
 -- Returns the number of jobs that the deletion of job `id` counts as. `do_some_recur`: true if recurring calls exist.
@@ -92,8 +92,8 @@ local function delete_some(type, arguments)
     -- Returns the first jobs of a sorted set, within the remaining budget of this invocation.
     local function some_of(place)
         local ids = {}
-        for _, id in ipairs(redis.call("ZRANGE", place, 0, protocol.MOST_PURGED - counted - 1)) do
-            if counted >= protocol.MOST_PURGED then
+        for _, id in ipairs(redis.call("ZRANGE", place, 0, protocol.MAX_PURGED - counted - 1)) do
+            if counted >= protocol.MAX_PURGED then
                 break
             end
             ids[#ids + 1] = id
@@ -115,13 +115,13 @@ local function delete_some(type, arguments)
         for _, id in ipairs(some_of(key.kept_back(type, lane))) do
             forget(id, type, lane)
         end
-        if counted >= protocol.MOST_PURGED then
+        if counted >= protocol.MAX_PURGED then
             return { deleted, 1 } -- the code below would delete jobs that keys have just admitted
         end
     end
     local heads = redis.call("HGET", key.heads, type) or ""
     for lane, enqueued, first_id in lanes.each(heads) do
-        if counted >= protocol.MOST_PURGED then
+        if counted >= protocol.MAX_PURGED then
             break
         end
         local ids = some_of(key.lane(type, lane))
@@ -134,12 +134,12 @@ local function delete_some(type, arguments)
             forget(id, type, lane)
         end
     end
-    return { deleted, counted >= protocol.MOST_PURGED and heads ~= "" and 1 or 0 }
+    return { deleted, counted >= protocol.MAX_PURGED and heads ~= "" and 1 or 0 }
 end
 
 function functions.purge(ARGV)
     local type = ARGV[1] -- encoded
-    -- ARGV[2..]: ids of scheduled jobs, at most MOST_PURGED
+    -- ARGV[2..]: ids of scheduled jobs, at most MAX_PURGED
 
     hooks.many_leave()
     local reply = delete_some(type, ARGV)
@@ -152,11 +152,11 @@ end
 --
 -- Returns {unfilled, left, replayed id, ...}. unfilled: see `fill`. left: number of ids, the last ones, that the caller
 -- must pass to the next invocation.
--- Cost: at most MOST_MOVES jobs per invocation, limited by the caller, and MOST_SHARED calls of batches.
+-- Cost: at most MAX_MOVES jobs per invocation, limited by the caller, and MAX_SHARED calls of batches.
 function functions.replay(ARGV)
     -- ARGV[1..]: job ids
     local types, replayed = {}, {}
-    local calls_remaining, remaining = protocol.MOST_SHARED, 0
+    local calls_remaining, remaining = protocol.MAX_SHARED, 0
     for nth, id in ipairs(ARGV) do
         local state, type, lane, stamps, expires, reason =
             unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires", "reason"))
@@ -190,7 +190,7 @@ end
 --
 -- Returns the number of deleted jobs. A job that is not a dead letter is kept. A batch with unreported calls is removed
 -- from the dead letters, and is deleted after its last report.
--- Cost: at most MOST_MOVES jobs per invocation, limited by the caller, and MOST_FORGOTTEN calls per batch.
+-- Cost: at most MAX_MOVES jobs per invocation, limited by the caller, and MAX_FORGOTTEN calls per batch.
 function functions.drop(ARGV)
     -- ARGV[1..]: job ids
     local dropped, is_seen = 0, {}
@@ -216,7 +216,7 @@ end
 --   revoked: number of jobs that ended.
 --   left: number of names, the last ones, that the caller must pass to the next invocation.
 --   after: argument of the next invocation.
--- Cost: at most MOST_MOVES jobs per invocation, and as many names, limited by the caller.
+-- Cost: at most MAX_MOVES jobs per invocation, and as many names, limited by the caller.
 
 -- Returns the same values as `job_index.jobs_of_task`, for a stamp. Removes these jobs from the stamp's index, so that
 -- the next invocation gets other jobs.
@@ -230,11 +230,11 @@ local function end_all(by, after, arguments)
     local next_jobs = by == "task" and job_index.jobs_of_task or jobs_of_stamp
     local revoked, processed = 0, 0
     for i = 4, #arguments do
-        if processed == protocol.MOST_MOVES then
+        if processed == protocol.MAX_MOVES then
             return { revoked, #arguments - i + 1, 0 }
         end
         local ids, has_more, last =
-            next_jobs(arguments[i], i == 4 and after or 0, protocol.MOST_MOVES - processed)
+            next_jobs(arguments[i], i == 4 and after or 0, protocol.MAX_MOVES - processed)
         for _, id in ipairs(ids) do
             processed = processed + 1
             revoked = revoked + (ends.waiting(id, "revoked") and 1 or 0)
@@ -269,7 +269,7 @@ end
 -- started (`limit_changes.put_signs`).
 --
 -- Returns 1 if the target was not paused before, or 0.
--- Cost: O(1) in jobs; for a key, O(1) per sub-lane. If more than MOST_SIGNED workers must recall jobs, the next ticks
+-- Cost: O(1) in jobs; for a key, O(1) per sub-lane. If more than MAX_SIGNED workers must recall jobs, the next ticks
 -- send the other messages.
 function functions.pause(ARGV)
     local what = ARGV[1] -- "type:T", "key:K", encoded, or "*"
@@ -307,7 +307,7 @@ end
 --
 -- Returns {revision, unfilled}. revision: revision of the settings, which increases with each change. unfilled: see
 -- `fill`.
--- Cost: O(settings given), plus the re-evaluation of at most MOST_KEYS keys. The next ticks continue with the other
+-- Cost: O(settings given), plus the re-evaluation of at most MAX_KEYS keys. The next ticks continue with the other
 -- keys.
 function functions.configure(ARGV)
     -- ARGV[1..]: name, value, ...; "" resets a setting

@@ -2,7 +2,7 @@
 -- with the same step (`fill`). A claim continues with the types that another invocation returned as `unfilled`.
 --
 -- Returns {unfilled}. unfilled: types, separated by spaces, whose pending jobs were not processed, because one
--- invocation moves at most MOST_MOVES jobs. The caller passes them to `claim`.
+-- invocation moves at most MAX_MOVES jobs. The caller passes them to `claim`.
 -- Cost: the cost of `fill`.
 function functions.claim(ARGV)
     -- ARGV[1..]: types, encoded

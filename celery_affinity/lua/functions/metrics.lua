@@ -4,7 +4,7 @@
 -- `reports/metrics` lists the fields.
 --
 -- Returns 1, or 0 if the worker is unknown. The worker then joins and sends the deltas again.
--- Cost: O(fields); one invocation has little more than MOST_METRICS.
+-- Cost: O(fields); one invocation has little more than MAX_METRICS.
 local OF_A_TYPE = 5 -- values before the fields of a type
 
 -- Updates the moving average of a type's slot times with `number` times whose sum is `sum_us`. New average: average +
@@ -59,7 +59,7 @@ end
 -- Workers only estimate the server's clock, and two close times could swap their order.
 --
 -- Returns 1, or 0 if the recording has ended. Nothing is written then.
--- Cost: O(claims whose times are requested), at most MOST_RECORDED per invocation.
+-- Cost: O(claims whose times are requested), at most MAX_RECORDED per invocation.
 local OF_A_CLAIM = 2 -- values per claim
 
 -- Returns facts of a claim's job, separated by spaces: the lane, and the times of the claim and of its end. A time is
@@ -95,7 +95,7 @@ function functions.record(ARGV)
     for i = 5 + plain, #ARGV, OF_A_CLAIM do
         lines[#lines + 1] = facts_of(ARGV[i], ARGV[i + 1])
     end
-    redis.call("XADD", key.recorded(recording), "MAXLEN", "~", protocol.MOST_PAGES, "*", "worker", worker,
+    redis.call("XADD", key.recorded(recording), "MAXLEN", "~", protocol.MAX_PAGES, "*", "worker", worker,
         "claims", rows, "told", table.concat(lines, "\n"))
     redis.call("PEXPIRE", key.recorded(recording), string.format("%.0f", math.max(1, kept_ms - call.now_us / 1000)))
     return 1

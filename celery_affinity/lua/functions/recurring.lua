@@ -5,7 +5,7 @@
 --
 -- Returns {{replaced, ...}, {refused, ...}}.
 --   replaced: names of calls with a different earlier declaration by another app or at run time.
---   refused: names of calls that are not declared, because MOST_ALIKE other calls already match the same jobs.
+--   refused: names of calls that are not declared, because MAX_ALIKE other calls already match the same jobs.
 -- Cost: O(calls); the caller limits their number and size.
 local FIELDS = 7 -- per call
 
@@ -66,7 +66,7 @@ end
 --
 -- Returns {name, due, task name, signature}, or {} if no call is due. due: argument for `fire_recurring`, which checks
 -- that the call is still due.
--- Cost: at most MOST_DUE_LOOKED_AT recurring calls, and one signature.
+-- Cost: at most MAX_DUE_LOOKED_AT recurring calls, and one signature.
 
 -- Returns true if the interval of a call begins at the end of its runs (`since`), and the call's last job has not
 -- ended.
@@ -80,7 +80,7 @@ function functions.due_recurring(ARGV)
     local app = ARGV[2] -- encoded name of the calling app; it gets its declined calls again only after a while
 
     for _, name in ipairs(redis.call("ZRANGEBYSCORE", key.recurring, "-inf", call.now, "LIMIT", 0,
-        protocol.MOST_DUE_LOOKED_AT)) do
+        protocol.MAX_DUE_LOOKED_AT)) do
         local due, task, left, left_at, since, made =
             unpack(redis.call("HMGET", key.recurring_call(name), "due", "task", "left", "left_at", "since", "made"))
         if not (due and task) then

@@ -5,12 +5,12 @@
 --   next: argument `first` of the next invocation, or -1 when finished.
 --   types: types that may have gained pending jobs.
 --   findings: includes findings that other functions recorded since the last invocation.
--- Cost: some commands at 0, which read all profiles. Later invocations check MOST_LOOKS keys, plus the keys of one
+-- Cost: some commands at 0, which read all profiles. Later invocations check MAX_LOOKS keys, plus the keys of one
 -- worker, profile, type, job key or recurring call. O(workers) if counts are recomputed, after a failed function or an
 -- inconsistency.
-local MOST_LOOKS = 60 -- keys checked per invocation, with about two commands each
-local MOST_KEYS = 2000 -- keys of rules checked per repair; each repair checks another part of a larger set
-local MOST_IN_A_PAGE = 24 -- members or fields per read
+local MAX_LOOKS = 60 -- keys checked per invocation, with about two commands each
+local MAX_KEYS = 2000 -- keys of rules checked per repair; each repair checks another part of a larger set
+local MAX_IN_A_PAGE = 24 -- members or fields per read
 -- `first` is the number of a stage times STAGE, plus a position in that stage. The position is a rank in a sorted set,
 -- or the cursor of a hash page times PAGE plus a position in the page. All values are below 2^53, so they are exact.
 local STAGE, PAGE = 100000000000000, 100000
@@ -48,9 +48,9 @@ local function fix_members(name, at, thorough, fix, most)
     local parts = most and math.ceil(redis.call("ZCARD", key[name]) / most) or 1
     local part = math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % math.max(1, parts)
     local from = at + part * (most or 0)
-    local page = redis.call("ZRANGE", key[name], from, from + MOST_IN_A_PAGE - 1, "WITHSCORES")
+    local page = redis.call("ZRANGE", key[name], from, from + MAX_IN_A_PAGE - 1, "WITHSCORES")
     for i = 1, #page, 2 do
-        if at == most or rebuild.looks >= MOST_LOOKS then
+        if at == most or rebuild.looks >= MAX_LOOKS then
             break
         end
         try(fix, page[i], page[i + 1], thorough)
@@ -62,9 +62,9 @@ end
 -- Applies `fix` to fields of the hash `name`, from `cursor`. Returns the next cursor, or nil when finished.
 local function fix_fields(name, cursor, thorough, fix)
     local page, at = math.floor(cursor / PAGE), cursor % PAGE
-    local following, fields = unpack(redis.call("HSCAN", key[name], call.text(page), "COUNT", MOST_IN_A_PAGE))
+    local following, fields = unpack(redis.call("HSCAN", key[name], call.text(page), "COUNT", MAX_IN_A_PAGE))
     for position = at, #fields / 2 - 1 do -- a page of a small hash has all fields
-        if rebuild.looks >= MOST_LOOKS then
+        if rebuild.looks >= MAX_LOOKS then
             return page * PAGE + position
         end
         try(fix, fields[2 * position + 1], name, thorough)
@@ -90,9 +90,9 @@ local function stages()
         { fix_fields, "capacity", repair_types.fix },
         { fix_fields, "kept_lanes", repair_types.fix },
         { fix_fields, "waiting_calls", repair_types.fix },
-        { fix_members, "due_keys", repair_keyed.fix_hash, MOST_KEYS },
-        { fix_members, "rates", repair_keyed.fix_hash, MOST_KEYS },
-        { fix_members, "waiting_keys", repair_keyed.fix, MOST_KEYS },
+        { fix_members, "due_keys", repair_keyed.fix_hash, MAX_KEYS },
+        { fix_members, "rates", repair_keyed.fix_hash, MAX_KEYS },
+        { fix_members, "waiting_keys", repair_keyed.fix, MAX_KEYS },
         { fix_fields, "minimum_heads", repair_minimums.fix },
         { fix_fields, "hint_heads", repair_locality.fix },
         { fix_members, "recurring", repair_recurring.fix },
@@ -129,6 +129,6 @@ function functions.repair(ARGV)
     call.found = how == "2" and {}
     repeat
         following = run_stage(following, how, names)
-    until following == -1 or rebuild.looks >= MOST_LOOKS
+    until following == -1 or rebuild.looks >= MAX_LOOKS
     return { following, hooks.to_fill(), call.found or corrupt.take() }
 end

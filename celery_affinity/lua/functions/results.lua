@@ -9,14 +9,14 @@
 --     some calls have not received the result (`batch_calls`).
 --   for anyone: 1 if an app that does not define the task should also report the end.
 --   message: "" if it was deleted; nil if the process must fetch it because of its size.
--- Cost: at most MOST_ENDS_LOOKED_AT jobs, and a message of up to LONGEST_ANNOUNCED bytes.
+-- Cost: at most MAX_ENDS_LOOKED_AT jobs, and a message of up to MAX_ANNOUNCED_BYTES bytes.
 
 local function message_of(id)
     local length = redis.pcall("STRLEN", key.message(id))
     if type(length) ~= "number" then
         return "" -- another client overwrote the message
     end
-    return length <= protocol.LONGEST_ANNOUNCED and (redis.call("GET", key.message(id)) or "")
+    return length <= protocol.MAX_ANNOUNCED_BYTES and (redis.call("GET", key.message(id)) or "")
 end
 
 -- Returns the value of `how` in the reply.
@@ -39,7 +39,7 @@ function functions.next_report(ARGV)
         is_reporting[ARGV[i]] = true
     end
     for _, id in ipairs(redis.call("ZRANGEBYSCORE", key.unreported, "-inf", call.now, "LIMIT", 0,
-        protocol.MOST_ENDS_LOOKED_AT)) do
+        protocol.MAX_ENDS_LOOKED_AT)) do
         local fields = redis.pcall("HMGET", key.job(id),
             "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries", "why")
         local state, reason, type, task, name, deliveries, ended, left, tries, why = unpack(fields)
@@ -55,7 +55,7 @@ function functions.next_report(ARGV)
         local attempts = tonumber(tries) or 0
         local is_for_anyone = age_us >= (attempts > 0 and protocol.OTHERS_WHO_TRY_HAVE_US or protocol.OTHERS_HAVE_US)
         if ended_us and not is_reporting[id] and (is_for_anyone or not texts.has_word(left, app)) then
-            local delay_us = math.min(again_us * 2 ^ attempts, protocol.LONGEST_PAUSE_US)
+            local delay_us = math.min(again_us * 2 ^ attempts, protocol.MAX_PAUSE_US)
             redis.call("ZADD", key.unreported, call.text(call.now_us + delay_us), id)
             redis.call("HSET", key.job(id), "tries", attempts + 1)
             local how, for_anyone = how_it_ended(id, state, reason, why), is_for_anyone and 1 or 0
@@ -71,7 +71,7 @@ end
 --
 -- Returns the number of the ends that were unreported. A batch with unreported calls stays unreported: see "shared" in
 -- `next_report`.
--- Cost: at most MOST_MOVES jobs per invocation, limited by the caller, and MOST_SHARED calls of deleted batches.
+-- Cost: at most MAX_MOVES jobs per invocation, limited by the caller, and MAX_SHARED calls of deleted batches.
 
 -- Leaves the report of job `id` to apps other than `app`, because `app` does not define the job's task.
 local function leave_to_other_apps(id, app)
@@ -103,7 +103,7 @@ function functions.ack_report(ARGV)
     -- ARGV[3..]: job ids
 
     local unreported = 0
-    local max_calls = math.max(1, math.floor(protocol.MOST_SHARED / math.max(1, #ARGV - 2))) -- calls per deleted batch
+    local max_calls = math.max(1, math.floor(protocol.MAX_SHARED / math.max(1, #ARGV - 2))) -- calls per deleted batch
     for i = 3, #ARGV do
         local id = ARGV[i]
         local has_unreported_calls = how == "told" and hooks.of(id).has_callers(id)
@@ -154,7 +154,7 @@ function functions.batch_calls(ARGV)
                 bytes = bytes + #message
             end
         end
-        if bytes > protocol.MOST_BYTES then
+        if bytes > protocol.MAX_BYTES then
             reply[1] = tonumber(page[i + 1])
             break
         end

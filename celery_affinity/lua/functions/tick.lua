@@ -11,7 +11,7 @@
 --   unfilled: see `fill`.
 --   now: server time in µs.
 --   ticked: time of the previous tick, or "".
--- Cost: O(moves * log n), at most MOST_MOVES of each kind per invocation; O(lists).
+-- Cost: O(moves * log n), at most MAX_MOVES of each kind per invocation; O(lists).
 
 -- Returns the first time in a sorted set in µs, or infinity if the set is empty or all its members are suspended.
 local function first_time(name)
@@ -58,7 +58,7 @@ end
 
 -- Queues the jobs whose time has come. Returns their number.
 local function promote_due(types, settings)
-    local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", call.now, "LIMIT", 0, protocol.MOST_MOVES)
+    local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", call.now, "LIMIT", 0, protocol.MAX_MOVES)
     local on_time = {} -- handled after jobs whose merge window or pause ended: these jobs can join them
     for _, id in ipairs(due) do
         local fields = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries", "patient", "rank")
@@ -76,7 +76,7 @@ end
 
 -- Ends jobs that have expired while they waited. Workers handle claimed jobs. Returns the number of checked jobs.
 local function end_expired()
-    local expired = redis.call("ZRANGEBYSCORE", key.expires, "-inf", call.now, "LIMIT", 0, protocol.MOST_MOVES)
+    local expired = redis.call("ZRANGEBYSCORE", key.expires, "-inf", call.now, "LIMIT", 0, protocol.MAX_MOVES)
     for _, id in ipairs(expired) do
         redis.call("ZREM", key.expires, id)
         ends.waiting(id, "expired")
@@ -91,13 +91,13 @@ local function recover_the_dead(grace, types, settings)
     if grace > silent_since then
         return 0, 0
     end
-    local types_remaining = protocol.MOST_TYPES -- of the removed workers, except the last one
+    local types_remaining = protocol.MAX_TYPES -- of the removed workers, except the last one
     local silent = redis.call("ZRANGEBYSCORE", key.heartbeats, "-inf", call.text(silent_since), "LIMIT", 0,
-        protocol.MOST_MOVES)
+        protocol.MAX_MOVES)
     for _, worker in ipairs(silent) do
         types_remaining = types_remaining - #workers.types_of(worker)
         local reclaimed, is_removed =
-            dead_workers.take_back(worker, protocol.MOST_MOVES - recovered, types, settings, true)
+            dead_workers.take_back(worker, protocol.MAX_MOVES - recovered, types, settings, true)
         recovered = recovered + reclaimed
         if not is_removed then
             return recovered, dead
@@ -114,8 +114,8 @@ end
 -- missing permission.
 local function with_messages(lists)
     local existing = {}
-    for first = 1, #lists, protocol.MOST_UNPACKED do
-        local last = math.min(first + protocol.MOST_UNPACKED - 1, #lists)
+    for first = 1, #lists, protocol.MAX_UNPACKED do
+        local last = math.min(first + protocol.MAX_UNPACKED - 1, #lists)
         if redis.pcall("EXISTS", unpack(lists, first, last)) ~= 0 then
             for i = first, last do
                 if redis.pcall("EXISTS", lists[i]) ~= 0 then
@@ -159,7 +159,7 @@ function functions.tick(ARGV)
     end
     local next_us = math.min(first_time(key.scheduled), first_time(key.due_keys), recurring_us)
     local next_due_us = next_us < math.huge and math.max(0, next_us - call.now_us) or -1
-    local is_full = expired == protocol.MOST_MOVES or due == protocol.MOST_MOVES or recovered == protocol.MOST_MOVES
+    local is_full = expired == protocol.MAX_MOVES or due == protocol.MAX_MOVES or recovered == protocol.MAX_MOVES
         or rules_have_more or has_more_to_recheck or has_more_ended
     local untold = redis.call("ZRANGEBYSCORE", key.unreported, "-inf", call.now, "LIMIT", 0, 1)
     return {

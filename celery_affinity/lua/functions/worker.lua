@@ -68,7 +68,7 @@ end
 --   revision: revision of the settings.
 --   now: server time in µs, for jobs that expire while they wait in the worker.
 --   returned: number of the worker's jobs that are pending again.
--- Cost: O(claims of the worker). One invocation returns or queries at most MOST_MOVES of them, and some MB.
+-- Cost: O(claims of the worker). One invocation returns or queries at most MAX_MOVES of them, and some MB.
 
 -- Returns true if the worker holds a claim that the server lacks: the claim was deleted by another client, but the job
 -- hash still names it. Restores the claim.
@@ -135,7 +135,7 @@ function functions.sync(ARGV)
     local served, checked, bytes = #types, 0, 0
     for i = 1, #claimed, 2 do
         local id, fence = claimed[i], claimed[i + 1]
-        if checked == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then
+        if checked == protocol.MAX_MOVES or bytes > protocol.MAX_BYTES then
             break
         end
         if held[id] ~= fence then
@@ -178,13 +178,13 @@ end
 --   known: 0 if the worker is unknown or its jobs are being reclaimed. Nothing has changed then.
 --   again: 1 if more jobs are unread and the caller must invoke the function again.
 --   unfilled: see `fill`.
--- Cost: O(1). For a stalled event loop, O(moves * log n), at most MOST_MOVES moves per invocation and some MB.
+-- Cost: O(1). For a stalled event loop, O(moves * log n), at most MAX_MOVES moves per invocation and some MB.
 
 -- Returns jobs from the inbox to their queues, and returns the jobs' types. A job popped from the inbox was never read.
 local function return_unread(worker, settings)
     local types, bytes = {}, 0
-    for _ = 1, protocol.MOST_MOVES do
-        local unread = bytes <= protocol.MOST_BYTES and redis.call("RPOP", key.inbox(worker))
+    for _ = 1, protocol.MAX_MOVES do
+        local unread = bytes <= protocol.MAX_BYTES and redis.call("RPOP", key.inbox(worker))
         if not unread then
             break
         end
@@ -226,7 +226,7 @@ end
 --   unfilled: see `fill`.
 --   again: 1 if the worker still holds jobs and the caller must invoke the function again.
 --   returned: number of jobs that are pending again.
--- Cost: at most MOST_MOVES claims per invocation.
+-- Cost: at most MAX_MOVES claims per invocation.
 function functions.leave(ARGV)
     local worker = ARGV[1]
 
@@ -235,7 +235,7 @@ function functions.leave(ARGV)
     end
     local settings = settings_in_force.read()
     local types = {}
-    local _, is_gone = dead_workers.take_back(worker, protocol.MOST_MOVES, types, settings, false)
+    local _, is_gone = dead_workers.take_back(worker, protocol.MAX_MOVES, types, settings, false)
     local returned = #types
     return { fill.fill(types, "", settings, slot_choice.view())[1], is_gone and 0 or 1, returned }
 end
@@ -247,7 +247,7 @@ end
 --   again: 1 if the worker held more jobs and the caller must invoke the function again.
 --   recovered: number of reclaimed jobs.
 --   unfilled: see `fill`.
--- Cost: O(moves * log n), at most MOST_MOVES moves per invocation.
+-- Cost: O(moves * log n), at most MAX_MOVES moves per invocation.
 function functions.recover(ARGV)
     local worker = ARGV[1]
 
@@ -256,6 +256,6 @@ function functions.recover(ARGV)
     end
     local settings = settings_in_force.read()
     local types = {}
-    local recovered, gone = dead_workers.take_back(worker, protocol.MOST_MOVES, types, settings, true)
+    local recovered, gone = dead_workers.take_back(worker, protocol.MAX_MOVES, types, settings, true)
     return { gone and 0 or 1, recovered, fill.fill(types, "", settings, slot_choice.view())[1] }
 end

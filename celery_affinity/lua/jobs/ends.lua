@@ -12,7 +12,7 @@ ends.STATE_AFTER = {
 -- Splits an outcome reported by a worker. Returns the kind of end, and the reason, or "".
 function ends.read_outcome(outcome)
     local how, why = string.match(outcome, "^(%S*) ?(.*)$")
-    return how, string.sub(why, 1, protocol.MOST_WHY_BYTES)
+    return how, string.sub(why, 1, protocol.MAX_WHY_BYTES)
 end
 
 -- Ends a job whose claim was removed, as its worker reported.
@@ -112,13 +112,13 @@ end
 
 -- Removes jobs from key `ended` that are older than `keep_us`, or exceed `keep_max`. They are retained for another
 -- minute. Returns true if more jobs may have to be removed.
--- Cost: MOST_TRIMMED jobs.
+-- Cost: MAX_TRIMMED jobs.
 function ends.trim(settings)
     local number = redis.call("ZCARD", key.ended)
     local cutoff = call.text(call.now_us - settings.keep_us)
     local removed_ids = number == 0 and {}
-        or redis.call("ZRANGEBYSCORE", key.ended, "-inf", cutoff, "LIMIT", 0, protocol.MOST_TRIMMED)
-    local excess = math.min(number - settings.keep_max, protocol.MOST_TRIMMED)
+        or redis.call("ZRANGEBYSCORE", key.ended, "-inf", cutoff, "LIMIT", 0, protocol.MAX_TRIMMED)
+    local excess = math.min(number - settings.keep_max, protocol.MAX_TRIMMED)
     if #removed_ids < excess then
         removed_ids = redis.call("ZRANGE", key.ended, 0, excess - 1)
         for _, id in ipairs(removed_ids) do
@@ -129,5 +129,5 @@ function ends.trim(settings)
     if #removed_ids > 0 then
         redis.call("ZREM", key.ended, unpack(removed_ids))
     end
-    return #removed_ids == protocol.MOST_TRIMMED
+    return #removed_ids == protocol.MAX_TRIMMED
 end

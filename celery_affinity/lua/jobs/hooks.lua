@@ -123,12 +123,12 @@ function hooks.to_fill()
     return types
 end
 
--- Returns `types`, plus up to MOST_FILLED types whose blocked jobs a rule has admitted; the caller fills all of them.
+-- Returns `types`, plus up to MAX_FILLED types whose blocked jobs a rule has admitted; the caller fills all of them.
 -- The second value has the remaining types, each followed by a space, for `claim`.
 function hooks.with_to_fill(types)
     local all_types, unfilled = { unpack(types) }, ""
     for nth, type in ipairs(hooks.to_fill()) do
-        if nth <= protocol.MOST_FILLED then
+        if nth <= protocol.MAX_FILLED then
             all_types[#all_types + 1] = type
         else
             unfilled = unfilled .. type .. " "

@@ -85,12 +85,12 @@ function hooks.refuses(text, arguments)
     return reply
 end
 
--- Returns the longest waiting job of `type` among the first MOST_DROPPED_FROM jobs of each lane. Batches are excluded,
+-- Returns the longest waiting job of `type` among the first MAX_DROPPED_FROM jobs of each lane. Batches are excluded,
 -- because they have several callers.
 local function oldest_of(type)
     local oldest, oldest_us
     for _, lane in ipairs(lanes_of(type)) do
-        local entries = redis.call("ZRANGE", lane, 0, protocol.MOST_DROPPED_FROM - 1, "WITHSCORES")
+        local entries = redis.call("ZRANGE", lane, 0, protocol.MAX_DROPPED_FROM - 1, "WITHSCORES")
         for nth = 1, #entries, 2 do
             local id, enqueued_us = entries[nth], tonumber(entries[nth + 1])
             local is_older = not oldest or score.is_older(enqueued_us, id, oldest_us, oldest)

@@ -2,7 +2,7 @@
 -- requeue by its task, and after a run ended by a time limit or the loss of its pool process, the job first pauses: it
 -- is scheduled until the end of the pause (field `rank`), which then is its position in its lane.
 local FIRST_PAUSE_US = 1000000
-local MOST_DOUBLED = 20 -- 12 days
+local MAX_DOUBLED = 20 -- 12 days
 
 -- Values of `how` (see `requeue.requeue`) that count as a delivery.
 local COUNTS_AS_DELIVERY = { unsettled = true, aborted = true }
@@ -23,7 +23,7 @@ local function next_pause(id, settings)
     if number == 1 then
         return 0
     end
-    return math.min(FIRST_PAUSE_US * 2 ^ math.min(number - 2, MOST_DOUBLED), settings.requeue_delay_max_us)
+    return math.min(FIRST_PAUSE_US * 2 ^ math.min(number - 2, MAX_DOUBLED), settings.requeue_delay_max_us)
 end
 
 -- Counts a requeue of a job. Returns true if the job may run again.
@@ -98,23 +98,23 @@ function requeue.requeue(worker, id, how, settings, why)
 end
 
 -- Deletes a job that is in no lane and has no slot. For a batch, one invocation deletes `most` calls (nil:
--- MOST_FORGOTTEN). The rest is deleted with the batch, by invocations of `ack_report`.
+-- MAX_FORGOTTEN). The rest is deleted with the batch, by invocations of `ack_report`.
 function requeue.delete(id, most)
     redis.call("ZREM", key.dead, id)
     redis.call("ZREM", key.unreported, id)
-    if not hooks.of(id).forget_some(id, most or protocol.MOST_FORGOTTEN) then
+    if not hooks.of(id).forget_some(id, most or protocol.MAX_FORGOTTEN) then
         return
     end
     job_index.remove(id, 0)
     redis.call("UNLINK", key.job(id), key.message(id))
 end
 
--- Deletes the oldest dead letters above `dead_max`, at most MOST_MOVES. An unreported dead letter is only removed from
+-- Deletes the oldest dead letters above `dead_max`, at most MAX_MOVES. An unreported dead letter is only removed from
 -- the list; `ack_report` deletes it.
 local function trim_dead(dead_max)
     local excess = redis.call("ZCARD", key.dead) - dead_max
     if excess > 0 then
-        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(excess, protocol.MOST_MOVES) - 1)) do
+        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(excess, protocol.MAX_MOVES) - 1)) do
             if redis.call("ZSCORE", key.unreported, id) then
                 redis.call("ZREM", key.dead, id)
             else
@@ -182,16 +182,16 @@ end
 -- Ids, types, worker names and key names are joined with spaces: in heads, claims, control messages and hash fields.
 -- A name read from a sorted set or a hash is therefore checked with `corrupt.is_word` before it is joined. Waiting jobs
 -- are read with `corrupt.first_of`.
-local PAGE, MOST_PAGES = 100, 10 -- if some members are damaged: members per read of `first_of`, and number of reads
+local PAGE, MAX_PAGES = 100, 10 -- if some members are damaged: members per read of `first_of`, and number of reads
 
 -- Returns true if `text` is a word: printable ASCII without spaces, like every valid id, type and name.
 function corrupt.is_word(text)
-    return #text <= protocol.LONGEST_NAME and string.find(text, "^[!-~]+$") ~= nil
+    return #text <= protocol.MAX_NAME_LENGTH and string.find(text, "^[!-~]+$") ~= nil
 end
 
--- Returns `what` as one log line: printable ASCII, up to MOST_SPOILED_BYTES.
+-- Returns `what` as one log line: printable ASCII, up to MAX_SPOILED_BYTES.
 function corrupt.line(what)
-    return (string.gsub(string.sub(what, 1, protocol.MOST_SPOILED_BYTES), "[^ -~]", "?"))
+    return (string.gsub(string.sub(what, 1, protocol.MAX_SPOILED_BYTES), "[^ -~]", "?"))
 end
 
 -- Returns the finding for a quarantined key.
@@ -225,13 +225,13 @@ end
 -- does that.
 function corrupt.record(what)
     if type(redis.pcall("LPUSH", key.damage_log, corrupt.line(what))) == "number" then
-        redis.call("LTRIM", key.damage_log, 0, protocol.MOST_SPOILED - 1)
+        redis.call("LTRIM", key.damage_log, 0, protocol.MAX_SPOILED - 1)
     end
 end
 
 -- Returns the findings as log lines, and deletes them.
 function corrupt.take()
-    local lines = corrupt.is_ready() and redis.call("LRANGE", key.damage_log, 0, protocol.MOST_SPOILED - 1) or {}
+    local lines = corrupt.is_ready() and redis.call("LRANGE", key.damage_log, 0, protocol.MAX_SPOILED - 1) or {}
     for nth, what in ipairs(lines) do
         lines[nth] = corrupt.line(what)
     end
@@ -257,7 +257,7 @@ end
 -- Members that are not ids are removed. A score that is not a time is replaced by the current time.
 function corrupt.first_of(name, number)
     local most = number
-    for _ = 1, MOST_PAGES do
+    for _ = 1, MAX_PAGES do
         local entries, are_valid = redis.call("ZRANGE", name, 0, most - 1, "WITHSCORES"), true
         for i = 1, #entries, 2 do
             local id, time = entries[i], entries[i + 1]
@@ -280,7 +280,7 @@ end
 
 -- Returns true if a string is a whole number small enough for sums.
 local function is_number(text)
-    return #text <= protocol.LONGEST_NUMBER and string.find(text, "^%d+$") ~= nil
+    return #text <= protocol.MAX_NUMBER_LENGTH and string.find(text, "^%d+$") ~= nil
 end
 
 -- Returns true if the job hash has valid fields, so that the job can be queued. The fields of a deleted hash are false.

@@ -71,7 +71,7 @@ end
 -- Returns the maximum number of calls and of message bytes per run.
 function rules_codec.bounds(text)
     local most, most_bytes = string.match(text, " most=(%d+) bytes=(%d+)") -- nil: the usual limits
-    return tonumber(most or protocol.USUAL_MOST), tonumber(most_bytes or protocol.USUAL_MOST_BYTES)
+    return tonumber(most or protocol.USUAL_MAX_CALLS), tonumber(most_bytes or protocol.USUAL_MAX_BYTES)
 end
 
 -- Returns the merge window in µs, which restarts with each call, and its maximum total length. Returns nil without a

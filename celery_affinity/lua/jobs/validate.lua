@@ -17,13 +17,13 @@ end
 
 -- Returns true if a string is not an integer, or has more digits than a time in µs can have.
 local function is_invalid_number(text)
-    return #text > protocol.LONGEST_NUMBER or not string.find(text, "^%-?%d+$")
+    return #text > protocol.MAX_NUMBER_LENGTH or not string.find(text, "^%-?%d+$")
 end
 
 -- Returns the name of the first invalid field of `job`, in the order of the fields, or nil.
 function validate.first_invalid_field(job)
     local id, priority, delay_us, expires_us, stamps = job.id, job.priority, job.delay_us, job.expires_us, job.stamps
-    if #id > protocol.LONGEST_ID or not string.find(id, "^[!-~]+$") or job.mark == protocol.BATCH then
+    if #id > protocol.MAX_ID_LENGTH or not string.find(id, "^[!-~]+$") or job.mark == protocol.BATCH then
         return "id"
     elseif not (good_types.of[job.type] or validate.is_type(job.type)) then
         return "type"
@@ -41,8 +41,8 @@ function validate.first_invalid_field(job)
         return "delay_us"
     elseif expires_us ~= "" and is_invalid_number(expires_us) then
         return "expires_us"
-    elseif stamps ~= "" and (#stamps > protocol.MOST_STAMP_BYTES or string.find(stamps, "[^%w_.~%%: -]")
-        or texts.number_of_words(stamps) > protocol.MOST_STAMPS) then -- each stamp costs commands at publish and end
+    elseif stamps ~= "" and (#stamps > protocol.MAX_STAMP_BYTES or string.find(stamps, "[^%w_.~%%: -]")
+        or texts.number_of_words(stamps) > protocol.MAX_STAMPS) then -- each stamp costs commands at publish and end
         return "stamps"
     elseif job.rules == "" and hooks.is_mark[job.last]
         or job.rules ~= "" and rules_codec.suffix(job.rules) ~= id_suffix.whole(id) then

@@ -1,6 +1,6 @@
 -- admission: decides which blocked jobs a key admits. While a key has capacity, it admits the first job of each of its
 -- sub-lanes; otherwise it admits none. An admitted job advances to its next key or to its lane (`key_steps`).
--- A key can have thousands of sub-lanes. One invocation admits jobs in at most MOST_OPENED sub-lanes and revokes
+-- A key can have thousands of sub-lanes. One invocation admits jobs in at most MAX_OPENED sub-lanes and revokes
 -- admissions in at most twice as many; the next tick continues. An admitted job whose key has since lost its capacity
 -- does not start: see `hooks.may_start`.
 --

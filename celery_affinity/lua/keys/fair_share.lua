@@ -117,7 +117,7 @@ function fair_share.give_turn(job_key, sublane, id, enqueued)
     end
 end
 
--- Adds start tags for a tenant's admitted jobs, if fair shares are on. One invocation changes at most MOST_OPENED
+-- Adds start tags for a tenant's admitted jobs, if fair shares are on. One invocation changes at most MAX_OPENED
 -- sub-lanes; the next tick continues.
 function fair_share.renew(job_key, state)
     if not state.tenant then
@@ -127,7 +127,7 @@ function fair_share.renew(job_key, state)
     for _, sublane in pairs(state.sublanes) do
         local id = sublane.standing
         if id ~= "" and sublane.turn ~= generation then
-            if number == protocol.MOST_OPENED then
+            if number == protocol.MAX_OPENED then
                 admission.continue_later(job_key)
                 return
             end
@@ -193,7 +193,7 @@ function hooks.turn(job)
         return job
     end
     local turns = key.turns(job.type, job.lane, (tenants.shares()))
-    for _ = 1, protocol.MOST_TURNS do
+    for _ = 1, protocol.MAX_TURNS do
         local member, enqueued, id = smallest_of(turns, key.lane(job.type, job.lane))
         if not member or id == job.id then
             return job -- no member: a tick must still add start tags, or another client deleted them
@@ -266,7 +266,7 @@ end
 -- can be more.
 function fair_share.tick()
     local number, max = 0, deletion_limit()
-    local some = max and redis.call("ZRANGEBYSCORE", key.tags, "-inf", max, "LIMIT", 0, protocol.MOST_KEYS) or {}
+    local some = max and redis.call("ZRANGEBYSCORE", key.tags, "-inf", max, "LIMIT", 0, protocol.MAX_KEYS) or {}
     for _, job_key in ipairs(some) do
         if job_key ~= CLOCK and redis.call("EXISTS", key.key_state(job_key), key.held(job_key)) == 0 then
             redis.call("ZREM", key.tags, job_key)
@@ -275,7 +275,7 @@ function fair_share.tick()
             number = number + 1
         end
     end
-    return number > 0 and #some == protocol.MOST_KEYS
+    return number > 0 and #some == protocol.MAX_KEYS
 end
 
 -- half_life: computes a tenant's tag when the weight of used slot-time halves per half-life (`fair_share`). The tag is

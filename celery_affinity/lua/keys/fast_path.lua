@@ -122,7 +122,7 @@ end
 -- that may still have to be blocked. A claim of one of them first checks whether the job may start (`hooks.may_start`).
 --
 -- Cost: four commands per claim, O(log n). With a maximum, a new job costs one command per sub-lane; a key with more
--- than MOST_SUBLANES sub-lanes becomes bounded without a count.
+-- than MAX_SUBLANES sub-lanes becomes bounded without a count.
 local STAR = 42 -- the byte of "*"
 local UNCOUNTED = "*-" -- an unbounded sub-lane of a key whose jobs must be counted
 
@@ -158,7 +158,7 @@ local function is_below_max(job_key, state, max, added)
     for _, sublane in pairs(state.sublanes) do
         sublane_keys[#sublane_keys + 1] = key.key_queue(job_key, sublane.type, sublane.lane)
     end
-    if #sublane_keys > protocol.MOST_SUBLANES then
+    if #sublane_keys > protocol.MAX_SUBLANES then
         return false
     end
     local number = added + key_state.held(job_key, state)

@@ -197,7 +197,7 @@ end
 -- if it is pending, false if it is scheduled. Returns nil if there is no retry, or if a pause or limit blocks its type.
 local function retry_of(id, job_key)
     local task = redis.call("HGET", key.job(id), "task") or ""
-    for _, other in ipairs((job_index.jobs_of_task(task, 0, protocol.MOST_MOVES))) do
+    for _, other in ipairs((job_index.jobs_of_task(task, 0, protocol.MAX_MOVES))) do
         local state, type = unpack(redis.call("HMGET", key.job(other), "state", "type"))
         local waits = other ~= id and (state == "pending" or state == "scheduled")
         if waits and type and key_state.has(other, job_key) and key_turns.is_open(type) then
@@ -277,7 +277,7 @@ function gate.keep_for(id, type)
     admission.reevaluate_all(true)
 end
 
--- Re-evaluates the keys whose limits have changed and the keys due for a tick, at most MOST_KEYS of each. Returns true
+-- Re-evaluates the keys whose limits have changed and the keys due for a tick, at most MAX_KEYS of each. Returns true
 -- if there can be more.
 function hooks.recheck()
     if redis.call("EXISTS", key.waiting_keys, key.rates, key.tags) == 0 then
@@ -285,8 +285,8 @@ function hooks.recheck()
     end
     local has_more_tags = fair_share.tick()
     local revision = gate.revision()
-    local stale = redis.call("ZRANGEBYSCORE", key.waiting_keys, "-inf", "(" .. revision, "LIMIT", 0, protocol.MOST_KEYS)
-    local due = redis.call("ZRANGEBYSCORE", key.due_keys, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)
+    local stale = redis.call("ZRANGEBYSCORE", key.waiting_keys, "-inf", "(" .. revision, "LIMIT", 0, protocol.MAX_KEYS)
+    local due = redis.call("ZRANGEBYSCORE", key.due_keys, "-inf", call.now, "LIMIT", 0, protocol.MAX_KEYS)
     for _, job_key in ipairs(due) do
         redis.call("ZREM", key.due_keys, job_key)
     end
@@ -303,9 +303,9 @@ function hooks.recheck()
         reread(job_key)
     end
     admission.reevaluate_all(true) -- together: the order of the keys then does not matter
-    local free = redis.call("ZRANGEBYSCORE", key.rates, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)
+    local free = redis.call("ZRANGEBYSCORE", key.rates, "-inf", call.now, "LIMIT", 0, protocol.MAX_KEYS)
     for _, job_key in ipairs(free) do -- these rates can again start a full burst
         redis.call("ZREM", key.rates, job_key)
     end
-    return key_state.cache().is_unfinished or has_more_tags or math.max(#stale, #due, #free) == protocol.MOST_KEYS
+    return key_state.cache().is_unfinished or has_more_tags or math.max(#stale, #due, #free) == protocol.MAX_KEYS
 end

@@ -33,8 +33,8 @@ end
 function key_state.budget()
     local keys = key_state.cache()
     keys.left = keys.left or {
-        to_open = protocol.MOST_OPENED, to_close = 2 * protocol.MOST_OPENED,
-        to_keep_back = 4 * protocol.MOST_OPENED, to_set_right = protocol.MOST_TURNS - 1,
+        to_open = protocol.MAX_OPENED, to_close = 2 * protocol.MAX_OPENED,
+        to_keep_back = 4 * protocol.MAX_OPENED, to_set_right = protocol.MAX_TURNS - 1,
     }
     return keys.left
 end

@@ -173,7 +173,7 @@ function minimums.revoke_admission(job_key, sublane)
 end
 
 -- Lists a tenant's admitted jobs in minimum lanes while it holds fewer slots than its minimum. One invocation changes
--- at most MOST_OPENED sub-lanes; the next tick continues.
+-- at most MAX_OPENED sub-lanes; the next tick continues.
 function minimums.renew(job_key, state)
     if not state.tenant then
         return
@@ -182,7 +182,7 @@ function minimums.renew(job_key, state)
     local is_below_min, number = min > 0 and key_state.held(job_key, state) < min, 0
     for _, sublane in pairs(state.sublanes) do
         local is_first = is_below_min and sublane.standing ~= ""
-        if is_first ~= sublane.is_first and number == protocol.MOST_OPENED then
+        if is_first ~= sublane.is_first and number == protocol.MAX_OPENED then
             admission.continue_later(job_key)
             return
         elseif is_first ~= sublane.is_first then

@@ -6,7 +6,7 @@
 -- A worker's hash has its hints as a sorted string in the fields `hints` and `terms`; a release reads `terms` anyway.
 --
 -- Cost: about four commands for each job with a hint that enters or leaves its lane, or ends; O(log n). A choice reads
--- the heads of the worker's hints. It compares changed heads again, up to MOST_NEAR_BYTES per invocation.
+-- the heads of the worker's hints. It compares changed heads again, up to MAX_NEAR_BYTES per invocation.
 local PREFIX = "key:hint:"
 local MICRO = 1000000
 
@@ -83,7 +83,7 @@ function locality.words(hints)
     return table.concat(hints, " ")
 end
 
--- Records that `worker` ended a job with `rules` successfully: the job's hint becomes its latest one. Above MOST_HINTS,
+-- Records that `worker` ended a job with `rules` successfully: the job's hint becomes its latest one. Above MAX_HINTS,
 -- the worker's oldest hint is deleted. Counts a hit if the worker held the hint before, otherwise a miss.
 function locality.record(worker, rules)
     local hint = rules_codec.hint(rules or nil)
@@ -95,7 +95,7 @@ function locality.record(worker, rules)
     if is_miss then
         redis.call("ZADD", key.holders(hint), call.now, worker)
         local hints = redis.call("ZRANGE", key.hints(worker), 0, -1)
-        if #hints > protocol.MOST_HINTS then
+        if #hints > protocol.MAX_HINTS then
             local oldest = table.remove(hints, 1)
             redis.call("ZREM", key.hints(worker), oldest)
             redis.call("ZREM", key.holders(oldest), worker)
@@ -124,10 +124,10 @@ function locality.of(view)
     return #hints > 0 and hints or nil
 end
 
--- Returns the workers that hold the hint of job `id`, the latest first, up to MOST_HOLDERS.
+-- Returns the workers that hold the hint of job `id`, the latest first, up to MAX_HOLDERS.
 function locality.holders(id)
     local hint = locality.hint_of(id)
-    return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MOST_HOLDERS - 1, "REV") or {}
+    return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MAX_HOLDERS - 1, "REV") or {}
 end
 
 local cached_fields = memo.cache() -- type -> fields for the hints that were used last
@@ -155,7 +155,7 @@ function hooks.near(types, view, preferred)
     local hints = preferred.bonus > 0 and view.worker and locality.of(view)
     return hints and {
         hints = hints, bonus = preferred.bonus, types = types, view = view, settings = false, capacities = false,
-        heads = {}, best = {}, bytes = protocol.MOST_NEAR_BYTES,
+        heads = {}, best = {}, bytes = protocol.MAX_NEAR_BYTES,
     } or nil
 end
 

@@ -42,12 +42,12 @@ end
 --     not be permitted to read messages.
 -- Returns {unfilled, facts, message, ...}, and for a look-ahead view (`prefetch`) the jobs of these messages.
 --   unfilled: types with pending jobs that this invocation did not reach, separated by spaces, or "". One invocation
---     assigns up to MOST_MOVES jobs of up to MOST_CHOSEN_FROM types, or only fresh jobs.
+--     assigns up to MAX_MOVES jobs of up to MAX_CHOSEN_FROM types, or only fresh jobs.
 function fill.from(waiting, caller, view, fresh)
     local reply, inline = { waiting.left, nil, nil }, view.is_ahead and {} -- preallocated for one job
     local bytes = 0
 
-    for moves = 1, protocol.MOST_MOVES do
+    for moves = 1, protocol.MAX_MOVES do
         local job, is_out_of_turn
         if view.left ~= 0 then
             job, is_out_of_turn = queue_heads.best(waiting)
@@ -122,7 +122,7 @@ function fill.from(waiting, caller, view, fresh)
         elseif fence == nil and may_start and run == id then
             ends.record(id, "expired")
         end
-        if moves == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then
+        if moves == protocol.MAX_MOVES or bytes > protocol.MAX_BYTES then
             reply[1] = reply[1] .. unfilled_types(waiting)
             break
         end

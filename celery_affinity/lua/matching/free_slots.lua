@@ -112,8 +112,8 @@ end
 function free_slots.free_for(type)
     local profiles = redis.call("ZRANGE", key.serving(type), "0", "-1")
     local sum = 0
-    for first = 1, #profiles, protocol.MOST_UNPACKED do
-        local last = math.min(first + protocol.MOST_UNPACKED - 1, #profiles)
+    for first = 1, #profiles, protocol.MAX_UNPACKED do
+        local last = math.min(first + protocol.MAX_UNPACKED - 1, #profiles)
         for _, free in ipairs(redis.call("HMGET", key.free_slots, unpack(profiles, first, last))) do
             sum = sum + (tonumber(free) or 0)
         end
@@ -170,7 +170,7 @@ end
 -- open_profiles: finds the profiles with a free slot, for a view of all slots (`slot_choice`). Reads as few profiles as
 -- possible: some profiles of a type, then, if these have no free slot, all profiles with a free slot (once).
 local FIRST, LAST = 20, "19" -- number of a type's profiles in the first read, and the index of the last one
-local NEXT = 100 -- number in the second read; each further read has MOST_UNPACKED
+local NEXT = 100 -- number in the second read; each further read has MAX_UNPACKED
 local FEW_LOOKUPS = 10 -- the free slots of more profiles are read with one command
 local FEW_OPEN = 50 -- up to this number of profiles with a free slot, only these are looked up for a type
 
@@ -250,7 +250,7 @@ end
 local function read_page(open, type, before)
     local first, last, max = "0", LAST, FIRST -- the usual case; formatting a number costs 2,000 instructions
     if before > 0 then
-        max = before == FIRST and NEXT or protocol.MOST_UNPACKED
+        max = before == FIRST and NEXT or protocol.MAX_UNPACKED
         first, last = before, before + max - 1
     end
     local page = redis.call("ZRANGE", key.serving(type), first, last, "WITHSCORES")
@@ -328,12 +328,12 @@ function open_profiles.free_for(open, type)
     return sum
 end
 
--- Returns the most specialised profiles of `type` with a free slot, at most MOST_COMPARED.
+-- Returns the most specialised profiles of `type` with a free slot, at most MAX_COMPARED.
 function open_profiles.most_specialised(open, type)
     local profiles = {}
     local nth, profile, size = open_profiles.first(open, type)
     local smallest_size = size
-    while nth and size == smallest_size and #profiles < protocol.MOST_COMPARED do
+    while nth and size == smallest_size and #profiles < protocol.MAX_COMPARED do
         profiles[#profiles + 1] = profile
         nth, profile, size = open_profiles.next(open, type, nth + 2, smallest_size)
     end

@@ -6,7 +6,7 @@
 -- Cost: comparing 22 heads costs about 20 times as much as using the cached comparison.
 local NONE, NEVER = -1 / 0, -1
 
-local fleets = memo.cache(protocol.MOST_FLEETS) -- key prefix of a fleet -> type -> the comparison of its heads
+local fleets = memo.cache(protocol.MAX_FLEETS) -- key prefix of a fleet -> type -> the comparison of its heads
 
 -- Returns true if a job gains a whole number of points per µs; rounding then never changes an order.
 local function grows_evenly(settings)
@@ -97,7 +97,7 @@ end
 
 -- Returns the cached comparisons of this fleet: type -> comparison.
 local function fleet_comparisons()
-    return fleets.of[key.base] or memo.keep(fleets, key.base, memo.cache(protocol.MOST_COMPARISONS))
+    return fleets.of[key.base] or memo.keep(fleets, key.base, memo.cache(protocol.MAX_COMPARISONS))
 end
 
 -- Returns true if a comparison is still valid for these heads and settings.
@@ -190,11 +190,11 @@ end
 -- the type's heads have changed. The slot counts are read when the points are computed: a change of slots or settings
 -- changes `text` (`settings_in_force.for_a_claim`).
 
-local lists_of_fleets = memo.cache(protocol.MOST_FLEETS) -- key prefix of a fleet -> list of types -> their points
+local lists_of_fleets = memo.cache(protocol.MAX_FLEETS) -- key prefix of a fleet -> list of types -> their points
 
 -- Returns the cached points of this fleet's lists of types.
 local function fleet_lists()
-    return lists_of_fleets.of[key.base] or memo.keep(lists_of_fleets, key.base, memo.cache(protocol.MOST_COMPARISONS))
+    return lists_of_fleets.of[key.base] or memo.keep(lists_of_fleets, key.base, memo.cache(protocol.MAX_COMPARISONS))
 end
 
 -- Returns a table for the points of `types` under these settings. Lists are indexed by the position of a type.

@@ -164,7 +164,7 @@ end
 
 local NO_LIMITS = {}
 
--- Returns MOST_CHOSEN_FROM types of `waiting`, types with on-demand jobs first. One invocation chooses from no more
+-- Returns MAX_CHOSEN_FROM types of `waiting`, types with on-demand jobs first. One invocation chooses from no more
 -- types, since it looks up the free slots of each. Also returns the other types, each followed by a space, and removes
 -- their entries from `heads`.
 local function limit_types(waiting, heads)
@@ -172,7 +172,7 @@ local function limit_types(waiting, heads)
     for _, has_demand in ipairs({ true, false }) do
         for _, type in ipairs(waiting) do
             if lanes.has_demand(heads[type]) == has_demand then
-                local list = #chosen < protocol.MOST_CHOSEN_FROM and chosen or unfilled
+                local list = #chosen < protocol.MAX_CHOSEN_FROM and chosen or unfilled
                 list[#list + 1] = type
             end
         end
@@ -342,7 +342,7 @@ end
 function queue_heads.of(types, view, settings)
     local waiting, heads, rules_field = lanes.heads(types)
     local unfilled = ""
-    if not view.left and #waiting > protocol.MOST_CHOSEN_FROM then -- a view of all slots
+    if not view.left and #waiting > protocol.MAX_CHOSEN_FROM then -- a view of all slots
         waiting, unfilled = limit_types(waiting, heads)
     end
     local limit_of, reserve_filter, first_heads, preferred = NO_LIMITS, nil, nil, nil

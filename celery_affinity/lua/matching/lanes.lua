@@ -27,7 +27,7 @@ end
 -- Returns the time that orders a job in its lane, as a string. This is the end of the job's last pause (field `rank`),
 -- or the enqueue time if there was no pause.
 function lanes.order(enqueued, rank)
-    return rank and #rank <= protocol.LONGEST_NUMBER and string.find(rank, "^%d+$") and rank or enqueued
+    return rank and #rank <= protocol.MAX_NUMBER_LENGTH and string.find(rank, "^%d+$") and rank or enqueued
 end
 
 -- Returns the first and last position of the head of `lane` in `heads`, its enqueue time and its id; nil if the lane
@@ -228,12 +228,12 @@ end
 
 -- Returns the field values of `types` in the hash `name`, false for missing fields.
 function lanes.fields(name, types)
-    if #types <= protocol.MOST_UNPACKED then
+    if #types <= protocol.MAX_UNPACKED then
         return redis.call("HMGET", name, unpack(types))
     end
     local values = {}
-    for first = 1, #types, protocol.MOST_UNPACKED do
-        local last = math.min(first + protocol.MOST_UNPACKED - 1, #types)
+    for first = 1, #types, protocol.MAX_UNPACKED do
+        local last = math.min(first + protocol.MAX_UNPACKED - 1, #types)
         for _, value in ipairs(redis.call("HMGET", name, unpack(types, first, last))) do
             values[#values + 1] = value
         end
@@ -247,7 +247,7 @@ function lanes.heads(types)
     local values
     if #types == 0 then
         return {}, {}
-    elseif #types < protocol.MOST_UNPACKED then
+    elseif #types < protocol.MAX_UNPACKED then
         values = redis.call("HMGET", key.heads, "!", unpack(types))
     else
         values = lanes.fields(key.heads, types)

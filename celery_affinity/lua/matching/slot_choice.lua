@@ -65,7 +65,7 @@ function slot_choice.view()
     end
 
     -- Returns the most specialised worker with a free slot; ties go to the longest idle time, then to the smaller id.
-    -- At most MOST_COMPARED profiles are compared. With `view.weights` from the settings, the points of equally
+    -- At most MAX_COMPARED profiles are compared. With `view.weights` from the settings, the points of equally
     -- specialised workers for job `id` take precedence over idle time.
     function view.best(_, type, id)
         local best, best_size, best_since
@@ -76,7 +76,7 @@ function slot_choice.view()
             best = placement.best(open_profiles.most_specialised(open, type), open.rows, id, view.weights)
             nth = nil
         end
-        while nth and size == (best_size or size) and compared < protocol.MOST_COMPARED do
+        while nth and size == (best_size or size) and compared < protocol.MAX_COMPARED do
             compared, best_size = compared + 1, size
             local worker, since = longest_idle(profile)
             if not best or since < best_since or (since == best_since and worker < best) then
@@ -238,13 +238,13 @@ local function free_holders(holders, profiles, cache)
     return idle_since
 end
 
--- Adds the result of `free_holders` to `candidates`, up to MOST_FREE_HOLDERS workers. Returns a table: worker -> true,
+-- Adds the result of `free_holders` to `candidates`, up to MAX_FREE_HOLDERS workers. Returns a table: worker -> true,
 -- for the added workers.
 local function add_holders(candidates, holders, profiles, cache)
     local is_holder, number = {}, 0
     local idle_since = #holders > 0 and free_holders(holders, profiles, cache) or {}
     for _, worker in ipairs(holders) do
-        if idle_since[worker] and number < protocol.MOST_FREE_HOLDERS then
+        if idle_since[worker] and number < protocol.MAX_FREE_HOLDERS then
             number, is_holder[worker], candidates[worker] = number + 1, true, idle_since[worker]
         end
     end

@@ -19,11 +19,11 @@ end
 
 -- Chooses the call to run: see `batches.choose`.
 local function first_call(batch)
-    for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
+    for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MAX_MOVES)) do
         local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
         local has_expired = (tonumber(expires) or math.huge) <= call.now_us
         if task or not batch_calls.is_nothing(id, batch) then
-            if not has_expired or nth > protocol.MOST_MOVES then
+            if not has_expired or nth > protocol.MAX_MOVES then
                 redis.call("HSET", key.job(batch), "size", redis.call("ZCARD", key.callers(batch)), "primary", id,
                     "task", task or "")
                 return id, expires
@@ -40,7 +40,7 @@ local function first_call(batch)
 end
 
 -- Chooses the call to run for a batch popped from its lane: the first unexpired call. Expired calls before it end.
--- After MOST_MOVES expired calls, the next call is chosen regardless of its expiry, which its worker checks.
+-- After MAX_MOVES expired calls, the next call is chosen regardless of its expiry, which its worker checks.
 -- Returns the call and its expiry time, or nil if no call remains. The batch has then been deleted.
 function batches.choose(batch, type)
     batch_calls.count_waiting(type, -batch_calls.beyond_one(batch))
@@ -53,7 +53,7 @@ function batches.runs(id)
 end
 
 function batches.counts_as(id, type, do_some_recur)
-    local calls = math.min(redis.call("ZCARD", key.callers(id)), protocol.MOST_FORGOTTEN)
+    local calls = math.min(redis.call("ZCARD", key.callers(id)), protocol.MAX_FORGOTTEN)
     return calls * protocol.KEYED_COUNTS_AS + merge.counts_as(id, type, do_some_recur)
 end
 

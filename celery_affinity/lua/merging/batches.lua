@@ -132,7 +132,7 @@ end
 -- Returns type, lane and enqueue time, or nil if no call has them.
 function batches.make_again(batch)
     local exists = redis.call("TYPE", key.callers(batch)).ok == "zset"
-    for _, id in ipairs(exists and redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES - 1) or {}) do
+    for _, id in ipairs(exists and redis.call("ZRANGE", key.callers(batch), 0, protocol.MAX_MOVES - 1) or {}) do
         local row = redis.pcall("HMGET", key.job(id), "type", "lane", "enqueued", "name", "rules")
         local type, lane, enqueued, name, rules = unpack(row)
         if not row.err and corrupt.can_wait(type, lane, enqueued, "0") then

@@ -6,7 +6,7 @@
 -- Returns true if a call's hash stores its rules. Its batch has the same rules, and there can be thousands of calls.
 -- The first calls store them, so that a lost batch hash can be rebuilt.
 function merge.says_rules(id, number)
-    return number <= protocol.MOST_MOVES or id_suffix.has_key(id) or id_suffix.has_hint(id)
+    return number <= protocol.MAX_MOVES or id_suffix.has_key(id) or id_suffix.has_hint(id)
 end
 
 -- Adds call `id` to `batch` under this number.

@@ -49,7 +49,7 @@ function hooks.stopped(worker, id, fence, job, ran)
     elseif job.acked then
         return "returned", ""
     end
-    local ran_us = string.find(ran, "^%d+$") and math.min(tonumber(ran), protocol.LONGEST_RUN_US) or 0
+    local ran_us = string.find(ran, "^%d+$") and math.min(tonumber(ran), protocol.MAX_RUN_US) or 0
     local name, settings = redis.call("HGET", key.worker(worker), "name"), settings_in_force.read()
     redis.call("HINCRBY", key.job(id), "preemptions", 1)
     redis.call("HSET", key.job(id), "preempted", call.now, "preempted_on", name or "",
@@ -68,7 +68,7 @@ local function order_for(tenant_key, stops, since, settings)
     for _, need in ipairs(needs) do
         local number = math.min(missing, need.number - stops:number_for(tenant_key, need.type))
         for _ = 1, number do
-            if stops.number >= protocol.MOST_VACATING then
+            if stops.number >= protocol.MAX_VACATING then
                 return false
             end
             local victim = victims.next_of(stops, need.type, settings)
@@ -193,7 +193,7 @@ local function needy_lanes(since, settings)
     end
     table.sort(heads, is_older)
     for nth, head in ipairs(heads) do
-        if nth > protocol.MOST_FIRST_LANES then
+        if nth > protocol.MAX_FIRST_LANES then
             break
         elseif is_needed(head.type, head.lane, head.enqueued, head.id, settings) then
             needy[#needy + 1] = head
@@ -202,19 +202,19 @@ local function needy_lanes(since, settings)
     return needy
 end
 
--- Returns up to MOST_PREEMPTORS tenants that need slots, the tenant with the oldest job first.
+-- Returns up to MAX_PREEMPTORS tenants that need slots, the tenant with the oldest job first.
 function preemptors.find(since, settings)
     local jobs, needy, is_listed = {}, {}, {}
     for _, head in ipairs(needy_lanes(since, settings)) do
         local entries = redis.call("ZRANGEBYSCORE", key.minimum_lane(head.type, head.lane), "-inf", since, "WITHSCORES",
-            "LIMIT", 0, protocol.MOST_PREEMPTORS)
+            "LIMIT", 0, protocol.MAX_PREEMPTORS)
         for i = 1, #entries, 2 do
             jobs[#jobs + 1] = { id = entries[i], enqueued = entries[i + 1] }
         end
     end
     table.sort(jobs, is_older)
     for nth, job in ipairs(jobs) do
-        if #needy == protocol.MOST_PREEMPTORS or nth > protocol.MOST_FIRST_JOBS then
+        if #needy == protocol.MAX_PREEMPTORS or nth > protocol.MAX_FIRST_JOBS then
             break
         end
         local job_keys = key_state.keys_of(job.id)

@@ -33,12 +33,12 @@ end
 -- Only includes the tenants with the most preemptible jobs.
 local function spare_per_tenant(stops)
     local spare, number = {}, 0
-    local tenant_scores = highest(key.preemptible_tenants, protocol.MOST_GIVING_LOOKED_AT)
+    local tenant_scores = highest(key.preemptible_tenants, protocol.MAX_GIVING_LOOKED_AT)
     for i = 1, #tenant_scores, 2 do
         local tenant_key = tenant_scores[i]
         local spare_jobs = key_state.held(tenant_key, key_state.read(tenant_key)) - (stops.lost[tenant_key] or 0)
             - tenants.quota_of(tenants.name_of(tenant_key)).min
-        if spare_jobs > 0 and number < protocol.MOST_GIVING then
+        if spare_jobs > 0 and number < protocol.MAX_GIVING then
             spare[tenant_key], number = spare_jobs, number + 1
         end
     end
@@ -79,7 +79,7 @@ end
 local function candidates_of(stops, settings)
     local candidates = {}
     for tenant_key in pairs(stops.spare) do
-        local claimed = highest(key.preemptible(tenant_key), protocol.MOST_VICTIMS)
+        local claimed = highest(key.preemptible(tenant_key), protocol.MAX_VICTIMS)
         for i = 1, #claimed, 2 do
             candidates[#candidates + 1] = read_candidate(claimed[i], claimed[i + 1], tenant_key, settings)
         end
@@ -102,10 +102,10 @@ local function exempt_since(text, settings)
 end
 
 -- Returns true if `worker` holds at least `number` unstarted jobs, which it can return. An invocation examines
--- MOST_AHEAD_LOOKED_AT claims, rounded up to a whole worker.
+-- MAX_AHEAD_LOOKED_AT claims, rounded up to a whole worker.
 local function holds_ahead(stops, worker, number)
     local unstarted = 0
-    if stops.looked_at < protocol.MOST_AHEAD_LOOKED_AT then
+    if stops.looked_at < protocol.MAX_AHEAD_LOOKED_AT then
         local ids = redis.call("HKEYS", key.claims(worker))
         stops.looked_at = stops.looked_at + #ids
         for _, id in ipairs(ids) do

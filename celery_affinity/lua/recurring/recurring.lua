@@ -12,10 +12,10 @@ function recurring.place(type, merge_key, task)
     return type and merge_key and task and type .. " " .. merge_key .. " " .. task
 end
 
--- Adds the name of a recurring call to `place`. Returns true unless MOST_ALIKE calls already match.
+-- Adds the name of a recurring call to `place`. Returns true unless MAX_ALIKE calls already match.
 function recurring.add_name(place, name)
     local names = redis.call("HGET", key.recurring_matches, place)
-    if texts.number_of_words(names) >= protocol.MOST_ALIKE then
+    if texts.number_of_words(names) >= protocol.MAX_ALIKE then
         return false
     end
     redis.call("HSET", key.recurring_matches, place, names and names .. " " .. name or name)
@@ -112,9 +112,9 @@ function recurring.take_back(type, rules, name, enqueued)
 end
 
 -- Called when the server's clock was set back. No call may be due later than if it were postponed now. `from`: position
--- of the first call to check. Returns true if there are more than MOST_RECHECKED: the next tick continues.
+-- of the first call to check. Returns true if there are more than MAX_RECHECKED: the next tick continues.
 function hooks.clock_was_set_back(from)
-    local members = redis.call("ZRANGE", key.recurring, from, from + protocol.MOST_RECHECKED - 1, "WITHSCORES")
+    local members = redis.call("ZRANGE", key.recurring, from, from + protocol.MAX_RECHECKED - 1, "WITHSCORES")
     for nth = 1, #members, 2 do
         local name, at_us = members[nth], tonumber(members[nth + 1])
         local due, stale_us = unpack(redis.call("HMGET", key.recurring_call(name), "due", "stale"))
@@ -126,9 +126,9 @@ function hooks.clock_was_set_back(from)
             redis.call("ZADD", key.recurring, call.text(latest_us), name)
         end
     end
-    local has_more = #members == 2 * protocol.MOST_RECHECKED
+    local has_more = #members == 2 * protocol.MAX_RECHECKED
     if has_more then -- no call has moved to a later position
-        redis.call("HSET", key.clock, "recheck", from + protocol.MOST_RECHECKED)
+        redis.call("HSET", key.clock, "recheck", from + protocol.MAX_RECHECKED)
     elseif from > 0 then
         redis.call("HDEL", key.clock, "recheck")
     end

@@ -77,7 +77,7 @@ end
 --   names: its arguments: job and task ids, workers, stamps and others.
 function repair_jobs.fix_named(names)
     for _, name in ipairs(names) do
-        if #name <= protocol.LONGEST_NAME then
+        if #name <= protocol.MAX_NAME_LENGTH then
             for _, kind in ipairs(protocol.KINDS) do
                 if kind.of_each then
                     rebuild.exists(key.base .. kind.name .. name, kind.kind)
@@ -185,7 +185,7 @@ function repair_recurring.fix(name)
         { "hash", key.recurring_matches, match, function(names)
             local listed = workers.split(names)
             local is_listed = texts.has_word(names, name)
-            listed[#listed + 1] = not is_listed and #listed < protocol.MOST_ALIKE and name or nil
+            listed[#listed + 1] = not is_listed and #listed < protocol.MAX_ALIKE and name or nil
             return table.concat(listed, " ")
         end },
     })

@@ -245,7 +245,7 @@ local function fix_rate(job_key)
     local _, period_us = capacity.rate_of(job_key, key_state.read(job_key).stated)
     if period_us then
         rebuild.one("zset", key.rates, job_key, function(actual)
-            local longest_us = math.max(period_us, protocol.LONGEST_RATE_PERIOD_US)
+            local longest_us = math.max(period_us, protocol.MAX_RATE_PERIOD_US)
             local is_late = actual and tonumber(actual) > call.now_us + longest_us
             return is_late and call.text(call.now_us + period_us) or actual
         end)

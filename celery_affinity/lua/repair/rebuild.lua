@@ -65,13 +65,13 @@ end
 
 -- Returns `value` if it is an integer, or nil.
 function rebuild.whole(value)
-    return value and #value <= protocol.LONGEST_NUMBER and string.find(value, "^%-?%d+$") and value or nil
+    return value and #value <= protocol.MAX_NUMBER_LENGTH and string.find(value, "^%-?%d+$") and value or nil
 end
 
 -- Returns `value` if it is a number within the range of times in µs, or nil.
 function rebuild.number(value)
     local number = tonumber(value)
-    return number and math.abs(number) < 10 ^ protocol.LONGEST_NUMBER and value or nil -- false for NaN
+    return number and math.abs(number) < 10 ^ protocol.MAX_NUMBER_LENGTH and value or nil -- false for NaN
 end
 
 -- Returns the expected value of an entry that can have any value: the actual value, or `default`.

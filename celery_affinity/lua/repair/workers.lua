@@ -72,10 +72,10 @@ function repair_types.fix_heads(name, field, type, names)
     end)
 end
 
--- Counts the calls of a type that wait in batches. With more than MOST_RECOUNTED jobs, another repair does so.
+-- Counts the calls of a type that wait in batches. With more than MAX_RECOUNTED jobs, another repair does so.
 --   redis_keys: keys of its lanes and of the blocked jobs.
 local function fix_waiting_calls(type, redis_keys)
-    local calls, remaining = 0, protocol.MOST_RECOUNTED
+    local calls, remaining = 0, protocol.MAX_RECOUNTED
     for _, redis_key in ipairs(redis_keys) do
         remaining = remaining - redis.call("ZCARD", redis_key)
     end
@@ -113,7 +113,7 @@ local function fix_type(type, thorough)
         rebuild.exists(key.turns(type, lane, tenants.shares() or ""), "zset")
     end
     for _, redis_key in ipairs(thorough and redis_keys or {}) do
-        repair_jobs.fix_all(rebuild.members(redis_key, math.max(1, math.floor(3 * protocol.MOST_MOVES / #redis_keys))))
+        repair_jobs.fix_all(rebuild.members(redis_key, math.max(1, math.floor(3 * protocol.MAX_MOVES / #redis_keys))))
     end
     for nth, stored in ipairs(redis.call("HMGET", key.kept_lanes, unpack(fields))) do
         local is_kept = redis.call("EXISTS", key.kept_back(type, names[nth])) == 1

@@ -194,7 +194,7 @@ function type_changes.change(before, now)
     for nth, value in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
         local type, rule = types[nth], type_limits.read(value)
         rules[type], was_closed[type] = rule, type_limits.is_closed(rule)
-        is_any_new = set_limit(type, rule, new[type], counted < protocol.MOST_FILLED) or is_any_new
+        is_any_new = set_limit(type, rule, new[type], counted < protocol.MAX_FILLED) or is_any_new
         counted = counted + (rule.is_being_counted and 0 or 1)
     end
     type_limits.write_all(rules, was_closed)
@@ -206,10 +206,10 @@ function type_changes.change(before, now)
     return limits.of_keys(before) ~= limits.of_keys(now)
 end
 
--- Lets the caller fill all types with waiting jobs, up to MOST_RESUMED; the sync of each worker fills the others.
+-- Lets the caller fill all types with waiting jobs, up to MAX_RESUMED; the sync of each worker fills the others.
 local function fill_all()
-    local fields = redis.call("HSCAN", key.heads, 0, "COUNT", protocol.MOST_RESUMED)[2]
-    for i = 1, math.min(#fields, 2 * protocol.MOST_RESUMED), 2 do -- HSCAN returns all fields of a small hash
+    local fields = redis.call("HSCAN", key.heads, 0, "COUNT", protocol.MAX_RESUMED)[2]
+    for i = 1, math.min(#fields, 2 * protocol.MAX_RESUMED), 2 do -- HSCAN returns all fields of a small hash
         call.to_fill[fields[i]] = fields[i] ~= "!"
     end
 end
@@ -261,13 +261,13 @@ local function position_of(worker, cursor)
     return redis.call("ZSCORE", key.joined, worker) .. " " .. worker .. " " .. cursor
 end
 
--- Counts claims of up to MOST_COUNTED workers: examines about MOST_CLAIMS claims, and counts up to MOST_CLAIMS.
+-- Counts claims of up to MAX_COUNTED workers: examines about MAX_CLAIMS claims, and counts up to MAX_CLAIMS.
 --   from: the start: the time at which a worker joined, or a result of `position_of`.
 -- Returns the position for the next invocation, or nil if all claims are counted.
 local function count_claims(from)
     local since, stopped_at, start_cursor = string.match(from, "^(%d+) ?(%S*) ?(%d*)$")
     local text, rules = redis.call("HGET", key.type_rules, "!"), {}
-    local page, next_from = workers.joined(since or "0", protocol.MOST_COUNTED) -- no time: another client overwrote it
+    local page, next_from = workers.joined(since or "0", protocol.MAX_COUNTED) -- no time: another client overwrote it
     local examined, counted, first = 0, 0, 1
     for nth, worker in ipairs(page) do
         first = worker == stopped_at and nth or first
@@ -275,13 +275,13 @@ local function count_claims(from)
     for nth = first, #page do
         local worker, cursor = page[nth], page[nth] == stopped_at and start_cursor or "0"
         repeat
-            if examined >= protocol.MOST_CLAIMS then
+            if examined >= protocol.MAX_CLAIMS then
                 return position_of(worker, cursor)
             end
             local next_cursor, claimed = unpack(redis.call("HSCAN", key.claims(worker), cursor, "COUNT",
-                protocol.MOST_CLAIMS))
+                protocol.MAX_CLAIMS))
             for i = 1, #claimed, 2 do
-                if counted == protocol.MOST_CLAIMS then -- HSCAN returns all of a small hash, to be read again
+                if counted == protocol.MAX_CLAIMS then -- HSCAN returns all of a small hash, to be read again
                     return position_of(worker, cursor)
                 end
                 examined, counted = examined + 1, counted + (count_claim(claimed[i], rules, text) and 1 or 0)
@@ -292,12 +292,12 @@ local function count_claims(from)
     return next_from
 end
 
--- Opens up to MOST_FILLED types that were closed while their claims were counted.
+-- Opens up to MAX_FILLED types that were closed while their claims were counted.
 --   position: position in the setting `limits`.
 -- Returns the position for the next invocation, or nil after the last type.
 local function open_counted(position)
     local text, types = redis.call("HGET", key.settings, "limits") or "", {}
-    while position and #types < protocol.MOST_FILLED do
+    while position and #types < protocol.MAX_FILLED do
         types[#types + 1], position = limits.next_type(text, position)
     end
     local rules, was_closed = {}, {}
@@ -364,7 +364,7 @@ function limit_changes.pause(target, record)
     end
 end
 
--- Puts the control message of a pause into the inboxes of MOST_SIGNED workers. A worker reads it before the jobs in its
+-- Puts the control message of a pause into the inboxes of MAX_SIGNED workers. A worker reads it before the jobs in its
 -- inbox. It returns the affected jobs that it has not started and whose fencing token is at most the message's token.
 -- A claim does not name its key, so a pause of a key recalls all jobs with keys; unpaused ones are claimed again
 -- immediately. Returns true if there can be more to do.
@@ -377,7 +377,7 @@ function limit_changes.put_signs()
         return true
     end
     local message = "\n" .. protocol.PAUSED_SIGN .. " " .. target .. " " .. (redis.call("GET", key.fence) or "0")
-    local page, next_from = workers.joined(joined_us, protocol.MOST_SIGNED)
+    local page, next_from = workers.joined(joined_us, protocol.MAX_SIGNED)
     for _, worker in ipairs(page) do
         redis.call("RPUSH", key.inbox(worker), message)
     end
@@ -398,10 +398,10 @@ function hooks.tick()
     if redis.call("EXISTS", unpack(work_keys)) == 0 then
         return false, false
     end
-    local ended = redis.call("ZRANGEBYSCORE", key.pause_ends, "-inf", call.now, "LIMIT", 0, protocol.MOST_MOVES)
+    local ended = redis.call("ZRANGEBYSCORE", key.pause_ends, "-inf", call.now, "LIMIT", 0, protocol.MAX_MOVES)
     for _, target in ipairs(ended) do
         limit_changes.pause(target)
     end
     local has_more_claims, has_more_signs = type_changes.recount(), limit_changes.put_signs()
-    return hooks.recheck() or has_more_claims or has_more_signs or #ended == protocol.MOST_MOVES, true
+    return hooks.recheck() or has_more_claims or has_more_signs or #ended == protocol.MAX_MOVES, true
 end

@@ -111,7 +111,7 @@ function prefetch.ask(worker, types, free)
     if free == 0 or #types == 0 or redis.call("EXISTS", key.prefetch_turn) == 0 then
         return
     end
-    local checked = math.min(#types, protocol.MOST_UNPACKED)
+    local checked = math.min(#types, protocol.MAX_UNPACKED)
     for i, holder in ipairs(redis.call("HMGET", key.prefetch_turn, unpack(types, 1, checked))) do
         if holder then
             redis.call("HDEL", key.prefetch_turn, types[i])

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from ..auth import ROLE
 from ..replies import RefusedError, error_reply, json_reply, reply_responses, text_response
 from ..site import Site, values_hidden_reason
-from .news import MOST_VIEWERS, News
+from .news import MAX_VIEWERS, News
 
 _FILES = Path(__file__).with_name("files")
 
@@ -92,7 +92,7 @@ class _Stream(StreamingResponse):
             if is_admitted:
                 await super().__call__(scope, receive, send)
             else:
-                await error_reply(503, f"{MOST_VIEWERS} viewers look already")(scope, receive, send)
+                await error_reply(503, f"{MAX_VIEWERS} viewers look already")(scope, receive, send)
 
 
 def _file(path: Path) -> Response:

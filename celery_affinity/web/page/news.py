@@ -73,7 +73,7 @@ LOOKED_AT_S, ALONE_S = 2.0, 10.0
 KEPT_S = 900.0
 
 #: Maximum number of viewers; each holds a connection.
-MOST_VIEWERS = 200
+MAX_VIEWERS = 200
 
 #: Maximum number of next jobs, and of claimed jobs, that are shown.
 _MAX_NEXT, _MAX_CLAIMED = 50, 200
@@ -105,11 +105,11 @@ class News:
 
     @contextmanager
     def viewing(self) -> Iterator[bool]:
-        """Admit and count a viewer, or yield False if there are already `MOST_VIEWERS`.
+        """Admit and count a viewer, or yield False if there are already `MAX_VIEWERS`.
 
         The check and the count run in one step of the event loop, so no other request runs between them.
         """
-        is_admitted = self._viewers < MOST_VIEWERS
+        is_admitted = self._viewers < MAX_VIEWERS
         self._viewers += is_admitted
         try:
             yield is_admitted

@@ -5,7 +5,7 @@ from typing import Literal
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.schema import job_record
-from celery_affinity.schema.constants import ENDED_KEPT_S, MOST_TRIMMED, MOST_WHY_BYTES
+from celery_affinity.schema.constants import ENDED_KEPT_S, MAX_TRIMMED, MAX_WHY_BYTES
 
 from . import batch_calls, hooks, job_index, recurring
 from .model import Cohort, Job, Outcome, State
@@ -89,7 +89,7 @@ STATE_AFTER: Mapping[str, State] = {
 def read_outcome(outcome: Outcome) -> tuple[str, str]:
     """Return how the job ended, and why: in words, "" if nothing is said."""
     how, _, words = outcome.partition(" ")
-    return how, words.encode()[:MOST_WHY_BYTES].decode(errors="replace")
+    return how, words.encode()[:MAX_WHY_BYTES].decode(errors="replace")
 
 
 # -- For how long a job that has ended is known (``affinity_keep``), and the index of those known for over a minute.
@@ -111,8 +111,8 @@ def trim(cohort: Cohort, now_us: int) -> bool:
     """Take jobs out that are too old, or too many: these are known for another minute. Return whether more may be."""
     oldest = sorted(cohort.ended, key=lambda job_id: (cohort.ended[job_id], job_id))
     since_us = now_us - int(cohort.settings.get("keep_us"))
-    gone = [job_id for job_id in oldest if cohort.ended[job_id] <= since_us][:MOST_TRIMMED]
-    over = min(len(oldest) - int(cohort.settings.get("keep_max")), MOST_TRIMMED)
+    gone = [job_id for job_id in oldest if cohort.ended[job_id] <= since_us][:MAX_TRIMMED]
+    over = min(len(oldest) - int(cohort.settings.get("keep_max")), MAX_TRIMMED)
     if len(gone) < over:
         gone = oldest[:over]
         for job_id in gone:
@@ -121,4 +121,4 @@ def trim(cohort: Cohort, now_us: int) -> bool:
                 job.keep_s, job.forgotten_us = ENDED_KEPT_S, now_us + ENDED_KEPT_S * SECOND_US
     for job_id in gone:
         del cohort.ended[job_id]
-    return len(gone) == MOST_TRIMMED
+    return len(gone) == MAX_TRIMMED

@@ -7,7 +7,7 @@ With a half-life it is the tag alone, the logarithm of what the tenant has used,
 from collections.abc import Container, Iterable
 
 from celery_affinity.policy import score
-from celery_affinity.schema.constants import MOST_KEYS
+from celery_affinity.schema.constants import MAX_KEYS
 from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.settings.tenants import weight_of
 
@@ -105,12 +105,12 @@ def tick(cohort: Cohort, active: Container[str], now_us: int) -> bool:
     if least is None:
         return False
     clock = [] if cohort.clock is None else [("!", cohort.clock)]
-    some = sorted((tag, key) for key, tag in [*cohort.tags.items(), *clock] if tag <= least)[:MOST_KEYS]
+    some = sorted((tag, key) for key, tag in [*cohort.tags.items(), *clock] if tag <= least)[:MAX_KEYS]
     gone = [key for _, key in some if key != "!" and key not in active]
     for key in gone:
         del cohort.tags[key]
         cohort.credits.pop(key, None)
-    return bool(gone) and len(some) == MOST_KEYS
+    return bool(gone) and len(some) == MAX_KEYS
 
 
 def _weight(cohort: Cohort, key: str) -> int:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection, Iterable
 
-from celery_affinity.schema.constants import AT_ONCE_US, MOST_KEYS, MOST_MOVES, MOST_SUBLANES, TENANT_PREFIX, TICK_US
+from celery_affinity.schema.constants import AT_ONCE_US, MAX_KEYS, MAX_MOVES, MAX_SUBLANES, TENANT_PREFIX, TICK_US
 from celery_affinity.schema.rules_codec import StatedKey, StatedRate, decode_rules
 from celery_affinity.schema.values import encode_part
 from celery_affinity.settings.limits import limit_set, rate_set
@@ -150,7 +150,7 @@ def _has_room(cohort: Cohort, key: str, number: int) -> bool:
 
 
 def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
-    others = (cohort.jobs[each] for each in [*cohort.tasks.get(job.task_id, {})][:MOST_MOVES] if each != job.id)
+    others = (cohort.jobs[each] for each in [*cohort.tasks.get(job.task_id, {})][:MAX_MOVES] if each != job.id)
     waiting = (each for each in others if each.state in ("pending", "scheduled"))
     of_key = (each for each in waiting if has(each, key))
     return next((each for each in of_key if type_limits.open(cohort, each.type)), None)
@@ -160,19 +160,19 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
     """Look at keys that the limits or the time may let go on. Return whether there may be more of them."""
     has_more_tags = fair_share.tick(cohort, _active_keys(cohort), now_us)
     revision = cohort.settings.limits_revision
-    stale = [key for key, renewed in cohort.waiting_keys.items() if renewed < revision][:MOST_KEYS]
+    stale = [key for key, renewed in cohort.waiting_keys.items() if renewed < revision][:MAX_KEYS]
     for key in stale:
         cohort.waiting_keys[key] = revision
-    due = sorted((at_us, key) for key, at_us in cohort.due_keys.items() if at_us <= now_us)[:MOST_KEYS]
+    due = sorted((at_us, key) for key, at_us in cohort.due_keys.items() if at_us <= now_us)[:MAX_KEYS]
     for _, key in due:
         del cohort.due_keys[key]
     for _, key in due:  # who made them due may have renewed them, and filled no slots
         cohort.to_fill |= {job.type for job in standing_of(cohort, key)}
     cohort.to_fill |= reevaluate(cohort, {*stale, *(key for _, key in due)}, now_us, fills=True)
-    free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MOST_KEYS]
+    free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MAX_KEYS]
     for key in free:  # all starts of these are free again
         del cohort.rates[key]
-    return has_more_tags or MOST_KEYS in (len(stale), len(due), len(free))
+    return has_more_tags or MAX_KEYS in (len(stale), len(due), len(free))
 
 
 # -- What is known of a key: the rules of its jobs, who waits for it, and who holds it.
@@ -267,7 +267,7 @@ def is_unbounded(cohort: Cohort, key: str) -> bool:
     if _least_of(cohort, key) or cohort.settings.half_life_us is not None:
         return False
     most, waits = limit_of(cohort, key), waiting(cohort, key)
-    are_few = len({sublane_of(key, job) for job in waits}) <= MOST_SUBLANES
+    are_few = len({sublane_of(key, job) for job in waits}) <= MAX_SUBLANES
     return most == sys.maxsize or (are_few and len(waits) + len(holders(cohort, key)) <= most)
 
 

@@ -4,7 +4,7 @@ import math
 
 from celery_affinity.policy.score import MICRO
 from celery_affinity.schema import job_record
-from celery_affinity.schema.constants import MOST_HINTS
+from celery_affinity.schema.constants import MAX_HINTS
 from celery_affinity.schema.rules_codec import HINTED, decode_rules
 from celery_affinity.settings.wire import complete_settings
 
@@ -34,6 +34,6 @@ def record(cohort: Cohort, worker: Worker, job: Job, now_us: int) -> None:
         cohort.counters["locality_hits" if hint in worker.hints else "locality_misses"] += 1
         worker.holds_since.setdefault(hint, now_us)
         worker.hints[hint] = now_us
-        if len(worker.hints) > MOST_HINTS:
+        if len(worker.hints) > MAX_HINTS:
             oldest = min(worker.hints, key=lambda each: (worker.hints[each], each))
             del worker.hints[oldest], worker.holds_since[oldest]

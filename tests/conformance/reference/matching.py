@@ -6,7 +6,7 @@ from functools import cache
 from celery_affinity.policy.placement import FreeWorker, choose_by_points, choose_worker, free_slots, parse_placement
 from celery_affinity.policy.score import QueueRank, is_by_age, overtakes, score
 from celery_affinity.scheduler.messages import JoinArguments
-from celery_affinity.schema.constants import MOST_MOVES
+from celery_affinity.schema.constants import MAX_MOVES
 from celery_affinity.settings.wire import complete_settings
 
 from . import claims, fair_share, keys, locality, type_limits
@@ -44,7 +44,7 @@ def fill(
     alone = alone and not any(type_limits.concerning(cohort, job.type) for job in keys.standing(cohort, types))
     may_choose = has_choice(cohort, types)
     size = 0
-    for _ in range(MOST_MOVES):
+    for _ in range(MAX_MOVES):
         is_over = alone and not (caller and caller.free)
         types = {type_ for type_ in types if type_limits.open(cohort, type_)}
         fitting = [type_ for type_ in types if not is_over and best(cohort, type_)]
@@ -145,7 +145,7 @@ def _best(
 
 
 # -- Applies `rules.slot.choose` to a cohort's workers; of very many profiles the scripts compare only
-# `MOST_COMPARED`, and of very many holders of a hint `MOST_FREE_HOLDERS`.
+# `MAX_COMPARED`, and of very many holders of a hint `MAX_FREE_HOLDERS`.
 
 
 def best(cohort: Cohort, type_: str, job: Job | None = None) -> Worker | None:

@@ -9,7 +9,7 @@ from copy import deepcopy
 
 from celery_affinity.schema import job_record
 from celery_affinity.schema.bounds import DROP_OLDEST, Bound, drop_reason
-from celery_affinity.schema.constants import DROPPED_OF, HAS_ENDED, IS_PENDING, MOST_DROPPED_FROM, REFUSED_OF
+from celery_affinity.schema.constants import DROPPED_OF, HAS_ENDED, IS_PENDING, MAX_DROPPED_FROM, REFUSED_OF
 from celery_affinity.schema.values import encode_part
 
 from . import ends, enqueue, keys
@@ -57,7 +57,7 @@ def _oldest(cohort: Cohort, type_: str) -> Job | None:
     lanes: dict[object, list[Job]] = defaultdict(list)
     for job in sorted(cohort.pending({type_}), key=_age):
         lanes[job.on_demand, job.priority, job.id in standing].append(job)
-    first = [job for lane in lanes.values() for job in lane[:MOST_DROPPED_FROM]]
+    first = [job for lane in lanes.values() for job in lane[:MAX_DROPPED_FROM]]
     return min((job for job in first if not job_record.is_batch(job.id)), key=_age, default=None)
 
 

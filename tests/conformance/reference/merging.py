@@ -1,7 +1,7 @@
 """Calls that merge: which batch a call joins, and which call of a batch is run."""
 
 from celery_affinity.schema import job_record
-from celery_affinity.schema.constants import MOST_MOVES
+from celery_affinity.schema.constants import MAX_MOVES
 from celery_affinity.schema.rules_codec import StatedMerge, decode_rules
 
 from . import batch_calls, ends, hooks, merge_window
@@ -54,7 +54,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
 def _add(call: Job, batch: Job, number: int) -> None:
     call.into, call.bytes = batch.id, None
     rules = decode_rules(call.rules)
-    call.has_rules_of_its_own = number <= MOST_MOVES or bool(rules.keys or rules.hint)
+    call.has_rules_of_its_own = number <= MAX_MOVES or bool(rules.keys or rules.hint)
     batch.callers[call.id] = number
 
 
@@ -110,9 +110,9 @@ def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
 def choose(cohort: Cohort, batch: Job, now_us: int) -> Job | None:
     """Choose the call that is run: the first that has not expired. Those before it end; None if no call is left.
 
-    A call chooses among `MOST_MOVES` at most. If all of these have expired, the next one is for the worker to look at.
+    A call chooses among `MAX_MOVES` at most. If all of these have expired, the next one is for the worker to look at.
     """
-    for job_id in list(batch.callers)[:MOST_MOVES]:
+    for job_id in list(batch.callers)[:MAX_MOVES]:
         caller = cohort.jobs[job_id]
         if not caller.has_expired(now_us):
             break

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from celery_affinity.options.recurring import RecurringCall
-from celery_affinity.schema.constants import ENDED_KEPT_S, MOST_BYTES, PREEMPT_SIGN
+from celery_affinity.schema.constants import ENDED_KEPT_S, MAX_BYTES, PREEMPT_SIGN
 from celery_affinity.schema.rules_codec import StatedRate
 
 from .settings_in_force import InForce
@@ -270,7 +270,7 @@ class Cohort:
     *most_bytes*: of messages, after which a call moves no more.
     """
 
-    most_bytes: int = MOST_BYTES
+    most_bytes: int = MAX_BYTES
     jobs: dict[str, Job] = field(default_factory=dict)
     tasks: dict[str, dict[str, int]] = field(default_factory=dict)
     """Task id -> its jobs that have not ended, each with a number; or the one that ended last, which a server forgets

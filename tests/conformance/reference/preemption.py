@@ -8,15 +8,15 @@ from celery_affinity.policy.placement import free_slots
 from celery_affinity.schema.constants import (
     ANSWERED_WITHIN_US,
     FORCE,
-    LONGEST_RUN_US,
+    MAX_FIRST_JOBS,
+    MAX_FIRST_LANES,
+    MAX_GIVING,
+    MAX_GIVING_LOOKED_AT,
+    MAX_PREEMPTORS,
     MAX_PRIORITY,
-    MOST_FIRST_JOBS,
-    MOST_FIRST_LANES,
-    MOST_GIVING,
-    MOST_GIVING_LOOKED_AT,
-    MOST_PREEMPTORS,
-    MOST_VACATING,
-    MOST_VICTIMS,
+    MAX_RUN_US,
+    MAX_VACATING,
+    MAX_VICTIMS,
     TENANT_PREFIX,
 )
 from celery_affinity.schema.rules_codec import decode_rules
@@ -44,7 +44,7 @@ def stopped(cohort: Cohort, job: Job, worker: Worker, stop: Stop | None, ran: st
         return "requeued"
     if job.acked:
         return "returned"
-    ran_us = min(int(ran), LONGEST_RUN_US) if ran.isascii() and ran.isdecimal() else 0
+    ran_us = min(int(ran), MAX_RUN_US) if ran.isascii() and ran.isdecimal() else 0
     job.preemptions += 1
     job.preempted_us, job.preempted_on, job.preempted_ran_us = now_us, worker.name, ran_us
     job.preempted_for = decode_part(stop.key.removeprefix(TENANT_PREFIX))
@@ -86,7 +86,7 @@ def order_evictions(cohort: Cohort, now_us: int) -> None:
         missing -= stops.number_for(key)
         for type_, number in wanted.items():
             for _ in range(min(missing, number - stops.number_for(key, type_))):
-                if len(cohort.vacating) >= MOST_VACATING:
+                if len(cohort.vacating) >= MAX_VACATING:
                     return
                 victim = _next_of(cohort, candidates, giving, type_, now_us)
                 if victim is None:
@@ -145,10 +145,10 @@ def find(cohort: Cohort, since_us: int, now_us: int) -> list[str]:
     for job in sorted(standing, key=_age):
         if keys_module.goes_first(cohort, job) and job.order_us <= since_us:
             of_lane.setdefault((job.type, job.on_demand, job.priority), []).append(job)
-    some = [*of_lane.values()][:MOST_FIRST_LANES]
-    found = [job for jobs in some if _is_needed(cohort, jobs[0], now_us) for job in jobs[:MOST_PREEMPTORS]]
-    keys = (tenant_of(job) for job in sorted(found, key=_age)[:MOST_FIRST_JOBS])
-    return [*dict.fromkeys(keys)][:MOST_PREEMPTORS]
+    some = [*of_lane.values()][:MAX_FIRST_LANES]
+    found = [job for jobs in some if _is_needed(cohort, jobs[0], now_us) for job in jobs[:MAX_PREEMPTORS]]
+    keys = (tenant_of(job) for job in sorted(found, key=_age)[:MAX_FIRST_JOBS])
+    return [*dict.fromkeys(keys)][:MAX_PREEMPTORS]
 
 
 def _wanted(cohort: Cohort, key: str, since_us: int, now_us: int) -> tuple[dict[str, int], int]:
@@ -184,9 +184,9 @@ def tenant_of(job: Job) -> str:
 def _giving(cohort: Cohort, stops: _Stops) -> dict[str, int]:
     """Return how many jobs may be stopped of each tenant that is above its minimum, whatever is under way."""
     stoppable = Counter(tenant_of(job) for job in _claimed(cohort) if decode_rules(job.rules).is_preemptible)
-    keys = sorted(stoppable, key=lambda key: (stoppable[key], key), reverse=True)[:MOST_GIVING_LOOKED_AT]
+    keys = sorted(stoppable, key=lambda key: (stoppable[key], key), reverse=True)[:MAX_GIVING_LOOKED_AT]
     spare = {key: len(keys_module.holders(cohort, key)) - stops.lost[key] - _min_of(cohort, key) for key in keys}
-    return dict([(key, number) for key, number in spare.items() if number > 0][:MOST_GIVING])
+    return dict([(key, number) for key, number in spare.items() if number > 0][:MAX_GIVING])
 
 
 def _candidates(cohort: Cohort, giving: dict[str, int], now_us: int) -> list[Job]:
@@ -194,7 +194,7 @@ def _candidates(cohort: Cohort, giving: dict[str, int], now_us: int) -> list[Job
     found: list[Job] = []
     for key in giving:
         its = [job for job in _claimed(cohort) if decode_rules(job.rules).is_preemptible and tenant_of(job) == key]
-        last = sorted(its, key=lambda job: -(job.fence or 0))[:MOST_VICTIMS]
+        last = sorted(its, key=lambda job: -(job.fence or 0))[:MAX_VICTIMS]
         found += [job for job in last if _may_be_stopped(cohort, job, now_us)]
     is_reversed = cohort.settings.weights.priority_reversed
 

@@ -5,7 +5,7 @@ from collections.abc import Set
 from celery_affinity.policy.placement import free_slots
 from celery_affinity.policy.slot_math import PrefetchLimit
 from celery_affinity.schema import job_record
-from celery_affinity.schema.constants import AT_ONCE_US, MOST_MOVES
+from celery_affinity.schema.constants import AT_ONCE_US, MAX_MOVES
 from celery_affinity.schema.rules_codec import TENANTED, decode_rules
 from celery_affinity.schema.values import encode_part
 
@@ -32,7 +32,7 @@ def fill(cohort: Cohort, worker: Worker, may_hold: PrefetchLimit, now_us: int, i
     has_choice = matching.has_choice(cohort, types)
     kept = any(type_limits.concerning(cohort, job.type) for job in keys.standing(cohort, types))
     size = 0
-    for _ in range(MOST_MOVES):
+    for _ in range(MAX_MOVES):
         fits = {
             type_: 1 if by_free else matching.slots_that_fit(cohort, type_)
             for type_ in types & costs.keys()

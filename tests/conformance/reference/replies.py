@@ -8,7 +8,7 @@ from .model import Delivery
 #: `unfilled` that names no type, since the call got to all pending jobs.
 NONE: Set[str] = frozenset()
 
-# *unfilled*: types whose pending jobs a call did not get to, since it moves `MOST_MOVES` at most: the caller passes
+# *unfilled*: types whose pending jobs a call did not get to, since it moves `MAX_MOVES` at most: the caller passes
 # them to `claim`. *again*: the arrow itself has more to do.
 
 

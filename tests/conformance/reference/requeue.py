@@ -2,7 +2,7 @@
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.schema import job_record
-from celery_affinity.schema.constants import MOST_FORGOTTEN, MOST_MOVES, REASONS, TICK_US
+from celery_affinity.schema.constants import MAX_FORGOTTEN, MAX_MOVES, REASONS, TICK_US
 
 from . import batch_calls, batches, ends, hooks, job_index, keys, workers
 from .model import Cohort, Job
@@ -94,14 +94,14 @@ def _trim_dead(cohort: Cohort, now_us: int) -> None:
     """Forget the oldest dead letters, some at a time; those whose callers do not know yet as soon as they do."""
     listed = [job for job in cohort.jobs.values() if job.state == "dead" and job.is_listed]
     listed.sort(key=lambda job: (job.ended_us or 0, job.id))
-    for job in listed[: max(0, len(listed) - int(cohort.settings.get("dead_max")))][:MOST_MOVES]:
+    for job in listed[: max(0, len(listed) - int(cohort.settings.get("dead_max")))][:MAX_MOVES]:
         if job.id in cohort.untold:
             job.is_listed = False
         else:
             delete(cohort, job, now_us)
 
 
-def mark_reported(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> None:
+def mark_reported(cohort: Cohort, job: Job, now_us: int, most: int = MAX_FORGOTTEN) -> None:
     """The caller of *job*, which was untold, knows how it ended; or all callers, of a batch.
 
     *most*: calls of a batch that are deleted now, if it is to go.
@@ -114,7 +114,7 @@ def mark_reported(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOT
         delete(cohort, job, now_us, most)
 
 
-def delete(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> None:
+def delete(cohort: Cohort, job: Job, now_us: int, most: int = MAX_FORGOTTEN) -> None:
     """Delete a job and all that is known of it; with a batch, *most* of its calls.
 
     If the batch has more calls, `told` deletes it with the last of them; no caller is told.

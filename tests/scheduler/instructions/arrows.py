@@ -10,7 +10,7 @@ import redis
 
 from celery_affinity.scheduler.messages import Claim, ClaimReport, EndArguments, JoinArguments, TypeMetricsDelta
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.schema.constants import MOST_HINTS
+from celery_affinity.schema.constants import MAX_HINTS
 from celery_affinity.schema.histograms import sum_field, wait_field
 from celery_affinity.schema.job_record import NewJob, with_suffix
 from celery_affinity.schema.keys import Keys
@@ -175,12 +175,12 @@ def hints(client: redis.Redis) -> Arrows:
     """Jobs with ten hints and one worker, which soon holds all of them; and jobs with twenty, of which it holds ten: a
     younger job with one of these goes first.
     """
-    of_hints = {"pending": PENDING, "slots": MOST_HINTS, "rules": "near=h{}"}
-    fleet = Fleet(client, **of_hints, names=MOST_HINTS, settings={"locality_bonus": "80"})
+    of_hints = {"pending": PENDING, "slots": MAX_HINTS, "rules": "near=h{}"}
+    fleet = Fleet(client, **of_hints, names=MAX_HINTS, settings={"locality_bonus": "80"})
     yield Arrow("publish with a hint", fleet.publish)
     yield Arrow("release with a hint", fleet.release)
     client.flushall()
-    fleet = Fleet(client, **of_hints, names=2 * MOST_HINTS, settings={"locality_bonus": "1000000"})
+    fleet = Fleet(client, **of_hints, names=2 * MAX_HINTS, settings={"locality_bonus": "1000000"})
     yield Arrow("release of a younger job", fleet.release)
 
 

@@ -53,7 +53,7 @@ WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
 
 #: Stops of running jobs: how long another tenant waits before, and the time that a task has then, s; how often a job
 #: is stopped at most.
-DELAY_S, GRACE_S, MOST_STOPS = 0.1, 0.6, 3
+DELAY_S, GRACE_S, MAX_STOPS = 0.1, 0.6, 3
 
 #: Interval, s, of the calls that recur.
 STALE_S = 2.0
@@ -108,7 +108,7 @@ app.conf.update(
     affinity_preemption_delay=DELAY_S,
     affinity_preemption_grace=GRACE_S,
     affinity_preemption_exempt=1,
-    affinity_preemption_max=MOST_STOPS,
+    affinity_preemption_max=MAX_STOPS,
     affinity_recurring={
         since: {"task": "tests.whole.chaos.app.recurs", "args": (since,), "stale_after": STALE_S, "since": since}
         for since in ("enqueue", "end")

@@ -6,13 +6,13 @@ import random
 
 import redis
 
-from celery_affinity.schema.constants import MOST_HINTS
+from celery_affinity.schema.constants import MAX_HINTS
 from celery_affinity.schema.keys import Keys
 from celery_affinity.schema.rules_codec import HINTED
 
 #: Share, %, of jobs with a hint; their hints: more than a worker holds.
 WITH_A_HINT = 20
-HINTS = tuple(f"model:{number}" for number in range(MOST_HINTS + 4))
+HINTS = tuple(f"model:{number}" for number in range(MAX_HINTS + 4))
 
 #: What an operator chooses from, by setting.
 PREFERENCES = {
@@ -46,7 +46,7 @@ def leaks(client: redis.Redis, keys: Keys) -> list[str]:
     found = [f"hints of a worker that is gone: {worker}" for worker in held.keys() - live]
     for worker in live:
         words = (client.hget(key("worker", worker), "hints") or b"").decode().split()
-        if words != sorted(held.get(worker, ())) or len(words) > MOST_HINTS:
+        if words != sorted(held.get(worker, ())) or len(words) > MAX_HINTS:
             found.append(f"{worker} holds {words} by its row, and {held.get(worker)} by its key")
     pairs = {(worker, hint) for worker, its in held.items() for hint in its}
     others = {(worker, hint) for hint, its in holders.items() for worker in its}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import inf
 
-from .app import DELAY_S, MOST_STOPS, TENANTS, WORKER_TIMEOUT_S, quota_of
+from .app import DELAY_S, MAX_STOPS, TENANTS, WORKER_TIMEOUT_S, quota_of
 from .book import RETURNS_S, TELLS_S, Book
 from .facts import Change, Job, Run
 from .keys import ended
@@ -87,7 +87,7 @@ def _wrong_end(job: Job, book: Book, remains: Remains) -> Iterator[str]:
     if stopped and stopped[-1] is job.runs[-1] and stopped[-1].outcome == "done":
         stopped.pop()  # it went on beyond its grace, where nobody can end it, and ended by itself
     stops = len(stopped)
-    if stops > MOST_STOPS:
+    if stops > MAX_STOPS:
         yield f"stopped {stops} times"
     if job.failed:
         yield f"failed with {job.failed}, and was only stopped"

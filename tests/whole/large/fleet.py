@@ -16,7 +16,7 @@ from celery_affinity.scheduler import recordings
 from celery_affinity.scheduler.messages import ClaimReport, EndArguments, JoinArguments, TypeMetricsDelta
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.schema.constants import LARGEST_BUCKET, MOST_HINTS, MOST_METRICS, MOST_RECORDED
+from celery_affinity.schema.constants import LARGEST_BUCKET, MAX_HINTS, MAX_METRICS, MAX_RECORDED
 from celery_affinity.schema.histograms import sum_field, wait_field
 from celery_affinity.schema.job_record import NewJob, with_suffix
 from celery_affinity.schema.keys import Keys
@@ -35,7 +35,7 @@ BATCH = 1000
 
 
 #: Jobs that each worker of a crowd ends, so that it holds so many hints.
-HINTS_OF_ONE = MOST_HINTS
+HINTS_OF_ONE = MAX_HINTS
 
 
 class Times(NamedTuple):
@@ -190,7 +190,7 @@ class LargeFleet:
     def count(self, worker):
         """Have a worker hand over as many sums as one call takes."""
         grown = {wait_field("done", bucket): 1 for bucket in range(LARGEST_BUCKET)} | {sum_field("done"): 1_000}
-        types = self.served[: MOST_METRICS // len(grown) + 1]
+        types = self.served[: MAX_METRICS // len(grown) + 1]
         self.scheduler.add_metrics(
             worker, next(self._pages), [TypeMetricsDelta(each, grown, 1, 1_000, "11968 0 1") for each in types]
         )
@@ -200,7 +200,7 @@ class LargeFleet:
         recordings.begin_recording(self.scheduler, "large", for_s=60, kept_s=0)
         claims = [
             (job_id, fence, ("type", "", "done"), 1, 1, 1, 1, 1, 0, 0)
-            for job_id, fence in self.claims(worker)[:MOST_RECORDED]
+            for job_id, fence in self.claims(worker)[:MAX_RECORDED]
         ]
         assert self.scheduler.record("large", [("{}", claims)])
 

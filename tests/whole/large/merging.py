@@ -19,7 +19,7 @@ from celery_affinity.schema.keys import Keys
 from .fleet import BATCH, LargeFleet
 
 #: The bounds of a run as `Merge` has them if nothing is said, and so high that one run takes all.
-MOST, MOST_BYTES, UNBOUNDED = 1_000, 1_000_000, 10**9
+MAX_CALLS, MAX_BYTES, UNBOUNDED = 1_000, 1_000_000, 10**9
 
 ROUNDS = 5
 _CLAIMS = 200
@@ -83,7 +83,7 @@ def _plain(_number):
 
 
 def _own_key(number):
-    return f"merge=k{number} most={MOST} bytes={MOST_BYTES}"
+    return f"merge=k{number} most={MAX_CALLS} bytes={MAX_BYTES}"
 
 
 def _one_key(most, most_bytes):
@@ -120,7 +120,10 @@ def many_keys(clients, keys):
 def one_key(clients, calls):
     """Return how many runs as many calls of one key are, what a publish of them takes, and their memory."""
     figures = []
-    for name, most, most_bytes in (("", MOST, MOST_BYTES), (", `most` and `most_bytes` raised", UNBOUNDED, UNBOUNDED)):
+    for name, most, most_bytes in (
+        ("", MAX_CALLS, MAX_BYTES),
+        (", `most` and `most_bytes` raised", UNBOUNDED, UNBOUNDED),
+    ):
         kinds = [Kind(clients[0], _plain), Kind(clients[1], _one_key(most, most_bytes))]
         published, held_bytes, seconds = [], [], []
         for _ in range(ROUNDS):

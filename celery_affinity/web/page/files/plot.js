@@ -12,7 +12,7 @@ function nth(label) {
 }
 
 // Most lines of one plot: the busiest types have their own, the others are one together.
-const MOST = 7;
+const MAX_LINES = 7;
 
 function ink() {
   const style = getComputedStyle(document.documentElement);
@@ -37,7 +37,7 @@ export function plot(title, value) {
       for (const [name, pair] of Object.entries(types)) most.set(name, Math.max(most.get(name) ?? 0, pair[value] ?? 0));
     }
     const all = [...most].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([name]) => name);
-    return all.length > MOST ? { own: all.slice(0, MOST - 1).sort(), others: all.slice(MOST - 1) } : { own: all.sort(), others: [] };
+    return all.length > MAX_LINES ? { own: all.slice(0, MAX_LINES - 1).sort(), others: all.slice(MAX_LINES - 1) } : { own: all.sort(), others: [] };
   }
 
   function make(own, others, width, data) {

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from celery_affinity.scheduler.messages import TypeMetricsDelta
-from celery_affinity.schema.constants import AVERAGED_OVER, GIVEN_UP_US, MOST_MOVES
+from celery_affinity.schema.constants import AVERAGED_OVER, GIVEN_UP_US, MAX_MOVES
 from celery_affinity.schema.keys import SCHEMA
 
 from .. import claims, fair_share, keys, matching, prefetch, requeue, type_limits, workers
@@ -125,7 +125,7 @@ def _look_at_what_is_not_named(
         job = cohort.jobs[job_id]
         if held.get(job_id) == fence or not (draining or _may_have_arrived(cohort, job, now_us)):
             continue
-        if looked_at == MOST_MOVES or size > cohort.most_bytes:
+        if looked_at == MAX_MOVES or size > cohort.most_bytes:
             break
         looked_at, size = looked_at + 1, size + claims.payload(cohort, job).size
         if claims.is_unread(cohort, worker, job) or draining:
@@ -198,7 +198,7 @@ def _return_unread(cohort: Cohort, worker: Worker, now_us: int) -> set[str]:
     """Take back the jobs in the inbox, which were never read. Return the types that got a pending job."""
     types: set[str] = set()
     unread = size = 0
-    while worker.inbox and unread < MOST_MOVES and size <= cohort.most_bytes:
+    while worker.inbox and unread < MAX_MOVES and size <= cohort.most_bytes:
         delivery = worker.inbox.pop(0)
         unread += 1
         if isinstance(delivery, str):
@@ -221,7 +221,7 @@ def leave(cohort: Cohort, worker_id: str, *, now_us: int) -> Left:
     workers.close(worker, now_us)
     types: set[str] = set()
     returned = 0
-    for job_id in list(worker.claims)[:MOST_MOVES]:
+    for job_id in list(worker.claims)[:MAX_MOVES]:
         again = requeue.requeue(cohort, cohort.jobs[job_id], now_us, how="returned")
         types, returned = types | again, returned + len(again)
     if not worker.claims:
@@ -239,5 +239,5 @@ def recover(cohort: Cohort, worker_id: str, *, now_us: int) -> Recovered:
     if worker is None:
         return Recovered(False, 0, NONE)
     types: set[str] = set()
-    taken = workers.take_back(cohort, worker, MOST_MOVES, types, now_us)
+    taken = workers.take_back(cohort, worker, MAX_MOVES, types, now_us)
     return Recovered(not taken.workers, taken.jobs, matching.fill(cohort, types, now_us))

@@ -5,7 +5,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar, cast
 
 from celery_affinity.schema import job_record
-from celery_affinity.schema.constants import MOST_MOVES, MOST_PURGED
+from celery_affinity.schema.constants import MAX_MOVES, MAX_PURGED
 from celery_affinity.schema.values import withdrawn_mark
 
 from .. import (
@@ -51,14 +51,14 @@ def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int =
         job_index.revoke(cohort, task_id, now_us)
     ended = looked_at = 0
     for nth, task_id in enumerate(task_ids):
-        if looked_at == MOST_MOVES:
+        if looked_at == MAX_MOVES:
             return Revoked(ended, len(task_ids) - nth, 0)
         jobs = cohort.tasks.get(task_id, {})
         passed = after if nth == 0 and len(jobs) > 1 else 0
-        page = [job_id for job_id, number in jobs.items() if number > passed][: MOST_MOVES - looked_at]
+        page = [job_id for job_id, number in jobs.items() if number > passed][: MAX_MOVES - looked_at]
         looked_at += len(page)
         ended += sum([ends.waiting(cohort, cohort.jobs[each], "revoked", now_us) for each in page])
-        if looked_at == MOST_MOVES and len(jobs) > 1:
+        if looked_at == MAX_MOVES and len(jobs) > 1:
             return Revoked(ended, len(task_ids) - nth, jobs[page[-1]])
     return Revoked(ended, 0, 0)
 
@@ -70,11 +70,11 @@ def revoke_stamped(cohort: Cohort, stamps: Sequence[str], *, now_us: int) -> Rev
     ended = looked_at = 0
     for nth, stamp in enumerate(stamps):
         bearing = sorted((at_us, job_id) for job_id, at_us in cohort.stamped.get(stamp, {}).items())
-        for _, job_id in bearing[: MOST_MOVES - looked_at]:
+        for _, job_id in bearing[: MAX_MOVES - looked_at]:
             del cohort.stamped[stamp][job_id]
             looked_at += 1
             ended += ends.waiting(cohort, cohort.jobs[job_id], "revoked", now_us)
-        if looked_at == MOST_MOVES:
+        if looked_at == MAX_MOVES:
             return Revoked(ended, len(stamps) - nth, 0)
     return Revoked(ended, 0, 0)
 
@@ -91,12 +91,12 @@ def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: 
     named = [cohort.jobs[job_id] for job_id in dict.fromkeys(scheduled) if job_id in cohort.jobs]
     waiting = [job for job in named if job.state == "scheduled" and job.type == type_]
     pending = cohort.pending({type_})
-    for job in [*(job for job in waiting if job.is_patient or job.is_paused), *pending[:MOST_PURGED]]:
+    for job in [*(job for job in waiting if job.is_patient or job.is_paused), *pending[:MAX_PURGED]]:
         recurring.take_back(cohort, job, now_us)
-    for job in waiting + pending[:MOST_PURGED]:
+    for job in waiting + pending[:MAX_PURGED]:
         requeue.delete(cohort, job, now_us)
-    keys.many_leave(cohort, waiting + pending[:MOST_PURGED], now_us)
-    return Purged(len(waiting) + min(len(pending), MOST_PURGED), len(pending) > MOST_PURGED)
+    keys.many_leave(cohort, waiting + pending[:MAX_PURGED], now_us)
+    return Purged(len(waiting) + min(len(pending), MAX_PURGED), len(pending) > MAX_PURGED)
 
 
 # -- move: a job that waits gets another type, mode or priority, because a person asked for it.

@@ -6,8 +6,8 @@ from celery_affinity.options.recurring import RecurringCall
 from celery_affinity.schema.constants import (
     IS_KNOWN,
     IS_REFUSED,
-    MOST_ALIKE,
-    MOST_DUE_LOOKED_AT,
+    MAX_ALIKE,
+    MAX_DUE_LOOKED_AT,
     OTHERS_HAVE_US,
     TICK_US,
 )
@@ -36,7 +36,7 @@ def declare_recurring(
         old = cohort.recurring.get(call.name)
         if app and cohort.recurring_of.get(app, {}).get(call.name) == call.digest:
             continue
-        if not (old and _place(old.call) == _place(call)) and _alike(cohort, call) >= MOST_ALIKE:
+        if not (old and _place(old.call) == _place(call)) and _alike(cohort, call) >= MAX_ALIKE:
             refused.append(call.name)
             continue
         if app:
@@ -84,7 +84,7 @@ def due_recurring(cohort: Cohort, *, app: str, again_us: int, now_us: int) -> Du
     """
     due = [(each.handed_out_us, encode_part(name)) for name, each in cohort.recurring.items() if _is_due(each, now_us)]
     by_name = {encode_part(name): each for name, each in cohort.recurring.items()}
-    for _, name in sorted(due)[:MOST_DUE_LOOKED_AT]:
+    for _, name in sorted(due)[:MAX_DUE_LOOKED_AT]:
         entry = by_name[name]
         if _is_under_way(cohort, entry):
             entry.handed_out_us = now_us + TICK_US

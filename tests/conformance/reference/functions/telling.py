@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Sequence
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import (
     DROPPED,
-    LONGEST_ANNOUNCED,
-    LONGEST_PAUSE_US,
-    MOST_ENDS_LOOKED_AT,
-    MOST_SHARED,
+    MAX_ANNOUNCED_BYTES,
+    MAX_ENDS_LOOKED_AT,
+    MAX_PAUSE_US,
+    MAX_SHARED,
     OTHERS_HAVE_US,
     OTHERS_WHO_TRY_HAVE_US,
 )
@@ -31,13 +31,13 @@ def next_report(
     when it is for anyone.
     """
     due = sorted((when_us, job_id) for job_id, when_us in cohort.untold.items() if when_us <= now_us)
-    for _, job_id in due[:MOST_ENDS_LOOKED_AT]:
+    for _, job_id in due[:MAX_ENDS_LOOKED_AT]:
         job = cohort.jobs[job_id]
         since_us = max(0, now_us - (job.ended_us or 0))
         is_for_anyone = since_us >= (OTHERS_WHO_TRY_HAVE_US if job.tries else OTHERS_HAVE_US)
         if job_id in telling or (app in job.left and not is_for_anyone):
             continue
-        cohort.untold[job_id] = now_us + min(again_us * 2**job.tries, LONGEST_PAUSE_US)
+        cohort.untold[job_id] = now_us + min(again_us * 2**job.tries, MAX_PAUSE_US)
         job.tries += 1
         message = job.message or ""
         return Ending(
@@ -49,7 +49,7 @@ def next_report(
             deliveries=job.deliveries,
             since_us=since_us,
             for_anyone=is_for_anyone,
-            message=message if len(message.encode()) <= LONGEST_ANNOUNCED else None,
+            message=message if len(message.encode()) <= MAX_ANNOUNCED_BYTES else None,
         )
     return None
 
@@ -65,7 +65,7 @@ def _how(job: Job) -> str:
 
 def ack_report(cohort: Cohort, job_ids: Sequence[str], *, now_us: int) -> int:
     """Record that the callers of these jobs know how they ended. Return how many did not before."""
-    most = max(1, MOST_SHARED // max(1, len(job_ids)))  # calls of a batch that goes
+    most = max(1, MAX_SHARED // max(1, len(job_ids)))  # calls of a batch that goes
     untold = [cohort.jobs[each] for each in dict.fromkeys(job_ids) if each in cohort.untold]
     known = [job for job in untold if not job.callers]  # of a batch, those that know are `shared`
     for job in known:

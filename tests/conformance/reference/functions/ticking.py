@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from celery_affinity.schema.constants import MOST_MOVES, MOST_TYPES, SILENCE_COUNTS_US
+from celery_affinity.schema.constants import MAX_MOVES, MAX_TYPES, SILENCE_COUNTS_US
 
 from .. import ends, hooks, keys, matching, merging, preemption, recurring, type_limits, workers
 from ..model import Cohort, Job
@@ -22,7 +22,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     due = _promote_due(cohort, now_us)
     types = {job.type for job in due}
     taken = _recover_the_dead(cohort, types, now_us)
-    ended = sorted((at_us, what) for what, at_us in cohort.pause_ends.items() if at_us <= now_us)[:MOST_MOVES]
+    ended = sorted((at_us, what) for what, at_us in cohort.pause_ends.items() if at_us <= now_us)[:MAX_MOVES]
     for _, what in ended:
         operating.end_pause(cohort, what, now_us)
     type_limits.recount(cohort)
@@ -30,7 +30,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     has_more_ended = ends.trim(cohort, now_us)
     unfilled = matching.fill(cohort, types, now_us)
     preemption.order_evictions(cohort, now_us)
-    again = MOST_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys or has_more_ended
+    again = MAX_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys or has_more_ended
     untold = any(when_us <= now_us for when_us in cohort.untold.values())
     filled = [each for each in lists if cohort.lists.get(each)]
     handed_out_us = [each.handed_out_us for each in cohort.recurring.values() if each.handed_out_us is not None]
@@ -58,7 +58,7 @@ def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
     First those that have waited for more calls, or for the end of a pause: a call whose own time has come joins what
     waits.
     """
-    due = [job for job in _scheduled(cohort) if job.due_us <= now_us][:MOST_MOVES]
+    due = [job for job in _scheduled(cohort) if job.due_us <= now_us][:MAX_MOVES]
     patient = [job for job in due if job.patient_us is not None or job.is_paused]
     for job in patient:
         job.state, job.patient_us = "pending", None
@@ -76,7 +76,7 @@ def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
 
 def _end_expired(cohort: Cohort, now_us: int) -> int:
     """End waiting jobs that have expired. Return how many jobs were looked at; a job that does not wait, only once."""
-    expired = sorted((at_us, job_id) for job_id, at_us in cohort.expiring.items() if at_us <= now_us)[:MOST_MOVES]
+    expired = sorted((at_us, job_id) for job_id, at_us in cohort.expiring.items() if at_us <= now_us)[:MAX_MOVES]
     for _, job_id in expired:
         del cohort.expiring[job_id]
         ends.waiting(cohort, cohort.jobs[job_id], "expired", now_us)
@@ -91,10 +91,10 @@ def _recover_the_dead(cohort: Cohort, types: set[str], now_us: int) -> workers.T
     recovered = dead = 0
     silent = [each for each in cohort.workers.values() if each.seen_us <= silent_since_us]
     silent.sort(key=lambda each: (each.seen_us, each.id))
-    types_left = MOST_TYPES
-    for worker in silent[:MOST_MOVES]:
+    types_left = MAX_TYPES
+    for worker in silent[:MAX_MOVES]:
         types_left -= len(worker.types)
-        back, gone = workers.take_back(cohort, worker, MOST_MOVES - recovered, types, now_us)
+        back, gone = workers.take_back(cohort, worker, MAX_MOVES - recovered, types, now_us)
         recovered, dead = recovered + back, dead + gone
         if not gone or types_left <= 0:
             break

@@ -8,8 +8,8 @@ const HOW = "celery affinity lab record --for 10m --output DIR/trace.jsonl";
 const REST_MS = 300;
 
 // Most rows of who gains, and of who loses; most tenants.
-const MOST_ROWS = 5;
-const MOST_TENANTS = 10;
+const MAX_ROWS = 5;
+const MAX_TENANTS = 10;
 
 // Smallest change of a mean wait that makes a row, s.
 const NOTICED_S = 0.001;
@@ -156,7 +156,7 @@ function waitRows(before, after) {
   const row = (key, name, of) => ({ key, name, before: of(before) ?? NOTHING, after: of(after) ?? NOTHING });
   const size = (kind, name) => before[kind][name].jobs + before[kind][name].unclaimed;
   const names = (kind) => Object.keys(before[kind]);
-  const tenants = names("tenants").sort((a, b) => size("tenants", b) - size("tenants", a)).slice(0, MOST_TENANTS);
+  const tenants = names("tenants").sort((a, b) => size("tenants", b) - size("tenants", a)).slice(0, MAX_TENANTS);
   const rows = (kind, shown = names(kind), prefix = "") => shown.map((name) => row(`${kind} ${name}`, prefix + name, (report) => report[kind][name]));
   return [row("all", "all", (report) => report.all), ...rows("types"), ...rows("modes"), ...rows("tenants", tenants, "tenant ")];
 }
@@ -205,8 +205,8 @@ function gainsTable() {
 }
 
 function gainRows(gains) {
-  const gaining = gains.filter((each) => each.mean_s >= NOTICED_S).slice(0, MOST_ROWS);
-  const losing = gains.filter((each) => each.mean_s <= -NOTICED_S).slice(-MOST_ROWS);
+  const gaining = gains.filter((each) => each.mean_s >= NOTICED_S).slice(0, MAX_ROWS);
+  const losing = gains.filter((each) => each.mean_s <= -NOTICED_S).slice(-MAX_ROWS);
   return [...gaining, ...losing];
 }
 
