@@ -80,16 +80,16 @@ _IDLE_S = 10.0
 
 
 class DaemonPool:
-    """Runs pieces of *work* in at most *most* daemon threads, which start on demand and end when idle.
+    """Runs pieces of *work* in at most *max_threads* daemon threads, which start on demand and end when idle.
 
     *work* does one piece and returns True if more is waiting; its exceptions are logged. Threads call *work*
-    concurrently only while pieces are slow. *most* can be changed at any time.
+    concurrently only while pieces are slow. *max_threads* can be changed at any time.
     """
 
     def __init__(
-        self, name: str, work: Callable[[], bool], *, most: int, now_s: Callable[[], float] = time.monotonic
+        self, name: str, work: Callable[[], bool], *, max_threads: int, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self.most = most
+        self.max_threads = max_threads
         self._name = name
         self._work = work
         self._now_s = now_s
@@ -111,7 +111,7 @@ class DaemonPool:
             self._is_wanted = not self._is_stopped
             if None in self._since_s.values():
                 self._condition.notify()
-            elif self._is_wanted and len(self._since_s) < self.most and not self._has_prompt_thread():
+            elif self._is_wanted and len(self._since_s) < self.max_threads and not self._has_prompt_thread():
                 self._start_thread()
 
     def stop(self, patience_s: float) -> int:

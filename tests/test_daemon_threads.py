@@ -45,7 +45,7 @@ def clock():
 
 @pytest.fixture
 def daemons(pieces, clock):
-    daemons = DaemonPool("daemon", pieces, most=2, now_s=clock)
+    daemons = DaemonPool("daemon", pieces, max_threads=2, now_s=clock)
     yield daemons
     pieces.let_go.set()
     daemons.stop(10)

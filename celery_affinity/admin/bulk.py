@@ -52,18 +52,18 @@ class JobChoice:
 
 
 def choose_jobs(
-    reader: Reader, which: JobFilter, states: Iterable[str], most: float = inf, most_pages: float = inf
+    reader: Reader, which: JobFilter, states: Iterable[str], max_jobs: float = inf, max_pages: float = inf
 ) -> JobChoice:
     """Return the jobs of *states* that *which* admits. Jobs that start during the search may be missing.
 
-    *most*: maximum number of jobs. *most_pages*: maximum number of pages per state, each with up to 1,000 jobs.
+    *max_jobs*: maximum number of jobs. *max_pages*: maximum number of pages per state, each with up to 1,000 jobs.
     """
     choice, seen = JobChoice(), set[str]()
     for state in states:
-        for job in _all(reader, replace(which, state=state), most_pages, choice):
+        for job in _all(reader, replace(which, state=state), max_pages, choice):
             if job.job_id is None or job.job_id in seen:
                 continue
-            if len(choice.chosen) >= most:
+            if len(choice.chosen) >= max_jobs:
                 choice.more = True
                 return choice
             seen.add(job.job_id)
@@ -79,13 +79,13 @@ def choose_jobs_in(
     which: Callable[[Reader], JobFilter],
     names: Sequence[str],
     states: Sequence[str],
-    most: float = inf,
-    most_pages: float = inf,
+    max_jobs: float = inf,
+    max_pages: float = inf,
 ) -> CohortAnswers[JobChoice]:
     """Return the result of `choose_jobs` for each of the cohorts *names*."""
 
     def ask(scheduler: Scheduler) -> JobChoice:
-        return choose_jobs(scheduler.reader, which(scheduler.reader), states, most, most_pages)
+        return choose_jobs(scheduler.reader, which(scheduler.reader), states, max_jobs, max_pages)
 
     return fleet.each(ask, names, is_long=True)
 
@@ -102,10 +102,10 @@ def merge_chosen(replies: CohortAnswers[JobChoice], is_split: bool) -> JobChoice
     return choice
 
 
-def _all(reader: Reader, which: JobFilter, most_pages: float, choice: JobChoice) -> Iterator[Job]:
+def _all(reader: Reader, which: JobFilter, max_pages: float, choice: JobChoice) -> Iterator[Job]:
     cursor: str | None = None
     pages = 0
-    while pages < most_pages:
+    while pages < max_pages:
         page = jobs_page(reader, which, MAX_JOBS_READ, cursor)
         pages += 1
         yield from page.jobs
@@ -128,10 +128,10 @@ def chosen_task_ids(reader: Reader, chosen: Sequence[ChosenJobs]) -> Iterator[st
             first += _PAGE
 
 
-def chosen_pages(ids: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Yield *ids* in lists of *most*."""
+def chosen_pages(ids: Iterable[str], max_jobs: int) -> Iterator[list[str]]:
+    """Yield *ids* in lists of *max_jobs*."""
     remaining = iter(ids)
-    while page := list(islice(remaining, most)):
+    while page := list(islice(remaining, max_jobs)):
         yield page
 
 

@@ -90,12 +90,12 @@ class InFlightCommands:
             raise
         self._due, self._sent_s = self._due + len(commands), time.monotonic()
 
-    def receive(self, most: int | None = None) -> list[Reply]:
-        """Wait for the replies, or for the first *most* replies, and return them.
+    def receive(self, max_replies: int | None = None) -> list[Reply]:
+        """Wait for the replies, or for the first *max_replies* replies, and return them.
 
         Raises the first error among the replies, or the connection's error.
         """
-        count = self._due if most is None else min(most, self._due)
+        count = self._due if max_replies is None else min(max_replies, self._due)
         try:
             if count and self.socket is None:
                 raise redis.ConnectionError("the server closed the connection before it replied")

@@ -12,7 +12,7 @@ from redis.utils import HIREDIS_AVAILABLE
 from ..errors import OptionError
 from ..options.affinity import clamp_priority
 from ..options.did_you_mean import closest_names
-from ..policy.slot_math import most_buffered
+from ..policy.slot_math import max_buffered_calls
 from ..publishing import recurring
 from ..publishing.app_config import gathers_messages, has_own_strategy, rules_by_name, uses_affinity_transport
 from ..publishing.option_checks import options_in_annotations, options_in_routes, priorities_in
@@ -355,7 +355,7 @@ def merges_twice(app: AppFacts) -> Problems:
 
 @finding("batches-small", Level.WARNING, app_of)
 def small_batches(app: AppFacts) -> Problems:
-    max_buffered = most_buffered(app.conf.worker_prefetch_multiplier, app.conf.worker_concurrency or 1)
+    max_buffered = max_buffered_calls(app.conf.worker_prefetch_multiplier, app.conf.worker_concurrency or 1)
     for name, task in app.tasks:
         gathered = gathers_messages(task)
         if gathered > max_buffered:

@@ -99,8 +99,8 @@ def with_full_stop(words: object) -> str:
     return f"{str(words).rstrip('.')}."
 
 
-def join_names(names: Iterable[str], most: int = 5) -> str:
-    """Return *names* as a list for people. Names after the first *most* are only counted."""
+def join_names(names: Iterable[str], max_shown: int = 5) -> str:
+    """Return *names* as a list for people. Names after the first *max_shown* are only counted."""
     all_names = list(names)
-    shown = ", ".join(all_names[:most])
-    return f"{shown} and {len(all_names) - most} more" if len(all_names) > most else shown
+    shown = ", ".join(all_names[:max_shown])
+    return f"{shown} and {len(all_names) - max_shown} more" if len(all_names) > max_shown else shown

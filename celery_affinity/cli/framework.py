@@ -101,10 +101,10 @@ def _click_type(param: Param) -> Any:
     if param.choices:
         return click.Choice(param.choices)
     if param.type is int:
-        return click.IntRange(param.least, param.most)
+        return click.IntRange(param.min_value, param.max_value)
     if param.type is float:
-        least = param.least if param.above is None else param.above
-        return SecondsRange(least or 0, param.most or MAX_DURATION_S, min_open=param.above is not None)
+        min_value = param.min_value if param.above is None else param.above
+        return SecondsRange(min_value or 0, param.max_value or MAX_DURATION_S, min_open=param.above is not None)
     return None
 
 

@@ -226,26 +226,26 @@ tenants.add_command(report_command("tenants list"))
 
 @command("set", tenants, json=True)
 @click.argument("name")
-@click.option("--max", "most", help="Largest number of slots, or none.")
+@click.option("--max", "max_slots", help="Largest number of slots, or none.")
 @click.option(
     "--min",
-    "least",
+    "min_slots",
     type=click.IntRange(0, MAX_COUNT),
     help="Slots that its jobs get before those of others; 0: none.",
 )
 @click.option("--weight", type=click.IntRange(1, MAX_WEIGHT), help="Part of the time of slots, beside others.")
 def set_quota(
-    ctx: click.Context, name: str, most: str | None, least: int | None, weight: int | None, as_json: bool
+    ctx: click.Context, name: str, max_slots: str | None, min_slots: int | None, weight: int | None, as_json: bool
 ) -> None:
     """Set the slots and the weight of the tenant NAME; * means each tenant without a quota.
 
     --max 0 closes the tenant. The quota takes effect immediately, also for waiting jobs, and stays until it is reset.
     Running jobs continue. Values that are not given stay unchanged.
     """
-    if most is None and least is None and weight is None:
+    if max_slots is None and min_slots is None and weight is None:
         raise click.UsageError("give some of --max, --min and --weight")
-    fields = {} if most is None else {"max": None if most == tenant_settings.NONE else _parse_max(most)}
-    fields |= {field: value for field, value in {"min": least, "weight": weight}.items() if value is not None}
+    fields = {} if max_slots is None else {"max": None if max_slots == tenant_settings.NONE else _parse_max(max_slots)}
+    fields |= {field: value for field, value in {"min": min_slots, "weight": weight}.items() if value is not None}
 
     def change(scheduler: Scheduler, settings: Settings) -> bool:
         runtime_settings.change_quota(scheduler, settings, name, fields)

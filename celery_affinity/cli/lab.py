@@ -134,7 +134,7 @@ def advise(
                 scenario,
                 parsed,
                 lambda changed: run_engine(changed, engine).schedule,
-                most_simulations=simulations,
+                max_simulations=simulations,
                 seed=seed,
                 progress=steps,
             )

@@ -166,7 +166,7 @@ class Dispatcher:
         self._is_down = False
         self._pause_s = pause_s
         self._expects_messages_until_s = 0.0
-        self._mover = DaemonPool("affinity-ingest", self._move, most=1)
+        self._mover = DaemonPool("affinity-ingest", self._move, max_threads=1)
         self._to_move: list[str] | None = None  # lists with messages; None: ticks may read the lists
         self._is_move_hanging = False
         self._next_repair_s = time.monotonic() + _REPAIR_INTERVAL_S * random.random()  # noqa: S311  # spread over the processes

@@ -39,7 +39,7 @@ class RecurringCalls:
         self._app = app
         self._reporter = reporter
         self._scheduler: Scheduler | None = None
-        self._threads = DaemonPool("affinity-recurring", self._run_next, most=1)
+        self._threads = DaemonPool("affinity-recurring", self._run_next, max_threads=1)
         self._is_declared = False
         self._is_down = False
         self._logged_s: dict[str, float] = {}  # time of the last log message about a failing call

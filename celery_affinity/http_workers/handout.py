@@ -279,7 +279,7 @@ def _decode_arguments(message: Message) -> tuple[list[Any], dict[str, Any]]:
         raise LeftToCeleryError(f"its body must be JSON (application/json in utf-8, not compressed), got: {described}")
     try:
         # The callbacks, which are not handed out, may be nested deeper than arguments.
-        args, kwargs, _ = loads(raw_body(message, MAX_CHARACTERS), most_nested=None)
+        args, kwargs, _ = loads(raw_body(message, MAX_CHARACTERS), max_depth=None)
     except (ValueError, TypeError) as exc:
         raise ValueError(f"its body must be JSON of the second protocol: {type(exc).__name__}: {exc}") from exc
     if not (isinstance(args, list) and isinstance(kwargs, dict)):

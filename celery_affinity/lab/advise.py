@@ -190,13 +190,13 @@ def advise(
     targets: Sequence[Target],
     engine: Engine,
     *,
-    most_simulations: int = MAX_SIMULATIONS,
+    max_simulations: int = MAX_SIMULATIONS,
     days: int = DAYS,
     seed: int = 1,
     progress: Iterable[object] | None = None,
 ) -> Advised:
     """Return the changes of *scenario* that reach *targets*. *progress*: stepped per simulation."""
-    return _Search(scenario, targets, engine, most_simulations, days, seed, progress).run()
+    return _Search(scenario, targets, engine, max_simulations, days, seed, progress).run()
 
 
 @dataclass

@@ -274,7 +274,7 @@ class JobClass:
         """Return the area under `come` until each time: the total wait if no job had started."""
         return _area(self.since_s, at_s)
 
-    def most_work(self, at_s: Numbers) -> Numbers:
+    def max_work(self, at_s: Numbers) -> Numbers:
         """Return the work in seconds done by each time if each job started on arrival."""
         return _area(self.since_s, at_s) - _area(np.sort(self.since_s + self.took_s), at_s)
 
@@ -423,7 +423,7 @@ class Program:
             self.at_most.add(limits, (behind, -1.0), (waited, 1.0), *terms)
         if jobs.longest_s > jobs.shortest_s:
             head = jobs.come_area(edges) - jobs.come_area(edges - jobs.shortest_s)
-            more = jobs.most_work(edges) - head
+            more = jobs.max_work(edges) - head
             for limits, *terms in self._waited_at_least(number, jobs, edges - jobs.shortest_s):
                 self.at_most.add(limits + more, (behind, 1.0), (waited, -1.0), *terms)
 
@@ -463,7 +463,7 @@ class Program:
             for number, job_class in enumerate(self.classes):
                 if job_class.type == type_:
                     behind = self._columns_of(number, 2)
-                    done += np.diff(job_class.most_work(self.edges))
+                    done += np.diff(job_class.max_work(self.edges))
                     terms += [(behind[1:], 1.0), (behind[:-1], -1.0)]
             self.equal.add(done, *terms)
         for profile in sorted({profile for _, profile in self.pairs}, key=sorted):

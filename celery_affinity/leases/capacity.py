@@ -7,7 +7,7 @@ from redis.exceptions import ResponseError
 
 from ..clock import now_s
 from ..log_limit import limited_logger
-from ..policy.slot_math import NOTHING_LENT, Lending, lending_of, most_buffered
+from ..policy.slot_math import NOTHING_LENT, Lending, lending_of, max_buffered_calls
 from ..reports import sentences
 from ..reports.type_limits import PauseInForce, pauses_in_force
 from ..scheduler.reader import Reader
@@ -78,7 +78,7 @@ class Capacity:
 
     def _full_buffers(self) -> frozenset[str]:
         """Return the buffered claims' types if the buffers are full, so that other workers get the next jobs."""
-        if self.buffered < most_buffered(self.prefetch_multiplier, self._pool.size()):
+        if self.buffered < max_buffered_calls(self.prefetch_multiplier, self._pool.size()):
             return frozenset()
         return self._claims.buffered_types().intersection(self.types)
 

@@ -265,19 +265,19 @@ class ClaimTable:
     def has_acks(self) -> bool:
         return bool(self._acks)
 
-    def pending_reports(self, most: int) -> tuple[dict[str, HeldClaim], dict[str, HeldClaim]]:
-        """Return at most *most* acks and as many ends. The acks are removed; the ends stay pending until `forget`."""
+    def pending_reports(self, max_reports: int) -> tuple[dict[str, HeldClaim], dict[str, HeldClaim]]:
+        """Return up to *max_reports* acks and as many ends. The acks are removed; the ends stay until `forget`."""
         with self._lock:
-            ends = dict(islice(self._ends.items(), most))
-            return self._pop_acks(most), ends
+            ends = dict(islice(self._ends.items(), max_reports))
+            return self._pop_acks(max_reports), ends
 
-    def take_acks(self, most: int) -> dict[str, HeldClaim]:
-        """Remove and return the first *most* acks."""
+    def take_acks(self, max_reports: int) -> dict[str, HeldClaim]:
+        """Remove and return the first *max_reports* acks."""
         with self._lock:
-            return self._pop_acks(most)
+            return self._pop_acks(max_reports)
 
-    def _pop_acks(self, most: int) -> dict[str, HeldClaim]:
-        acks = dict(islice(self._acks.items(), most))
+    def _pop_acks(self, max_reports: int) -> dict[str, HeldClaim]:
+        acks = dict(islice(self._acks.items(), max_reports))
         for tag in acks:
             del self._acks[tag]
         return acks

@@ -35,16 +35,16 @@ _MIN_DURATION_S = 0.00005
 class Prefetch:
     """The prefetched jobs in fencing-token order, each with its delivery tag.
 
-    *most* is the maximum number of jobs. With `AUTO`, the worker prefetches as many as are expected to keep all slots
-    busy for *work_s* seconds. The expected cost of a job is its type's average duration divided by the number of slots,
-    or the time between two starts if that is longer. A job is not prefetched if it would take longer than *work_s*, or
-    if its type has no average yet.
+    *max_count* is the maximum number of jobs. With `AUTO`, the worker prefetches as many as are expected to keep all
+    slots busy for *work_s* seconds. The expected cost of a job is its type's average duration divided by the number of
+    slots, or the time between two starts if that is longer. A job is not prefetched if it would take longer than
+    *work_s*, or if its type has no average yet.
 
     Any thread can call `add`, `note_length` and `forget`. The other methods are for the event loop.
     """
 
-    def __init__(self, most: int | str, work_s: float) -> None:
-        self._max_count, self._work_s = most, work_s
+    def __init__(self, max_count: int | str, work_s: float) -> None:
+        self._max_count, self._work_s = max_count, work_s
         self._waiting: deque[tuple[Claim, str, float]] = deque()
         self._lock = threading.RLock()  # reentrant: see `claims`
         self._average_s = 0.0

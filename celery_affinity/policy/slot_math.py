@@ -24,7 +24,7 @@ NOTHING_LENT = Lending(0, frozenset())
 MAX_BUFFERED = 1_000
 
 
-def most_buffered(prefetch_multiplier: int, slots: int) -> int:
+def max_buffered_calls(prefetch_multiplier: int, slots: int) -> int:
     """Return the maximum number of jobs in the buffers of a worker's custom strategies.
 
     On a stock transport, the maximum is the prefetch count: concurrency times ``worker_prefetch_multiplier``. Here that

@@ -225,7 +225,7 @@ def _publish_together(task: Any, calls: Iterator[_CallOfMany], ids: TaskIds, opt
                 yield call.number + 1
             return
         calls = chain([first], calls)
-        together = min((pattern.most_together for pattern in patterns), default=_TOGETHER)
+        together = min((pattern.max_together for pattern in patterns), default=_TOGETHER)
         while some := list(islice(calls, together)):
             jobs = [pattern.job(call, ids) for call in some for pattern in patterns]
             _send(task, producer, jobs, some[0].number, ids, options)
@@ -266,7 +266,7 @@ class _Pattern:
         self._longest_kwargs = None if "kwargsrepr" in options else task.app.amqp.kwargsrepr_maxsize
 
     @property
-    def most_together(self) -> int:
+    def max_together(self) -> int:
         """The number of calls per round trip."""
         bound = self._job.bound
         if bound is None or not bound.refuses:

@@ -78,11 +78,11 @@ _ALIASES = {
 }
 
 
-def decompress(body: bytes | str, method: object, most: int, *, any_method: bool = False) -> bytes:
+def decompress(body: bytes | str, method: object, max_bytes: int, *, any_method: bool = False) -> bytes:
     """Decompress *body* with *method*, the value of the header ``compression``.
 
     With *any_method*, methods without a size limit are accepted too. Raises UnreadableBodyError if the result has more
-    than *most* bytes, the body is damaged, or the method is not accepted.
+    than *max_bytes* bytes, the body is damaged, or the method is not accepted.
     """
     if not isinstance(method, str):
         raise UnreadableBodyError(f"its compression must be a name, got: {type(method).__name__}")
@@ -97,42 +97,42 @@ def decompress(body: bytes | str, method: object, most: int, *, any_method: bool
             decompressed: bytes = compression.decompress(data, method)
         else:
             decompressor = make()
-            decompressed = decompressor.decompress(data, most + 1)
+            decompressed = decompressor.decompress(data, max_bytes + 1)
     except UnreadableBodyError:
         raise
     except Exception as exc:  # each library has its own errors, and an app's decoder can raise any error
         raise UnreadableBodyError(f"its body cannot be decompressed: {type(exc).__name__}: {exc}") from exc
-    if len(decompressed) > most:
-        raise _too_large(most)
+    if len(decompressed) > max_bytes:
+        raise _too_large(max_bytes)
     if make is not None and (not decompressor.eof or decompressor.unused_data):
         raise UnreadableBodyError("its compressed body is truncated, or other data follows it")
     return decompressed
 
 
-def raw_body(message: Mapping[str, Any], most: int = MAX_LOOKED_AT, *, any_method: bool = False) -> bytes | str:
+def raw_body(message: Mapping[str, Any], max_bytes: int = MAX_LOOKED_AT, *, any_method: bool = False) -> bytes | str:
     """Return the body of *message* (kombu's message format), decoded from base64 and decompressed.
 
-    *any_method*: see `decompress`. Raises UnreadableBodyError if the body has more than *most* bytes or is damaged.
+    *any_method*: see `decompress`. Raises UnreadableBodyError if the body has more than *max_bytes* or is damaged.
     """
     body, headers, properties = message.get("body") or "", message.get("headers"), message.get("properties")
     if not isinstance(body, (str, bytes)):
         raise UnreadableBodyError(f"its body must be a text, got: {type(body).__name__}")
     is_base64 = isinstance(properties, Mapping) and properties.get("body_encoding") == "base64"
-    if len(body) > (most * 4 // 3 + 4 if is_base64 else most):
-        raise _too_large(most)
+    if len(body) > (max_bytes * 4 // 3 + 4 if is_base64 else max_bytes):
+        raise _too_large(max_bytes)
     if is_base64:
         try:
             body = base64.b64decode(body)
         except ValueError as exc:
             raise UnreadableBodyError(f"its body must be base64: {exc}") from exc
-        if len(body) > most:
-            raise _too_large(most)
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
     method = headers.get("compression") if isinstance(headers, Mapping) else None
-    return decompress(body, method, most, any_method=any_method) if method else body
+    return decompress(body, method, max_bytes, any_method=any_method) if method else body
 
 
-def read_body(message: object, most: int = MAX_LOOKED_AT) -> object:
-    """Return the decoded body of *message*, or None unless the body is valid JSON and has at most *most* bytes.
+def read_body(message: object, max_bytes: int = MAX_LOOKED_AT) -> object:
+    """Return the decoded body of *message*, or None unless the body is valid JSON and has at most *max_bytes* bytes.
 
     Other content types are not decoded, even if the app accepts them: an untrusted message is not worth the risk.
     """
@@ -140,7 +140,7 @@ def read_body(message: object, most: int = MAX_LOOKED_AT) -> object:
         return None
     try:
         # Without a depth limit: in a workflow, every signature in a body contains the next one.
-        return loads(raw_body(message, most), object_hook=object_hook, most_nested=None)
+        return loads(raw_body(message, max_bytes), object_hook=object_hook, max_depth=None)
     except ValueError:
         return None
 
@@ -157,5 +157,5 @@ def check_content_encoding(content_type: object, name: object) -> None:
         raise UnreadableBodyError(f"its content encoding must be a character set, got: {name[:100]!r}")
 
 
-def _too_large(most: int) -> UnreadableBodyError:
-    return UnreadableBodyError(f"its body has more than {most:,} bytes, and is not read")
+def _too_large(max_bytes: int) -> UnreadableBodyError:
+    return UnreadableBodyError(f"its body has more than {max_bytes:,} bytes, and is not read")

@@ -46,14 +46,14 @@ class ReadMessages(NamedTuple):
     size: int
 
 
-def read_messages(reader: Reader, jobs: Sequence[Job], holds: Holds, most_bytes: int) -> ReadMessages:
+def read_messages(reader: Reader, jobs: Sequence[Job], holds: Holds, max_bytes: int) -> ReadMessages:
     """Return which of *jobs* have a message that *holds* admits. All calls of a run must match.
 
-    Stops before *most_bytes* are exceeded, but not before the first job. Raises OptionError without the right to read
+    Stops before *max_bytes* are exceeded, but not before the first job. Raises OptionError without the right to read
     messages.
     """
     try:
-        return _read_and_match(reader, jobs, holds, most_bytes)
+        return _read_and_match(reader, jobs, holds, max_bytes)
     except NoPermissionError as exc:
         raise OptionError(
             "argument: the broker's user has no right to read messages, which have the arguments; "
@@ -61,12 +61,12 @@ def read_messages(reader: Reader, jobs: Sequence[Job], holds: Holds, most_bytes:
         ) from exc
 
 
-def _read_and_match(reader: Reader, jobs: Sequence[Job], holds: Holds, most_bytes: int) -> ReadMessages:
+def _read_and_match(reader: Reader, jobs: Sequence[Job], holds: Holds, max_bytes: int) -> ReadMessages:
     ids = [job.job_id or "" for job in jobs]
     keys = [reader.key("message", job_id) for job_id in ids]
     sizes = [number or 0 for number in reader.ask([("strlen", key) for key in keys])]
     number, size = 0, 0
-    while number < len(jobs) and (number == 0 or size + sizes[number] <= most_bytes):
+    while number < len(jobs) and (number == 0 or size + sizes[number] <= max_bytes):
         size += sizes[number]
         number += 1
     messages = reader.ask([("get", key) for key in keys[:number]])
@@ -331,8 +331,8 @@ def _lanes(reader: Reader, name: str, type_: str | None, cursor: int) -> tuple[l
     return places, 0 if type_ is not None else int(cursor)
 
 
-def _members(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> list[tuple[str, _At]]:
-    """Return at most *most* job ids of workers' claims, about as many for each worker as it has slots."""
+def _members(reader: Reader, places: Sequence[_Place], at: _At, max_jobs: int) -> list[tuple[str, _At]]:
+    """Return at most *max_jobs* job ids of workers' claims, about as many for each worker as it has slots."""
     remaining = [place for place in places if place.name >= at.place]
     replies = reader.ask([("hkeys", place.key) for place in remaining])
     ids = [
@@ -341,18 +341,18 @@ def _members(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> li
         for job_id in sorted(map(decode_text, members))
         if place.name > at.place or job_id > at.after
     ]
-    return ids[:most]
+    return ids[:max_jobs]
 
 
-def _by_score(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> list[tuple[str, _At]]:
-    """Return at most *most* job ids of sorted sets, by place and score."""
+def _by_score(reader: Reader, places: Sequence[_Place], at: _At, max_jobs: int) -> list[tuple[str, _At]]:
+    """Return at most *max_jobs* job ids of sorted sets, by place and score."""
     remaining = [place for place in places if place.name >= at.place]
     lengths = reader.ask([("zcard", place.key) for place in remaining])
     ids: list[tuple[str, _At]] = []
-    for group in _groups(remaining, lengths, most):
+    for group in _groups(remaining, lengths, max_jobs):
         starts = [(at.after or "-inf", at.skip) if place.name == at.place else ("-inf", 0) for place in group]
         commands = [
-            ("zrangebyscore", place.key, score, "+inf", skip, most, True)
+            ("zrangebyscore", place.key, score, "+inf", skip, max_jobs, True)
             for place, (score, skip) in zip(group, starts, strict=True)
         ]
         for place, (score, skip), members in zip(group, starts, reader.ask(commands), strict=True):
@@ -361,20 +361,20 @@ def _by_score(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> l
                 skip = skip + 1 if text == score else 1
                 score = text
                 ids.append((decode_text(member), _At(at.nth, at.chunk, place.name, score, skip)))
-        if len(ids) >= most:
+        if len(ids) >= max_jobs:
             break
-    return ids[:most]
+    return ids[:max_jobs]
 
 
-def _groups(places: Sequence[_Place], lengths: Sequence[int], most: int) -> Iterator[list[_Place]]:
-    """Yield places that are read together. One place with *most* jobs is enough for a group."""
+def _groups(places: Sequence[_Place], lengths: Sequence[int], max_jobs: int) -> Iterator[list[_Place]]:
+    """Yield places that are read together. One place with *max_jobs* jobs is enough for a group."""
     group: list[_Place] = []
     jobs = 0
     for place, length in zip(places, lengths, strict=True):
         if length:
             group.append(place)
             jobs += length
-        if jobs >= most:
+        if jobs >= max_jobs:
             yield group
             group, jobs = [], 0
     if group:

@@ -288,7 +288,7 @@ def _unless_served(type_: str, served: Collection[str]) -> str:
 
 
 Types = Annotated[tuple[str, ...], Param(is_argument=True)]
-Limit = Annotated[int, Param("Largest number to show.", least=1, most=MAX_COUNT)]
+Limit = Annotated[int, Param("Largest number to show.", min_value=1, max_value=MAX_COUNT)]
 
 
 @report("pending", text=NEXT_JOBS.text)

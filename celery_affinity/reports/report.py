@@ -66,11 +66,11 @@ class Param:
 
     help: str = ""
     #: The limits of a number. *above*: a limit that is not accepted itself.
-    least: int | None = None
+    min_value: int | None = None
     above: int | None = None
-    most: int | None = None
+    max_value: int | None = None
     #: The maximum over HTTP, if it is lower.
-    most_over_http: int | None = None
+    max_over_http: int | None = None
     #: The accepted texts; none: any text.
     choices: tuple[str, ...] = ()
     #: True if the command has no name before the value.

@@ -104,7 +104,7 @@ _SCALES = Table[Scale](
 
 Types = Annotated[tuple[str, ...], Param(is_argument=True, over_http=False)]
 TargetWait = Annotated[
-    float, Param("Seconds within which the jobs that wait now should start.", above=0, most=MAX_TARGET_WAIT_S)
+    float, Param("Seconds within which the jobs that wait now should start.", above=0, max_value=MAX_TARGET_WAIT_S)
 ]
 
 

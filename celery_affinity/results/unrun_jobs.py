@@ -48,7 +48,7 @@ class UnrunJobReporter:
         self._reporter = reporter
         self._now_s = now_s
         self._scheduler: Scheduler | None = None
-        self._threads = DaemonPool("affinity-announcer", self._report_next, most=THREADS, now_s=now_s)
+        self._threads = DaemonPool("affinity-announcer", self._report_next, max_threads=THREADS, now_s=now_s)
         self._reports_by_thread: dict[int, _Report] = {}  # by thread id
         self._is_down = False
         self._logged_error_type: type[Exception] | None = None  # type of the last error logged with a traceback
@@ -78,9 +78,9 @@ class UnrunJobReporter:
     def _add_thread_if_all_hang(self) -> None:
         hanging = sum(busy_for_s > LATE_AFTER_S for busy_for_s in self._threads.busy_for_s)
         if hanging < THREADS:
-            self._next_thread_s, self._pause_s, self._threads.most = None, _NEW_THREAD_AFTER_S, THREADS
+            self._next_thread_s, self._pause_s, self._threads.max_threads = None, _NEW_THREAD_AFTER_S, THREADS
             return
-        if hanging < self._threads.most:
+        if hanging < self._threads.max_threads:
             return  # the added thread works
         now_s = self._now_s()
         if self._next_thread_s is None:
@@ -92,7 +92,7 @@ class UnrunJobReporter:
             )
             self._next_thread_s = now_s + self._pause_s
         elif now_s >= self._next_thread_s:
-            self._threads.most += 1
+            self._threads.max_threads += 1
             self._pause_s *= 2
             self._next_thread_s = now_s + self._pause_s
 

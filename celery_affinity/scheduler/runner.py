@@ -101,10 +101,10 @@ def ack_arguments(
     return invocations
 
 
-def argument_pages(items: Sequence[Item], most: int = MAX_MOVES) -> Iterator[Sequence[Item]]:
-    """Yield *items* in pages of up to *most*, the number that one invocation moves."""
-    for first in range(0, len(items), most):
-        yield items[first : first + most]
+def argument_pages(items: Sequence[Item], max_items: int = MAX_MOVES) -> Iterator[Sequence[Item]]:
+    """Yield *items* in pages of up to *max_items*, the number that one invocation moves."""
+    for first in range(0, len(items), max_items):
+        yield items[first : first + max_items]
 
 
 def flatten(rows: Iterable[Iterable[Argument]]) -> list[Argument]:

@@ -268,15 +268,15 @@ class DispatcherFunctions(Runner):
         return UnreportedEnd.parse(row) if row else None
 
     def batch_calls(
-        self, batch: str, *, fence: str = "", after: int = 0, most: int = MAX_SHARED
+        self, batch: str, *, fence: str = "", after: int = 0, max_calls: int = MAX_SHARED
     ) -> BatchCallsPage | None:
         """Return calls of *batch* without its result, in order, without the primary, whose message was run.
 
         Return None if the batch is neither claimed with *fence* nor (for "") an end from `next_report`.
         *after*: the cursor of the previous page, 0 for the first page.
-        *most*: maximum number of calls.
+        *max_calls*: maximum number of calls.
         """
-        page = self._run("batch_calls", batch=batch, fence=fence, after=after, most=most)
+        page = self._run("batch_calls", batch=batch, fence=fence, after=after, max_calls=max_calls)
         return BatchCallsPage.parse(*page) if page else None
 
     def split_batch(self, batch: str, callers: Sequence[str], *, fence: str) -> int:

@@ -34,8 +34,8 @@ _BAD_OBJECT = (ArithmeticError, AttributeError, LookupError, RecursionError, Typ
 class TooDeepError(ValueError):
     """A value is nested deeper than `MAX_NESTED`."""
 
-    def __init__(self, most: int = MAX_NESTED) -> None:
-        super().__init__(f"it is nested more than {most} levels deep")
+    def __init__(self, max_depth: int = MAX_NESTED) -> None:
+        super().__init__(f"it is nested more than {max_depth} levels deep")
 
 
 # -- numbers
@@ -54,24 +54,24 @@ def _real(value: object) -> int | float | Decimal | None:
     return int(value) if isinstance(value, Integral) else None  # NumPy integers occur in calls, not in messages
 
 
-def clamp(value: object, least: int, most: int, otherwise: int) -> int:
-    """Clamp *value* (a number or a string of digits) to an integer from *least* to *most*, or return *otherwise*."""
+def clamp(value: object, minimum: int, maximum: int, otherwise: int) -> int:
+    """Clamp *value* (a number or digits) to an integer from *minimum* to *maximum*, or return *otherwise*."""
     number = _real(value)
     if number is None:
         return otherwise
-    if number <= least:
-        return least
-    return most if number >= most else int(number)
+    if number <= minimum:
+        return minimum
+    return maximum if number >= maximum else int(number)
 
 
-def as_whole_number(value: object, least: int = 0, most: int = _MAX_NUMBER) -> int | None:
-    """Return *value* if it is an integer from *least* to *most*, or None. A bool or Decimal is not an integer here."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most else None
+def as_whole_number(value: object, minimum: int = 0, maximum: int = _MAX_NUMBER) -> int | None:
+    """Return *value* if it is an integer from *minimum* to *maximum*, or None. A bool or Decimal is not one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum else None
 
 
-def is_number(value: object, most: float = _MAX_NUMBER) -> bool:
-    """Return True if *value* is an integer or a finite float from *-most* to *most*, and not a bool or a Decimal."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -most <= value <= most
+def is_number(value: object, maximum: float = _MAX_NUMBER) -> bool:
+    """Return True if *value* is an integer or a finite float from *-maximum* to *maximum*, and no bool or Decimal."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -maximum <= value <= maximum
 
 
 def are_usual_types(options: object) -> bool:
@@ -131,10 +131,10 @@ def describe_shape(value: object) -> str:
 # -- depth and JSON
 
 
-def is_too_deep(value: object, most: int = MAX_NESTED) -> bool:
-    """Return True if lists and mappings in *value* are nested more than *most* levels deep. Does not recurse."""
+def is_too_deep(value: object, max_depth: int = MAX_NESTED) -> bool:
+    """Return True if lists and mappings in *value* are nested more than *max_depth* levels deep. Does not recurse."""
     level = _containers([value])
-    for _ in range(most):
+    for _ in range(max_depth):
         if not level:
             return False
         level = _containers(_parts(level))
@@ -158,7 +158,7 @@ def loads(
     written: str | bytes,
     *,
     longest: int | None = None,
-    most_nested: int | None = MAX_NESTED,
+    max_depth: int | None = MAX_NESTED,
     object_hook: Callable[[dict[str, Any]], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> Any:
@@ -167,7 +167,7 @@ def loads(
     Args:
         written: the JSON text.
         longest: maximum number of characters, or of bytes if *written* is bytes.
-        most_nested: maximum nesting depth; None for the limit of Python's parser.
+        max_depth: maximum nesting depth; None for the limit of Python's parser.
         object_hook: as in `json.loads`.
         parse_constant: as in `json.loads`.
     """
@@ -181,18 +181,18 @@ def loads(
         )
     except _BAD_OBJECT as exc:
         raise ValueError(f"{type(exc).__name__}: {str(exc)[:200]}") from exc
-    if most_nested is not None and is_too_deep(data, most_nested):
-        raise TooDeepError(most_nested)
+    if max_depth is not None and is_too_deep(data, max_depth):
+        raise TooDeepError(max_depth)
     return data
 
 
-def strict_json(value: object, most_nested: int = MAX_NESTED) -> str:
-    """Return *value* as JSON that every parser accepts: UTF-8, without NaN and infinity, at most *most_nested* levels.
+def strict_json(value: object, max_depth: int = MAX_NESTED) -> str:
+    """Return *value* as JSON that every parser accepts: UTF-8, without NaN and infinity, at most *max_depth* levels.
 
     Raises only ValueError, if *value* cannot be written in this way.
     """
-    if is_too_deep(value, most_nested):
-        raise TooDeepError(most_nested)
+    if is_too_deep(value, max_depth):
+        raise TooDeepError(max_depth)
     try:
         written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except TypeError as exc:

@@ -153,22 +153,22 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_number_between(accepted: str, test: Callable[[float], bool], most: float = MAX_DURATION_S) -> NumberCheck:
-    """Return a check that accepts numbers up to *most* that pass *test*. *accepted* describes the accepted numbers.
+def is_number_between(accepted: str, test: Callable[[float], bool], maximum: float = MAX_DURATION_S) -> NumberCheck:
+    """Return a check that accepts numbers up to *maximum* that pass *test*. *accepted* describes the accepted numbers.
 
     All number checks are created here, so every setting has an upper bound, checked before any conversion.
     """
-    description = f"{accepted}, up to {most:,}"
+    description = f"{accepted}, up to {maximum:,}"
 
     def check(value: Any) -> str | None:
-        return None if is_number(value, most) and test(value) else description
+        return None if is_number(value, maximum) and test(value) else description
 
     return check
 
 
-def check_whole(accepted: str, test: Callable[[int], bool], most: int = MAX_COUNT) -> NumberCheck:
+def check_whole(accepted: str, test: Callable[[int], bool], maximum: int = MAX_COUNT) -> NumberCheck:
     """Return a check of integers, with the arguments of `is_number_between`."""
-    return is_number_between(accepted, lambda value: is_whole(value) and test(value), most)
+    return is_number_between(accepted, lambda value: is_whole(value) and test(value), maximum)
 
 
 COUNT = check_whole("a whole number above 0", lambda value: value > 0)

@@ -159,14 +159,14 @@ class BusyError(Exception):
 
 
 class RequestThreads:
-    """Runs pieces of work in up to *most* daemon threads. A piece that exceeds *deadline_s* is abandoned.
+    """Runs pieces of work in up to *max_threads* daemon threads. A piece that exceeds *deadline_s* is abandoned.
 
     A blocked thread is lost, but its request is still answered. Daemon threads do not delay the exit of the process.
     """
 
-    def __init__(self, name: str, most: int, deadline_s: float) -> None:
+    def __init__(self, name: str, max_threads: int, deadline_s: float) -> None:
         self.deadline_s = deadline_s
-        self._name, self._max_threads = name, most
+        self._name, self._max_threads = name, max_threads
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._threads = self._idle = self._queued = 0
         self._lock = threading.Lock()

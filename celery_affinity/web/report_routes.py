@@ -55,11 +55,11 @@ def _handler(report: ReportDefinition[Any], site: Site) -> Callable[..., Awaitab
 
 def _query_parameter(param: Param) -> Parameter:
     is_time = param.name.endswith("_s")
-    least = 0 if is_time else param.least
-    most = MAX_DURATION_S if is_time else param.most_over_http or param.most
-    query = Query(param.default, ge=least, le=most)
+    min_value = 0 if is_time else param.min_value
+    max_value = MAX_DURATION_S if is_time else param.max_over_http or param.max_value
+    query = Query(param.default, ge=min_value, le=max_value)
     if param.above is not None:  # checked by the report, whose message names both ends of the range
-        query = Query(param.default, json_schema_extra={"exclusiveMinimum": param.above, "maximum": most})
+        query = Query(param.default, json_schema_extra={"exclusiveMinimum": param.above, "maximum": max_value})
     return Parameter(param.name, Parameter.KEYWORD_ONLY, default=query, annotation=param.type)
 
 

@@ -16,7 +16,7 @@ from celery.worker.request import Request
 
 from ..leases.held_claim import is_claim_tag
 from ..log_limit import limited_logger
-from ..policy.slot_math import most_buffered
+from ..policy.slot_math import max_buffered_calls
 from ..publishing.app_config import gathers_messages
 from ..publishing.option_sources import mode_of
 
@@ -125,7 +125,7 @@ class StrategyBuffers:
 
 def warn_of_small_batches(consumer: "AffinityConsumer", slots: int) -> None:
     """Log each task whose batches are larger than the buffer capacity of this worker with *slots* slots."""
-    max_calls = most_buffered(consumer.prefetch_multiplier, slots)
+    max_calls = max_buffered_calls(consumer.prefetch_multiplier, slots)
     for name in sorted(consumer.affinity_own_strategies):
         number = gathers_messages(consumer.app.tasks[name])
         if number > max_calls:

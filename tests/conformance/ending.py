@@ -65,14 +65,18 @@ class Ending(Both):
         batch = choice[index % len(choice)]
         return batch.id, batch.fence if index % 7 else fence
 
-    @often(4, index=indexes, fence=draw.sampled_from([None, 1]), after=draw.integers(0, 3), most=draw.integers(1, 3))
-    def callers(self, index, fence, after, most):
+    @often(
+        4, index=indexes, fence=draw.sampled_from([None, 1]), after=draw.integers(0, 3), max_calls=draw.integers(1, 3)
+    )
+    def callers(self, index, fence, after, max_calls):
         batch, fence = self.pick_batch(index, fence)
-        page = self.reference.batch_calls(batch, fence=fence, after=after, most=most)
+        page = self.reference.batch_calls(batch, fence=fence, after=after, max_calls=max_calls)
         wanted = [] if page is None else [page.after, str(page.primary_us)]
         for job_id, task_id, published_us, message in page.callers if page else ():
             wanted += [job_id, encode_part(task_id), str(published_us), message]
-        self.step("batch_calls", wanted, batch=batch, fence="" if fence is None else fence, after=after, most=most)
+        self.step(
+            "batch_calls", wanted, batch=batch, fence="" if fence is None else fence, after=after, max_calls=max_calls
+        )
         self.compare()
 
     @often(

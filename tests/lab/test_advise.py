@@ -86,11 +86,11 @@ def test_a_target_that_no_fleet_reaches_has_a_sentence():
 
 
 def test_the_number_of_simulations_is_bounded():
-    found = advised(scenario_of(flood(200)), "all:p99<10ms", most_simulations=30)
+    found = advised(scenario_of(flood(200)), "all:p99<10ms", max_simulations=30)
     assert found.simulations <= 30
     assert not found.complete
     ticks = iter(range(1_000))
-    found = advised(scenario_of(flood(200)), "all:p99<10ms", most_simulations=40, progress=ticks)
+    found = advised(scenario_of(flood(200)), "all:p99<10ms", max_simulations=40, progress=ticks)
     assert next(ticks) == found.simulations
 
 

@@ -101,7 +101,7 @@ def test_a_call_among_many_that_leaves_its_rules_to_the_batch_is_explained_and_t
 def test_the_calls_are_read_in_pages_and_told_one_by_one(fleet):
     batch = claimed(fleet, "a+", "b+", "c+", "d+")
     scheduler = fleet.scheduler
-    page = scheduler.batch_calls(batch.job_id, fence=batch.fence, most=2)
+    page = scheduler.batch_calls(batch.job_id, fence=batch.fence, max_calls=2)
     assert names(page) == ["b+"], "the first one is the worker's"
     assert names(scheduler.batch_calls(batch.job_id, fence=batch.fence, after=page.after)) == ["c+", "d+"]
     assert [(each.task_id, each.message) for each in page.callers] == [("task-b+", b"message of b+")]

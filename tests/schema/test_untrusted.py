@@ -64,7 +64,7 @@ def test_depth_is_the_number_of_nested_levels(value):
         is_too_deep = depth(value) > most
         assert untrusted.is_too_deep(value, most) == is_too_deep
         try:
-            untrusted.loads(json.dumps(value), most_nested=most)
+            untrusted.loads(json.dumps(value), max_depth=most)
         except untrusted.TooDeepError:
             assert is_too_deep
         else:

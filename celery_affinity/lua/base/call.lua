@@ -61,14 +61,14 @@ end
 -- memo: caches values parsed from strings across invocations. A cached value may depend only on its string, so a
 -- failover, a flush or another version cannot invalidate it. A full cache is cleared.
 
--- Returns an empty cache. `of`: string -> value. `most`: maximum number of entries; nil means MAX_KEPT.
-function memo.cache(most)
-    return { of = {}, number = 0, most = most }
+-- Returns an empty cache. `of`: string -> value. `max_entries`: maximum number of entries; nil means MAX_KEPT.
+function memo.cache(max_entries)
+    return { of = {}, number = 0, max_entries = max_entries }
 end
 
 -- Caches `meaning`, which must not be nil, as the value of `text`. Returns `meaning`.
 function memo.keep(cache, text, meaning)
-    if cache.number == (cache.most or protocol.MAX_KEPT) then
+    if cache.number == (cache.max_entries or protocol.MAX_KEPT) then
         cache.of, cache.number = {}, 0
     end
     cache.of[text], cache.number = meaning, cache.number + 1

@@ -32,7 +32,7 @@ local function read_words(text)
         local word, default = tokens(), defaults.OF[name]
         values[name] = type(default) == "string" and word or tonumber(word) or default
     end
-    values.most_rarity = score.rarity(1, values)
+    values.max_rarity = score.rarity(1, values)
     return values
 end
 
@@ -45,7 +45,7 @@ end
 -- Returns the settings for a claim that must choose between jobs, and the string that contains them. A change of
 -- settings writes them as one string, so that a claim reads only one field. A change of slots also writes a new string,
 -- with the same settings. The table is shared by many invocations. It also caches values that `best_types` computes,
--- and the points of a type with one slot (`most_rarity`).
+-- and the points of a type with one slot (`max_rarity`).
 function settings_in_force.for_a_claim()
     local text = redis.call("HGET", key.settings, "for_claims") or ""
     return meanings.of[text] or memo.keep(meanings, text, meaning_of(text)), text

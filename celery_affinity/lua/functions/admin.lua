@@ -220,9 +220,9 @@ end
 
 -- Returns the same values as `job_index.jobs_of_task`, for a stamp. Removes these jobs from the stamp's index, so that
 -- the next invocation gets other jobs.
-local function jobs_of_stamp(stamp, _, most)
-    local ids = flat.members(redis.call("ZPOPMIN", key.stamped(stamp), most))
-    return ids, #ids == most
+local function jobs_of_stamp(stamp, _, max_jobs)
+    local ids = flat.members(redis.call("ZPOPMIN", key.stamped(stamp), max_jobs))
+    return ids, #ids == max_jobs
 end
 
 -- Ends the waiting jobs of the names in `arguments`, from the fourth argument. Returns the reply.

@@ -42,21 +42,21 @@ local function try(fix, ...)
     return nil
 end
 
--- Applies `fix` to members of the sorted set `name` and their scores, from position `at`. With `most`, only the current
--- part of the set is checked, of up to `most` members. Returns the next position, or nil when finished.
-local function fix_members(name, at, thorough, fix, most)
-    local parts = most and math.ceil(redis.call("ZCARD", key[name]) / most) or 1
+-- Applies `fix` to members of the sorted set `name` and their scores, from position `at`. With `max_members`, only the
+-- current part of the set is checked, of up to `max_members` members. Returns the next position, or nil when finished.
+local function fix_members(name, at, thorough, fix, max_members)
+    local parts = max_members and math.ceil(redis.call("ZCARD", key[name]) / max_members) or 1
     local part = math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % math.max(1, parts)
-    local from = at + part * (most or 0)
+    local from = at + part * (max_members or 0)
     local page = redis.call("ZRANGE", key[name], from, from + MAX_IN_A_PAGE - 1, "WITHSCORES")
     for i = 1, #page, 2 do
-        if at == most or rebuild.looks >= MAX_LOOKS then
+        if at == max_members or rebuild.looks >= MAX_LOOKS then
             break
         end
         try(fix, page[i], page[i + 1], thorough)
         at = at + 1
     end
-    return #page > 0 and at ~= most and at or nil
+    return #page > 0 and at ~= max_members and at or nil
 end
 
 -- Applies `fix` to fields of the hash `name`, from `cursor`. Returns the next cursor, or nil when finished.
@@ -105,8 +105,8 @@ local function fix(stage, at, thorough, names)
     if stage == 0 then
         return fix_first(thorough, names)
     end
-    local iterate, name, fix_entry, most = unpack(stages()[stage])
-    return iterate(name, at, thorough, fix_entry, most)
+    local iterate, name, fix_entry, max_members = unpack(stages()[stage])
+    return iterate(name, at, thorough, fix_entry, max_members)
 end
 
 -- Continues at `first`, an argument of the function, within one stage. `how`: argument of the function. Returns the

@@ -133,14 +133,15 @@ function functions.batch_calls(ARGV)
     local batch = ARGV[1]
     local fence = ARGV[2] -- fencing token of the caller's claim; "" for an unreported batch
     local after = ARGV[3] -- `after` of the previous page, or 0
-    local most = ARGV[4] -- maximum number of calls to read
+    local max_calls = ARGV[4] -- maximum number of calls to read
 
     if not batches.is_its_own(batch, fence) then
         return {}
     end
     local primary = redis.call("HGET", key.job(batch), "primary")
-    local page = redis.call("ZRANGEBYSCORE", key.callers(batch), "(" .. after, "+inf", "WITHSCORES", "LIMIT", 0, most)
-    local next_cursor = #page == 2 * tonumber(most) and tonumber(page[#page]) or -1
+    local page = redis.call(
+        "ZRANGEBYSCORE", key.callers(batch), "(" .. after, "+inf", "WITHSCORES", "LIMIT", 0, max_calls)
+    local next_cursor = #page == 2 * tonumber(max_calls) and tonumber(page[#page]) or -1
     local reply = { next_cursor, (batch_calls.published_us(primary or "")) }
     local bytes = 0
     for i = 1, #page, 2 do

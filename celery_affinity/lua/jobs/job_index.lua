@@ -56,20 +56,20 @@ local function add_to_task(task, id)
     return true
 end
 
--- Returns up to `most` jobs of a task id with numbers above `after`, true if there may be more, and the last job's
+-- Returns up to `max_jobs` jobs of a task id with numbers above `after`, true if there may be more, and the last job's
 -- number.
-function job_index.jobs_of_task(task, after, most)
+function job_index.jobs_of_task(task, after, max_jobs)
     local id = redis.call("GET", key.task(task))
     if id ~= protocol.SEVERAL then
         return { id ~= protocol.NONE and id or nil }, false
     end
     local entries = redis.call("ZRANGEBYSCORE", key.jobs_of_task(task), "(" .. after, "+inf", "WITHSCORES",
-        "LIMIT", 0, most)
+        "LIMIT", 0, max_jobs)
     local ids, last = flat.members(entries), entries[#entries]
-    if #ids == most and not string.find(last, "^%d+$") then
+    if #ids == max_jobs and not string.find(last, "^%d+$") then
         error("spoiled numbers of the jobs of task " .. task) -- the caller would repeat these forever
     end
-    return ids, #ids == most, last
+    return ids, #ids == max_jobs, last
 end
 
 -- Revokes a task: jobs published within `keep_s` seconds end immediately. Key `task` exists for the same time, so that

@@ -97,12 +97,12 @@ function requeue.requeue(worker, id, how, settings, why)
     return type
 end
 
--- Deletes a job that is in no lane and has no slot. For a batch, one invocation deletes `most` calls (nil:
+-- Deletes a job that is in no lane and has no slot. For a batch, one invocation deletes `max_calls` calls (nil:
 -- MAX_FORGOTTEN). The rest is deleted with the batch, by invocations of `ack_report`.
-function requeue.delete(id, most)
+function requeue.delete(id, max_calls)
     redis.call("ZREM", key.dead, id)
     redis.call("ZREM", key.unreported, id)
-    if not hooks.of(id).forget_some(id, most or protocol.MAX_FORGOTTEN) then
+    if not hooks.of(id).forget_some(id, max_calls or protocol.MAX_FORGOTTEN) then
         return
     end
     job_index.remove(id, 0)
@@ -143,15 +143,15 @@ function requeue.dead_letter(id, reason, settings, why)
     trim_dead(settings.dead_max)
 end
 
--- Handles the report of an unreported end; a batch is handled after its last call was reported. `most`: see
+-- Handles the report of an unreported end; a batch is handled after its last call was reported. `max_calls`: see
 -- `requeue.delete`.
-function requeue.mark_reported(id, most)
+function requeue.mark_reported(id, max_calls)
     redis.call("ZREM", key.unreported, id)
     redis.call("HDEL", key.job(id), "left", "tries")
     if redis.call("HGET", key.job(id), "state") ~= "dead" then
         ends.mark_reported(id)
     elseif not redis.call("ZSCORE", key.dead, id) then
-        requeue.delete(id, most) -- removed by `trim_dead`
+        requeue.delete(id, max_calls) -- removed by `trim_dead`
     end
 end
 
@@ -256,9 +256,9 @@ end
 -- Returns the first `number` jobs in the sorted set `name` of waiting jobs, with their enqueue times, like ZRANGE.
 -- Members that are not ids are removed. A score that is not a time is replaced by the current time.
 function corrupt.first_of(name, number)
-    local most = number
+    local max_entries = number
     for _ = 1, MAX_PAGES do
-        local entries, are_valid = redis.call("ZRANGE", name, 0, most - 1, "WITHSCORES"), true
+        local entries, are_valid = redis.call("ZRANGE", name, 0, max_entries - 1, "WITHSCORES"), true
         for i = 1, #entries, 2 do
             local id, time = entries[i], entries[i + 1]
             if not corrupt.is_word(id) then
@@ -273,7 +273,7 @@ function corrupt.first_of(name, number)
         if are_valid then
             return { unpack(entries, 1, 2 * number) }
         end
-        most = PAGE
+        max_entries = PAGE
     end
     return {}
 end

@@ -70,8 +70,8 @@ end
 
 -- Returns the maximum number of calls and of message bytes per run.
 function rules_codec.bounds(text)
-    local most, most_bytes = string.match(text, " most=(%d+) bytes=(%d+)") -- nil: the usual limits
-    return tonumber(most or protocol.USUAL_MAX_CALLS), tonumber(most_bytes or protocol.USUAL_MAX_BYTES)
+    local max_calls, max_bytes = string.match(text, " most=(%d+) bytes=(%d+)") -- nil: the usual limits
+    return tonumber(max_calls or protocol.USUAL_MAX_CALLS), tonumber(max_bytes or protocol.USUAL_MAX_BYTES)
 end
 
 -- Returns the merge window in µs, which restarts with each call, and its maximum total length. Returns nil without a

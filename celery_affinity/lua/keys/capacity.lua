@@ -164,7 +164,7 @@ end
 
 -- Returns the number of blocked jobs and holders up to which tenant `name` blocks no job: its maximum. Returns 0 if the
 -- tenant has a minimum, or if fair shares are on.
-function tenants.most_unbounded(name)
+function tenants.max_unbounded(name)
     local quota = tenants.quota_of(name)
     return quota.min == 0 and not call.tenants.era and quota.max or 0
 end

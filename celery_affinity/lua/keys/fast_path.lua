@@ -140,13 +140,13 @@ end
 
 -- Returns true if the field value `text` means unbounded under the present settings of tenant `name`.
 function unbounded.says(text, name)
-    local max = tenants.most_unbounded(name)
+    local max = tenants.max_unbounded(name)
     return max > 0 and text == text_of(max)
 end
 
 -- Returns the number of waiting jobs and holders up to which the tenant's key blocks no job.
 local function max_of(state)
-    return state.is_paused and 0 or tenants.most_unbounded(state.tenant)
+    return state.is_paused and 0 or tenants.max_unbounded(state.tenant)
 end
 
 -- Returns true if at most `max` jobs wait for a key or hold it, including `added` new ones.
@@ -231,7 +231,7 @@ end
 -- key's hash usually suffice; with one, the whole key is read.
 local function unbounded_key_of(id, type, lane)
     local stated = id_suffix.has_only_tenant(id) and key_state.keys_of(id)[1]
-    local max = stated and stated.tenant and tenants.most_unbounded(stated.tenant) or 0
+    local max = stated and stated.tenant and tenants.max_unbounded(stated.tenant) or 0
     if max == 0 then
         return nil
     end

@@ -197,7 +197,7 @@ local function best_hinted(hint_choice, waiting)
                 hint_choice.best[type] = head
             end
             local points = head and head.points
-            if head and #types > 1 and (not best or points + hint_choice.settings.most_rarity >= best_points) then
+            if head and #types > 1 and (not best or points + hint_choice.settings.max_rarity >= best_points) then
                 points = points + job_choice.rarity(hint_choice, nth)
             end
             if head and (not best or points > best_points or (points == best_points

@@ -41,7 +41,7 @@ local function best_head(choice, nth, heads, by_age, least)
         place, points = choice.first_head(choice.types[nth], heads, settings)
         choice.places[nth], choice.points[nth] = place, points
     end
-    if #choice.types > 1 and points + settings.most_rarity >= least then
+    if #choice.types > 1 and points + settings.max_rarity >= least then
         points = points + job_choice.rarity(choice, nth)
     end
     return place, points

@@ -146,17 +146,17 @@ function batches.make_again(batch)
     return nil
 end
 
--- Deletes up to `most` calls of a deleted batch. Returns true if no calls remain. Otherwise the batch stays unreported,
--- and each `ack_report` deletes further calls.
-function batches.forget_some(batch, most)
+-- Deletes up to `max_calls` calls of a deleted batch. Returns true if no calls remain. Otherwise the batch stays
+-- unreported, and each `ack_report` deletes further calls.
+function batches.forget_some(batch, max_calls)
     for _, calls_key in ipairs({ key.reported_calls(batch), key.callers(batch) }) do
-        local ids = redis.call("ZRANGE", calls_key, 0, most - 1)
+        local ids = redis.call("ZRANGE", calls_key, 0, max_calls - 1)
         for _, id in ipairs(ids) do
             job_index.remove(id, 0)
             redis.call("UNLINK", key.job(id), key.message(id))
         end
         redis.call("ZREMRANGEBYRANK", calls_key, 0, #ids - 1)
-        most = most - #ids
+        max_calls = max_calls - #ids
     end
     if redis.call("EXISTS", key.callers(batch), key.reported_calls(batch)) == 0 then
         return true
@@ -170,13 +170,13 @@ function batches.forget_some(batch, most)
 end
 
 -- Prepares the calls of a dead batch for a replay. Removes stamps and expiry, because they would end the calls. Handles
--- up to `most` calls. Returns true if no calls remain, and the number of handled calls.
-function batches.wait_again(batch, most)
-    local reported = redis.call("ZPOPMIN", key.reported_calls(batch), most)
+-- up to `max_calls` calls. Returns true if no calls remain, and the number of handled calls.
+function batches.wait_again(batch, max_calls)
+    local reported = redis.call("ZPOPMIN", key.reported_calls(batch), max_calls)
     for nth = 1, #reported, 2 do
         redis.call("ZADD", key.callers(batch), reported[nth + 1], reported[nth])
     end
-    local rest = most - #reported / 2
+    local rest = max_calls - #reported / 2
     local after = redis.call("HGET", key.job(batch), "replayed") or 0
     local ids = redis.call("ZRANGEBYSCORE", key.callers(batch), "(" .. after, "+inf", "WITHSCORES", "LIMIT", 0, rest)
     for nth = 1, #ids, 2 do
@@ -188,7 +188,7 @@ function batches.wait_again(batch, most)
     end
     if #ids == 2 * rest then
         redis.call("HSET", key.job(batch), "replayed", after)
-        return false, most
+        return false, max_calls
     end
     redis.call("HDEL", key.job(batch), "replayed")
     redis.call("HSET", key.job(batch), "task", "")

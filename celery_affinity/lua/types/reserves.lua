@@ -52,15 +52,15 @@ end
 
 -- Computes once the slots that each reserve in `type_reserves` keeps free of `type`. Returns the largest number.
 local function max_slots(type, type_reserves)
-    if not type_reserves.most then
+    if not type_reserves.max_slots then
         type_reserves.live = tonumber(redis.call("HGET", key.capacity, type)) or 0
-        type_reserves.most = 0
+        type_reserves.max_slots = 0
         for _, reserve in ipairs(type_reserves) do
             reserve.slots = reserve.is_share and math.ceil(reserve.amount * type_reserves.live / 100) or reserve.amount
-            type_reserves.most = math.max(type_reserves.most, reserve.slots)
+            type_reserves.max_slots = math.max(type_reserves.max_slots, reserve.slots)
         end
     end
-    return type_reserves.most
+    return type_reserves.max_slots
 end
 
 -- Returns true if a job of the type and of the reserve's class is running.

@@ -179,15 +179,15 @@ function workers.remove(worker)
     redis.call("UNLINK", key.worker(worker), key.claims(worker), key.inbox(worker), key.nudges(worker))
 end
 
--- Returns up to `most` workers that joined at `from` (µs) or later, and the start of the next page, or nil for the last
--- page. A page can begin with the last worker of the previous page. Invalid worker names are omitted.
-function workers.joined(from, most)
-    local page = redis.call("ZRANGEBYSCORE", key.joined, from, "+inf", "WITHSCORES", "LIMIT", 0, most)
+-- Returns up to `max_workers` workers that joined at `from` (µs) or later, and the start of the next page, or nil for
+-- the last page. A page can begin with the last worker of the previous page. Invalid worker names are omitted.
+function workers.joined(from, max_workers)
+    local page = redis.call("ZRANGEBYSCORE", key.joined, from, "+inf", "WITHSCORES", "LIMIT", 0, max_workers)
     local names = {}
     for i = 1, #page, 2 do
         names[#names + 1] = corrupt.is_word(page[i]) and page[i] or nil
     end
-    if #page < 2 * most then
+    if #page < 2 * max_workers then
         return names
     end
     local last = page[#page]
@@ -197,11 +197,11 @@ end
 -- dead_workers: reclaims the jobs of a worker that leaves or is dead. A dead worker was silent until a `tick`, or its
 -- guard saw it end and invoked `recover`.
 
--- Returns ids of jobs that `worker` holds: all of them, or more than `most`.
-local function some_jobs_of(worker, most)
+-- Returns ids of jobs that `worker` holds: all of them, or more than `max_jobs`.
+local function some_jobs_of(worker, max_jobs)
     local ids, is_listed, cursor = {}, {}, "0"
     repeat
-        local page = redis.call("HSCAN", key.claims(worker), cursor, "COUNT", most + 1)
+        local page = redis.call("HSCAN", key.claims(worker), cursor, "COUNT", max_jobs + 1)
         cursor = page[1]
         for nth = 1, #page[2], 2 do
             local id = page[2][nth]
@@ -209,18 +209,18 @@ local function some_jobs_of(worker, most)
                 ids[#ids + 1], is_listed[id] = id, true
             end
         end
-    until cursor == "0" or #ids > most
+    until cursor == "0" or #ids > max_jobs
     return ids
 end
 
--- Returns ids of jobs that a dead worker held: all of them, or more than `most`. The second value is the number of
+-- Returns ids of jobs that a dead worker held: all of them, or more than `max_jobs`. The second value is the number of
 -- prefetched jobs. They are first in the list, because they were claimed last. They had not started, so they cannot
 -- have killed the worker.
-local function some_jobs_and_prefetched(worker, most)
+local function some_jobs_and_prefetched(worker, max_jobs)
     local row = free_slots.row(worker)
     local prefetched = row[free_slots.PROFILE] and -free_slots.left(worker, row) or 0
     if prefetched <= 0 then
-        return some_jobs_of(worker, most), 0
+        return some_jobs_of(worker, max_jobs), 0
     end
     local claimed = redis.call("HGETALL", key.claims(worker))
     local ids, fences = flat.members(claimed), flat.values(claimed)
@@ -230,27 +230,27 @@ local function some_jobs_and_prefetched(worker, most)
     return ids, prefetched
 end
 
--- Reclaims up to `most` jobs of `worker`, and adds the types of pending ones to `types`. If the worker `is_dead`, this
--- counts as a delivery of jobs that had a slot. A worker without claims is removed. Returns the number of reclaimed
--- jobs, and true if the worker was removed.
-function dead_workers.take_back(worker, most, types, settings, is_dead)
+-- Reclaims up to `max_jobs` jobs of `worker`, and adds the types of pending ones to `types`. If the worker `is_dead`,
+-- this counts as a delivery of jobs that had a slot. A worker without claims is removed. Returns the number of
+-- reclaimed jobs, and true if the worker was removed.
+function dead_workers.take_back(worker, max_jobs, types, settings, is_dead)
     workers.close(worker)
     local ids, prefetched
     if is_dead then
         -- The worker stays dead until later invocations have reclaimed all its jobs: a late heartbeat cannot change
         -- that.
         redis.call("ZADD", key.heartbeats, protocol.GIVEN_UP_US, worker)
-        ids, prefetched = some_jobs_and_prefetched(worker, most)
+        ids, prefetched = some_jobs_and_prefetched(worker, max_jobs)
     else
-        ids = some_jobs_of(worker, most)
+        ids = some_jobs_of(worker, max_jobs)
     end
-    local number = math.min(#ids, most)
+    local number = math.min(#ids, max_jobs)
     for nth = 1, number do
         local how = is_dead and nth > prefetched and "unsettled" or "returned"
         types[#types + 1] = requeue.requeue(worker, ids[nth], how, settings)
     end
-    if #ids <= most then
+    if #ids <= max_jobs then
         workers.remove(worker)
     end
-    return number, #ids <= most
+    return number, #ids <= max_jobs
 end

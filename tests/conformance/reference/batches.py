@@ -50,10 +50,10 @@ def dead_letter(cohort: Cohort, batch: Job, reason: str, now_us: int) -> None:
         cohort.untold[batch.id] = now_us
 
 
-def forget_some(cohort: Cohort, batch: Job, most: int, now_us: int) -> bool:
-    """Delete *most* calls of a *batch* that goes. Return whether that was all; if not, the others go later."""
+def forget_some(cohort: Cohort, batch: Job, max_calls: int, now_us: int) -> bool:
+    """Delete *max_calls* calls of a *batch* that goes. Return whether that was all; if not, the others go later."""
     calls = {**batch.told_callers, **batch.callers}
-    for job_id in [*calls][:most]:
+    for job_id in [*calls][:max_calls]:
         job_index.remove(cohort, cohort.jobs.pop(job_id), keeps_last=False)
         del calls[job_id]
     if calls:

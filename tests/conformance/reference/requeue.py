@@ -101,26 +101,26 @@ def _trim_dead(cohort: Cohort, now_us: int) -> None:
             delete(cohort, job, now_us)
 
 
-def mark_reported(cohort: Cohort, job: Job, now_us: int, most: int = MAX_FORGOTTEN) -> None:
+def mark_reported(cohort: Cohort, job: Job, now_us: int, max_calls: int = MAX_FORGOTTEN) -> None:
     """The caller of *job*, which was untold, knows how it ended; or all callers, of a batch.
 
-    *most*: calls of a batch that are deleted now, if it is to go.
+    *max_calls*: calls of a batch that are deleted now, if it is to go.
     """
     del cohort.untold[job.id]
     job.left, job.tries = (), 0
     if job.state != "dead":
         ends.mark_reported(cohort, job, now_us)
     elif not job.is_listed:
-        delete(cohort, job, now_us, most)
+        delete(cohort, job, now_us, max_calls)
 
 
-def delete(cohort: Cohort, job: Job, now_us: int, most: int = MAX_FORGOTTEN) -> None:
-    """Delete a job and all that is known of it; with a batch, *most* of its calls.
+def delete(cohort: Cohort, job: Job, now_us: int, max_calls: int = MAX_FORGOTTEN) -> None:
+    """Delete a job and all that is known of it; with a batch, *max_calls* of its calls.
 
     If the batch has more calls, `told` deletes it with the last of them; no caller is told.
     """
     batch_calls.close(cohort, job)
-    if not batches.forget_some(cohort, job, most, now_us):
+    if not batches.forget_some(cohort, job, max_calls, now_us):
         return
     job_index.remove(cohort, job, keeps_last=False)
     del cohort.jobs[job.id]

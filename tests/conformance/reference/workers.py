@@ -81,8 +81,8 @@ class TakenBack(NamedTuple):
     workers: int
 
 
-def take_back(cohort: Cohort, worker: Worker, most: int, types: set[str], now_us: int) -> TakenBack:
-    """Take back at most *most* jobs of a dead worker, adding the types that got a pending job to *types*.
+def take_back(cohort: Cohort, worker: Worker, max_jobs: int, types: set[str], now_us: int) -> TakenBack:
+    """Take back at most *max_jobs* jobs of a dead worker, adding the types that got a pending job to *types*.
 
     This counts as a delivery of the jobs that had a slot: those that were claimed last, beyond the slots, come first.
     """
@@ -92,9 +92,9 @@ def take_back(cohort: Cohort, worker: Worker, most: int, types: set[str], now_us
     claimed = list(worker.claims)
     if beyond > 0:
         claimed.sort(key=lambda job_id: -worker.claims[job_id])
-    for nth, job_id in enumerate(claimed[:most]):
+    for nth, job_id in enumerate(claimed[:max_jobs]):
         types |= requeue.requeue(cohort, cohort.jobs[job_id], now_us, how="unsettled" if nth >= beyond else "returned")
-    if len(claimed) > most:
-        return TakenBack(most, 0)
+    if len(claimed) > max_jobs:
+        return TakenBack(max_jobs, 0)
     remove(cohort, worker)
     return TakenBack(len(claimed), 1)

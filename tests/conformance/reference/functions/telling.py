@@ -65,11 +65,11 @@ def _how(job: Job) -> str:
 
 def ack_report(cohort: Cohort, job_ids: Sequence[str], *, now_us: int) -> int:
     """Record that the callers of these jobs know how they ended. Return how many did not before."""
-    most = max(1, MAX_SHARED // max(1, len(job_ids)))  # calls of a batch that goes
+    max_calls = max(1, MAX_SHARED // max(1, len(job_ids)))  # calls of a batch that goes
     untold = [cohort.jobs[each] for each in dict.fromkeys(job_ids) if each in cohort.untold]
     known = [job for job in untold if not job.callers]  # of a batch, those that know are `shared`
     for job in known:
-        requeue.mark_reported(cohort, job, now_us, most)
+        requeue.mark_reported(cohort, job, now_us, max_calls)
     return len(known)
 
 
@@ -87,7 +87,7 @@ def leave_to_others(cohort: Cohort, job_ids: Iterable[str], *, app: str, now_us:
 
 
 def batch_calls(
-    cohort: Cohort, batch_id: str, *, fence: int | None = None, after: int = 0, most: int
+    cohort: Cohort, batch_id: str, *, fence: int | None = None, after: int = 0, max_calls: int
 ) -> Callers | None:
     """Return calls of a batch that do not know their result yet, in their order, some at a time.
 
@@ -97,7 +97,7 @@ def batch_calls(
     batch = cohort.jobs.get(batch_id)
     if batch is None or not batches.is_its_own(cohort, batch, fence):
         return None
-    page = [each for each in batch.callers.items() if each[1] > after][:most]
+    page = [each for each in batch.callers.items() if each[1] > after][:max_calls]
     primary_us = callers_of_batches.published_us(cohort.jobs[batch.primary]) if batch.primary in cohort.jobs else 0
     found: list[Caller] = []
     size = 0
@@ -108,7 +108,7 @@ def batch_calls(
             size += len(found[-1].message.encode())
         if size > cohort.most_bytes:
             return Callers(number, primary_us, found)
-    return Callers(page[-1][1] if len(page) == most else -1, primary_us, found)
+    return Callers(page[-1][1] if len(page) == max_calls else -1, primary_us, found)
 
 
 # -- part: claimed -> pending, for calls of a batch that its run cannot take: they are a run of their own.
