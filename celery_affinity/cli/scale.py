@@ -111,4 +111,4 @@ def _wait_until_empty(fleet: Cohorts, worker: WorkerStatus, wait_s: float) -> in
 
 def _held_jobs(fleet: Cohorts, worker: WorkerStatus) -> int:
     """Return the number of jobs that *worker* holds in all cohorts, by its ids there."""
-    return sum(fleet.each(lambda scheduler: sum(scheduler.reader.held(worker.id.split()))).answers.values())
+    return sum(fleet.each(lambda scheduler: sum(scheduler.reader.claim_counts(worker.id.split()))).answers.values())

@@ -20,7 +20,7 @@ from ..log_limit import limited_logger
 from ..options.call_options import options_in
 from ..publishing import message_body, option_resolution
 from ..publishing.app_config import settings_of, tasks_of
-from ..publishing.message import JobHeader, Message, parse_message, parse_time, stamps_of, with_retry_count
+from ..publishing.message import JobHeader, Message, parse_message, parse_time, stamps_of, to_server_priority
 from ..scheduler.scheduler import Scheduler
 from ..schema import job_record
 from ..schema.constants import MAX_MOVES, MAX_PRIORITY
@@ -125,7 +125,7 @@ def _parse_job(app: Celery, job_id: str, queue: str, raw: bytes) -> NewJob:
     if properties is None:
         raise ValueError("a message must have properties")
     fields = headers if "task" in headers else _fields_in_body(message)
-    priority = with_retry_count(clamp(properties.get("priority"), 0, MAX_PRIORITY, 0), settings_of(app))
+    priority = to_server_priority(clamp(properties.get("priority"), 0, MAX_PRIORITY, 0), settings_of(app))
     options = options_in(properties)
     task_name = shown_text("task name", fields.get("task"))
     rules = _rules(app, task_name, message)

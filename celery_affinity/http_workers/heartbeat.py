@@ -72,10 +72,10 @@ def send_heartbeat(
         for claim, job in zip(running, jobs, strict=True)
     ]
     reply = scheduler.sync(worker.id, reports, slots=worker.slots, other=0, draining=False)
-    if not reply.known:
+    if not reply.is_registered:
         forget_worker(scheduler, worker)
         raise unknown_worker_error(worker.id)
-    if reply.asked and (returned := _unnamed_old_claims(scheduler, reply.asked, now_us)):
+    if reply.unnamed and (returned := _unnamed_old_claims(scheduler, reply.unnamed, now_us)):
         scheduler.requeue(worker.id, returned, counted=False)
     void = set(reply.void)
     held = [

@@ -253,7 +253,7 @@ def start_job(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret
     task = app.tasks[job.row.task]
     claims = all_claims(scheduler, worker.id, starting=job_id)
     reply = scheduler.sync(worker.id, claims, slots=worker.slots, other=0, draining=False)
-    if not reply.known:
+    if not reply.is_registered:
         raise unknown_worker_error(worker.id)
     if job_id in reply.void or not (task.acks_late or _ack_job(scheduler, worker, job)):
         raise is_stale(job_id, fence)

@@ -325,7 +325,7 @@ class ClaimTable:
         held = self._held.get(tag) if self.withdrawn_types else None
         return held is not None and self.withdrawn_types.has(held.job_id, held.type, held.fence)
 
-    def held(self) -> list[HeldClaim]:
+    def held_claims(self) -> list[HeldClaim]:
         with self._lock:
             return list(self._held.values())
 
@@ -334,7 +334,7 @@ class ClaimTable:
         now_s = time.monotonic()
         return [
             ClaimReport(*held.number, -1 if held.started_s is None else round((now_s - held.started_s) * SECOND_US))
-            for held in self.held()
+            for held in self.held_claims()
         ]
 
     def open_claims(self) -> list[tuple[str, HeldClaim]]:

@@ -88,22 +88,22 @@ class Heartbeat:
             slots, other = self._capacity.tell()
             running = self._claims.running()
             reply = scheduler.sync(self._claims.worker, running, slots=slots, other=other, draining=draining)
-            if reply.known:
+            if reply.is_registered:
                 self._capacity.confirmed = slots
         self._claims.clock.set(reply.now_us)
         self.returned += reply.returned
-        if not reply.known:
-            self._stop_void(scheduler, self._claims.void(held.number for held in self._claims.held()))
+        if not reply.is_registered:
+            self._stop_void(scheduler, self._claims.void(held.number for held in self._claims.held_claims()))
             return reply
         self._settings_log.update(scheduler, reply.revision)
         self._stop_void(scheduler, self._claims.void(_void_numbers(running, reply.void)))
         self._claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self.timeout_s)
-        self._return_lost_claims(scheduler, reply.asked)
+        self._return_lost_claims(scheduler, reply.unnamed)
         self._pauses_log.update(scheduler.reader, reply.revision, self._capacity.types)
         return reply
 
     def _stop_void(self, scheduler: Scheduler, void: list[HeldClaim]) -> None:
-        existing_ids = scheduler.reader.known([held.job_id for held in void]) if void else set()
+        existing_ids = scheduler.reader.existing_jobs([held.job_id for held in void]) if void else set()
         # If the job hash no longer exists, the job runs nowhere else.
         self._host.fence([held for held in void if held.job_id in existing_ids])
 

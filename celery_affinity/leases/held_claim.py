@@ -138,7 +138,7 @@ class HeldClaim:
         return self.how if self.how and self.outcome == ACKED else self.outcome
 
     @property
-    def told(self) -> str:
+    def outcome_text(self) -> str:
         """Outcome in the format of `EndArguments`, followed by the error, or by the slot time in µs if `PREEMPTED`."""
         if self.ended_how == PREEMPTED:
             return f"{PREEMPTED} {self.in_slot_us}"

@@ -294,7 +294,7 @@ class Member:
 
     def _sync(self) -> None:
         reply = self._reconciler.sync(self.scheduler)
-        if reply.known:
+        if reply.is_registered:
             self._dispatcher.use(self.scheduler, quiet=not reply.ticker)
         elif not self.claims.is_closed:
             logger.warning("The broker had declared this worker dead: the worker joins again")

@@ -43,7 +43,7 @@ class _Batch:
         sequence = -self.sequence if self.is_repeated else self.sequence
         return {
             "acks": [held.number for held in self.acks.values()],
-            "ends": [EndArguments(held.job_id, held.fence, held.told) for held in self.ends.values()],
+            "ends": [EndArguments(held.job_id, held.fence, held.outcome_text) for held in self.ends.values()],
             "sequence": sequence,
         }
 

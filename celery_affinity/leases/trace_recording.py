@@ -50,7 +50,7 @@ class TraceRecorder:
 
     def leave(self, scheduler: Scheduler) -> None:
         """Hand over all rows, as the server reclaims the held claims. Raises the errors of `heartbeat`."""
-        claims = self._claims.held()
+        claims = self._claims.held_claims()
         self._records.gone(claims)
         for claim in claims:
             claim.opened_in = "" if self._recording is None else self._recording.id
@@ -91,7 +91,7 @@ class TraceRecorder:
     def _collect(self, recording: Recording) -> int:
         """Add rows of ended claims, and of claims not listed yet. Return the number of claims ended so far."""
         rows, ended = self._records.take()
-        newly_listed = [claim for claim in self._claims.held() if claim.opened_in != recording.id]
+        newly_listed = [claim for claim in self._claims.held_claims() if claim.opened_in != recording.id]
         self._rows += rows + self._records.running(newly_listed)
         for claim in newly_listed:
             claim.opened_in = recording.id

@@ -114,7 +114,7 @@ def _without_ours(properties: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in properties.items() if name not in _OURS}
 
 
-def with_retry_count(priority: int, settings: "Settings") -> int:
+def to_server_priority(priority: int, settings: "Settings") -> int:
     """Convert a priority from the app's order to the order of the server functions (10 is the highest)."""
     return MAX_PRIORITY - priority if settings.priority_order == "lower-first" else priority
 

@@ -41,7 +41,7 @@ from . import celery_hooks, option_resolution, option_sources, routing, validati
 from .app_config import settings_of, uses_affinity_transport
 from .canvas import inherit_options, new_publish_id
 from .celery_hooks import Sender
-from .message import PROPERTY, JobHeader, Message, parse_time, with_retry_count
+from .message import PROPERTY, JobHeader, Message, parse_time, to_server_priority
 from .option_resolution import KeyResolver, ResolvedOptions
 from .routing import Routed, bind_once
 
@@ -220,7 +220,7 @@ class PublishCall(str):
             self._header = JobHeader(
                 str(self),
                 resolved.type,
-                with_retry_count(counted, settings),
+                to_server_priority(counted, settings),
                 resolved.plain,
                 parse_time(headers.get("eta"), self.app),
                 option_sources.expires_at(expires, resolved.first_attempt) or parse_time(expires, self.app),

@@ -14,7 +14,7 @@ from ..options.merge import merge_key_in
 from ..policy.score import Weights
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Command, Reader
-from ..schema.constants import is_recently_reported
+from ..schema.constants import should_be_reported
 from ..schema.job_record import is_batch
 from ..schema.keys import SEVERAL
 from ..schema.rules_codec import decode_rules
@@ -61,7 +61,7 @@ def _classify_claim(run: JobRow, unread: Collection[str] | None, now_us: int, he
         note = sentences.NOT_TOLD
     elif f"{run.job_id} {run.fence}" in unread:
         note = sentences.UNREAD
-    elif is_recently_reported(now_us - run.claimed_us, heartbeat_us):  # a start would have been reported
+    elif should_be_reported(now_us - run.claimed_us, heartbeat_us):  # a start would have been reported
         note = sentences.NOT_STARTED
     else:
         return ClaimedJob("running", run.claimed_us)

@@ -225,7 +225,7 @@ class _KeySearch:
         read = self._reader
         workers = list(read.large_zset("heartbeats"))
         ids: list[str] = []
-        for worker, number in zip(workers, read.held(workers), strict=True):
+        for worker, number in zip(workers, read.claim_counts(workers), strict=True):
             if len(ids) + number > _MAX_CLAIMS:
                 self.saw_all = False
                 break

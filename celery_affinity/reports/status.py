@@ -401,7 +401,7 @@ class Report:
                     priority=decode_number(row.get("priority")),
                 )
             )
-        held = read.held([worker.id for worker in workers])
+        held = read.claim_counts([worker.id for worker in workers])
         with_claims = [replace(worker, held=claims) for worker, claims in zip(workers, held, strict=True)]
         return sorted(with_claims, key=lambda worker: (worker.name, worker.id))
 

@@ -257,7 +257,7 @@ def _end_in_backend(
     if stored is not None:
         return stored
     has_backend = not isinstance(reporter.app.tasks[ending.task_name].backend, DisabledBackend)
-    if scheduler.reader.lives(ending.task_id) or (has_backend and ending.since_s < LOST_AFTER_S):
+    if scheduler.reader.has_unended_job(ending.task_id) or (has_backend and ending.since_s < LOST_AFTER_S):
         return None
     return StoredFailure(ResultLostError("the run of this call ended, but its result is lost"))
 

@@ -186,9 +186,9 @@ class JoinReply(NamedTuple):
 class SyncReply(NamedTuple):
     """The reply to a sync."""
 
-    known: bool  #: False if the worker must join again
+    is_registered: bool  #: False if the worker must join again
     ticker: bool  #: True if the worker must tick for the fleet
-    asked: list[tuple[str, str]]  #: claims (job id, fencing token) that the worker did not name
+    unnamed: list[tuple[str, str]]  #: claims (job id, fencing token) that the worker did not name
     void: list[str]  #: ids of jobs that the worker named, but has lost
     revision: int  #: revision of the settings in force
     now_us: int  #: the server's time

@@ -162,8 +162,8 @@ class Reader:
         replies = self.ask([("get", self.key("task", encode_part(id))), ("exists", self.key("job", id))])
         return any(replies)
 
-    def lives(self, task_id: str) -> bool:
-        """True if a job of the task waits or runs."""
+    def has_unended_job(self, task_id: str) -> bool:
+        """True if a job of the task has not ended."""
         (job_ids,) = self.jobs_of([task_id])
         states = self.ask([("hget", self.key("job", job_id), "state") for job_id in job_ids])
         return any(state in (b"scheduled", b"pending", b"claimed", b"merged") for state in states)
@@ -267,13 +267,13 @@ class Reader:
         """Return the number of pending jobs of a type."""
         return sum(backlog.jobs for backlog in self.backlogs([encode_part(type_)]).values())
 
-    def held(self, workers: Sequence[str]) -> list[int]:
+    def claim_counts(self, workers: Sequence[str]) -> list[int]:
         """Return the number of jobs that each worker in *workers* (ids) holds."""
         pages = (workers[first : first + _MAX_COMMANDS] for first in range(0, len(workers), _MAX_COMMANDS))
         commands = (run_pipelined("HLEN", self.key("claims", ""), page) for page in pages)
         return [number for some in read_numbers(self._client, commands) for number in some]
 
-    def known(self, job_ids: Sequence[str]) -> set[str]:
+    def existing_jobs(self, job_ids: Sequence[str]) -> set[str]:
         """Return the ids of the jobs with a job hash, in any state. Ended jobs are retained for a while."""
         with self._client.pipeline(transaction=False) as pipe:
             for job_id in job_ids:

@@ -180,13 +180,15 @@ class WorkerFunctions(Runner):
 
     def sync(self, worker: str, claims: Iterable[ClaimReport], *, slots: int, other: int, draining: bool) -> SyncReply:
         """Send a heartbeat with the *claims* that the worker holds."""
-        is_known, ticker, unnamed, void, revision, now_us, returned = self._run(
+        is_registered, ticker, unnamed, void, revision, now_us, returned = self._run(
             "sync", flatten(claims), worker=worker, slots_in_all=slots, other=other, draining=draining
         )
         fields = [decode_text(value) for value in unnamed]
         pairs = list(zip(fields[::2], fields[1::2], strict=True))
         void_ids = [decode_text(job_id) for job_id in void]
-        return SyncReply(bool(is_known), bool(ticker), pairs, void_ids, decode_number(revision), now_us, int(returned))
+        return SyncReply(
+            bool(is_registered), bool(ticker), pairs, void_ids, decode_number(revision), now_us, int(returned)
+        )
 
     def add_metrics(self, worker: str, number: int, sums: Iterable[TypeMetricsDelta]) -> bool:
         """Add the metric deltas *sums* of a worker. Return True if the worker is registered; otherwise nothing changes.

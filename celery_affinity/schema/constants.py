@@ -331,7 +331,7 @@ def is_heartbeat_late(silence: float, interval: float) -> bool:
     return silence > _MAX_SILENCE * interval
 
 
-def is_recently_reported(age: float, interval: float) -> bool:
+def should_be_reported(age: float, interval: float) -> bool:
     """Return True if a worker has had enough time to report an event that happened *age* ago."""
     return age > _REPORT_DELAY * interval
 

@@ -27,7 +27,7 @@ from ..leases.held_claim import ACKED, FAILED, REJECTED, REQUEUED, RETURNED, UNS
 from ..log_limit import limited_logger
 from ..publishing import option_sources, publish_call
 from ..publishing.app_config import settings_of
-from ..publishing.message import PROPERTY, Message, decode_message, parse_message, with_retry_count
+from ..publishing.message import PROPERTY, Message, decode_message, parse_message, to_server_priority
 from ..publishing.message_body import MAX_CHARACTERS, check_content_encoding, raw_body
 from ..publishing.option_sources import mode_of
 from ..results.reporter import describe_error, why_refused
@@ -86,7 +86,7 @@ def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
 def _apply_move(properties: dict[str, Any], type_: str, on_demand: bool, priority: int, settings: Settings) -> None:
     """Write the type, mode and priority of a moved job into its message, so that a retry inherits them."""
     properties["delivery_info"].update(exchange="", routing_key=type_)
-    properties["priority"] = with_retry_count(priority, settings)  # this is its own inverse
+    properties["priority"] = to_server_priority(priority, settings)  # this is its own inverse
     properties[PROPERTY] = option_sources.with_move_mark(properties.get(PROPERTY), on_demand)
 
 

@@ -124,12 +124,16 @@ class AffinityBootstep(bootsteps.StartStopStep):
         if self.settings.cohorts:
             shown["slots"] = self.slots.size()
             shown["cohorts"] = {
-                cohort: {"worker": member.id, "slots": member.capacity.slots, "claims": len(member.claims.held())}
+                cohort: {
+                    "worker": member.id,
+                    "slots": member.capacity.slots,
+                    "claims": len(member.claims.held_claims()),
+                }
                 for cohort, member in members.items()
             }
         elif members:
             (member,) = members.values()
-            shown |= {"worker": member.id, "slots": self.slots.size(), "claims": len(member.claims.held())}
+            shown |= {"worker": member.id, "slots": self.slots.size(), "claims": len(member.claims.held_claims())}
             shown["lent"] = member.capacity.lent + member.capacity.buffered
         if self._channel is not None:
             shown["namespace"] = self._channel.namespace

@@ -96,7 +96,7 @@ def _describe_member(step: AffinityBootstep, member: Member) -> Reply:
         "stops": step.slots.stops,
         "drained": member.claims.drained,
         "stalled": stalled is not None,
-        "claims": [claim.described() for claim in member.claims.held()],
+        "claims": [claim.described() for claim in member.claims.held_claims()],
         "settings": {PREFIX + setting.name: setting.value for setting in in_force},
     }
 

@@ -122,7 +122,7 @@ class Preemption:
         """Register for tasks that call `preempted`, and restart timers, at the start and after each reconnect."""
         if not self._slots.stops_by_force and self.asked not in on_asked:
             on_asked.append(self.asked)
-        for claim in self._claims.held():
+        for claim in self._claims.held_claims():
             if claim.stops_at_s is not None:
                 self._stop_later(claim, claim.stops_at_s - monotonic())  # Celery has dropped its timers
 

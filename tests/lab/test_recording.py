@@ -72,7 +72,7 @@ def lab(valkey, redis_client, load_app):
 
     def all_have_ended():
         return not scheduler.reader.backlogs() and not any(
-            scheduler.reader.held(list(scheduler.reader.large_zset("heartbeats")))
+            scheduler.reader.claim_counts(list(scheduler.reader.large_zset("heartbeats")))
         )
 
     return SimpleNamespace(

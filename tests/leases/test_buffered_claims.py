@@ -53,7 +53,7 @@ def test_acked_claim_ends_after_the_next_sync():
     end_all(reporting, claims.settled_in_buffer())
     assert set(claims.pending_reports(10)[1]) == {tag}
     claims.forget({tag: claims.find(tag)})
-    assert (claims.held(), claims.settled_in_buffer()) == ([], frozenset())
+    assert (claims.held_claims(), claims.settled_in_buffer()) == ([], frozenset())
 
 
 @pytest.mark.parametrize(("closed", "outcome"), [(False, UNSETTLED), (True, RETURNED)])
@@ -78,7 +78,7 @@ def test_reconnect_and_drain_keep_buffered_claims():
     pool = Pool(has=lambda each: each is kept)
     assert claims.drop_unstarted(pool) == [("job3", "3")]
     assert claims.drain(pool) == []
-    assert [held.job_id for held in claims.held()] == ["job1", "job2"]
+    assert [held.job_id for held in claims.held_claims()] == ["job1", "job2"]
 
 
 def test_full_buffer_withdraws_only_its_own_types(monkeypatch):
@@ -140,5 +140,5 @@ def test_server_never_sees_more_free_slots_than_exist(seed):
         ends = claims.pending_reports(100)[1]
         claims.forget(ends)
         held = [each for each in held if each not in ends]
-        free_at_the_server = pool.size() - told - sum(not each.void for each in claims.held())
+        free_at_the_server = pool.size() - told - sum(not each.void for each in claims.held_claims())
         assert free_at_the_server <= capacity.room() + unknown

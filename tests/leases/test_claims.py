@@ -49,7 +49,7 @@ def test_what_is_void_does_not_start_and_does_not_arrive_any_more(claims):
     assert [each.job_id for each in claims.void_up_to(8)] == ["held"]
     assert claims.hold(claim("late", 8)) is None
     assert not claims.check_may_start(held)
-    assert claims.held() == []
+    assert claims.held_claims() == []
     assert claims.check_may_start(claims.hold(claim("fresh", 9)))
 
 
@@ -126,4 +126,4 @@ def test_the_ack_of_a_task_that_has_run_is_told_with_its_end_alone(claims, has_r
     assert claims.has_news is not has_run
     claims.end(tag)
     acks, ends = claims.pending_reports(10)
-    assert (list(acks), [held.told for held in ends.values()]) == ([], [ACKED])
+    assert (list(acks), [held.outcome_text for held in ends.values()]) == ([], [ACKED])

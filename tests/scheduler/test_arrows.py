@@ -96,9 +96,9 @@ def test_a_claim_is_asked_about_and_comes_back_only_when_it_is_renounced(fleet):
     fleet.publish("job", "pdf")
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")  # popped, and the reply was lost in its socket
-    assert fleet.sync("worker", {}).asked == [], "it may be on its way"
+    assert fleet.sync("worker", {}).unnamed == [], "it may be on its way"
     fleet.scheduler.advance(6)
-    assert fleet.sync("worker", {}).asked == [(claim.job_id, claim.fence)]
+    assert fleet.sync("worker", {}).unnamed == [(claim.job_id, claim.fence)]
     assert fleet.claims("worker")
 
 

@@ -205,8 +205,8 @@ def test_a_sync_asks_about_some_claims_at_a_time(scheduler):
     scheduler.calls.clear()
     for _ in range(11):
         synced = scheduler.sync("worker", [], slots=0, other=0, draining=False)
-        asked |= set(synced.asked)
-        scheduler.requeue("worker", synced.asked, counted=False)
+        asked |= set(synced.unnamed)
+        scheduler.requeue("worker", synced.unnamed, counted=False)
     assert len(asked) == 100
     assert scheduler.most() < 250
 

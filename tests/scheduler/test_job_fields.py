@@ -271,7 +271,7 @@ def test_the_other_jobs_of_the_call_go_their_way(redis_client):
         None,
         "priority",
     ]
-    assert scheduler.reader.known(["good", "bad"]) == {"good"}
+    assert scheduler.reader.existing_jobs(["good", "bad"]) == {"good"}
     with pytest.raises(OptionError, match="priority of a job must be a whole number from 0 to 10, got: -5"):
         scheduler.publish(bad)[0].check(bad)
 

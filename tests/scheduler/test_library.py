@@ -239,7 +239,7 @@ def test_a_full_server_refuses_a_publish_whole_and_still_releases(redis_client):
         with pytest.raises(Exception, match="maxmemory"):
             fleet.publish("refused", "pdf")
         assert sorted(redis_client.keys()) == before
-        assert fleet.sync("worker").known
+        assert fleet.sync("worker").is_registered
         (following,) = fleet.end("worker", claim)
         assert following.job_id == "next"
     finally:

@@ -71,7 +71,7 @@ def test_a_late_release_of_a_dead_worker_is_a_no_op(fleet):
     _silence(fleet, 31)
     assert fleet.end("silent", claim) == []
     assert fleet.state("job") == "pending"
-    assert not fleet.sync("silent", {claim.job_id: claim.fence}).known
+    assert not fleet.sync("silent", {claim.job_id: claim.fence}).is_registered
 
 
 @pytest.mark.parametrize("seconds", [1000, 60, -60])
@@ -91,7 +91,7 @@ def test_a_worker_that_heartbeats_is_never_taken_for_dead(fleet):
     fleet.join("worker", "pdf")
     for _ in range(20):
         _silence(fleet, 5)
-        assert fleet.sync("worker").known
+        assert fleet.sync("worker").is_registered
     assert fleet.claims("worker")
 
 

@@ -155,7 +155,7 @@ def test_worker_with_overwritten_types_joins_again(fleet):
     fleet.join("worker", "pdf")
     fleet.scheduler.client.hset(KEY("worker", "worker"), "types", "x y")
     assert repaired(fleet)
-    assert not fleet.sync("worker").known
+    assert not fleet.sync("worker").is_registered
 
 
 def test_finding_is_one_line_of_printable_characters(fleet):

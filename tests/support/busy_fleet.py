@@ -55,13 +55,13 @@ class Worker:
     def sync(self):
         running = [(*claim, 0) for claim in self.held.items()]
         synced = self.scheduler.sync(self.name, running, slots=self.slots, other=0, draining=False)
-        if not synced.known:
+        if not synced.is_registered:
             self.held.clear()
             self.join()
             return
         for job_id in synced.void:
             self.held.pop(job_id, None)
-        self.scheduler.requeue(self.name, synced.asked, counted=False)
+        self.scheduler.requeue(self.name, synced.unnamed, counted=False)
 
     def read(self):
         """Read the inbox, as the transport does: of an inbox that somebody overwrote, after a repair."""

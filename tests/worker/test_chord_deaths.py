@@ -53,7 +53,7 @@ def test_the_body_of_a_late_acked_chord_runs_once_whoever_dies_around_its_public
     start(fleet, pool, who, is_done=is_done)
     assert whole.get(timeout=CLAIMED_S) == [0, 1, 2]
     for each in [*whole.parent.results, whole]:
-        wait_until(lambda each=each: not fleet.scheduler.reader.lives(each.id), CLAIMED_S, "all have ended")
+        wait_until(lambda each=each: not fleet.scheduler.reader.has_unended_job(each.id), CLAIMED_S, "all have ended")
     assert fleet.runs("total") == [[[0, 1, 2]]]
 
 
@@ -78,4 +78,4 @@ def test_a_chord_that_is_applied_twice_runs_its_body_twice(fleet):
         wait_until(lambda times=times: len(fleet.runs("total")) == times, SOON_S, "its body runs")
         # Celery publishes the body before it deletes the counts of the parts, and would delete those of the next time.
         for each in [*whole.parent.results, whole]:
-            wait_until(lambda each=each: not fleet.scheduler.reader.lives(each.id), SOON_S, "all have ended")
+            wait_until(lambda each=each: not fleet.scheduler.reader.has_unended_job(each.id), SOON_S, "all have ended")

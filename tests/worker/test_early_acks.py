@@ -102,12 +102,12 @@ def test_a_job_whose_ack_is_refused_in_time_does_not_start_in_the_solo_pool(app)
     reporting = reporting_of(pool=Pool(blocks_the_loop=True))
     request, _ = request_of(app, reporting)
     request._pool = SoloPool()
-    number = reporting.claims.held()[0].number
+    number = reporting.claims.held_claims()[0].number
     reporting.set_outcome(":".join(number), ACKED)
     reporting.outbox.flush = lambda *_, **__: reporting.claims.void([number])
     request.on_accepted(1, 0.0)
     assert request.is_cancelled_before_start
-    assert reporting.claims.held() == []
+    assert reporting.claims.held_claims() == []
 
 
 @pytest.mark.parametrize("is_cold", [False, True])

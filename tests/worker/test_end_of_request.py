@@ -135,5 +135,5 @@ def test_a_greenlet_that_a_lost_connection_or_a_shutdown_ends_is_no_task_that_ha
     assert message.ack_log_error.called != acks_late
     assert bool(reporting.claims.open_claims()) != acks_late, "an acked job is left for the end of the worker"
     assert request.task.backend.mark_as_retry.called == acks_late
-    (held,) = reporting.claims.held()
-    assert held.told == UNSETTLED
+    (held,) = reporting.claims.held_claims()
+    assert held.outcome_text == UNSETTLED

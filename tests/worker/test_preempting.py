@@ -87,7 +87,7 @@ def test_a_job_that_has_not_started_goes_back_at_once(worker):
     ((claim, tag),) = worker.reporter.lookahead.first(9)
     worker.job_feed.obey(["preempt", claim.job_id, claim.fence, "5000"])
     assert not worker.reporter.lookahead
-    assert worker.claims.pending_reports(9)[1][tag].told == "returned"
+    assert worker.claims.pending_reports(9)[1][tag].outcome_text == "returned"
     worker.limited.timer.call_after.assert_not_called()
 
 
@@ -127,7 +127,7 @@ def test_the_memory_of_marks_has_room_again_when_claims_have_ended(marks):
 
 def test_a_stopped_claim_tells_for_how_long_it_had_its_slot():
     held = HeldClaim("job", FENCE, "pdf", slot_since_s=10.0, ended_s=51.5, outcome=PREEMPTED, why="")
-    assert held.told == "preempted 41500000"
+    assert held.outcome_text == "preempted 41500000"
     assert held.run is None
 
 

@@ -46,7 +46,7 @@ end
 -- settings writes them as one string, so that a claim reads only one field. A change of slots also writes a new string,
 -- with the same settings. The table is shared by many invocations. It also caches values that `best_types` computes,
 -- and the points of a type with one slot (`max_rarity`).
-function settings_in_force.for_a_claim()
+function settings_in_force.read_for_claim()
     local text = redis.call("HGET", key.settings, "for_claims") or ""
     return meanings.of[text] or memo.keep(meanings, text, meaning_of(text)), text
 end
@@ -54,7 +54,7 @@ end
 -- Returns the string of the current settings. `last`: the previous string, or false or nil. The last token is the time
 -- in µs, and is greater than in all earlier strings: values cached per string become invalid when slots or settings
 -- change.
-function settings_in_force.words_for_claims(last)
+function settings_in_force.text_for_claims(last)
     local tokens = {}
     for i, value in ipairs(redis.call("HMGET", key.settings, unpack(defaults.FOR_A_CLAIM))) do
         tokens[i] = value and corrupt.is_word(value) and value or tostring(defaults.OF[defaults.FOR_A_CLAIM[i]])
@@ -76,7 +76,7 @@ end
 
 -- Invalidates the values cached by claims, after a change of settings or of a type's slots.
 function settings_in_force.renew_for_claims()
-    put("for_claims", settings_in_force.words_for_claims(redis.call("HGET", key.settings, "for_claims")))
+    put("for_claims", settings_in_force.text_for_claims(redis.call("HGET", key.settings, "for_claims")))
 end
 
 -- Increments the revision of the settings. Returns the revision. Jobs carry priorities in the order that their app.conf

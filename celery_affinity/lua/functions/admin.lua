@@ -285,7 +285,7 @@ function functions.pause(ARGV)
     end
     limit_changes.pause(what, call.now .. " " .. until_us .. " " .. why)
     if limit_changes.put_signs() then
-        workers.have_one_tick()
+        workers.trigger_tick()
     end
     return is_new and 1 or 0
 end

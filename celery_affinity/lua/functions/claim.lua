@@ -97,7 +97,7 @@ local function end_all(worker, ends_given, keeps, settings)
             known.keep_s = tonumber(string.match(keeps, "^%d+"))
         end
         if known and outcome == "acked" and known.rules then
-            hooks.ended_well(worker, id, known)
+            hooks.has_succeeded(worker, id, known)
         end
         if known and outcome == "acked" and not (known.is_marked and hooks.by_mark[id_suffix.of(id)]) then -- usual
             ends.on_worker(id, known, "done", "")
@@ -118,7 +118,7 @@ local function fits_others(requeued_types)
     elseif not next(call.to_fill) then
         return false
     end
-    for _, type in ipairs(hooks.to_fill()) do
+    for _, type in ipairs(hooks.types_to_fill()) do
         if free_slots.free_for(type) > 0 then
             return true
         end
@@ -167,13 +167,13 @@ function functions.release(ARGV)
     reply, view = fill.fill(types, caller, settings, view)
     local slots_left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
     if next(requeued_types) then
-        prefetch.gave_back(worker, requeued_types)
+        prefetch.note_return(worker, requeued_types)
     end
     if reply[1] == "" then
         if may_hold ~= "0" and caller ~= "" and slots_left == 0 then
             prefetch.fill(worker, row, served, may_hold, settings, reply)
         end
-        prefetch.ask(worker, served, slots_left)
+        prefetch.request_jobs(worker, served, slots_left)
     end
     for i = 1, earlier_jobs and #earlier_jobs or 0 do
         table.insert(reply, i + 1, earlier_jobs[i])

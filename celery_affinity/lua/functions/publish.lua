@@ -47,7 +47,7 @@ function functions.publish(ARGV)
     -- missing. Limits on pending jobs can follow as the last value.
     local length, count = #ARGV, job_fields.COUNT
     if length <= count and length >= job_fields.LEAST then
-        return enqueue.only(job_fields.alone(ARGV))
+        return enqueue.insert_single(job_fields.alone(ARGV))
     end
     local bounds = length > count and length % count == 1 and ARGV[length] -- type=most/full, separated by spaces
     if length % count ~= 0 and not bounds then
@@ -103,5 +103,5 @@ function functions.ingest(ARGV)
         requeue.dead_letter(job.id, "unreadable", settings_in_force.read())
         return { protocol.IS_UNREADABLE, "", 1 }
     end
-    return enqueue.only(job)
+    return enqueue.insert_single(job)
 end

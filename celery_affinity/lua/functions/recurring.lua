@@ -88,7 +88,7 @@ function functions.due_recurring(ARGV)
             corrupt.record("recurring call " .. name .. ", of which only the time was left")
         elseif is_under_way(since, made) then
             redis.call("ZADD", key.recurring, call.text(call.now_us + protocol.TICK_US), name)
-        elseif not texts.has_word(recurring.left_to_others(left, left_at), app) then
+        elseif not texts.has_word(recurring.declining_apps(left, left_at), app) then
             redis.call("ZADD", key.recurring, call.text(call.now_us + again_us), name)
             return { name, due, task, redis.call("GET", key.signature(name)) or "" }
         end
@@ -115,7 +115,7 @@ function functions.fire_recurring(ARGV)
         return {} -- the clock was set back
     end
     job.recurring = name
-    local reply = enqueue.only(job)
+    local reply = enqueue.insert_single(job)
     local state = reply[1]
     if state == protocol.IS_REFUSED then
         return reply
@@ -141,7 +141,7 @@ function functions.decline_recurring(ARGV)
     if is_suspended or (tonumber(due) or math.huge) > call.now_us then
         return 0
     end
-    left = recurring.left_to_others(left, left_at)
+    left = recurring.declining_apps(left, left_at)
     if not left then
         left = app
     elseif not texts.has_word(left, app) then

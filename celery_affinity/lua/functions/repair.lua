@@ -38,7 +38,7 @@ local function try(fix, ...)
     elseif not call.found and not is_corruption_error(result) then
         error(result, 0)
     end
-    rebuild.found(protocol.UNFINISHED)
+    rebuild.record_finding(protocol.UNFINISHED)
     return nil
 end
 
@@ -130,5 +130,5 @@ function functions.repair(ARGV)
     repeat
         following = run_stage(following, how, names)
     until following == -1 or rebuild.looks >= MAX_LOOKS
-    return { following, hooks.to_fill(), call.found or corrupt.take() }
+    return { following, hooks.types_to_fill(), call.found or corrupt.take() }
 end

@@ -20,7 +20,7 @@ local function message_of(id)
 end
 
 -- Returns the value of `how` in the reply.
-local function how_it_ended(id, state, reason, why)
+local function outcome_of(id, state, reason, why)
     if state == "dead" and reason then
         return reason
     elseif state == "revoked" and string.find(why or "", protocol.DROPPED, 1, true) == 1 then
@@ -58,7 +58,7 @@ function functions.next_report(ARGV)
             local delay_us = math.min(again_us * 2 ^ attempts, protocol.MAX_PAUSE_US)
             redis.call("ZADD", key.unreported, call.text(call.now_us + delay_us), id)
             redis.call("HSET", key.job(id), "tries", attempts + 1)
-            local how, for_anyone = how_it_ended(id, state, reason, why), is_for_anyone and 1 or 0
+            local how, for_anyone = outcome_of(id, state, reason, why), is_for_anyone and 1 or 0
             -- A merged call has no own deliveries: its batch was delivered.
             return { id, how, type, task, name, deliveries or "0", call.text(age_us), for_anyone, message_of(id) }
         end
@@ -90,7 +90,7 @@ end
 -- Discards an end that cannot be reported. The data under the id is kept, because it is possibly not a job. If a
 -- batch's hash can be rebuilt, the callers get the error that their result is lost.
 local function discard_end(id)
-    if hooks.of(id).make_again(id) then
+    if hooks.of(id).rebuild(id) then
         redis.call("HSET", key.job(id), "state", "done", "ended", call.now)
         return
     end
@@ -135,7 +135,7 @@ function functions.batch_calls(ARGV)
     local after = ARGV[3] -- `after` of the previous page, or 0
     local max_calls = ARGV[4] -- maximum number of calls to read
 
-    if not batches.is_its_own(batch, fence) then
+    if not batches.may_report(batch, fence) then
         return {}
     end
     local primary = redis.call("HGET", key.job(batch), "primary")
@@ -148,7 +148,7 @@ function functions.batch_calls(ARGV)
         local id = page[i]
         if id ~= primary then
             local message = redis.call("GET", key.message(id)) or ""
-            if message ~= "" or not batch_calls.is_nothing(id, batch) then
+            if message ~= "" or not batch_calls.is_missing(id, batch) then
                 local published, task = batch_calls.published_us(id)
                 reply[#reply + 1], reply[#reply + 2] = id, task
                 reply[#reply + 1], reply[#reply + 2] = published, message
@@ -174,7 +174,7 @@ function functions.ack_batch_reports(ARGV)
     local outcome = ARGV[3] -- "acked" or "failed", optionally followed by a space and the reason
     -- ARGV[4..]: ids of calls
 
-    if not batches.is_its_own(batch, fence) then
+    if not batches.may_report(batch, fence) then
         return -1
     end
     local how, why = ends.read_outcome(outcome)
@@ -217,7 +217,7 @@ local function move_calls(ids, batch, part)
         redis.call("ZREM", key.callers(batch), id)
         redis.call("ZADD", key.callers(part), number, id)
         redis.call("HSET", key.job(id), "into", part)
-        if lanes.is_one(call_lane) then
+        if lanes.is_lane(call_lane) then
             lane = merge.better_lane(lane or call_lane, call_lane)
         end
         enqueued = math.min(enqueued or math.huge, tonumber(call_enqueued) or call.now_us)
@@ -231,7 +231,7 @@ function functions.split_batch(ARGV)
     local fence = ARGV[2] -- fencing token of the caller's claim
     -- ARGV[3..]: ids of calls
 
-    if fence == "" or not batches.is_its_own(batch, fence) then
+    if fence == "" or not batches.may_report(batch, fence) then
         return { -1, "" }
     end
     local type, name, rules, is_moved, batch_lane, primary, rank =
@@ -251,7 +251,7 @@ function functions.split_batch(ARGV)
     end
     local lane, enqueued, bytes = move_calls(ids, batch, part)
     redis.pcall("HINCRBY", key.job(batch), "size", -#ids)
-    if is_moved and lanes.is_one(batch_lane) then
+    if is_moved and lanes.is_lane(batch_lane) then
         lane = batch_lane
         redis.call("HSET", key.job(part), "moved", 1, "claimed", "") -- see `claims.grant`
     end
@@ -259,7 +259,7 @@ function functions.split_batch(ARGV)
     if rank then
         redis.call("HSET", key.job(part), "rank", rank, "claimed", "") -- see `claims.grant`
     else
-        merge.open_if_none_is(part, type, rules, name)
+        merge.open_unless_open(part, type, rules, name)
     end
     hooks.wait(part, type, lane, lanes.order(enqueued, rank))
     return { #ids, fill.fill({ type }, "", settings_in_force.read(), slot_choice.view())[1] }

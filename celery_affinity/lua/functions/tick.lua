@@ -85,7 +85,7 @@ local function end_expired()
 end
 
 -- Reclaims the jobs of silent workers. Returns the number of reclaimed jobs, and the number of dead workers.
-local function recover_the_dead(grace, types, settings)
+local function recover_dead_workers(grace, types, settings)
     local recovered, dead = 0, 0
     local silent_since = call.now_us - settings.worker_timeout_us
     if grace > silent_since then
@@ -140,7 +140,7 @@ function functions.tick(ARGV)
     end
     local expired = end_expired()
     local due = promote_due(types, settings)
-    local recovered, dead = recover_the_dead(grace, types, settings)
+    local recovered, dead = recover_dead_workers(grace, types, settings)
     local rules_have_more, may_preempt = hooks.tick()
     local has_more_ended = false
     if redis.call("EXISTS", key.ended) == 1 then

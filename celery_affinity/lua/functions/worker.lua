@@ -45,13 +45,13 @@ function functions.join(ARGV)
     hash.write(key.worker(worker), "priority", priority ~= "0" and priority)
     redis.call("ZADD", key.heartbeats, call.now, worker)
     redis.call("ZADD", key.joined, "NX", call.now, worker)
-    workers.say_what_is_kept(worker)
+    workers.write_retention(worker)
     workers.attach(worker, profile, types)
 
     hooks.recheck() -- the adopted settings may have changed limits
     local unfilled = fill.fill(types, "", settings_in_force.read(), slot_choice.view())[1]
     if unfilled == "" then
-        prefetch.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
+        prefetch.request_jobs(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
     end
     return { unfilled, namesake and namesake ~= worker and namesake or "", replaced, void, call.now_us }
 end
@@ -59,11 +59,11 @@ end
 -- sync: a worker's heartbeat with the claims that it holds. A claim missing from the list is returned only if it is
 -- unread, or once the worker confirms that it lacks the claim.
 --
--- Returns {known, ticker, unfilled, {asked id, fencing token, ...}, {void id, ...}, revision, now, returned}.
+-- Returns {known, ticker, unfilled, {unnamed id, fencing token, ...}, {void id, ...}, revision, now, returned}.
 --   known: 0 if the worker must join again.
 --   ticker: 1 if the worker should tick for the fleet.
 --   unfilled: see `fill`.
---   asked: claims missing from the worker's list, which it must confirm.
+--   unnamed: claims missing from the worker's list, which it must confirm.
 --   void: claims in the worker's list that no longer belong to it.
 --   revision: revision of the settings.
 --   now: server time in µs, for jobs that expire while they wait in the worker.
@@ -112,7 +112,7 @@ function functions.sync(ARGV)
         settings_in_force.keep(app)
     end
     workers.resize(worker, slots_in_all)
-    workers.say_what_is_kept(worker)
+    workers.write_retention(worker)
     if draining then
         workers.close(worker)
     end
@@ -120,7 +120,7 @@ function functions.sync(ARGV)
     local settings = settings_in_force.read()
     local claimed = redis.call("HGETALL", key.claims(worker))
     local fences = flat.values(claimed)
-    local held, void, asked = {}, {}, {}
+    local held, void, unnamed = {}, {}, {}
     for i = 5, #ARGV, 3 do
         local id, fence, running_us = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
         held[id] = fence
@@ -147,8 +147,8 @@ function functions.sync(ARGV)
                 if is_unread or draining then
                     types[#types + 1] = requeue.requeue(worker, id, "returned", settings)
                 else
-                    asked[#asked + 1] = id
-                    asked[#asked + 1] = fence
+                    unnamed[#unnamed + 1] = id
+                    unnamed[#unnamed + 1] = fence
                 end
             end
         end
@@ -165,9 +165,9 @@ function functions.sync(ARGV)
         free = tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
     end
     if unfilled == "" then
-        prefetch.ask(worker, workers.types_of(worker), free)
+        prefetch.request_jobs(worker, workers.types_of(worker), free)
     end
-    return { 1, ticker and 1 or 0, unfilled, asked, void, settings.revision, call.now_us, returned }
+    return { 1, ticker and 1 or 0, unfilled, unnamed, void, settings.revision, call.now_us, returned }
 end
 
 -- heartbeat: records that a worker is alive, and whether its event loop runs. The worker's guard invokes it. While the

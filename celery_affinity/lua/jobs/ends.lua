@@ -75,7 +75,7 @@ end
 -- Ends a waiting job. Returns true if it was waiting. A claimed job is ended by its worker.
 function ends.waiting(id, how)
     local state, type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
-    local has_lane = type and lanes.is_one(lane)
+    local has_lane = type and lanes.is_lane(lane)
     if state == "pending" and has_lane then
         hooks.leave(id, type, lane)
     elseif state == "scheduled" then

@@ -141,14 +141,14 @@ function enqueue.place(types_to_fill, messages, alone)
         end
     end
     if next(call.to_fill) then
-        types_to_fill, unfilled = hooks.with_to_fill(types_to_fill) -- a job can set a higher limit
+        types_to_fill, unfilled = hooks.add_types_to_fill(types_to_fill) -- a job can set a higher limit
     end
     for _, type in ipairs(types_to_fill) do
         free_slots_found = free_slots_found + free_slots.free_for(type)
     end
     if free_slots_found > 0 then
         local view = slot_choice.view()
-        local waiting = alone and queue_heads.only(alone)
+        local waiting = alone and queue_heads.of_single(alone)
             or queue_heads.of(types_to_fill, view, settings_in_force.read())
         return fill.from(waiting, "", view, messages)[1] .. unfilled
     end
@@ -162,7 +162,7 @@ function enqueue.place(types_to_fill, messages, alone)
 end
 
 -- Stores and places `job`, the only job of the invocation. Returns the reply of `publish`.
-function enqueue.only(job)
+function enqueue.insert_single(job)
     local bad = validate.first_invalid_field(job)
     if bad then
         return { protocol.IS_REFUSED, "", bad }

@@ -37,7 +37,7 @@ end
 function hooks.pauses(id, type)
     hooks.of(id).is_paused(id)
     if id_suffix.has_key(id) then
-        gate.keep_for(id, type)
+        gate.reserve_keys(id, type)
     end
 end
 
@@ -72,7 +72,7 @@ function hooks.leaves_lane(id, type, lane, job)
 end
 
 -- Called when a worker has completed job `id` successfully. `known`: result of `claims.remove`.
-function hooks.ended_well(worker, id, known)
+function hooks.has_succeeded(worker, id, known)
     if id_suffix.has_hint(id) then
         locality.record(worker, known.rules)
     end
@@ -115,7 +115,7 @@ function hooks.free(id, type, is_limited, rules, name)
 end
 
 -- Returns the types whose blocked jobs a rule has admitted in this invocation.
-function hooks.to_fill()
+function hooks.types_to_fill()
     local types = {}
     for type, is_to_fill in pairs(call.to_fill) do
         types[#types + 1] = is_to_fill and validate.is_type(type) and type or nil
@@ -125,9 +125,9 @@ end
 
 -- Returns `types`, plus up to MAX_FILLED types whose blocked jobs a rule has admitted; the caller fills all of them.
 -- The second value has the remaining types, each followed by a space, for `claim`.
-function hooks.with_to_fill(types)
+function hooks.add_types_to_fill(types)
     local all_types, unfilled = { unpack(types) }, ""
-    for nth, type in ipairs(hooks.to_fill()) do
+    for nth, type in ipairs(hooks.types_to_fill()) do
         if nth <= protocol.MAX_FILLED then
             all_types[#all_types + 1] = type
         else
@@ -284,7 +284,7 @@ function default_hooks.is_purged(id, _)
 end
 
 -- Rebuilds a deleted job hash. Returns type, lane and enqueue time, or nil if that is not possible.
-function default_hooks.make_again(_)
+function default_hooks.rebuild(_)
     return nil
 end
 

@@ -36,7 +36,7 @@ function max_pending.read(text)
 end
 
 -- Returns true if `job` will add a waiting job. `seen`: ids of the earlier jobs of the publish.
-local function is_one_more(job, enqueued, seen, opened)
+local function adds_waiting_job(job, enqueued, seen, opened)
     if validate.first_invalid_field(job) or seen[job.id] or redis.call("EXISTS", key.job(job.id)) == 1 then
         return false
     end
@@ -53,7 +53,7 @@ local function first_full(arguments)
     local seen, opened, added = {}, {}, {}
     for first = 1, #arguments - 1, job_fields.COUNT do
         local job, nth = job_fields.at(arguments, first), (first - 1) / job_fields.COUNT
-        if is_one_more(job, call.text(call.now_us + nth), seen, opened) then
+        if adds_waiting_job(job, call.text(call.now_us + nth), seen, opened) then
             local type, bound = job.type, call.bounds[job.type]
             added[type] = (added[type] or 0) + 1
             if bound and bound.full == "refuse" and bound.pending + added[type] > bound.most then

@@ -159,7 +159,7 @@ end
 -- message is dead-lettered. A batch is requeued with its calls. Returns the type of a requeued batch, or nil.
 function requeue.quarantine(id, where, settings)
     corrupt.record("job " .. id .. ", found in " .. where)
-    local its_type, lane, enqueued = hooks.of(id).make_again(id)
+    local its_type, lane, enqueued = hooks.of(id).rebuild(id)
     if its_type then
         redis.call("HSET", key.job(id), "state", "pending")
         hooks.wait(id, its_type, lane, enqueued)
@@ -285,6 +285,6 @@ end
 
 -- Returns true if the job hash has valid fields, so that the job can be queued. The fields of a deleted hash are false.
 function corrupt.can_wait(type, lane, enqueued, deliveries)
-    return type and validate.is_type(type) and lanes.is_one(lane) and is_number(enqueued or "")
+    return type and validate.is_type(type) and lanes.is_lane(lane) and is_number(enqueued or "")
         and is_number(deliveries or "0")
 end

@@ -87,7 +87,7 @@ local meanings = memo.cache()
 local function keys_in(text)
     local list = {}
     for name, states, option in string.gmatch(text, "key=(%S+) %l+=(%S+) ?([op]?)") do
-        local tenant = tenants.is_one(name) and tenants.name_of(name)
+        local tenant = tenants.is_tenant_key(name) and tenants.name_of(name)
         list[#list + 1] = {
             key = name, states = states, keeps_order = option == "o", tenant = tenant, is_preemptible = option == "p",
         }

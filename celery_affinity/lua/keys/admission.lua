@@ -54,7 +54,7 @@ end
 function admission.continue_later(job_key)
     key_state.cache().is_unfinished = true
     if redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, job_key) == 1 then
-        workers.have_one_tick()
+        workers.trigger_tick()
     end
 end
 
@@ -289,7 +289,7 @@ local function revoke(job_key, sublane, heads)
         admission.reevaluate_soon(stated.key)
     end
     hooks.leaves_lane(id, type, lane)
-    heads = lanes.without(id, type, lane, heads)
+    heads = lanes.take_out(id, type, lane, heads)
     local enqueued = key_state.enqueued_of(job_key, sublane, id)
     if enqueued then
         fair_share.revoke_admission(sublane, id, enqueued)
@@ -324,5 +324,5 @@ function key_steps.admit(job_key, sublane, wanted, heads)
     end
     key_steps.unblock(wanted, type, lane, sublane.has_more)
     hooks.enters_lane(wanted, type, lane, enqueued)
-    return lanes.with(wanted, type, lane, enqueued, heads), true
+    return lanes.insert(wanted, type, lane, enqueued, heads), true
 end

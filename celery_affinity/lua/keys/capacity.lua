@@ -158,7 +158,7 @@ function tenants.quota_of(name)
 end
 
 -- Returns true if a key belongs to a tenant.
-function tenants.is_one(job_key)
+function tenants.is_tenant_key(job_key)
     return string.sub(job_key, 1, #protocol.TENANT_PREFIX) == protocol.TENANT_PREFIX
 end
 

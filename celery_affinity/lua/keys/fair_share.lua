@@ -20,7 +20,7 @@ local READ_TOGETHER = 3 -- start tags read in one command: the second one usuall
 local function tenant_of(id)
     local job_keys = tenants.shares() and key_state.keys_of(id) or {}
     local stated = job_keys[#job_keys]
-    return stated and tenants.is_one(stated.key) and stated.key or nil
+    return stated and tenants.is_tenant_key(stated.key) and stated.key or nil
 end
 
 -- Returns the tags that this invocation has read or written: tenant -> tag.
@@ -72,7 +72,7 @@ local function tag_after(job_key, tag, us)
     local _, half_life_us = tenants.shares()
     local added = math.floor(us / tenants.quota_of(tenants.name_of(job_key)).weight)
     if half_life_us > 0 then
-        return added > 0 and half_life.after(tag, added, half_life_us) or tag
+        return added > 0 and half_life.add(tag, added, half_life_us) or tag
     end
     return tag + added
 end
@@ -257,7 +257,7 @@ end
 local function deletion_limit()
     local generation, half_life_us = tenants.shares()
     if generation and half_life_us > 0 then
-        return half_life.least(half_life_us)
+        return half_life.min_tag(half_life_us)
     end
     return redis.call("ZSCORE", key.tags, CLOCK) or nil
 end
@@ -314,7 +314,7 @@ end
 
 -- Returns the tag after a use of `us` (positive, already divided by the weight) that ends now.
 --   tag: the tag before, 0 if there is none.
-function half_life.after(tag, us, half_life_us)
+function half_life.add(tag, us, half_life_us)
     local added = log2(us) + call.now_us / half_life_us
     if tag == 0 then -- 0 means no tag: with a half-life of many years, it would matter as a tag
         return added
@@ -324,6 +324,6 @@ function half_life.after(tag, us, half_life_us)
 end
 
 -- Returns the tag of a tenant that used one half-life of slot-time ten half-lives ago. Lower tags are deleted.
-function half_life.least(half_life_us)
+function half_life.min_tag(half_life_us)
     return log2(half_life_us) + call.now_us / half_life_us - FORGOTTEN_AFTER
 end

@@ -32,8 +32,8 @@ local function match_by_fields(stated, type, lane)
     local text, turn = values[1], values[2]
     if turn or not text then
         return false, false
-    elseif unbounded.is_one(text) then
-        local is_current = unbounded.says(text, stated.tenant)
+    elseif unbounded.is_value(text) then
+        local is_current = unbounded.is_current(text, stated.tenant)
         return is_current and { stated = stated, sublane = false }, not is_current
     end
     local sublane = not key_state.is_paused(stated.key) and fast_path.has_capacity(stated.tenant, stated.key)
@@ -127,7 +127,7 @@ local STAR = 42 -- the byte of "*"
 local UNCOUNTED = "*-" -- an unbounded sub-lane of a key whose jobs must be counted
 
 -- Returns true if `text` is the field value of an unbounded sub-lane.
-function unbounded.is_one(text)
+function unbounded.is_value(text)
     return string.byte(text or "") == STAR
 end
 
@@ -139,7 +139,7 @@ local function text_of(max)
 end
 
 -- Returns true if the field value `text` means unbounded under the present settings of tenant `name`.
-function unbounded.says(text, name)
+function unbounded.is_current(text, name)
     local max = tenants.max_unbounded(name)
     return max > 0 and text == text_of(max)
 end
@@ -208,10 +208,10 @@ function unbounded.check(job_key, state)
 end
 
 -- Marks a key whose holders or waiting jobs a repair has changed: its next reader counts them.
-function unbounded.doubt(job_key)
+function unbounded.mark_for_count(job_key)
     local fields = redis.call("HGETALL", key.key_state(job_key))
     for i = 1, #fields, 2 do
-        if unbounded.is_one(fields[i + 1]) then
+        if unbounded.is_value(fields[i + 1]) then
             redis.call("HSET", key.key_state(job_key), fields[i], UNCOUNTED)
         end
     end
@@ -279,7 +279,7 @@ local function block_some(job_key, sublane, number)
         local id, enqueued = jobs[i], jobs[i + 1]
         if id ~= sublane.standing then
             hooks.leaves_lane(id, sublane.type, sublane.lane)
-            heads = lanes.without(id, sublane.type, sublane.lane, heads)
+            heads = lanes.take_out(id, sublane.type, sublane.lane, heads)
             key_steps.block(id, sublane.type, sublane.lane, enqueued)
         end
     end

@@ -88,10 +88,10 @@ end
 local function stop_waiting(stated, state, is_later, id, type, lane)
     key_state.remove(stated.key, state, id, type, lane)
     if is_later and key_state.is_stated(stated) then
-        key_state.expect_no_more(stated.key, state, id)
+        key_state.stop_expecting(stated.key, state, id)
     end
     if state.retry == id then
-        key_state.keep_for_nobody(stated.key, state, "retry")
+        key_state.end_reservation(stated.key, state, "retry")
         state.waits = true
     end
     admission.reevaluate_soon(stated.key)
@@ -265,7 +265,7 @@ end
 
 -- Reserves the keys with `keep_order` for job `id` of `type`, as for a retry. Called when the job starts a pause after
 -- its claim was removed.
-function gate.keep_for(id, type)
+function gate.reserve_keys(id, type)
     for _, stated in ipairs(key_state.keys_of(id)) do
         local state = stated.keeps_order and key_state.read(stated.key)
         if state and not state.retry and key_turns.is_open(type) then

@@ -97,7 +97,7 @@ local function add_field(state, name, value)
     local type, lane = string.match(name, "^(%S+) (%S+)$")
     if type and string.sub(name, 1, 1) == "+" then
         state.unkept[string.sub(name, 2)] = tonumber(value)
-    elseif type and unbounded.is_one(value) then
+    elseif type and unbounded.is_value(value) then
         state.sublanes[name] = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = true }
         state.waits, state.unbounded = true, value
     elseif type then
@@ -143,7 +143,7 @@ function key_state.read(job_key)
     local state = keys.known[job_key]
     if not state then
         state = {
-            tenant = tenants.is_one(job_key) and tenants.name_of(job_key), sublanes = {}, stated = {}, had = {},
+            tenant = tenants.is_tenant_key(job_key) and tenants.name_of(job_key), sublanes = {}, stated = {}, had = {},
             unkept = {}, held = nil,
             is_paused = key_state.is_paused(job_key),
         }
@@ -267,7 +267,7 @@ function key_state.expect(job_key, state, id, enqueued)
 end
 
 -- Removes the record of `expect` when job `id` stops waiting. The caller re-evaluates the key.
-function key_state.expect_no_more(job_key, state, id)
+function key_state.stop_expecting(job_key, state, id)
     redis.call("ZREM", key.second_key_jobs(job_key), id)
     if redis.call("EXISTS", key.second_key_jobs(job_key)) == 0 then
         redis.call("HDEL", key.key_state(job_key), "coming")
@@ -305,7 +305,7 @@ end
 -- Ends the reservation of a key for a job or a type. Jobs of any type can then start; the next tick fills their slots,
 -- since this server function may not fill any.
 --   reservation: "retry" or "turn".
-function key_state.keep_for_nobody(job_key, state, reservation)
+function key_state.end_reservation(job_key, state, reservation)
     redis.call("HDEL", key.key_state(job_key), reservation)
     state[reservation] = nil
     redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, job_key)

@@ -26,7 +26,7 @@ end
 -- wait.
 function key_turns.end_turn(job_key, state, type)
     if state.turn == type then
-        key_state.keep_for_nobody(job_key, state, "turn")
+        key_state.end_reservation(job_key, state, "turn")
     end
     if state.tenant and fast_path.has_capacity(state.tenant, job_key, state, true) then
         return -- no job waits for the key
@@ -57,7 +57,7 @@ local function end_unused(job_key, state, fills)
         redis.call("HDEL", key.key_state(job_key), "turn")
         state.turn = nil
     else
-        key_state.keep_for_nobody(job_key, state, "turn")
+        key_state.end_reservation(job_key, state, "turn")
     end
 end
 
@@ -140,18 +140,18 @@ local function write(type, heads)
     if heads == "" then
         redis.call("HDEL", key.minimum_heads, type)
         if redis.call("EXISTS", key.minimum_heads) == 0 then
-            hooks.say_to_claims(ANY, false)
+            hooks.write_type_rule(ANY, false)
         end
     elseif redis.call("HSET", key.minimum_heads, type, heads) == 1 then
-        hooks.say_to_claims(ANY, 1)
+        hooks.write_type_rule(ANY, 1)
     end
 end
 
 -- Adds job `id`, enqueued at `enqueued`, to its minimum lane; without a time, removes it from there.
 local function move(id, type, lane, enqueued)
     local lane_type, before = minimums.place_of(type), redis.call("HGET", key.minimum_heads, type) or ""
-    local after = enqueued and lanes.with(id, lane_type, lane, enqueued, before)
-        or lanes.without(id, lane_type, lane, before)
+    local after = enqueued and lanes.insert(id, lane_type, lane, enqueued, before)
+        or lanes.take_out(id, lane_type, lane, before)
     if after ~= before then
         write(type, after)
     end

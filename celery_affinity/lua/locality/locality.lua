@@ -48,7 +48,7 @@ function locality.enter(id, type, lane, enqueued)
     if hint then
         local field = locality.field_of(hint, type)
         local before = redis.call("HGET", key.hint_heads, field) or ""
-        local after = lanes.with(id, locality.place_of(hint, type), lane, enqueued, before)
+        local after = lanes.insert(id, locality.place_of(hint, type), lane, enqueued, before)
         if after ~= before then
             write(field, type, after)
         end
@@ -70,7 +70,7 @@ function locality.leave(id, type, lane, job)
         after, next_enqueued = lanes.pop(job, before, job.near_place, key.hint_lane(hint, type, lane))
         head_cache.popped(field, job.near_place, lane, before, after, next_enqueued, hint_choice.settings)
     else
-        after = lanes.without(id, locality.place_of(hint, type), lane, before)
+        after = lanes.take_out(id, locality.place_of(hint, type), lane, before)
     end
     if after ~= before then
         write(field, type, after)
@@ -100,12 +100,12 @@ function locality.record(worker, rules)
             redis.call("ZREM", key.hints(worker), oldest)
             redis.call("ZREM", key.holders(oldest), worker)
         end
-        free_slots.say_hints(worker, locality.words(hints))
+        free_slots.write_hints(worker, locality.words(hints))
     end
 end
 
 -- Deletes the hints of a leaving `worker`.
-function hooks.worker_goes(worker)
+function hooks.worker_leaves(worker)
     for _, hint in ipairs(redis.call("ZRANGE", key.hints(worker), 0, -1)) do
         redis.call("ZREM", key.holders(hint), worker)
     end
@@ -229,7 +229,7 @@ function hooks.nearer(waiting, job)
     if id_suffix.has_hint(job.id) and has_worker_hint(hint_choice, job) then
         return job
     end
-    hint_choice.settings = hint_choice.settings or settings_in_force.for_a_claim()
+    hint_choice.settings = hint_choice.settings or settings_in_force.read_for_claim()
     local best, best_points, type = best_hinted(hint_choice, waiting)
     local other = best and lanes.checked_job(type, best.heads, best.place, job.nth)
     if not other or other.id == job.id then

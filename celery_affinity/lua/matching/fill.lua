@@ -137,7 +137,7 @@ end
 function fill.fill(types, caller, settings, view)
     local unfilled = ""
     if next(call.to_fill) then
-        types, unfilled = hooks.with_to_fill(types)
+        types, unfilled = hooks.add_types_to_fill(types)
     end
     if #types == 0 then -- the usual case in heartbeats
         view:write()

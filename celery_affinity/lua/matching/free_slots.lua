@@ -52,7 +52,7 @@ end
 
 -- Returns a worker's number of free slots, negative if it holds jobs beyond its slots. The number of other running
 -- requests is negative while claims that wait for a rate limit lend their slots.
-function free_slots.left(worker, row)
+function free_slots.remaining(worker, row)
     return row[SLOTS] - row[OTHER] - redis.call("HLEN", key.claims(worker))
 end
 
@@ -69,7 +69,7 @@ function free_slots.count(worker, row, known_free)
     if not row[PROFILE] then
         return nil
     end
-    local free = free_slots.takes_jobs(row) and free_slots.left(worker, row) or 0
+    local free = free_slots.takes_jobs(row) and free_slots.remaining(worker, row) or 0
     return row[PROFILE], free > 0 and free or 0, tonumber(known_free or row[FREE])
 end
 
@@ -101,7 +101,7 @@ function free_slots.recount(worker)
 end
 
 -- Writes the hints that a worker holds, as a string.
-function free_slots.say_hints(worker, hints_text)
+function free_slots.write_hints(worker, hints_text)
     local terms = redis.call("HGET", key.worker(worker), "terms")
     local others = terms and string.match(terms, "^.*\n") -- nil: another client deleted or overwrote the field
     redis.call("HSET", key.worker(worker), "hints", hints_text, "terms", others and others .. hints_text or "")

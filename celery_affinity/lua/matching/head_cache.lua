@@ -30,8 +30,8 @@ end
 
 -- Returns true if the head at `place` has an older job than another head. Ties go to the smaller id.
 function head_cache.is_older(heads, place, other_heads, other_place)
-    local _, enqueued, id = lanes.at(heads, place)
-    local _, other_enqueued, other_id = lanes.at(other_heads, other_place)
+    local _, enqueued, id = lanes.head_at(heads, place)
+    local _, other_enqueued, other_id = lanes.head_at(other_heads, other_place)
     return score.is_older(tonumber(enqueued), id, tonumber(other_enqueued), other_id)
 end
 
@@ -188,7 +188,7 @@ end
 -- a type. Caches the points of each type at one time, for its present heads. All slow heads (`head_cache`) gain points
 -- at one rate, all fast heads at another. A claim therefore compares two numbers per type, and recomputes them only if
 -- the type's heads have changed. The slot counts are read when the points are computed: a change of slots or settings
--- changes `text` (`settings_in_force.for_a_claim`).
+-- changes `text` (`settings_in_force.read_for_claim`).
 
 local lists_of_fleets = memo.cache(protocol.MAX_FLEETS) -- key prefix of a fleet -> list of types -> their points
 

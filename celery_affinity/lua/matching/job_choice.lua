@@ -59,7 +59,7 @@ local function best_open(choice, nth, open, by_age)
         place, points = head_cache.first_of_some(open, choice.settings)
         points = points + job_choice.rarity(choice, nth)
     end
-    return lanes.place(choice.heads[choice.types[nth]], (lanes.at(open, place))), points
+    return lanes.place(choice.heads[choice.types[nth]], (lanes.head_at(open, place))), points
 end
 
 -- Returns the position of the type with the best head that fits a free slot, and the head's place, or nil.
@@ -133,7 +133,7 @@ end
 --   capacities: number of slots, false until they are read.
 -- Tables are created with nils to preallocate space for as many values.
 function job_choice.among(types, heads, view, reserve_filter, served)
-    local settings, text = settings_in_force.for_a_claim()
+    local settings, text = settings_in_force.read_for_claim()
     if served and #types > 1 and view.fits_all and not reserve_filter and best_types.may_choose(settings) then
         return best_types.choice(served, heads, settings, text)
     end
@@ -199,7 +199,7 @@ end
 function queue_heads.find_place(waiting, job)
     local heads = waiting.heads[job.type]
     local place = lanes.place(heads, job.lane)
-    job.place = place and select(3, lanes.at(heads, place)) == job.id and place or nil
+    job.place = place and select(3, lanes.head_at(heads, place)) == job.id and place or nil
     for nth, type in ipairs(waiting.types) do
         job.nth = type == job.type and nth or job.nth
     end
@@ -371,6 +371,6 @@ end
 
 -- Returns the same as `queue_heads.of` for a single published job, which then never enters a lane.
 --   alone: the job, or false once it is popped.
-function queue_heads.only(job)
+function queue_heads.of_single(job)
     return { types = {}, heads = {}, left = "", limits = NO_LIMITS, changed = false, alone = job }
 end

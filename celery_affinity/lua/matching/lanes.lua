@@ -20,7 +20,7 @@ function lanes.name(mode, priority)
 end
 
 -- Returns true if `lane` is a lane name.
-function lanes.is_one(lane)
+function lanes.is_lane(lane)
     return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
 end
 
@@ -62,7 +62,7 @@ local function with_head(heads, first, last, lane, enqueued, id)
 end
 
 -- Returns true if a claim in progress has the heads of `type` and will write them.
-local function claim_has_heads_of(type)
+local function holds_heads_of(type)
     local claiming = call.claiming
     if not claiming then
         return false
@@ -77,7 +77,7 @@ end
 
 -- Returns the heads of `type`, or "".
 function lanes.heads_of(type)
-    if claim_has_heads_of(type) then
+    if holds_heads_of(type) then
         return call.claiming.heads[type] or ""
     end
     return redis.call("HGET", key.heads, type) or ""
@@ -85,7 +85,7 @@ end
 
 -- Writes the heads of `type`.
 function lanes.write(type, heads)
-    if claim_has_heads_of(type) then
+    if holds_heads_of(type) then
         queue_heads.moved(call.claiming, type, heads)
     elseif heads == "" then
         redis.call("HDEL", key.heads, type)
@@ -112,7 +112,7 @@ local function has_older(heads, lane, enqueued)
 end
 
 -- Adds a job to its lane. Returns the new `heads` of its type, which the caller writes.
-function lanes.with(id, type, lane, enqueued, heads)
+function lanes.insert(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.lane(type, lane), enqueued, id)
     if has_older(heads, lane, enqueued) then
         return heads
@@ -128,7 +128,7 @@ end
 --   heads: the heads of its type, or nil if the caller has not read them.
 function lanes.add(id, type, lane, enqueued, heads)
     heads = heads or lanes.heads_of(type)
-    local after = lanes.with(id, type, lane, enqueued, heads)
+    local after = lanes.insert(id, type, lane, enqueued, heads)
     if after ~= heads then
         lanes.write(type, after)
     end
@@ -150,7 +150,7 @@ function lanes.with_new_head(type, lane, heads, first, last, lane_key, is_corrup
 end
 
 -- Removes any job from its lane. Returns the new `heads` of its type, which the caller writes.
-function lanes.without(id, type, lane, heads)
+function lanes.take_out(id, type, lane, heads)
     redis.call("ZREM", key.lane(type, lane), id)
     local first, last, _, head_id = find(heads, lane)
     if head_id == id then
@@ -163,7 +163,7 @@ end
 function lanes.remove(id, type, lane)
     local heads = lanes.heads_of(type)
     hooks.leaves_lane(id, type, lane)
-    local after = lanes.without(id, type, lane, heads)
+    local after = lanes.take_out(id, type, lane, heads)
     if after ~= heads then
         lanes.write(type, after)
     end
@@ -196,7 +196,7 @@ function lanes.each(heads)
 end
 
 -- Returns lane, enqueue time and id of the head that begins at `place`.
-function lanes.at(heads, place)
+function lanes.head_at(heads, place)
     return string.match(heads, "^(%l+%.%d+) (%d+) (%S+)", place)
 end
 
@@ -207,7 +207,7 @@ end
 
 -- Returns the job whose head begins at `place` in the heads of `type`, the caller's `nth` type.
 function lanes.job(type, heads, place, nth)
-    local lane, enqueued, id = lanes.at(heads, place)
+    local lane, enqueued, id = lanes.head_at(heads, place)
     return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
 end
 

@@ -148,7 +148,7 @@ end
 function placement.settings_have_changed()
     local value = placement.words()
     if value ~= redis.call("HGET", key.type_rules, placement.FIELD) then
-        hooks.say_to_claims(placement.FIELD, value)
+        hooks.write_type_rule(placement.FIELD, value)
     end
 end
 

@@ -38,7 +38,7 @@ end
 
 -- Returns the number of calls of a batch minus one. A waiting batch counts as one pending job; `count_waiting` counts
 -- its other calls.
-function batch_calls.beyond_one(batch)
+function batch_calls.count_extra(batch)
     return math.max(0, redis.call("ZCARD", key.callers(batch)) - 1)
 end
 
@@ -49,7 +49,7 @@ function batch_calls.remove(id, batch)
 end
 
 -- Returns true if call `id` of `batch` has neither a hash nor a message. Another client added it, so it is removed.
-function batch_calls.is_nothing(id, batch)
+function batch_calls.is_missing(id, batch)
     if redis.call("EXISTS", key.job(id), key.message(id)) > 0 then
         return false
     end
@@ -81,7 +81,7 @@ function batch_calls.let_go(id, how)
         if state == "scheduled" then
             redis.call("ZREM", key.scheduled, batch)
         end
-        if type and lanes.is_one(lane) then
+        if type and lanes.is_lane(lane) then
             hooks.leave(batch, type, lane)
         end
         batch_calls.vanish(batch)

@@ -2,11 +2,11 @@
 batches.MARK, batches.STANDS_FOR_CALLS = protocol.BATCH, true
 
 function batches.waits(id, type)
-    batch_calls.count_waiting(type, batch_calls.beyond_one(id))
+    batch_calls.count_waiting(type, batch_calls.count_extra(id))
 end
 
 function batches.leaves(id, type)
-    batch_calls.count_waiting(type, -batch_calls.beyond_one(id))
+    batch_calls.count_waiting(type, -batch_calls.count_extra(id))
 end
 
 function batches.waits_again(id)
@@ -22,7 +22,7 @@ local function first_call(batch)
     for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MAX_MOVES)) do
         local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
         local has_expired = (tonumber(expires) or math.huge) <= call.now_us
-        if task or not batch_calls.is_nothing(id, batch) then
+        if task or not batch_calls.is_missing(id, batch) then
             if not has_expired or nth > protocol.MAX_MOVES then
                 redis.call("HSET", key.job(batch), "size", redis.call("ZCARD", key.callers(batch)), "primary", id,
                     "task", task or "")
@@ -43,7 +43,7 @@ end
 -- After MAX_MOVES expired calls, the next call is chosen regardless of its expiry, which its worker checks.
 -- Returns the call and its expiry time, or nil if no call remains. The batch has then been deleted.
 function batches.choose(batch, type)
-    batch_calls.count_waiting(type, -batch_calls.beyond_one(batch))
+    batch_calls.count_waiting(type, -batch_calls.count_extra(batch))
     return first_call(batch)
 end
 

@@ -4,7 +4,7 @@
 
 -- Returns true if `fence` permits a process to report results to the calls of a batch. `fence`: fencing token of the
 -- worker's claim, or "" for an unreported batch.
-function batches.is_its_own(batch, fence)
+function batches.may_report(batch, fence)
     if id_suffix.of(batch) ~= protocol.BATCH then
         return false
     elseif fence == "" then
@@ -59,7 +59,7 @@ end
 function batches.release(batch, known, how, why)
     local is_without_result = how == "revoked" or how == "expired" -- of the primary only, before it ran
     local state, reason = ends.STATE_AFTER[how] or "done", ends.STATE_AFTER[how] and why or ""
-    if not known.type and batches.make_again(batch) then -- another client deleted the hash: all calls are unreported
+    if not known.type and batches.rebuild(batch) then -- another client deleted the hash: all calls are unreported
         redis.call("HSET", key.job(batch), "state", state, "ended", call.now)
         redis.call("ZADD", key.unreported, call.now, batch)
         return nil
@@ -112,7 +112,7 @@ function batches.dead_letter(batch, reason, row)
     batch_calls.close(batch, row.type, row.rules, row.name)
     local primary, type = unpack(redis.call("HMGET", key.job(batch), "primary", "type"))
     if not type then
-        batches.make_again(batch)
+        batches.rebuild(batch)
     end
     redis.call("HDEL", key.job(batch), "primary")
     local is_reported_by_worker = reason == "rejected" or reason == "failed"
@@ -130,7 +130,7 @@ end
 -- Rebuilds the deleted or overwritten hash of a batch, except its state, from its first call with a valid hash. The
 -- rebuilt hash does not name the primary. No other calls join the batch.
 -- Returns type, lane and enqueue time, or nil if no call has them.
-function batches.make_again(batch)
+function batches.rebuild(batch)
     local exists = redis.call("TYPE", key.callers(batch)).ok == "zset"
     for _, id in ipairs(exists and redis.call("ZRANGE", key.callers(batch), 0, protocol.MAX_MOVES - 1) or {}) do
         local row = redis.pcall("HMGET", key.job(id), "type", "lane", "enqueued", "name", "rules")

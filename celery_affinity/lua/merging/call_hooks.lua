@@ -6,10 +6,10 @@ function merge.joins(job)
     return batch and { batch = batch, open = open }
 end
 
--- The usual limits are not written. A joining call stores its rules only if `merge.says_rules` returns true.
+-- The usual limits are not written. A joining call stores its rules only if `merge.stores_rules` returns true.
 function merge.fields(job, joined)
     local fields = joined and { "into", joined.batch } or { "bytes", #job.message }
-    if not joined or merge.says_rules(job.id, joined.open.calls + 1) then
+    if not joined or merge.stores_rules(job.id, joined.open.calls + 1) then
         fields[#fields + 1] = "rules"
         fields[#fields + 1] = string.gsub(job.rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1)
     end
@@ -59,7 +59,7 @@ end
 
 function merge.adds_none(job, enqueued, opened)
     return merge.will_join(job, opened)
-        or merge_window.of_first(lanes.name(job.mode, job.priority), enqueued, job.rules, #job.message)
+        or merge_window.end_for_first(lanes.name(job.mode, job.priority), enqueued, job.rules, #job.message)
 end
 
 function merge.representative(id, into)
@@ -113,7 +113,7 @@ function merge.is_purged(id, type)
         recurring.take_back(type, its_rules, name, enqueued)
     end
     if state ~= "scheduled" then
-        batch_calls.count_waiting(type, -batch_calls.beyond_one(id))
+        batch_calls.count_waiting(type, -batch_calls.count_extra(id))
     end
     requeue.delete(id)
 end

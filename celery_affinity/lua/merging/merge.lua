@@ -5,14 +5,14 @@
 
 -- Returns true if a call's hash stores its rules. Its batch has the same rules, and there can be thousands of calls.
 -- The first calls store them, so that a lost batch hash can be rebuilt.
-function merge.says_rules(id, number)
+function merge.stores_rules(id, number)
     return number <= protocol.MAX_MOVES or id_suffix.has_key(id) or id_suffix.has_hint(id)
 end
 
 -- Adds call `id` to `batch` under this number.
 local function add(id, batch, number)
     redis.call("HSET", key.job(id), "state", "merged", "into", batch)
-    redis.call("HDEL", key.job(id), "bytes", merge.says_rules(id, number) and "bytes" or "rules")
+    redis.call("HDEL", key.job(id), "bytes", merge.stores_rules(id, number) and "bytes" or "rules")
     redis.call("ZADD", key.callers(batch), number, id)
 end
 
@@ -67,7 +67,7 @@ function merge.find(field)
         unpack(redis.call("HMGET", key.job(id), "state", "deliveries", "lane", "enqueued", "calls", "bytes", "rules",
             "patient", "moved"))
     patient = state == "scheduled" and tonumber(patient) or nil
-    local is_good = lanes.is_one(lane) and rules_field and string.find(enqueued or "", "^%d+$")
+    local is_good = lanes.is_lane(lane) and rules_field and string.find(enqueued or "", "^%d+$")
     if not (is_good and (state == "pending" or patient) and (deliveries or "0") == "0") then
         return nil
     end
@@ -94,7 +94,7 @@ function merge.will_join(job, opened)
 end
 
 -- Opens `batch` for similar calls, unless another call or batch is open for them.
-function merge.open_if_none_is(batch, type, rules, name)
+function merge.open_unless_open(batch, type, rules, name)
     local field = batch_calls.place(type, rules, name)
     if field and not merge.find(field) then
         redis.call("HSET", key.merging, field, batch)
@@ -109,7 +109,7 @@ function merge.is_moved(id, row, type, lane)
     local field = type ~= row.type and batch_calls.place(row.type, row.rules, row.name)
     if field and redis.call("HGET", key.merging, field) == id then
         redis.call("HDEL", key.merging, field)
-        merge.open_if_none_is(id, type, row.rules, row.name)
+        merge.open_unless_open(id, type, row.rules, row.name)
         if patient and redis.call("HGET", key.merging, batch_calls.place(type, row.rules, row.name)) ~= id then
             merge_window.finish(id, patient)
             return
@@ -181,7 +181,7 @@ function merge.join(id, type, lane, enqueued, name, bytes, batch, row, is_writte
     end
     if row.patient then
         row.lane, row.enqueued = new_lane, new_enqueued
-        merge_window.go_on(batch, row.patient, row)
+        merge_window.restart(batch, row.patient, row)
     elseif is_changed then
         hooks.wait(batch, type, new_lane, new_enqueued)
     else
@@ -209,7 +209,7 @@ end
 
 -- Returns the end in µs of the merge window of a call that joins nothing. Returns nil if it does not wait: it is
 -- on-demand (a user waits for its result), it has waited long enough, or it fills a run.
-function merge_window.of_first(lane, enqueued, rules, bytes)
+function merge_window.end_for_first(lane, enqueued, rules, bytes)
     local time = end_of_window(rules, enqueued)
     local _, max_bytes = rules_codec.bounds(rules)
     local waits = time and time > call.now_us and not lanes.is_on_demand(lane) and bytes < max_bytes
@@ -218,7 +218,7 @@ end
 
 -- Begins the merge window of call `id`, which joined nothing, if it has one. Returns true if it has begun.
 function merge_window.begin(id, lane, enqueued, rules, bytes)
-    local time = merge_window.of_first(lane, enqueued, rules, bytes)
+    local time = merge_window.end_for_first(lane, enqueued, rules, bytes)
     if not time then
         return false
     end
@@ -239,13 +239,13 @@ end
 function merge_window.finish(id, time)
     if time > protocol.AT_ONCE_US then -- a time in 1970: it stays in the past when the clock is set back
         schedule(id, protocol.AT_ONCE_US)
-        workers.have_one_tick()
+        workers.trigger_tick()
     end
 end
 
 -- Restarts the merge window of `batch`, which ends at `time`, after a call has joined. The window ends instead if the
 -- batch is full or on-demand. `row`: current fields of the batch.
-function merge_window.go_on(batch, time, row)
+function merge_window.restart(batch, time, row)
     if row.is_full or lanes.is_on_demand(row.lane) then
         merge_window.finish(batch, time)
     elseif time > call.now_us then -- otherwise it is due, and the next tick queues it

@@ -219,7 +219,7 @@ function preemptors.find(since, settings)
         end
         local job_keys = key_state.keys_of(job.id)
         local last = job_keys[#job_keys]
-        if last and tenants.is_one(last.key) and not is_listed[last.key] then
+        if last and tenants.is_tenant_key(last.key) and not is_listed[last.key] then
             needy[#needy + 1], is_listed[last.key] = last.key, true
         end
     end

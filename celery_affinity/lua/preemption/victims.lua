@@ -52,7 +52,7 @@ local function read_candidate(id, fence, tenant_key, settings)
         unpack(redis.call("HMGET", key.job(id), "worker", "started", "acked", "lane", "stop", "preemptions"))
     local started_us, times = tonumber(started or nil), tonumber(preemptions or nil) or 0
     local is_exempt = times > 0 and started_us and call.now_us - started_us < settings.preemption_exempt_us
-    if not (worker and started_us and lanes.is_one(lane)) or acked or is_exempt
+    if not (worker and started_us and lanes.is_lane(lane)) or acked or is_exempt
         or times >= settings.preemption_max or string.match(stop or "", "^%d+") == fence then
         return nil
     end
@@ -124,7 +124,7 @@ local function read_worker(stops, worker, settings)
     local fields = free_slots.row(worker, "types", "stops", "preempted")
     local types, stoppable, preempted = unpack(fields, 7, 9)
     local takes_jobs = types and stoppable and fields[free_slots.PROFILE] and free_slots.takes_jobs(fields)
-    local number_ahead = takes_jobs and math.max(0, -free_slots.left(worker, fields)) or 0
+    local number_ahead = takes_jobs and math.max(0, -free_slots.remaining(worker, fields)) or 0
     local frees_slots = takes_jobs and (number_ahead == 0 or holds_ahead(stops, worker, number_ahead))
     return {
         types = frees_slots and types or "", stops = stoppable, exempt_since_us = exempt_since(preempted, settings),
@@ -194,7 +194,7 @@ function stop_orders.order(victim, tenant_key, type, settings)
     local stop = { id = victim.id, fence = victim.fence, grace_ms = math.floor(settings.preemption_grace_us / 1000) }
     redis.call("RPUSH", key.inbox(victim.worker), control_message(stop))
     if victim.number_ahead > 0 then
-        prefetch.ask_back(victim.worker, victim.number_ahead, workers.split(victim.types))
+        prefetch.request_return(victim.worker, victim.number_ahead, workers.split(victim.types))
     end
     redis.call("HSET", key.stop_orders, stop.id, table.concat(
         { stop.fence, victim.worker, tenant_key, type, call.now, stop.grace_ms }, " "))

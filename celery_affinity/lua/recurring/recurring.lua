@@ -44,7 +44,7 @@ end
 
 -- Returns the apps that declined the due recurring call, because they do not define its task, or nil if the last app
 -- did so too long ago. `left`, `left_at`: fields of its hash.
-function recurring.left_to_others(left, left_at)
+function recurring.declining_apps(left, left_at)
     local since_us = call.now_us - (tonumber(left_at) or 0)
     return left and since_us >= 0 and since_us < protocol.OTHERS_HAVE_US and left or nil
 end

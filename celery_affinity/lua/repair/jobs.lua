@@ -12,12 +12,12 @@ local function fix_jobs_of_task(task)
     local has_several, next_number = task_entry == protocol.SEVERAL, 0
     local are_valid = has_several
     for i = 2, #ids, 2 do
-        are_valid = are_valid and rebuild.whole(ids[i])
+        are_valid = are_valid and rebuild.integer(ids[i])
     end
     if #ids > 0 and task_entry and task_entry ~= protocol.NONE and not has_several then
         ids[#ids + 1], ids[#ids + 2] = task_entry, false
     end
-    rebuild.some("zset", key.jobs_of_task(task), ids, function(number)
+    rebuild.compare_all("zset", key.jobs_of_task(task), ids, function(number)
         next_number = next_number + 1
         return are_valid and number or next_number
     end)
@@ -31,8 +31,8 @@ function repair_jobs.fix_batch(id)
         or corrupt.can_wait(rebuild.fields(key.job(id), "type", "lane", "enqueued", "deliveries")) then
         return false
     end
-    local has_calls = rebuild.exists(key.callers(id), "zset") and (call.found or batches.make_again(id))
-    return has_calls and rebuild.found("job " .. id .. ", of which only the calls were left")
+    local has_calls = rebuild.exists(key.callers(id), "zset") and (call.found or batches.rebuild(id))
+    return has_calls and rebuild.record_finding("job " .. id .. ", of which only the calls were left")
 end
 
 -- Enqueues a merged call separately if nothing remains of its batch.
@@ -40,7 +40,7 @@ local function fix_call(id)
     local state, batch, type, lane, enqueued = rebuild.fields(key.job(id), "state", "into", "type", "lane", "enqueued")
     if state == "merged" and batch and corrupt.can_wait(type, lane, enqueued, "0")
         and redis.call("EXISTS", key.job(batch), key.callers(batch)) == 0
-        and rebuild.found("job " .. id .. ", of whose batch nothing was left") then
+        and rebuild.record_finding("job " .. id .. ", of whose batch nothing was left") then
         local bytes = redis.call("STRLEN", key.message(id))
         redis.call("HDEL", key.job(id), "into")
         redis.call("HSET", key.job(id), "state", "pending", "bytes", bytes)
@@ -102,7 +102,7 @@ end
 local function fix_heads(field, hint, type, lane)
     local names = { lane }
     for lane_name in lanes.each(rebuild.fields(key.hint_heads, field) or "") do
-        names[#names + 1] = hint and lanes.is_one(lane_name) and lane_name or nil
+        names[#names + 1] = hint and lanes.is_lane(lane_name) and lane_name or nil
     end
     return repair_types.fix_heads(key.hint_heads, field, hint and locality.place_of(hint, type), names)
 end
@@ -114,7 +114,7 @@ function repair_locality.fix_job(id, type, lane, time)
         return false
     end
     local field = locality.field_of(hint, type)
-    local differs = rebuild.one("zset", key.hint_lane(hint, type, lane), id, time)
+    local differs = rebuild.compare("zset", key.hint_lane(hint, type, lane), id, time)
     if differs or not lanes.place(rebuild.fields(key.hint_heads, field) or "", lane) then
         return fix_heads(field, hint, type, lane) or differs
     end
@@ -125,7 +125,7 @@ end
 function repair_locality.fix(field)
     local hint, type = locality.parts_of(field)
     for lane in lanes.each(hint and rebuild.fields(key.hint_heads, field) or "") do
-        if lanes.is_one(lane) then
+        if lanes.is_lane(lane) then
             rebuild.keep(key.hint_lane(hint, type, lane), function(id)
                 return rebuild.score(key.lane(type, lane), id)
             end)
@@ -138,12 +138,12 @@ end
 function repair_locality.fix_worker(worker)
     local hints = rebuild.members(key.hints(worker), 0)
     for _, hint in ipairs(hints) do
-        rebuild.one("zset", key.holders(hint), worker, rebuild.any_or(rebuild.score(key.hints(worker), hint)))
+        rebuild.compare("zset", key.holders(hint), worker, rebuild.actual_or(rebuild.score(key.hints(worker), hint)))
         rebuild.keep(key.holders(hint), function(other)
             return rebuild.score(key.hints(other), hint)
         end)
     end
-    rebuild.one("hash", key.worker(worker), "hints", #hints > 0 and locality.words(hints))
+    rebuild.compare("hash", key.worker(worker), "hints", #hints > 0 and locality.words(hints))
 end
 
 -- repair_recurring: fixes data derived from the hashes of recurring calls: their due times, and the calls that postpone
@@ -158,7 +158,7 @@ local function match_of(name)
     local type, merge_key, task, stale, since =
         unpack(redis.call("HMGET", key.recurring_call(name), "type", "merge", "task", "stale", "since"))
     local is_valid = type and string.find(type, "^%S+$") and merge_key and string.find(merge_key, "^%S+$")
-        and rebuild.whole(stale) and tonumber(stale) > 0 and (since == "enqueue" or since == "end")
+        and rebuild.integer(stale) and tonumber(stale) > 0 and (since == "enqueue" or since == "end")
     return is_valid and recurring.place(type, merge_key, task) or nil
 end
 
@@ -166,15 +166,15 @@ end
 function repair_recurring.fix(name)
     local match = match_of(name)
     if not match then
-        rebuild.one("zset", key.recurring, name, nil)
+        rebuild.compare("zset", key.recurring, name, nil)
         if redis.call("EXISTS", key.recurring_call(name), key.signature(name)) > 0
-            and rebuild.found("recurring call " .. name) then
+            and rebuild.record_finding("recurring call " .. name) then
             redis.call("UNLINK", key.recurring_call(name), key.signature(name))
         end
         return nil
     end
     local stale, due, is_suspended = unpack(redis.call("HMGET", key.recurring_call(name), "stale", "due", "suspended"))
-    local valid_due = rebuild.whole(due) and tonumber(due) < 2e18 and due or call.text(call.now_us + tonumber(stale))
+    local valid_due = rebuild.integer(due) and tonumber(due) < 2e18 and due or call.text(call.now_us + tonumber(stale))
     rebuild.each({
         { "hash", key.recurring_call(name), "due", valid_due },
         { "zset", key.recurring, name, function(stored)
@@ -194,7 +194,7 @@ end
 
 -- Fixes the recurring calls that calls with this `match` postpone, and their list.
 function repair_recurring.fix_place(match)
-    rebuild.one("hash", key.recurring_matches, match, function(names)
+    rebuild.compare("hash", key.recurring_matches, match, function(names)
         local remaining = {}
         for _, name in ipairs(workers.split(names)) do
             remaining[#remaining + 1] = repair_recurring.fix(name) == match and name or nil

@@ -16,7 +16,7 @@ local function keyed_job(id)
     return job_keys[1] and {
         keys = job_keys, state = state, type = type, lane = lane, enqueued = lanes.order(enqueued, rank),
         task = "=" .. (name or ""), worker = worker or "",
-        waits = state == "pending" and type and lanes.is_one(lane) and rebuild.whole(enqueued),
+        waits = state == "pending" and type and lanes.is_lane(lane) and rebuild.integer(enqueued),
     }
 end
 
@@ -39,18 +39,18 @@ local function number_admitted(id, job)
     return 0
 end
 
--- Returns the entry of the limit that the job's task specifies for a key, as arguments of `rebuild.one`.
+-- Returns the entry of the limit that the job's task specifies for a key, as arguments of `rebuild.compare`.
 local function stated_entry(job, stated)
-    return { "hash", key.key_state(stated.key), job.task, rebuild.any_or(stated.states) }
+    return { "hash", key.key_state(stated.key), job.task, rebuild.actual_or(stated.states) }
 end
 
--- Returns the entries derived from the waiting `job`, as arguments of `rebuild.one`.
+-- Returns the entries derived from the waiting `job`, as arguments of `rebuild.compare`.
 --   number: number of keys that admit it.
 local function entries_if_waiting(id, job, number)
     local where, is_blocked = job.type .. " " .. job.lane, number < #job.keys
     local entries = {
         { "zset", key.kept_back(job.type, job.lane), id, is_blocked and job.enqueued },
-        { "hash", key.kept_lanes, where, rebuild.any_or(is_blocked and "1") },
+        { "hash", key.kept_lanes, where, rebuild.actual_or(is_blocked and "1") },
     }
     for nth, stated in ipairs(job.keys) do
         local waits = nth <= number + 1
@@ -70,18 +70,18 @@ local function entries_if_waiting(id, job, number)
             entries[#entries + 1] = { "hash", key.key_state(stated.key), "coming", "1" }
         end
         entries[#entries + 1] =
-            waits and { "zset", key.waiting_keys, stated.key, rebuild.any_or(gate.revision()) } or nil
+            waits and { "zset", key.waiting_keys, stated.key, rebuild.actual_or(gate.revision()) } or nil
     end
     return entries
 end
 
--- Returns the entries derived from `job`, as arguments of `rebuild.one`.
+-- Returns the entries derived from `job`, as arguments of `rebuild.compare`.
 local function expected_entries(id, job, number)
     if job.waits then
         return entries_if_waiting(id, job, number)
     end
     local entries = {}
-    local fence = job.state == "claimed" and rebuild.whole(rebuild.fields(key.claims(job.worker), id))
+    local fence = job.state == "claimed" and rebuild.integer(rebuild.fields(key.claims(job.worker), id))
     for _, stated in ipairs(job.state == "claimed" and job.keys or {}) do
         if not string.find(stated.states, "/", 1, true) then -- a rate has no holders
             local is_stated = fence and key_state.is_stated(stated)
@@ -115,16 +115,16 @@ local function fix_written(job_key, type, lane, standing)
     if rebuild.fields(key.key_state(job_key), "+" .. name) then
         standing = nil -- the lane also has jobs that must still be blocked
     end
-    local differs = rebuild.one("hash", key.key_state(job_key), name, function(actual)
+    local differs = rebuild.compare("hash", key.key_state(job_key), name, function(actual)
         local first, enqueued
         if rebuild.exists(sublane, "zset") then
             local first_entry = call.found and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES")
             first, enqueued = unpack(first_entry or corrupt.first_of(sublane, 1))
         end
-        if unbounded.is_one(actual) and standing ~= false then
+        if unbounded.is_value(actual) and standing ~= false then
             return first and actual
         end
-        is_bounded = first and tenants.is_one(job_key) and (not actual or unbounded.is_one(actual))
+        is_bounded = first and tenants.is_tenant_key(job_key) and (not actual or unbounded.is_value(actual))
         local stored = key_state.sublane_of(type, lane, actual)
         if standing and standing ~= stored.standing then
             stored = { standing = standing }
@@ -149,10 +149,10 @@ local function fix_fields(job_key)
         if kind == "=" then
             is_valid = string.find(value, "^[1-9]%d*$") or string.find(value, "^[1-9]%d*/[1-9]%d*$")
         elseif kind == "@" or kind == "+" then
-            is_valid = rebuild.whole(value)
+            is_valid = rebuild.integer(value)
         elseif name == "turn" then
             local began, until_us = string.match(value, "^%S+ (%d+) (%d+)$")
-            is_valid = rebuild.whole(began) and rebuild.whole(until_us)
+            is_valid = rebuild.integer(began) and rebuild.integer(until_us)
         elseif name == "coming" then
             is_valid = rebuild.exists(key.second_key_jobs(job_key), "zset")
         elseif name == "retry" then
@@ -160,7 +160,7 @@ local function fix_fields(job_key)
             is_valid = job and key_state.has(value, job_key)
                 and (job.state == "pending" or rebuild.score(key.scheduled, value))
         else
-            is_valid = lanes.is_one(string.match(name, "^%S+ (%S+)$"))
+            is_valid = lanes.is_lane(string.match(name, "^%S+ (%S+)$"))
         end
         return is_valid and value
     end)
@@ -170,7 +170,7 @@ end
 local function reevaluate_later(job_key)
     if not call.found then
         fix_fields(job_key)
-        unbounded.doubt(job_key)
+        unbounded.mark_for_count(job_key)
         key_state.cache().known[job_key] = nil
         redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, job_key)
     end
@@ -188,7 +188,7 @@ function repair_keyed.fix_job(id, redis_key)
     end
     local differs = rebuild.each(entries)
     if not belongs then
-        differs = rebuild.one("zset", redis_key, id, nil) or differs
+        differs = rebuild.compare("zset", redis_key, id, nil) or differs
     end
     for nth, stated in ipairs(job and job.waits and job.keys or {}) do
         if nth <= number + 1 then
@@ -203,7 +203,7 @@ end
 
 -- Fixes jobs with keys in `redis_key`: a lane, or the jobs that keys block.
 function repair_keyed.fix_place(redis_key, type, lane)
-    rebuild.with_some_of(redis_key, function(id, time)
+    rebuild.fix_sample(redis_key, function(id, time)
         if redis_key == key.lane(type, lane) then
             if repair_locality.fix_job(id, type, lane, time) then
                 return true
@@ -212,8 +212,8 @@ function repair_keyed.fix_place(redis_key, type, lane)
         end
         local differs, job = repair_keyed.fix_job(id, redis_key)
         if not job and not call.found and corrupt.is_word(id) then
-            hooks.enters_lane(id, type, lane, rebuild.whole(time) or call.now)
-            lanes.add(id, type, lane, rebuild.whole(time) or call.now) -- treated like a job without rules
+            hooks.enters_lane(id, type, lane, rebuild.integer(time) or call.now)
+            lanes.add(id, type, lane, rebuild.integer(time) or call.now) -- treated like a job without rules
         end
         return differs
     end)
@@ -244,7 +244,7 @@ end
 local function fix_rate(job_key)
     local _, period_us = capacity.rate_of(job_key, key_state.read(job_key).stated)
     if period_us then
-        rebuild.one("zset", key.rates, job_key, function(actual)
+        rebuild.compare("zset", key.rates, job_key, function(actual)
             local longest_us = math.max(period_us, protocol.MAX_RATE_PERIOD_US)
             local is_late = actual and tonumber(actual) > call.now_us + longest_us
             return is_late and call.text(call.now_us + period_us) or actual
@@ -256,7 +256,7 @@ end
 local function fix_last(job_key, type, lane)
     local sublane = key.key_queue(job_key, type, lane)
     local value = rebuild.fields(key.key_state(job_key), type .. " " .. lane)
-    if unbounded.is_one(value) and rebuild.exists(sublane, "zset") then
+    if unbounded.is_value(value) and rebuild.exists(sublane, "zset") then
         repair_keyed.fix_job(redis.call("ZRANGE", sublane, -1, -1)[1], sublane)
     end
 end
@@ -274,7 +274,7 @@ function repair_keyed.fix(job_key, applied)
         if type then
             local sublane = key.key_queue(job_key, type, lane)
             rebuild.exists(key.lane(type, lane), "zset")
-            rebuild.with_some_of(sublane, function(id)
+            rebuild.fix_sample(sublane, function(id)
                 return (repair_keyed.fix_job(id, sublane))
             end)
             fix_last(job_key, type, lane)
@@ -282,16 +282,16 @@ function repair_keyed.fix(job_key, applied)
         end
     end
     for _, redis_key in ipairs({ key.held(job_key), key.second_key_jobs(job_key), key.preemptible(job_key) }) do
-        rebuild.with_some_of(redis_key, function(id)
+        rebuild.fix_sample(redis_key, function(id)
             return (repair_keyed.fix_job(id, redis_key))
         end)
     end
-    local is_valid = rebuild.whole(applied) and tonumber(applied) <= tonumber(gate.revision())
+    local is_valid = rebuild.integer(applied) and tonumber(applied) <= tonumber(gate.revision())
     rebuild.entry("zset", key.waiting_keys, job_key, applied, is_valid and applied or 0) -- for the next tick
     fix_rate(job_key)
     reevaluate(job_key, applied)
-    if tenants.is_one(job_key) then
-        rebuild.one("zset", key.preemptible_tenants, job_key, evictions.number_of(job_key))
+    if tenants.is_tenant_key(job_key) then
+        rebuild.compare("zset", key.preemptible_tenants, job_key, evictions.number_of(job_key))
         repair_minimums.fix_tenant(job_key)
     end
 end
@@ -322,7 +322,7 @@ function repair_minimums.fix_tenant(job_key)
     for _, sublane in pairs(key_state.read(job_key).sublanes) do
         local type, lane, id = sublane.type, sublane.lane, sublane.standing
         local differs = sublane.is_first and id ~= ""
-            and rebuild.one("zset", key.minimum_lane(type, lane), id, key_state.enqueued_of(job_key, sublane, id))
+            and rebuild.compare("zset", key.minimum_lane(type, lane), id, key_state.enqueued_of(job_key, sublane, id))
         if differs or (sublane.is_first and not lanes.place(rebuild.fields(key.minimum_heads, type) or "", lane)) then
             repair_types.fix_heads(key.minimum_heads, type, minimums.place_of(type))
         end

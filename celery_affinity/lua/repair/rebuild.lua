@@ -12,7 +12,7 @@ function rebuild.begin()
 end
 
 -- Records a finding. Returns true if it must be fixed, false if this invocation only reports findings.
-function rebuild.found(finding)
+function rebuild.record_finding(finding)
     if call.found then
         call.found[#call.found + 1] = corrupt.line(finding)
         return false
@@ -23,7 +23,7 @@ end
 
 -- Quarantines a corrupt key.
 function rebuild.set_aside(name)
-    if rebuild.found(corrupt.quarantined(name)) then
+    if rebuild.record_finding(corrupt.quarantined(name)) then
         corrupt.quarantine(name)
     end
 end
@@ -64,7 +64,7 @@ function rebuild.score(name, member)
 end
 
 -- Returns `value` if it is an integer, or nil.
-function rebuild.whole(value)
+function rebuild.integer(value)
     return value and #value <= protocol.MAX_NUMBER_LENGTH and string.find(value, "^%-?%d+$") and value or nil
 end
 
@@ -75,7 +75,7 @@ function rebuild.number(value)
 end
 
 -- Returns the expected value of an entry that can have any value: the actual value, or `default`.
-function rebuild.any_or(default)
+function rebuild.actual_or(default)
     return function(actual)
         return actual or default
     end
@@ -106,7 +106,7 @@ function rebuild.entry(kind, name, member, actual, expected)
     end
     local prefix = member and member .. " of " or ""
     local was, is = string.sub(actual or "nothing", 1, 100), string.sub(expected or "nothing", 1, 100)
-    if not rebuild.found(prefix .. name .. ": " .. was .. " instead of " .. is) then
+    if not rebuild.record_finding(prefix .. name .. ": " .. was .. " instead of " .. is) then
         return true
     elseif expected and kind == "zset" then
         redis.call("ZADD", name, expected, member)
@@ -119,7 +119,7 @@ function rebuild.entry(kind, name, member, actual, expected)
 end
 
 -- Reads and compares one entry. Returns true if it differed.
-function rebuild.one(kind, name, member, expected)
+function rebuild.compare(kind, name, member, expected)
     local actual = rebuild.exists(name, kind) and redis.call(READ[kind], unpack({ name, member }))
     return rebuild.entry(kind, name, member, actual, expected)
 end
@@ -128,13 +128,13 @@ end
 function rebuild.each(entries)
     local any_differs = false
     for _, entry in ipairs(entries) do
-        any_differs = entry and rebuild.one(unpack(entry, 1, 4)) or any_differs
+        any_differs = entry and rebuild.compare(unpack(entry, 1, 4)) or any_differs
     end
     return any_differs
 end
 
 -- Compares the given entries of a key, {member, value, ...}.
-function rebuild.some(kind, name, entries, expected)
+function rebuild.compare_all(kind, name, entries, expected)
     for i = 1, #entries, 2 do
         rebuild.entry(kind, name, entries[i], entries[i + 1], expected)
     end
@@ -143,7 +143,7 @@ end
 -- Calls `fix` with the first member of the sorted set `name` and its score, and with one other member. The time of day
 -- selects another member in each repair, since there can be a large number of members. While `fix` returns true for a
 -- finding, the next member follows.
-function rebuild.with_some_of(name, fix)
+function rebuild.fix_sample(name, fix)
     local number = rebuild.exists(name, "zset") and redis.call("ZCARD", name) or 0
     local other = number > 1 and math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % number or 0
     for _, from in ipairs(other > 0 and { 0, other } or { 0 }) do
@@ -159,8 +159,8 @@ end
 
 -- Removes some members of the sorted set `name` for which `belongs` does not return true.
 function rebuild.keep(name, belongs)
-    rebuild.with_some_of(name, function(member)
-        return not belongs(member) and rebuild.one("zset", name, member, nil)
+    rebuild.fix_sample(name, function(member)
+        return not belongs(member) and rebuild.compare("zset", name, member, nil)
     end)
 end
 
@@ -171,7 +171,7 @@ function rebuild.all(kind, name, expected, wanted)
         entries = kind == "hash" and redis.call("HGETALL", name) or redis.call("ZRANGE", name, 0, -1, "WITHSCORES")
     end
     local is_there = flat.values(entries)
-    rebuild.some(kind, name, entries, expected)
+    rebuild.compare_all(kind, name, entries, expected)
     for member in pairs(wanted or {}) do
         if not is_there[member] then
             rebuild.entry(kind, name, member, nil, expected)
@@ -205,7 +205,7 @@ local function setting(value, name)
     elseif type(defaults.OF[name]) == "string" then
         return CHOICES[value] and value
     elseif COUNTS[name] then
-        return rebuild.whole(value)
+        return rebuild.integer(value)
     end
     local number = rebuild.number(value)
     local may_be_negative = string.find(name, "^placement_%l+_weight$")
@@ -237,15 +237,15 @@ end
 -- of the last change. Field `shares` is derived too.
 local function fix_settings()
     fix_values()
-    rebuild.one("hash", key.settings, "for_claims", function(stored)
-        local value = settings_in_force.words_for_claims(stored)
+    rebuild.compare("hash", key.settings, "for_claims", function(stored)
+        local value = settings_in_force.text_for_claims(stored)
         local has_changed = stored or redis.call("EXISTS", key.capacity) == 1
             or redis.call("HEXISTS", key.settings, "priority_reversed") == 1
         local is_same = string.match(stored or "", "^(.*) %d+$") == string.match(value, "^(.*) %d+$")
         return has_changed and not is_same and value or stored
     end)
-    rebuild.one("hash", key.settings, "has_pauses", rebuild.exists(key.pauses, "hash") and 1)
-    if rebuild.one("hash", key.settings, "shares", tenants.words_of_shares()) and not call.found then
+    rebuild.compare("hash", key.settings, "has_pauses", rebuild.exists(key.pauses, "hash") and 1)
+    if rebuild.compare("hash", key.settings, "shares", tenants.words_of_shares()) and not call.found then
         redis.call("HINCRBY", key.settings, "limits_revision", 1) -- a tick re-evaluates all tenants
     end
 end
@@ -288,8 +288,8 @@ local function fix_type_rules()
         local new_value = type_limits.in_words(rule)
         return new_value ~= "" and new_value
     end, wanted)
-    rebuild.one("hash", key.heads, "!", type_limits.word())
-    rebuild.one("string", key.recount, nil, rebuild.any_or(is_counting and "0"))
+    rebuild.compare("hash", key.heads, "!", type_limits.word())
+    rebuild.compare("string", key.recount, nil, rebuild.actual_or(is_counting and "0"))
 end
 
 -- Indexes by time -> fields of the job hash that can have the time. Without fields, an entry without a time is deleted.
@@ -301,19 +301,19 @@ local INDEXES = {
 local function fix_indexes()
     for name, fields in pairs(INDEXES) do
         local entries = redis.call("ZRANGEBYSCORE", key[name], "(2e18", "+inf", "WITHSCORES", "LIMIT", 0, MAX_TIMES)
-        rebuild.some("zset", key[name], entries, function(_, id)
+        rebuild.compare_all("zset", key[name], entries, function(_, id)
             if #fields == 0 then
                 return nil
             end
             local first, second, third = rebuild.fields(key.job(id), unpack(fields))
-            return rebuild.whole(first) or rebuild.whole(second) or rebuild.whole(third) or call.now
+            return rebuild.integer(first) or rebuild.integer(second) or rebuild.integer(third) or call.now
         end)
     end
 end
 
 -- Hashes whose values can be checked separately -> function of value and field that returns the expected value.
 local VALUES = {
-    counters = rebuild.whole, durations = rebuild.number, batched = rebuild.whole,
+    counters = rebuild.integer, durations = rebuild.number, batched = rebuild.integer,
     kept_lanes = function(_, place)
         return string.find(place, "^%S+ %l+%.%d%d?$") and "1"
     end,
@@ -329,7 +329,7 @@ function repair_single_keys.fix()
     for name, expected in pairs(VALUES) do
         rebuild.all("hash", key[name], expected)
     end
-    rebuild.one("string", key.claim_number, nil, rebuild.whole)
+    rebuild.compare("string", key.claim_number, nil, rebuild.integer)
     fix_settings()
     fix_type_rules()
     fix_indexes()

@@ -12,7 +12,7 @@ local function restore_popped_jobs(type)
         local state, job_type, lane, enqueued, deliveries =
             rebuild.fields(key.job(id), "state", "type", "lane", "enqueued", "deliveries")
         if state == "pending" and job_type == type and corrupt.can_wait(type, lane, enqueued, deliveries) then
-            rebuild.one("zset", key.lane(type, lane), id, rebuild.any_or(head_enqueued))
+            rebuild.compare("zset", key.lane(type, lane), id, rebuild.actual_or(head_enqueued))
         end
     end
 end
@@ -21,7 +21,7 @@ end
 local function fix_limited(type)
     for _, id in ipairs(rebuild.members(key.type_running(type), MAX_LIMITED)) do
         if rebuild.fields(key.job(id), "limited") ~= "1"
-            and rebuild.found("job " .. id .. ", counted by the limit of type " .. type) then
+            and rebuild.record_finding("job " .. id .. ", counted by the limit of type " .. type) then
             type_limits.free(type, id)
         end
     end
@@ -31,7 +31,8 @@ end
 function repair_types.fix_published(type)
     local published, saved = rebuild.fields(key.metrics(type), "published", "published before")
     local is_served = rebuild.fields(key.capacity, type)
-    if (is_served and saved or not is_served and published) and rebuild.found("published jobs of type " .. type) then
+    local is_wrong = is_served and saved or not is_served and published
+    if is_wrong and rebuild.record_finding("published jobs of type " .. type) then
         redis.call("EXPIRE", key.metrics(type), protocol.METRICS_KEPT_S) -- as without workers
         workers.note_served(type, is_served)
     end
@@ -44,7 +45,7 @@ local function head_of(type, lane)
     if not id or corrupt.is_entry(id, time) then
         return id and lane .. " " .. time .. " " .. id or ""
     elseif call.found then
-        rebuild.found(id .. " of " .. name .. ", which is no job that waits since " .. time)
+        rebuild.record_finding(id .. " of " .. name .. ", which is no job that waits since " .. time)
         return ""
     end
     id, time = unpack(corrupt.first_of(name, 1))
@@ -55,7 +56,7 @@ end
 --   type: type of the lanes; a pseudo-type for minimum lanes (`minimums`) and hint lanes (`locality`).
 --   names: names of the lanes; nil for all.
 function repair_types.fix_heads(name, field, type, names)
-    return rebuild.one("hash", name, field, function(stored)
+    return rebuild.compare("hash", name, field, function(stored)
         local heads, expected = {}, {}
         for _, lane in ipairs(names or lanes.NAMES) do
             local head = head_of(type, lane)
@@ -85,16 +86,16 @@ local function fix_waiting_calls(type, redis_keys)
     for _, redis_key in ipairs(redis_keys) do
         for _, id in ipairs(redis.call("ZRANGE", redis_key, 0, -1)) do
             local is_batch = id_suffix.of(id) == protocol.BATCH and rebuild.exists(key.callers(id), "zset")
-            calls = calls + (is_batch and batch_calls.beyond_one(id) or 0)
+            calls = calls + (is_batch and batch_calls.count_extra(id) or 0)
         end
     end
-    rebuild.one("hash", key.waiting_calls, type, calls > 0 and calls)
+    rebuild.compare("hash", key.waiting_calls, type, calls > 0 and calls)
 end
 
 -- Fixes data derived from the lanes of a type. If `thorough`, also fixes the first jobs of its lanes: per lane as many
 -- as an invocation assigns, if there are few lanes.
 local function fix_type(type, thorough)
-    rebuild.all("hash", key.metrics(type), rebuild.whole)
+    rebuild.all("hash", key.metrics(type), rebuild.integer)
     repair_types.fix_published(type)
     fix_limited(type)
     restore_popped_jobs(type)
@@ -133,7 +134,7 @@ function repair_types.fix(field, found_in, thorough)
     if field == "!" then
         return -- in `heads`: the indicator of rules
     elseif not validate.is_type(type) or type ~= field and found_in ~= "kept_lanes" then
-        rebuild.one("hash", key[found_in], field, nil)
+        rebuild.compare("hash", key[found_in], field, nil)
         return
     end
     for _, name in ipairs(HASHES) do
@@ -155,7 +156,7 @@ local DIGITS = 16 -- length of a profile, a prefix of its types' SHA-1 (`JoinArg
 local function slot_fields(worker)
     local fields = rebuild.exists(key.worker(worker), "hash")
         and free_slots.row(worker, "types", "keeps", "hints") or nil
-    if fields and rebuild.whole(fields[free_slots.SLOTS]) and rebuild.whole(fields[free_slots.OTHER])
+    if fields and rebuild.integer(fields[free_slots.SLOTS]) and rebuild.integer(fields[free_slots.OTHER])
         and fields[free_slots.ACCEPTING] and fields[TYPES]
         and fields[free_slots.PROFILE] == string.sub(redis.sha1hex(fields[TYPES]), 1, DIGITS) then
         return fields
@@ -171,8 +172,8 @@ end
 local function fix_worker(worker)
     local has_claims, fields = rebuild.exists(key.claims(worker), "hash"), slot_fields(worker)
     if not fields then
-        rebuild.one("zset", key.heartbeats, worker, has_claims and rebuild.any_time)
-        rebuild.one("zset", key.joined, worker, has_claims and rebuild.any_time)
+        rebuild.compare("zset", key.heartbeats, worker, has_claims and rebuild.any_time)
+        rebuild.compare("zset", key.joined, worker, has_claims and rebuild.any_time)
         return true, nil, 0, has_claims
     end
     local profile, free = free_slots.count(worker, fields)
@@ -196,8 +197,8 @@ local function are_totals_consistent()
         slots_diff = slots_diff + (tonumber(type_slots) or 0 / 0) -- NaN equals no total
     end
     for profile, types in pairs(rebuild.table_of(key.profiles)) do
-        workers_diff = workers_diff - (rebuild.whole(members[profile]) or 0 / 0)
-        slots_diff = slots_diff - (rebuild.whole(slots[profile]) or 0 / 0) * texts.number_of_words(types)
+        workers_diff = workers_diff - (rebuild.integer(members[profile]) or 0 / 0)
+        slots_diff = slots_diff - (rebuild.integer(slots[profile]) or 0 / 0) * texts.number_of_words(types)
         members[profile] = nil
     end
     return workers_diff == 0 and slots_diff == 0 and not next(members) and redis.call("ZCARD", key.heartbeats) == number
@@ -295,7 +296,7 @@ end
 -- Fixes the totals if the totals of a profile are inconsistent.
 function repair_workers.fix_profile(profile)
     local types = workers.split(redis.call("HGET", key.profiles, profile) or "")
-    local free = rebuild.whole(redis.call("HGET", key.free_slots, profile) or "0")
+    local free = rebuild.integer(redis.call("HGET", key.free_slots, profile) or "0")
     local is_valid = free and rebuild.exists(key.free(profile), "zset") == (tonumber(free) > 0)
     for _, type in ipairs(types) do
         is_valid = is_valid and rebuild.exists(key.serving(type), "zset")
@@ -315,7 +316,7 @@ local function fix_claim(worker, id, fence)
     if holder == nil then
         return -- the job hash is missing: its release will find no job to end
     elseif holder and holder ~= worker and job_fence and rebuild.fields(key.claims(holder), id) == job_fence then
-        rebuild.one("hash", key.claims(worker), id, nil)
+        rebuild.compare("hash", key.claims(worker), id, nil)
         return
     end
     rebuild.each({
@@ -323,7 +324,7 @@ local function fix_claim(worker, id, fence)
         { "hash", key.job(id), "fence", fence },
         { "hash", key.job(id), "state", "claimed" },
         { "hash", key.job(id), "claimed", rebuild.any_time },
-        is_limited and type and lanes.is_one(lane)
+        is_limited and type and lanes.is_lane(lane)
             and { "zset", key.type_running(type), id, lanes.number(lane) },
     })
     repair_keyed.fix_job(id)
@@ -336,14 +337,14 @@ function repair_workers.fix(worker, _, thorough)
     local claimed = rebuild.exists(key.claims(worker), "hash") and redis.call("HGETALL", key.claims(worker)) or {}
     local max_fence = 0
     for i = 1, #claimed, 2 do
-        max_fence = math.max(max_fence, tonumber(rebuild.whole(claimed[i + 1])) or 0)
+        max_fence = math.max(max_fence, tonumber(rebuild.integer(claimed[i + 1])) or 0)
         if thorough then
             repair_jobs.fix(claimed[i])
         end
         fix_claim(worker, claimed[i], claimed[i + 1])
     end
-    rebuild.one("string", key.fence, nil, function(actual)
-        if not actual and max_fence == 0 or rebuild.whole(actual) and tonumber(actual) >= max_fence then
+    rebuild.compare("string", key.fence, nil, function(actual)
+        if not actual and max_fence == 0 or rebuild.integer(actual) and tonumber(actual) >= max_fence then
             return actual
         end
         return call.now_us / 1000 -- above all fencing tokens: no fleet claims a thousand jobs per second since 1970

@@ -43,7 +43,7 @@ function type_limits.word()
 end
 
 -- Writes field "!" of key `heads`.
-function type_limits.say_in_heads()
+function type_limits.write_heads_flag()
     hash.write(key.heads, "!", type_limits.word())
 end
 
@@ -60,7 +60,7 @@ local function fields_changed(were_added, were_deleted)
     local may_change = were_added and not type_limits.holds_back(redis.call("HGET", key.heads, "!"))
         or were_deleted and redis.call("HLEN", key.type_rules) < 2
     if may_change then
-        type_limits.say_in_heads()
+        type_limits.write_heads_flag()
     end
 end
 
@@ -85,7 +85,7 @@ function type_limits.write_all(rules, was_closed)
 end
 
 -- Writes a field of key `type_rules` that does not belong to a type; false deletes it.
-function hooks.say_to_claims(name, value)
+function hooks.write_type_rule(name, value)
     if value then
         fields_changed(redis.call("HSET", key.type_rules, name, value) == 1 or name == placement.FIELD, false)
     else
@@ -221,10 +221,10 @@ function type_changes.reserve(before, now)
     end
     if string.find(now or "", "%S") then
         redis.call("HSET", key.type_rules, "!", now)
-        type_limits.say_in_heads()
+        type_limits.write_heads_flag()
         redis.call("SET", key.recount, 0)
     elseif redis.call("HDEL", key.type_rules, "!") == 1 then
-        type_limits.say_in_heads()
+        type_limits.write_heads_flag()
     end
     fill_all()
 end
@@ -245,7 +245,7 @@ end
 --   text: the reserves.
 local function count_claim(id, rules, text)
     local type, lane, is_limited = unpack(redis.call("HMGET", key.job(id), "type", "lane", "limited"))
-    if not type or not lanes.is_one(lane) or (is_limited and redis.call("ZSCORE", key.type_running(type), id)) then
+    if not type or not lanes.is_lane(lane) or (is_limited and redis.call("ZSCORE", key.type_running(type), id)) then
         return false
     end
     rules[type] = rules[type] or type_limits.read(redis.call("HGET", key.type_rules, type))

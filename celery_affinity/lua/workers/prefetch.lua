@@ -63,7 +63,7 @@ local function has_on_demand(waiting)
 end
 
 -- Requests that `holder` return `number` unstarted jobs of `types`, with a control message.
-function prefetch.ask_back(holder, number, types)
+function prefetch.request_return(holder, number, types)
     local message = "\n" .. protocol.BACK_SIGN .. " " .. number .. " " .. table.concat(types, " ")
     redis.call("LPUSH", key.inbox(holder), message)
 end
@@ -76,12 +76,12 @@ function prefetch.fill(worker, row, types, may_hold, settings, reply)
     if not free_slots.takes_jobs(row) then
         return
     end
-    local beyond = -free_slots.left(worker, row)
+    local beyond = -free_slots.remaining(worker, row)
     local view = view_of(worker, may_hold, beyond)
     local waiting = queue_heads.of(types, view, settings)
     if view.gives_way and has_on_demand(waiting) then
         if beyond > 0 then
-            prefetch.ask_back(worker, beyond, types)
+            prefetch.request_return(worker, beyond, types)
         end
         return
     end
@@ -94,9 +94,9 @@ end
 
 -- Makes a worker that returned jobs of the types in `again` a holder of these types again, if it still has prefetched
 -- jobs.
-function prefetch.gave_back(worker, again)
+function prefetch.note_return(worker, again)
     local row = free_slots.row(worker)
-    if row[1] and free_slots.left(worker, row) < 0 then
+    if row[1] and free_slots.remaining(worker, row) < 0 then
         for type in pairs(again) do
             if redis.call("HEXISTS", key.capacity, type) == 1 then -- otherwise the field is never used or deleted
                 redis.call("HSET", key.prefetch_turn, type, worker)
@@ -107,7 +107,7 @@ end
 
 -- Requests jobs for the `free` slots of the idle `worker`: the last worker that prefetched jobs of its `types` must
 -- return as many jobs. `release` returns them to their queues, and they are placed again.
-function prefetch.ask(worker, types, free)
+function prefetch.request_jobs(worker, types, free)
     if free == 0 or #types == 0 or redis.call("EXISTS", key.prefetch_turn) == 0 then
         return
     end
@@ -116,7 +116,7 @@ function prefetch.ask(worker, types, free)
         if holder then
             redis.call("HDEL", key.prefetch_turn, types[i])
             if holder ~= worker and redis.call("EXISTS", key.worker(holder)) == 1 then
-                prefetch.ask_back(holder, free, types)
+                prefetch.request_return(holder, free, types)
                 return
             end
         end

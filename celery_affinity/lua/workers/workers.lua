@@ -12,7 +12,7 @@ end
 
 -- Writes field `keeps` of a worker's hash, which each release reads. It has the retention of ended jobs in seconds, if
 -- that is more than a minute, and "failed" if failed jobs become dead letters.
-function workers.say_what_is_kept(worker)
+function workers.write_retention(worker)
     local keep_us, keeps_failed = unpack(redis.call("HMGET", key.settings, "keep_us", "keep_failed"))
     local keep_s = math.floor((tonumber(keep_us) or 0) / 1000000)
     local words = (keep_s > protocol.ENDED_KEPT_S and keep_s or "") .. (keeps_failed == "1" and " failed" or "")
@@ -139,7 +139,7 @@ end
 
 -- Makes one worker tick immediately, with a control message in its inbox. The workers that joined first tick for the
 -- fleet. A worker that accepts no jobs gets no message.
-function workers.have_one_tick()
+function workers.trigger_tick()
     for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, protocol.TICKERS - 1)) do
         local accepting, stalled = unpack(redis.call("HMGET", key.worker(worker), "accepting", "stalled"))
         if accepting == "1" and not stalled then
@@ -153,7 +153,7 @@ end
 -- be too late, and no other member is due earlier.
 function workers.tick_in_time(in_us, name, member)
     if in_us < protocol.TICK_US and redis.call("ZRANGE", name, 0, 0)[1] == member then
-        workers.have_one_tick()
+        workers.trigger_tick()
     end
 end
 
@@ -169,7 +169,7 @@ function workers.remove(worker)
     workers.detach(worker)
     local name, holds_hints = unpack(redis.call("HMGET", key.worker(worker), "name", "hints"))
     if holds_hints then
-        hooks.worker_goes(worker)
+        hooks.worker_leaves(worker)
     end
     if name and redis.call("HGET", key.names, name) == worker then
         redis.call("HDEL", key.names, name)
@@ -218,7 +218,7 @@ end
 -- have killed the worker.
 local function some_jobs_and_prefetched(worker, max_jobs)
     local row = free_slots.row(worker)
-    local prefetched = row[free_slots.PROFILE] and -free_slots.left(worker, row) or 0
+    local prefetched = row[free_slots.PROFILE] and -free_slots.remaining(worker, row) or 0
     if prefetched <= 0 then
         return some_jobs_of(worker, max_jobs), 0
     end

@@ -9,7 +9,7 @@ from .model import Cohort, Job, State
 # -- A batch that a worker held: what becomes of its calls.
 
 
-def is_its_own(cohort: Cohort, batch: Job, fence: int | None) -> bool:
+def may_report(cohort: Cohort, batch: Job, fence: int | None) -> bool:
     """Return whether somebody tells the calls of *batch*: the worker whose claim has the number *fence*.
 
     None: whoever tells ends that no worker tells.

@@ -45,7 +45,7 @@ def insert(cohort: Cohort, new: job_record.NewJob, enqueued_us: int, now_us: int
     if not is_due:
         job.published_us = enqueued_us
         if new.delay_us < TICK_US and cohort.first_scheduled() is job:
-            workers.have_one_tick(cohort)
+            workers.trigger_tick(cohort)
         return Published(IS_SCHEDULED, NONE, True)
     is_merged = merging.enter(cohort, job, now_us)
     if not is_again:

@@ -412,7 +412,7 @@ def _look_again(cohort: Cohort, key: str, now_us: int) -> None:
         cohort.due_keys[key] = due_us
         first = min(cohort.due_keys, key=lambda each: (cohort.due_keys[each], each))
         if first == key and due_us - now_us < TICK_US:
-            workers.have_one_tick(cohort)
+            workers.trigger_tick(cohort)
 
 
 def standing(cohort: Cohort, types: Collection[str]) -> list[Job]:

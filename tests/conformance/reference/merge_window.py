@@ -16,10 +16,10 @@ def begin(cohort: Cohort, call: Job, merge: StatedMerge, now_us: int) -> None:
     if merge.wait_us and not call.on_demand and until_us > now_us and (call.bytes or 0) < merge.most_bytes:
         call.state, call.patient_us = "scheduled", until_us
         if until_us - now_us < TICK_US and cohort.first_scheduled() is call:
-            workers.have_one_tick(cohort)
+            workers.trigger_tick(cohort)
 
 
-def go_on(cohort: Cohort, batch: Job, merge: StatedMerge, now_us: int) -> None:
+def restart(cohort: Cohort, batch: Job, merge: StatedMerge, now_us: int) -> None:
     """A call that merges as *merge* says has joined *batch*: have the batch wait anew, unless it is full or urgent."""
     is_full = (batch.calls or 0) >= merge.most or (batch.bytes or 0) >= merge.most_bytes
     if is_full or batch.on_demand:
@@ -32,7 +32,7 @@ def finish(cohort: Cohort, job: Job) -> None:
     """Have *job* wait for no more calls, if it does: it is due from now on, even if the clock is set back."""
     if job.is_patient and job.patient_us != AT_ONCE_US:
         job.patient_us = AT_ONCE_US
-        workers.have_one_tick(cohort)
+        workers.trigger_tick(cohort)
 
 
 def _until_us(job: Job, now_us: int) -> int:

@@ -41,7 +41,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
     enqueued_us = min(batch.enqueued_us, job.enqueued_us)
     if batch.state == "scheduled":
         batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
-        merge_window.go_on(cohort, batch, merge, now_us)
+        merge_window.restart(cohort, batch, merge, now_us)
     elif (on_demand, priority, enqueued_us) != (batch.on_demand, batch.priority, batch.enqueued_us):
         batch.state = "merged"  # in no place
         hooks.leave(cohort, batch, now_us)
@@ -58,7 +58,7 @@ def _add(call: Job, batch: Job, number: int) -> None:
     batch.callers[call.id] = number
 
 
-def open_if_none_is(cohort: Cohort, batch: Job) -> None:
+def open_unless_open(cohort: Cohort, batch: Job) -> None:
     """Let further calls join *batch*, unless they have something else to join."""
     other = cohort.jobs.get(cohort.merging.get(batch_calls.place(batch), ""))
     if other is None or other.state not in ("pending", "scheduled") or other.deliveries:

@@ -95,7 +95,7 @@ def order_evictions(cohort: Cohort, now_us: int) -> None:
                 worker = cohort.workers[victim.worker or ""]
                 if _number_ahead(worker) and worker.id not in asked:
                     asked.add(worker.id)
-                    prefetch.ask_back(worker, _number_ahead(worker), worker.types)
+                    prefetch.request_return(worker, _number_ahead(worker), worker.types)
                 stops.add(key, type_)
                 giving[tenant_of(victim)] -= 1
                 candidates.remove(victim)

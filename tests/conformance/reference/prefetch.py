@@ -25,7 +25,7 @@ def fill(cohort: Cohort, worker: Worker, may_hold: PrefetchLimit, now_us: int, i
     types = {type_ for type_ in worker.types if type_limits.open(cohort, type_)}
     if may_hold.costs and any(job.on_demand for job in keys.standing(cohort, types)):
         if beyond:
-            ask_back(worker, beyond, worker.types)
+            request_return(worker, beyond, worker.types)
         return
     costs = may_hold.costs or dict.fromkeys(types, 1)
     room = may_hold.work_us if may_hold.costs else may_hold.jobs - beyond
@@ -51,24 +51,24 @@ def fill(cohort: Cohort, worker: Worker, may_hold: PrefetchLimit, now_us: int, i
             return
 
 
-def gave_back(cohort: Cohort, worker: Worker, again: set[str]) -> None:
+def note_return(cohort: Cohort, worker: Worker, again: set[str]) -> None:
     """Have *worker*, which gave back jobs of the types in *again*, be asked once more if it holds too many still."""
     if free_slots(worker.slots, worker.other, len(worker.claims)) < 0:
         cohort.ahead |= {type_: worker.id for type_ in again if cohort.capacity(type_)}
 
 
-def ask(cohort: Cohort, worker: Worker) -> None:
+def request_jobs(cohort: Cohort, worker: Worker) -> None:
     """Ask who took jobs of the types of *worker* ahead last for as many as it has free slots."""
     if not worker.free:
         return
     for type_ in sorted(worker.types & cohort.ahead.keys(), key=encode_part):
         holder = cohort.workers.get(cohort.ahead.pop(type_))
         if holder and holder is not worker:
-            ask_back(holder, worker.free, worker.types)
+            request_return(holder, worker.free, worker.types)
             return
 
 
-def ask_back(holder: Worker, number: int, types: Set[str]) -> None:
+def request_return(holder: Worker, number: int, types: Set[str]) -> None:
     """Ask *holder* for *number* jobs of *types* that have not started."""
     holder.inbox.append(f"\nback {number} {' '.join(sorted(map(encode_part, types)))}")
 

@@ -73,7 +73,7 @@ def _begin_pause(cohort: Cohort, job: Job, now_us: int) -> None:
     batch_calls.close(cohort, job)
     keys.keep_for(cohort, job, now_us)
     if 0 < pause_us < TICK_US and cohort.first_scheduled() is job:
-        workers.have_one_tick(cohort)
+        workers.trigger_tick(cohort)
 
 
 def dead_letter(cohort: Cohort, job: Job, reason: str, now_us: int, why: str = "") -> None:

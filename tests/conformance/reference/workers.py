@@ -23,7 +23,7 @@ def stall(worker: Worker, now_us: int) -> None:
     matching.recount(worker, now_us)
 
 
-def say_what_is_kept(cohort: Cohort, worker: Worker) -> None:
+def write_retention(cohort: Cohort, worker: Worker) -> None:
     """Have *worker* know how long jobs are known that end there, and whether those that fail are kept."""
     worker.keep_s, worker.keeps_failed = ends.keep_s(cohort), cohort.settings.get("keep_failed") == "1"
 
@@ -53,7 +53,7 @@ def remove(cohort: Cohort, worker: Worker) -> None:
         del cohort.names[worker.name]
 
 
-def have_one_tick(cohort: Cohort) -> None:
+def trigger_tick(cohort: Cohort) -> None:
     """Have one of the workers that tick for the fleet tick now, one whose event loop runs."""
     for worker in _tickers(cohort):
         if worker.accepting and not worker.stalled:

@@ -51,12 +51,12 @@ def join(
     worker.stops = stops or worker.stops
     worker.priority = priority
     cohort.settings.renew_for_claims()
-    workers.say_what_is_kept(cohort, worker)
+    workers.write_retention(cohort, worker)
     matching.recount(worker, now_us)
     keys.recheck(cohort, now_us)
     unfilled = matching.fill(cohort, worker.types, now_us)
     if not unfilled:
-        prefetch.ask(cohort, worker)
+        prefetch.request_jobs(cohort, worker)
     return Joined(unfilled, namesake if namesake != worker_id else None, replaced, void_up_to, now_us)
 
 
@@ -82,7 +82,7 @@ def sync(
         return Synced(False, False, NONE, [], [], 0, now_us, 0)
     lowers_reserves = slots < worker.slots and type_limits.in_force(cohort)  # those that are shares of the live slots
     worker.seen_us, worker.slots, worker.other = now_us, slots, other
-    workers.say_what_is_kept(cohort, worker)
+    workers.write_retention(cohort, worker)
     if draining:
         workers.close(worker, now_us)
 
@@ -102,7 +102,7 @@ def sync(
     may_fill = worker.free or missing.returned or cohort.to_fill or lowers_reserves
     unfilled = matching.fill(cohort, worker.types | missing.types, now_us) if may_fill else NONE
     if not unfilled:
-        prefetch.ask(cohort, worker)
+        prefetch.request_jobs(cohort, worker)
     return Synced(True, ticker, unfilled, missing.asked, void, cohort.settings.revision, now_us, missing.returned)
 
 

@@ -148,7 +148,7 @@ def _change(cohort: Cohort, job: Job, type_: str, on_demand: bool, priority: int
         hooks.wait(cohort, job, now_us)
     if batch_calls.place(job) != former_place and cohort.merging.get(former_place) == job.id:
         del cohort.merging[former_place]
-        merging.open_if_none_is(cohort, job)
+        merging.open_unless_open(cohort, job)
         if cohort.merging[batch_calls.place(job)] != job.id:
             merge_window.finish(cohort, job)
     if job.is_patient and on_demand:

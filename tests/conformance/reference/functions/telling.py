@@ -95,7 +95,7 @@ def batch_calls(
     batch is None.
     """
     batch = cohort.jobs.get(batch_id)
-    if batch is None or not batches.is_its_own(cohort, batch, fence):
+    if batch is None or not batches.may_report(cohort, batch, fence):
         return None
     page = [each for each in batch.callers.items() if each[1] > after][:max_calls]
     primary_us = callers_of_batches.published_us(cohort.jobs[batch.primary]) if batch.primary in cohort.jobs else 0
@@ -123,7 +123,7 @@ def split_batch(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence:
     many calls went; -1 if the batch is not the caller's.
     """
     batch = cohort.jobs.get(batch_id)
-    if batch is None or not batches.is_its_own(cohort, batch, fence):
+    if batch is None or not batches.may_report(cohort, batch, fence):
         return Parted(-1, NONE)
     going = [each for each in dict.fromkeys(job_ids) if each in batch.callers and each != batch.primary]
     part_id = next((of for each in going if (of := job_record.batch_of(each)) not in cohort.jobs), None)
@@ -154,7 +154,7 @@ def split_batch(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence:
     batch.size = (batch.size or 0) - len(calls)
     cohort.jobs[parted.id] = parted
     if parted.rank_us is None:
-        merging.open_if_none_is(cohort, parted)
+        merging.open_unless_open(cohort, parted)
     hooks.wait(cohort, parted, now_us)
     return Parted(len(calls), matching.fill(cohort, {parted.type}, now_us))
 
@@ -171,7 +171,7 @@ def ack_batch_reports(
     batch is one whose end is to be told. -1: it is neither.
     """
     batch = cohort.jobs.get(batch_id)
-    if batch is None or not batches.is_its_own(cohort, batch, fence):
+    if batch is None or not batches.may_report(cohort, batch, fence):
         return -1
     how, why = ends.read_outcome(outcome)
     for job_id in job_ids:

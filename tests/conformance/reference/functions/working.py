@@ -57,7 +57,7 @@ def release(
     if inline:
         worker.stalled = False  # only the event loop takes jobs inline, so it runs
     again = _take_ends(cohort, worker, ends, now_us)
-    prefetch.gave_back(cohort, worker, again)
+    prefetch.note_return(cohort, worker, again)
     fits_others = again or any(matching.best(cohort, type_) for type_ in cohort.to_fill)  # before the slots are free
     if not fits_others:
         cohort.to_fill = set()
@@ -69,7 +69,7 @@ def release(
     if not unfilled:
         if inline and may_hold != slot_math.NOTHING:
             prefetch.fill(cohort, worker, may_hold, now_us, deliveries)
-        prefetch.ask(cohort, worker)
+        prefetch.request_jobs(cohort, worker)
     for delivery in deliveries:
         cohort.jobs[delivery.job_id].by = sequence
     return Released(unfilled, before + deliveries)
