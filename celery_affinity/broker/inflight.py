@@ -70,9 +70,9 @@ class InFlightCommands:
         """Send *commands*, abandoning an exchange in progress. Raises a redis error if there is no connection."""
         if self.is_under_way:
             self.close()
-        self.go_on(commands)
+        self.send_more(commands)
 
-    def go_on(self, commands: Sequence[Sequence[object]]) -> None:
+    def send_more(self, commands: Sequence[Sequence[object]]) -> None:
         """Send more commands of the exchange, while the server runs the first ones."""
         try:
             if self._connection is None:

@@ -217,7 +217,7 @@ class Dispatcher:
             # other apps without this app's tasks.
             ticked = None if self.is_quiet else self._scheduler.tick(self._lists_to_read())
             reader = self._scheduler.reader
-            unreported = reader.has_unreported_ends() if ticked is None else ticked.untold
+            unreported = reader.has_unreported_ends() if ticked is None else ticked.unreported
             due = reader.has_due() if ticked is None else ticked.recurring
             if ticked is not None:
                 self._record_clock_step(ticked.time)
@@ -231,7 +231,7 @@ class Dispatcher:
         if self._is_down:
             logger.info("The broker answers the dispatcher again")
         self._is_down = False
-        self._announcer.announce(self._scheduler, untold=unreported)
+        self._announcer.announce(self._scheduler, unreported=unreported)
         self._recurring.look(self._scheduler, due=due)
         if ticked is None:
             return QUIET_PAUSE_S

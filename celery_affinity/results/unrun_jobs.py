@@ -55,14 +55,14 @@ class UnrunJobReporter:
         self._next_thread_s: float | None = None  # None if some thread does not hang
         self._pause_s = _NEW_THREAD_AFTER_S
 
-    def announce(self, scheduler: Scheduler, *, untold: bool) -> None:
+    def announce(self, scheduler: Scheduler, *, unreported: bool) -> None:
         """Start to report ends if some are unreported, and log the late reports."""
         self._scheduler = scheduler
         for report in tuple(self._reports_by_thread.values()):
             if not report.is_logged_late and self._now_s() - report.since_s > LATE_AFTER_S:
                 report.is_logged_late = True
                 _log_late_report(report)
-        if untold:
+        if unreported:
             self._add_thread_if_all_hang()
             self._threads.call()
 

@@ -221,7 +221,7 @@ class TickReply(NamedTuple):
     due: int
     recovered: int
     dead_workers: int
-    untold: bool  #: True if there are unreported ends (`Scheduler.next_report`)
+    unreported: bool  #: True if there are unreported ends (`Scheduler.next_report`)
     recurring: bool  #: True if recurring calls must be made (`Scheduler.due_recurring`)
     lists: list[str]  #: stock Celery's lists that contain messages
     time: ServerTime  #: the server's time at the tick

@@ -59,7 +59,7 @@ class PublishFunctions(Runner):
     def send_publish(self, in_flight: InFlightCommands, jobs: Sequence[NewJob]) -> None:
         """Begin a `publish`; `receive_publish` ends it. The server handles the first jobs while others are sent."""
         for call in runner.publish_invocations(jobs):
-            in_flight.go_on(self._commands([call]))
+            in_flight.send_more(self._commands([call]))
 
     def receive_publish(self, in_flight: InFlightCommands) -> list[PublishReply]:
         """End a `send_publish`. Raises the server's errors unchanged.
@@ -134,7 +134,7 @@ class WorkerFunctions(Runner):
         self, in_flight: InFlightCommands, worker: str, acks: Sequence[tuple[str, str]], *, goes_on: bool
     ) -> None:
         """Begin to ack messages; `receive_acks` ends it. *goes_on*: other invocations are already in flight."""
-        send = in_flight.go_on if goes_on else in_flight.send
+        send = in_flight.send_more if goes_on else in_flight.send
         send(self._commands(runner.ack_arguments(worker, acks, (), 0, True, NOTHING)))
 
     def receive_acks(self, in_flight: InFlightCommands, calls: int) -> list[int]:
@@ -156,7 +156,7 @@ class WorkerFunctions(Runner):
         goes_on: bool,
     ) -> None:
         """Begin a `release_and_claim` with inline jobs; `receive_ends` ends it. *goes_on*: see `send_acks`."""
-        send = in_flight.go_on if goes_on else in_flight.send
+        send = in_flight.send_more if goes_on else in_flight.send
         send(self._commands(runner.ack_arguments(worker, acks, ends, sequence, True, may_hold)))
 
     def receive_ends(self, in_flight: InFlightCommands, *, has_ends: bool) -> list[Claim]:
@@ -239,13 +239,13 @@ class DispatcherFunctions(Runner):
         times: list[ServerTime] = []
         began_s = now_s()
         for reply in self._repeat("tick", lists):
-            next_due_us, *counts, untold, recurring, filled, now_us, ticked = reply
+            next_due_us, *counts, unreported, recurring, filled, now_us, ticked = reply
             times.append(ServerTime(decode_number(now_us), began_s, now_s(), decode_number(ticked) or None))
             due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
         due_in_us = decode_number(next_due_us, -1)
         next_due_s = None if due_in_us < 0 else due_in_us / SECOND_US
         filled = [decode_text(name) for name in filled]
-        return TickReply(next_due_s, due, recovered, dead, bool(untold), bool(recurring), filled, times[0])
+        return TickReply(next_due_s, due, recovered, dead, bool(unreported), bool(recurring), filled, times[0])
 
     def ingest(self, list_: str, jobs: Sequence[NewJob]) -> int:
         """Move messages from a list of stock Celery into their lanes. Return the number of *jobs* still in the list.

@@ -70,7 +70,7 @@ MAX_VICTIMS = 50
 #: Maximum number of claims that a tick examines to determine which of them are prefetched.
 MAX_AHEAD_LOOKED_AT = 500
 #: Maximum number of evictions in progress. A tick examines each of them.
-MAX_VACATING = 200
+MAX_STOP_ORDERS = 200
 #: Time in µs after the grace period. If the victim's worker has not answered by then, another job is preempted.
 ANSWERED_WITHIN_US = 5_000_000
 #: How a preempted job ended. The time for which the job had a slot follows, in µs.

@@ -38,8 +38,8 @@ class Ending(Both):
     )
     def announce(self, app, again_us, leaves, some_indexes):
         """Ask for an end, at times while others are being told, and leave the end to others at times."""
-        untold = [*self.reference.untold, "no-job"]
-        telling = [untold[index % len(untold)] for index in some_indexes if index >= GONE]
+        unreported = [*self.reference.unreported, "no-job"]
+        telling = [unreported[index % len(unreported)] for index in some_indexes if index >= GONE]
         ending = self.reference.next_report(app=app, telling=telling, again_us=again_us, now_us=self.now_us)
         self.step("next_report", as_found(ending), *telling, app=encode_part(app), again_us=again_us)
         if ending and leaves:
@@ -50,7 +50,7 @@ class Ending(Both):
     @often(4, some_indexes=some_indexes)
     def tell(self, some_indexes):
         """Report some ends as told, and now and then another job's."""
-        choices = [list(self.reference.untold), [*self.reference.jobs, "no-job"]]
+        choices = [list(self.reference.unreported), [*self.reference.jobs, "no-job"]]
         picks = [choices[0] if choices[0] and index < GONE else choices[1] for index in some_indexes]
         ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
         self.step("ack_report", self.reference.ack_report(ids, now_us=self.now_us), *ids, how="told", app="")

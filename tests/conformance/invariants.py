@@ -232,7 +232,7 @@ def check_that_calls_merge(reference, was_claimed, now_us):
         known_to = [each.id for each in jobs.values() if job.id in each.callers or job.id in each.told_callers]
         assert known_to == ([job.into] if job.state == "merged" else []), f"{job.id} is in {known_to}"
         if is_batch(job.id):
-            is_to_be_told = job.id in reference.untold
+            is_to_be_told = job.id in reference.unreported
             is_to_run = job.state in ("scheduled", "pending", "claimed")
             has_some = job.callers or not is_to_run
             assert has_some, f"{job.id} has no call"

@@ -13,14 +13,14 @@ def check_that_stops_are_just(reference, ordered):
 
     The slot is for one that has less. Return the orders by now.
     """
-    orders = {(job_id, stop.fence): stop for job_id, stop in reference.vacating.items()}
+    orders = {(job_id, stop.fence): stop for job_id, stop in reference.stop_orders.items()}
     for (job_id, _), stop in orders.items() - ordered.items():
         job = reference.jobs[job_id]
         assert decode_rules(job.rules).is_preemptible, f"{job_id} may not be stopped"
         assert not job.acked, f"{job_id} was acked, and would be lost"
         assert job.preemptions < int(reference.settings.get("preemption_max")), f"{job_id} is stopped too often"
         its_key = keys.keys_of(job)[-1].key
-        left = [each for each in keys.holders(reference, its_key) if each.id not in reference.vacating]
+        left = [each for each in keys.holders(reference, its_key) if each.id not in reference.stop_orders]
         assert its_key != stop.key, f"{job_id} is stopped for its own tenant"
         assert len(left) >= _minimum(reference, its_key), f"the stop of {job_id} brings {its_key} below its minimum"
         assert len(keys.holders(reference, stop.key)) < _minimum(reference, stop.key), f"{stop.key} needs no slot"

@@ -59,7 +59,7 @@ class Conformance(Stories):
         for app in [*self.reference.recurring_of]:
             self._stop([*self.reference.recurring_of[app]], app)
         self._stop([*self.reference.recurring])
-        for batch in [each for each in self.reference.untold if self.reference.jobs[each].callers]:
+        for batch in [each for each in self.reference.unreported if self.reference.jobs[each].callers]:
             self._share(batch, [*self.reference.jobs[batch].callers])
         self._tell_all()
         ids = list(self.reference.jobs)
@@ -76,6 +76,6 @@ class Conformance(Stories):
         return [job.id for job in jobs if job.type == type_ and job.state == "scheduled"][:MAX_PURGED]
 
     def _tell_all(self):
-        while self.reference.untold:  # a call deletes some calls of a batch
-            ids = [each for each in self.reference.jobs if each in self.reference.untold]
+        while self.reference.unreported:  # a call deletes some calls of a batch
+            ids = [each for each in self.reference.jobs if each in self.reference.unreported]
             self.step("ack_report", self.reference.ack_report(ids, now_us=self.now_us), *ids, how="told", app="")

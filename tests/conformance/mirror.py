@@ -200,7 +200,7 @@ def _expect_names(reference, entry):
 def _expect_traces(reference, state, entry):
     for job_id, at_us in reference.ended.items():
         entry(["ended"], job_id, at_us)
-    for job_id, when_us in reference.untold.items():
+    for job_id, when_us in reference.unreported.items():
         entry(["unreported"], job_id, when_us)
     for job_id, at_us in reference.expiring.items():
         entry(["expires"], job_id, at_us)
@@ -509,7 +509,7 @@ def _expect_stops(reference, entry):
             giving[preemption.tenant_of(job)] += 1
     for its_key, number in giving.items():
         entry(["preemptible_tenants"], its_key, number)
-    for stop in reference.vacating.values():
+    for stop in reference.stop_orders.values():
         words = [stop.fence, stop.worker, stop.key, encode(stop.type), stop.ordered_us, stop.grace_ms]
         entry(["stop_orders"], stop.job_id, " ".join(map(str, words)))
 

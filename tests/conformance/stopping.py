@@ -92,7 +92,7 @@ class Stopping(Both):
         if then == "need none":
             self._purge(type_)
             self.tick()
-        for stop in [*self.reference.vacating.values()] if then == "stop" else ():
+        for stop in [*self.reference.stop_orders.values()] if then == "stop" else ():
             self._answer(stop, "preempted 41000000", inline=False)
 
     def _place_for(self, type_):
@@ -106,7 +106,7 @@ class Stopping(Both):
     @often(6, index=indexes, how=draw.sampled_from(["preempted 41000000"] * 4 + ["returned", "acked", "unread"]))
     def answer_a_stop(self, index, how):
         """A worker reads that it is to stop a job, and says how the job ended; or the sign stays where it is."""
-        orders = [*self.reference.vacating.values()]
+        orders = [*self.reference.stop_orders.values()]
         if not orders:
             return
         stop = orders[index % len(orders)]
@@ -124,7 +124,7 @@ class Stopping(Both):
 
     @often(3, later_us=draw.sampled_from([SECOND_US, 6 * SECOND_US, 15 * SECOND_US, 60 * SECOND_US]))
     def tick_while_jobs_are_stopped(self, later_us):
-        if self.reference.vacating:
+        if self.reference.stop_orders:
             self.pass_time(later_us)
             self.tick()
 

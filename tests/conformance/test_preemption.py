@@ -75,13 +75,15 @@ class Fleet:
 
     def tick(self):
         """Tick, and see to it that each order is just."""
-        before = dict(self.reference.vacating)
+        before = dict(self.reference.stop_orders)
         self.reference.tick(now_us=self.now_us)
-        for job_id, stop in self.reference.vacating.items():
+        for job_id, stop in self.reference.stop_orders.items():
             if job_id not in before:
                 self._is_just(self.reference.jobs[job_id], stop)
-        for key in {stop.key for stop in self.reference.vacating.values()}:
-            new = [each for each in self.reference.vacating.values() if each.key == key and each.job_id not in before]
+        for key in {stop.key for stop in self.reference.stop_orders.values()}:
+            new = [
+                each for each in self.reference.stop_orders.values() if each.key == key and each.job_id not in before
+            ]
             assert not new or self.left_of(key, without_ordered=False) + len(new) <= self.minimum(key)
 
     def _is_just(self, victim, stop):
@@ -94,7 +96,7 @@ class Fleet:
 
     def left_of(self, key, *, without_ordered):
         held = [job.id for job in keys.holders(self.reference, key)]
-        return sum(job_id not in self.reference.vacating or not without_ordered for job_id in held)
+        return sum(job_id not in self.reference.stop_orders or not without_ordered for job_id in held)
 
     def minimum(self, key):
         return preemption._min_of(self.reference, key)
@@ -143,7 +145,7 @@ def test_no_stop_is_unjust_and_no_job_or_slot_is_stopped_too_often(data):
         fleet.sync()
         fleet.tick()
         for _, job_id, _, _ in fleet.read():
-            if job_id in fleet.reference.vacating:
+            if job_id in fleet.reference.stop_orders:
                 fleet.stop(job_id, data.draw(st.sampled_from(["obeys", "obeys", "ignores", "finishes", "dies"])))
         fleet.read()
 

@@ -45,7 +45,7 @@ class Ticked:
     def tick(self, lists):
         self.ticks += 1
         self.looked_in.append(list(lists))
-        none = {"untold": False, "recurring": False, "dead_workers": 0, "recovered": 0}
+        none = {"unreported": False, "recurring": False, "dead_workers": 0, "recovered": 0}
         time = ServerTime(self.ticks, self.ticks * 1e-6, self.ticks * 1e-6)
         return SimpleNamespace(**none, lists=list(lists), next_due_s=0.001, time=time)
 

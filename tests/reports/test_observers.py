@@ -33,7 +33,7 @@ SHORT = {
     "recurring": {"ZRANGE"},
     "recurring_call": {"HMGET"},
     "pauses|type_rules|minimum_heads": {"HSCAN", "HMGET"},
-    "stop_orders": {"HGETALL"},  # at most `MAX_VACATING`
+    "stop_orders": {"HGETALL"},  # at most `MAX_STOP_ORDERS`
     "type_running": {"ZCARD"},
     "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},
     "batched|waiting_calls": {"HSCAN"},

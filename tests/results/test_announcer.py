@@ -20,8 +20,8 @@ from ..support.processes import wait_until
 class Server:
     """A scheduler with a list of ends."""
 
-    def __init__(self, *untold):
-        self.untold = [UnreportedEnd(name, "expired", "pdf", name, "task", 0, 1.0, False) for name in untold]
+    def __init__(self, *unreported):
+        self.unreported = [UnreportedEnd(name, "expired", "pdf", name, "task", 0, 1.0, False) for name in unreported]
         self.telling, self.known, self.left, self.aside = [], [], [], []
         self.error = None
 
@@ -29,7 +29,7 @@ class Server:
         if self.error:
             raise self.error
         self.telling.append(sorted(telling))
-        return self.untold.pop(0) if self.untold else None
+        return self.unreported.pop(0) if self.unreported else None
 
     def message_of(self, job_id):
         return b"large"
@@ -94,7 +94,7 @@ def look_until(announcer, server, clock, predicate):
     """Announce as a dispatcher does, with passing time, until *predicate* holds."""
 
     def look():
-        announcer.announce(server, untold=True)
+        announcer.announce(server, unreported=True)
         clock.at_s += SLOW_AFTER_S / 4
         return predicate()
 
@@ -109,7 +109,7 @@ def test_what_hangs_is_named_once_and_when_it_comes_back_it_is_told(announcer, t
     assert server.telling[-1] == ["hangs"], "it is not to come to us again"
     clock.at_s += LATE_AFTER_S
     for _ in range(3):
-        announcer.announce(server, untold=False)
+        announcer.announce(server, unreported=False)
     (record,) = caplog.records
     assert "hangs is not told yet that the task is expired" in record.getMessage()
     teller.let_go.set()
@@ -121,7 +121,7 @@ def test_what_hangs_in_a_signal_is_told_before_and_named_as_such(announcer, tell
     teller.hangs_in_a_signal = {"hangs"}
     look_until(announcer, server, clock, lambda: server.known == ["hangs"])
     clock.at_s += LATE_AFTER_S + 1
-    announcer.announce(server, untold=False)
+    announcer.announce(server, unreported=False)
     (record,) = caplog.records
     assert "a signal handler hangs" in record.getMessage()
 
@@ -141,22 +141,22 @@ def test_when_all_threads_hang_it_is_said_and_one_more_is_tried_after_pauses_tha
     look_until(announcer, server, clock, lambda: hanging() == THREADS)
     clock.at_s += LATE_AFTER_S + 1
     for _ in range(3):
-        announcer.announce(server, untold=True)
+        announcer.announce(server, unreported=True)
     assert [record.levelname for record in caplog.records].count("ERROR") == 1
     assert "All 4 threads that tell callers the outcome of tasks hang" in caplog.text
     for pause_s in (1000, 2000):
         before = hanging()
         clock.at_s += pause_s - 1
-        announcer.announce(server, untold=True)
+        announcer.announce(server, unreported=True)
         assert hanging() == before
         clock.at_s += 1
-        announcer.announce(server, untold=True)
+        announcer.announce(server, unreported=True)
         wait_until(lambda before=before: hanging() == before + 1, 10, "one more is tried")
         clock.at_s += LATE_AFTER_S + 1
-        announcer.announce(server, untold=True)
+        announcer.announce(server, unreported=True)
     teller.let_go.set()
     wait_until(lambda: sorted(server.known) == names, 10, "when they come back, all is told")
-    announcer.announce(server, untold=True)
+    announcer.announce(server, unreported=True)
     assert announcer._threads.most == THREADS
 
 
@@ -184,7 +184,7 @@ def test_errors_of_the_backend_are_logged_in_one_line_each(announcer, teller, cl
 
 def test_an_end_of_an_unknown_task_is_left_to_others_until_it_is_for_anyone(announcer, teller, clock):
     server = Server("first", "second")
-    server.untold[1] = server.untold[1]._replace(for_anyone=True)
+    server.unreported[1] = server.unreported[1]._replace(for_anyone=True)
     teller.unknown = {"task"}
     look_until(announcer, server, clock, lambda: server.known == ["second"])
     assert server.left == [("app", "first")]
@@ -194,7 +194,7 @@ def test_a_broker_that_does_not_answer_is_named_once(announcer, clock, caplog):
     server = Server("one")
     server.error = redis.ConnectionError("away")
     for _ in range(3):
-        announcer.announce(server, untold=True)
+        announcer.announce(server, unreported=True)
         wait_until(lambda: not announcer._threads.busy_for_s and not announcer._threads._is_wanted, 10, "it has looked")
     assert caplog.text.count("The broker does not answer") == 1
     server.error = None

@@ -80,7 +80,7 @@ def test_what_is_sent_while_a_reply_is_due_is_not_taken_for_another_reply(server
     in_flight = InFlightCommands(pool)
     in_flight.send([("ECHO", "first")])
     in_flight._connection.next_health_check = 0
-    in_flight.go_on([("ECHO", "second")])
+    in_flight.send_more([("ECHO", "second")])
     assert in_flight.receive() == [b"first", b"second"]
     in_flight.close()
     pool.disconnect()

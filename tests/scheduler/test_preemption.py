@@ -6,7 +6,7 @@ import pytest
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.slot_math import PrefetchLimit
-from celery_affinity.schema.constants import MAX_PREEMPTORS, MAX_VACATING, MAX_VICTIMS
+from celery_affinity.schema.constants import MAX_PREEMPTORS, MAX_STOP_ORDERS, MAX_VICTIMS
 from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
@@ -442,7 +442,7 @@ def test_a_tick_begins_with_the_tenants_that_have_waited_longest(fleet):
 
 
 def test_so_many_stops_are_under_way_together_and_no_more(fleet):
-    number = MAX_VACATING + 5
+    number = MAX_STOP_ORDERS + 5
     fleet.scheduler.configure({"tenants": f"beta=max:none,min:{number}"})
     fleet.has("one", PDF, slots=5 * MAX_VICTIMS)
     for tenant in "pqrst":
@@ -451,9 +451,9 @@ def test_so_many_stops_are_under_way_together_and_no_more(fleet):
     fleet.started("one", fleet.inbox("one"))
     fleet.scheduler.publish(*fleet.made([f"b{each}$" for each in range(number)], PDF, rules=of("beta")))
     fleet.later(21)
-    assert len(fleet.ordered()) == MAX_VACATING
+    assert len(fleet.ordered()) == MAX_STOP_ORDERS
     fleet.later(1)
-    assert len(fleet.ordered()) == MAX_VACATING
+    assert len(fleet.ordered()) == MAX_STOP_ORDERS
 
 
 def test_an_order_that_somebody_spoiled_goes_and_stops_nobody(fleet):

@@ -2,10 +2,10 @@
 -- reclaimed. Any number of dispatchers can invoke it. Each kind of work is a function; the server function defines
 -- their order.
 --
--- Returns {again, next_due_us, due, recovered, dead workers, untold, recurring, {list, ...}, unfilled, now, ticked}.
---   again: 1 if more work may remain and the caller must invoke the function again.
+-- Returns {again, next_due_us, due, recovered, dead workers, unreported, recurring, {list, ...}, unfilled, now,
+--   ticked}. again: 1 if more work may remain and the caller must invoke the function again.
 --   next_due_us: µs until the next scheduled job or recurring call is due, or -1 if there is none.
---   untold: 1 if some ends are unreported (`next_report`).
+--   unreported: 1 if some ends are unreported (`next_report`).
 --   recurring: 1 if recurring calls are due (`due_recurring`).
 --   list: a given list with messages for `ingest`.
 --   unfilled: see `fill`.
@@ -161,9 +161,9 @@ function functions.tick(ARGV)
     local next_due_us = next_us < math.huge and math.max(0, next_us - call.now_us) or -1
     local is_full = expired == protocol.MAX_MOVES or due == protocol.MAX_MOVES or recovered == protocol.MAX_MOVES
         or rules_have_more or has_more_to_recheck or has_more_ended
-    local untold = redis.call("ZRANGEBYSCORE", key.unreported, "-inf", call.now, "LIMIT", 0, 1)
+    local unreported = redis.call("ZRANGEBYSCORE", key.unreported, "-inf", call.now, "LIMIT", 0, 1)
     return {
-        is_full and 1 or 0, call.text(next_due_us), due, recovered, dead, #untold, is_any_due and 1 or 0,
+        is_full and 1 or 0, call.text(next_due_us), due, recovered, dead, #unreported, is_any_due and 1 or 0,
         with_messages(ARGV), unfilled, call.now, ticked_before,
     }
 end

@@ -68,7 +68,7 @@ local function order_for(tenant_key, stops, since, settings)
     for _, need in ipairs(needs) do
         local number = math.min(missing, need.number - stops:number_for(tenant_key, need.type))
         for _ = 1, number do
-            if stops.number >= protocol.MAX_VACATING then
+            if stops.number >= protocol.MAX_STOP_ORDERS then
                 return false
             end
             local victim = victims.next_of(stops, need.type, settings)

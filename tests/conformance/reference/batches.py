@@ -16,7 +16,7 @@ def may_report(cohort: Cohort, batch: Job, fence: int | None) -> bool:
     """
     if not job_record.is_batch(batch.id):
         return False
-    return batch.id in cohort.untold if fence is None else batch.state == "claimed" and batch.fence == fence
+    return batch.id in cohort.unreported if fence is None else batch.state == "claimed" and batch.fence == fence
 
 
 def end_caller(cohort: Cohort, caller: Job, state: State, why: str, now_us: int) -> None:
@@ -47,7 +47,7 @@ def dead_letter(cohort: Cohort, batch: Job, reason: str, now_us: int) -> None:
         batch.told_callers[primary] = batch.callers.pop(primary)
     batch.primary = None
     if batch.callers:
-        cohort.untold[batch.id] = now_us
+        cohort.unreported[batch.id] = now_us
 
 
 def forget_some(cohort: Cohort, batch: Job, max_calls: int, now_us: int) -> bool:
@@ -59,7 +59,7 @@ def forget_some(cohort: Cohort, batch: Job, max_calls: int, now_us: int) -> bool
     if calls:
         batch.callers, batch.told_callers = {}, calls
         batch.state, batch.reason, batch.ended_us, batch.is_listed = "dead", "deleted", now_us, False
-        cohort.untold[batch.id] = now_us
+        cohort.unreported[batch.id] = now_us
     return not calls
 
 
@@ -95,7 +95,7 @@ def release(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[
         if how == "acked":
             recurring.run(cohort, batch, primary, now_us)
         if batch.callers:
-            cohort.untold[batch.id] = now_us
+            cohort.unreported[batch.id] = now_us
         return set()
     return requeue.requeue(cohort, batch, now_us, how=how if how in requeue.WAYS else "returned", why=why)
 

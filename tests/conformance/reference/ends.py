@@ -22,7 +22,7 @@ def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
     if job.state in ("pending", "claimed") or job.is_patient or job.is_paused:
         recurring.take_back(cohort, job, now_us)
     job.state, job.ended_us = how, now_us
-    cohort.untold[job.id] = now_us
+    cohort.unreported[job.id] = now_us
     cohort.counters[how] += 1
     if cohort.capacity(job.type):
         cohort.metrics[job.type][how] += 1

@@ -294,7 +294,7 @@ class Cohort:
     """Type -> what is counted of its jobs (`rules/metrics`); of one without slots a server forgets it later."""
     ended: dict[str, int] = field(default_factory=dict)
     """Jobs that have ended, and are known for longer than a minute -> when they ended, µs."""
-    untold: dict[str, int] = field(default_factory=dict)
+    unreported: dict[str, int] = field(default_factory=dict)
     """Jobs whose end their callers do not know -> when the callers are to be told, µs."""
     merging: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
     """What calls merge by (`merging`) -> the call, or the batch, that the next such call joins while it waits."""
@@ -344,7 +344,7 @@ class Cohort:
     """What is paused ("type:T", "key:K" or "*") -> since when, until when and why, as the scripts write it."""
     pause_ends: dict[str, int] = field(default_factory=dict)
     """What is paused until a time -> the time, µs."""
-    vacating: dict[str, Stop] = field(default_factory=dict)
+    stop_orders: dict[str, Stop] = field(default_factory=dict)
     """Claimed jobs that their workers are to stop."""
     limited: dict[str, dict[str, int]] = field(default_factory=dict)
     """Type -> its claims that its limit, or a reserve for their class, counts -> numbers of their lanes."""
@@ -393,4 +393,4 @@ class Cohort:
 
     def is_fading(self, job: Job) -> bool:
         """Return whether *job* has ended, and is only known for a while still."""
-        return job.state in ("done", "failed", "revoked", "expired") and job.id not in self.untold
+        return job.state in ("done", "failed", "revoked", "expired") and job.id not in self.unreported

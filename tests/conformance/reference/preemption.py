@@ -15,7 +15,7 @@ from celery_affinity.schema.constants import (
     MAX_PREEMPTORS,
     MAX_PRIORITY,
     MAX_RUN_US,
-    MAX_VACATING,
+    MAX_STOP_ORDERS,
     MAX_VICTIMS,
     TENANT_PREFIX,
 )
@@ -32,7 +32,7 @@ from .model import Cohort, Job, Stop, Worker
 
 def free(cohort: Cohort, job: Job) -> None:
     """The claim of *job* has ended, however: nobody is to stop it any more."""
-    cohort.vacating.pop(job.id, None)
+    cohort.stop_orders.pop(job.id, None)
 
 
 def stopped(cohort: Cohort, job: Job, worker: Worker, stop: Stop | None, ran: str, now_us: int) -> str:
@@ -74,7 +74,7 @@ class _Stops:
 
 def order_evictions(cohort: Cohort, now_us: int) -> None:
     """See to the stops that are under way, and order others for tenants that need slots which nobody has free."""
-    if not cohort.vacating and not cohort.first_keys:
+    if not cohort.stop_orders and not cohort.first_keys:
         return
     since_us = now_us - int(cohort.settings.get("preemption_delay_us"))
     stops = review(cohort, since_us, now_us)
@@ -86,7 +86,7 @@ def order_evictions(cohort: Cohort, now_us: int) -> None:
         missing -= stops.number_for(key)
         for type_, number in wanted.items():
             for _ in range(min(missing, number - stops.number_for(key, type_))):
-                if len(cohort.vacating) >= MAX_VACATING:
+                if len(cohort.stop_orders) >= MAX_STOP_ORDERS:
                     return
                 victim = _next_of(cohort, candidates, giving, type_, now_us)
                 if victim is None:
@@ -109,13 +109,13 @@ def order(cohort: Cohort, victim: Job, key: str, type_: str, now_us: int) -> Non
     grace_ms = int(cohort.settings.get("preemption_grace_us")) // 1000
     stop = Stop(victim.id, victim.fence, victim.worker, key, type_, now_us, grace_ms)
     cohort.workers[victim.worker].inbox.insert(0, stop.sign)
-    cohort.vacating[victim.id] = victim.stop = stop
+    cohort.stop_orders[victim.id] = victim.stop = stop
 
 
 def review(cohort: Cohort, since_us: int, now_us: int) -> _Stops:
     """Withdraw the orders that no worker has read, and that nobody needs, or that are overdue. Return what is left."""
     stops = _Stops()
-    for stop in sorted(cohort.vacating.values(), key=lambda stop: (stop.ordered_us, stop.job_id)):
+    for stop in sorted(cohort.stop_orders.values(), key=lambda stop: (stop.ordered_us, stop.job_id)):
         wanted, missing = _wanted(cohort, stop.key, since_us, now_us)
         is_late = now_us - stop.ordered_us >= stop.grace_ms * 1000 + ANSWERED_WITHIN_US
         is_needed = (
@@ -126,7 +126,7 @@ def review(cohort: Cohort, since_us: int, now_us: int) -> _Stops:
         job, inbox = cohort.jobs[stop.job_id], cohort.workers[stop.worker].inbox
         if not is_needed and stop.sign in inbox:
             inbox.remove(stop.sign)
-            del cohort.vacating[stop.job_id]
+            del cohort.stop_orders[stop.job_id]
             job.stop = job.stop if is_late else None
             continue
         stops.lost[tenant_of(job)] += 1

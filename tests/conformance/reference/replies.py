@@ -105,7 +105,7 @@ class Recovered(NamedTuple):
 
 
 class Ticked(NamedTuple):
-    """*next_due_us*: until the next scheduled job is due, None if there is none. *untold*: some ends are to be told.
+    """*next_due_us*: until the next scheduled job is due, or None. *unreported*: some ends are to be told.
 
     *recurring*: some recurring calls are due (`due`). *lists*: those with messages of stock Celery. *ticked_us*: the
     time of the tick before, None if there was none.
@@ -116,7 +116,7 @@ class Ticked(NamedTuple):
     due: int
     recovered: int
     dead_workers: int
-    untold: bool
+    unreported: bool
     recurring: bool
     lists: Sequence[str]
     unfilled: Set[str]

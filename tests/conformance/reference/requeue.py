@@ -86,7 +86,7 @@ def dead_letter(cohort: Cohort, job: Job, reason: str, now_us: int, why: str = "
     if job_record.is_batch(job.id):
         batches.dead_letter(cohort, job, reason, now_us)
     elif REASONS[reason].is_announced:
-        cohort.untold[job.id] = now_us
+        cohort.unreported[job.id] = now_us
     _trim_dead(cohort, now_us)
 
 
@@ -95,18 +95,18 @@ def _trim_dead(cohort: Cohort, now_us: int) -> None:
     listed = [job for job in cohort.jobs.values() if job.state == "dead" and job.is_listed]
     listed.sort(key=lambda job: (job.ended_us or 0, job.id))
     for job in listed[: max(0, len(listed) - int(cohort.settings.get("dead_max")))][:MAX_MOVES]:
-        if job.id in cohort.untold:
+        if job.id in cohort.unreported:
             job.is_listed = False
         else:
             delete(cohort, job, now_us)
 
 
 def mark_reported(cohort: Cohort, job: Job, now_us: int, max_calls: int = MAX_FORGOTTEN) -> None:
-    """The caller of *job*, which was untold, knows how it ended; or all callers, of a batch.
+    """The caller of *job*, which was unreported, knows how it ended; or all callers, of a batch.
 
     *max_calls*: calls of a batch that are deleted now, if it is to go.
     """
-    del cohort.untold[job.id]
+    del cohort.unreported[job.id]
     job.left, job.tries = (), 0
     if job.state != "dead":
         ends.mark_reported(cohort, job, now_us)
@@ -124,4 +124,4 @@ def delete(cohort: Cohort, job: Job, now_us: int, max_calls: int = MAX_FORGOTTEN
         return
     job_index.remove(cohort, job, keeps_last=False)
     del cohort.jobs[job.id]
-    cohort.untold.pop(job.id, None)
+    cohort.unreported.pop(job.id, None)

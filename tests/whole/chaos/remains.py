@@ -131,7 +131,7 @@ def why_not_quiet(client: redis.Redis, workers: int, keys: Keys = HOME) -> str:
     try:
         status = Report(Reader(client, keys)).status()
         claims = sum(1 for _ in client.scan_iter(keys.key("claims", "*"), count=1000))
-        untold = client.zcard(keys.key("unreported"))
+        unreported = client.zcard(keys.key("unreported"))
         rates = client.zcard(keys.key("rates"))
     except redis.RedisError as exc:
         return f"the server does not answer: {exc}"
@@ -140,9 +140,9 @@ def why_not_quiet(client: redis.Redis, workers: int, keys: Keys = HOME) -> str:
     facts = []
     if len(status.workers) != workers:
         facts.append(f"{len(status.workers)} workers instead of {workers}: {[each.name for each in status.workers]}")
-    if pending or status.scheduled or busy or claims or untold:
+    if pending or status.scheduled or busy or claims or unreported:
         facts.append(f"{pending} pending, {status.scheduled} scheduled, {claims} with claims, busy: {busy}")
-        facts.append(f"the ends of {untold} are still to be told")
+        facts.append(f"the ends of {unreported} are still to be told")
     if rates:
         facts.append(f"{rates} rates still have starts to give back")
     return "; ".join(facts)

@@ -165,7 +165,7 @@ def replay(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> Replayed:
         job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
         job.acked, job.left, job.tries, job.is_listed, job.why = False, (), 0, True, ""
         job.rank_us, job.requeues, job.pauses = None, 0, 0
-        cohort.untold.pop(job.id, None)
+        cohort.unreported.pop(job.id, None)
         job_index.fade(cohort, job)
         job.expires_us, job.stamps = None, ()
         if job_record.is_batch(job.id):
@@ -181,7 +181,7 @@ def drop(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> int:
     """Delete dead letters. Return how many there were. A batch goes when all of its callers have been told."""
     dead = cohort.dead(job_ids)
     for job in dead:
-        if job_record.is_batch(job.id) and job.id in cohort.untold:
+        if job_record.is_batch(job.id) and job.id in cohort.unreported:
             job.is_listed = False
         else:
             requeue.delete(cohort, job, now_us)

@@ -30,14 +30,14 @@ def next_report(
     *telling*: jobs whose ends the caller is about to tell still. What *app* has left to others comes to it again only
     when it is for anyone.
     """
-    due = sorted((when_us, job_id) for job_id, when_us in cohort.untold.items() if when_us <= now_us)
+    due = sorted((when_us, job_id) for job_id, when_us in cohort.unreported.items() if when_us <= now_us)
     for _, job_id in due[:MAX_ENDS_LOOKED_AT]:
         job = cohort.jobs[job_id]
         since_us = max(0, now_us - (job.ended_us or 0))
         is_for_anyone = since_us >= (OTHERS_WHO_TRY_HAVE_US if job.tries else OTHERS_HAVE_US)
         if job_id in telling or (app in job.left and not is_for_anyone):
             continue
-        cohort.untold[job_id] = now_us + min(again_us * 2**job.tries, MAX_PAUSE_US)
+        cohort.unreported[job_id] = now_us + min(again_us * 2**job.tries, MAX_PAUSE_US)
         job.tries += 1
         message = job.message or ""
         return Ending(
@@ -66,8 +66,8 @@ def _how(job: Job) -> str:
 def ack_report(cohort: Cohort, job_ids: Sequence[str], *, now_us: int) -> int:
     """Record that the callers of these jobs know how they ended. Return how many did not before."""
     max_calls = max(1, MAX_SHARED // max(1, len(job_ids)))  # calls of a batch that goes
-    untold = [cohort.jobs[each] for each in dict.fromkeys(job_ids) if each in cohort.untold]
-    known = [job for job in untold if not job.callers]  # of a batch, those that know are `shared`
+    unreported = [cohort.jobs[each] for each in dict.fromkeys(job_ids) if each in cohort.unreported]
+    known = [job for job in unreported if not job.callers]  # of a batch, those that know are `shared`
     for job in known:
         requeue.mark_reported(cohort, job, now_us, max_calls)
     return len(known)
@@ -75,12 +75,12 @@ def ack_report(cohort: Cohort, job_ids: Sequence[str], *, now_us: int) -> int:
 
 def leave_to_others(cohort: Cohort, job_ids: Iterable[str], *, app: str, now_us: int) -> int:
     """Record that *app* does not know the tasks of these jobs: it has not tried. Return how many are not told of."""
-    untold = [cohort.jobs[job_id] for job_id in job_ids if job_id in cohort.untold]
-    for job in untold:
+    unreported = [cohort.jobs[job_id] for job_id in job_ids if job_id in cohort.unreported]
+    for job in unreported:
         job.left = (*job.left, app)
         job.tries = max(0, job.tries - 1)
-        cohort.untold[job.id] = now_us
-    return len(untold)
+        cohort.unreported[job.id] = now_us
+    return len(unreported)
 
 
 # -- callers: a page of the calls of a batch, but for the one whose message its worker has.

@@ -31,7 +31,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     unfilled = matching.fill(cohort, types, now_us)
     preemption.order_evictions(cohort, now_us)
     again = MAX_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys or has_more_ended
-    untold = any(when_us <= now_us for when_us in cohort.untold.values())
+    unreported = any(when_us <= now_us for when_us in cohort.unreported.values())
     filled = [each for each in lists if cohort.lists.get(each)]
     handed_out_us = [each.handed_out_us for each in cohort.recurring.values() if each.handed_out_us is not None]
     next_due_us = _until_due_us(
@@ -44,7 +44,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     )
     is_any_due = any(at_us <= now_us for at_us in handed_out_us)
     counts = len(due), taken.jobs, taken.workers
-    return Ticked(again, next_due_us, *counts, untold, is_any_due, filled, unfilled, now_us, ticked_us)
+    return Ticked(again, next_due_us, *counts, unreported, is_any_due, filled, unfilled, now_us, ticked_us)
 
 
 def _scheduled(cohort: Cohort) -> list[Job]:
