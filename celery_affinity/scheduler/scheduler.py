@@ -206,14 +206,16 @@ class WorkerFunctions(Runner):
 
         While the loop is blocked, the worker gets no jobs, and the jobs in its inbox are requeued.
         """
-        *_, (is_known,) = self._repeat("heartbeat", worker=worker, loop_runs=loop_runs)
-        return bool(is_known)
+        *_, (is_registered,) = self._repeat("heartbeat", worker=worker, loop_runs=loop_runs)
+        return bool(is_registered)
 
     def heartbeats(self, workers: Sequence[str]) -> list[bool]:
         """Report in one round trip that *workers* live and their loops run. Return True for each registered worker."""
         calls = [function_call("heartbeat", worker=worker, loop_runs=True) for worker in workers]
         replies = self._run_together(calls) if calls else []
-        return [bool(is_known) for is_known, _ in map(self._filled, (function for function, _ in calls), replies)]
+        return [
+            bool(is_registered) for is_registered, _ in map(self._filled, (function for function, _ in calls), replies)
+        ]
 
     def leave(self, worker: str) -> int:
         """Deregister a worker. Return the number of jobs that it still held, which are pending again."""

@@ -41,7 +41,7 @@ def test_a_claim_that_is_given_up_during_a_heartbeat_goes_back_only_once_its_typ
         if not claims.given_up() and claims.find(tag):  # the event loop's thread does this meanwhile
             members.lend({}, frozenset({"mail"}))
             members.reporter.give_back([tag])
-        return SimpleNamespace(known=True, ticker=False)
+        return SimpleNamespace(is_registered=True, ticker=False)
 
     members, calls = membership_with(claims, sync)
     members._heartbeat()
@@ -57,7 +57,7 @@ def test_a_worker_that_stops_says_so_before_it_gives_anything_back():
 
     def sync(scheduler):
         calls.append("draining" if claims.is_closed else "serving")
-        return SimpleNamespace(known=True, ticker=False)
+        return SimpleNamespace(is_registered=True, ticker=False)
 
     members, calls = membership_with(claims, sync)
     members._pool = Pool(2)

@@ -157,7 +157,7 @@ def test_when_all_threads_hang_it_is_said_and_one_more_is_tried_after_pauses_tha
     teller.let_go.set()
     wait_until(lambda: sorted(server.known) == names, 10, "when they come back, all is told")
     announcer.announce(server, unreported=True)
-    assert announcer._threads.most == THREADS
+    assert announcer._threads.max_threads == THREADS
 
 
 def test_an_error_of_the_backend_holds_up_no_other_end(announcer, teller, clock, caplog):

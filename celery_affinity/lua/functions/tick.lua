@@ -2,8 +2,8 @@
 -- reclaimed. Any number of dispatchers can invoke it. Each kind of work is a function; the server function defines
 -- their order.
 --
--- Returns {again, next_due_us, due, recovered, dead workers, unreported, recurring, {list, ...}, unfilled, now,
---   ticked}. again: 1 if more work may remain and the caller must invoke the function again.
+-- Returns {again, next_due_us, due, recovered, dead, unreported, recurring, {list, ...}, unfilled, now, ticked}.
+--   again: 1 if more work may remain and the caller must invoke the function again.
 --   next_due_us: µs until the next scheduled job or recurring call is due, or -1 if there is none.
 --   unreported: 1 if some ends are unreported (`next_report`).
 --   recurring: 1 if recurring calls are due (`due_recurring`).

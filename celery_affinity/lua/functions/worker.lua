@@ -59,8 +59,8 @@ end
 -- sync: a worker's heartbeat with the claims that it holds. A claim missing from the list is returned only if it is
 -- unread, or once the worker confirms that it lacks the claim.
 --
--- Returns {known, ticker, unfilled, {unnamed id, fencing token, ...}, {void id, ...}, revision, now, returned}.
---   known: 0 if the worker must join again.
+-- Returns {registered, ticker, unfilled, {unnamed id, fencing token, ...}, {void id, ...}, revision, now, returned}.
+--   registered: 0 if the worker must join again.
 --   ticker: 1 if the worker should tick for the fleet.
 --   unfilled: see `fill`.
 --   unnamed: claims missing from the worker's list, which it must confirm.
@@ -174,8 +174,8 @@ end
 -- event loop is stalled, the worker gets no jobs and its unread jobs are returned. The worker keeps the jobs it has
 -- read.
 --
--- Returns {known, again, unfilled}.
---   known: 0 if the worker is unknown or its jobs are being reclaimed. Nothing has changed then.
+-- Returns {registered, again, unfilled}.
+--   registered: 0 if the worker is unknown or its jobs are being reclaimed. Nothing has changed then.
 --   again: 1 if more jobs are unread and the caller must invoke the function again.
 --   unfilled: see `fill`.
 -- Cost: O(1). For a stalled event loop, O(moves * log n), at most MAX_MOVES moves per invocation and some MB.
