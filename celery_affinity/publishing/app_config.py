@@ -13,6 +13,7 @@ from celery.utils.imports import symbol_by_name
 
 from ..errors import OptionError, refuse
 from ..options.affinity import NOTHING, Affinity, affinity_of
+from ..options.call_options import Sources, resolve
 from ..options.merge import Merge
 
 if TYPE_CHECKING:
@@ -56,9 +57,17 @@ def rules_by_name(name: str, settings: "Settings") -> Affinity:
     return (_match(name, tuple(settings.task_rules.items())) if settings.task_rules else None) or NOTHING
 
 
+def sources_of_task(name: str, task: object, settings: "Settings") -> Sources:
+    """Return the sources that set options for all calls of *task* (None: the app lacks it). Raises OptionError."""
+    named, type_ = rules_by_name(name, settings), type_by_name(name, settings)
+    return Sources(task_affinity=affinity_of(task), named=replace(named, type=type_) if type_ else named)
+
+
 def merge_of(task: Task) -> Merge | None:
     """Return how calls of *task* merge, set by the task or by its name, or None."""
-    return affinity_of(task).merge or rules_by_name(task.name, settings_of(task.app)).merge
+    named = rules_by_name(task.name, settings_of(task.app))
+    merge: Merge | None = resolve("merge_key", Sources(task_affinity=affinity_of(task), named=named))
+    return merge
 
 
 def has_own_strategy(task: Task) -> bool:

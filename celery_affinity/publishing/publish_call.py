@@ -216,14 +216,14 @@ class PublishCall(str):
             resolved, headers, settings = self._resolve(message), message["headers"], settings_of(self.app)
             expires = headers.get("expires")
             counted = resolved.priority(self, message)
-            self.rule = resolved.job_rule(self, message)
+            self.rule = resolved.job_rule(self)
             self._stamp = JobHeader(
                 str(self),
                 resolved.type,
                 with_retry_count(counted, settings),
                 resolved.plain,
                 parse_time(headers.get("eta"), self.app),
-                option_sources.expires_at(expires, resolved.first_try) or parse_time(expires, self.app),
+                option_sources.expires_at(expires, resolved.retry_state) or parse_time(expires, self.app),
                 counted,
                 self._rules(message),
                 self.rule is not None and self.rule.is_explicit,
@@ -233,7 +233,7 @@ class PublishCall(str):
 
     def warn_of_key(self, message: Message, queue: str) -> None:
         """Log that the key of *message* has no effect on *queue*, if its job was to have a key."""
-        rule = self._resolve(message).job_rule(self, message)
+        rule = self._resolve(message).job_rule(self)
         if rule is not None and any(rule.parts):
             option_resolution.warn_of_queue(self.task_name, queue)
 

@@ -30,7 +30,7 @@ from celery.app.task import Task
 from kombu import Queue
 
 from ..options.affinity import as_affinity
-from ..options.call_options import KEYS
+from ..options.call_options import KEYS, Sources, resolve
 from . import option_sources
 from .app_config import settings_of, tasks_of, type_by_name
 from .message import PROPERTY
@@ -155,8 +155,12 @@ def route_late(app: Celery, name: str, options: Options) -> None:
 
 
 def type_of_task(app: Celery, task: Task | None, name: str) -> str | None:
-    """Return the type of *task*, or None. Raises OptionError, SettingError."""
-    return as_affinity(getattr(task, "affinity", None)).type or type_by_name(name, settings_of(app))
+    """Return the type of calls of *task*, or None if Celery chooses their queue. Raises OptionError, SettingError."""
+    named = as_affinity(type_by_name(name, settings_of(app)))
+    type_: str | None = resolve(
+        "affinity", Sources(task_affinity=as_affinity(getattr(task, "affinity", None)), named=named)
+    )
+    return type_
 
 
 def is_default_queue(app: Celery, exchange: object, routing_key: object) -> bool:
