@@ -1,9 +1,14 @@
-"""Configuration of an app: whether it uses this transport, its settings and tasks, and options of tasks by name."""
+"""Configuration of an app: whether it uses this transport, its settings and tasks, and options of tasks by name.
+
+Also here: `replaces`, by which this package replaces methods of Celery and kombu. Each replacement first checks the
+app's transport.
+"""
 
 import fnmatch
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -23,6 +28,29 @@ if TYPE_CHECKING:
 _PACKAGE = __name__.partition(".")[0]
 _T = TypeVar("_T")
 _SETTINGS: "WeakKeyDictionary[Celery, Settings]" = WeakKeyDictionary()
+
+
+def replaces(owner: Any, name: str) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
+    """Decorate the function that replaces a method or function of *owner*; it gets the original as first argument.
+
+    If this version of *owner* has no such method, nothing is replaced.
+    """
+
+    def decorate(function: Callable[..., _T]) -> Callable[..., _T]:
+        original = getattr(owner, name, None)
+        if original is None:
+            return function
+
+        @wraps(original)
+        def replacement(*args: Any, **options: Any) -> _T:
+            return function(original, *args, **options)
+
+        replacement.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]  # inspect reads it
+        del replacement.__wrapped__  # type: ignore[attr-defined]  # otherwise ``task_annotations`` would restore it
+        setattr(owner, name, replacement)
+        return function
+
+    return decorate
 
 
 def uses_affinity_transport(broker_transport: object) -> bool:

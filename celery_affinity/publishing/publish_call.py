@@ -143,7 +143,7 @@ def _mark(app: Celery, connection: Connection) -> None:
 
 
 _number_first_app()
-celery_hooks.on_connection(_mark)
+celery_hooks.on_connection.append(_mark)
 
 
 _NO_BOUNDS: dict[str, int | Bound] = {}
