@@ -14,13 +14,10 @@ second one if a reconnect succeeded in between, unless the transport names error
 with ``max_retries=None`` forever.
 """
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from celery import Celery, _state
-from celery.app.amqp import AMQP
 from celery.app.routes import Router
 from celery.app.task import Task
 from celery.canvas import Signature
@@ -31,49 +28,6 @@ from kombu.utils.functional import fxrange
 
 from . import option_sources, routing
 from .app_config import replaces, uses_affinity_transport
-
-#: A function that sends a message: an app's ``send_task_message``.
-Sender = Callable[..., object]
-
-#: The scheme of a cluster URL.
-_CLUSTER = re.compile(r"\b(redis|valkey)(s?)\+cluster://")
-
-
-def on_send(wrap: Callable[[Celery, Sender], Sender]) -> None:
-    """Replace each app's ``send_task_message``, now or at the app's first publish, by the result of *wrap*."""
-
-    @replaces(AMQP, "_create_task_sender")
-    def _create_task_sender(original: Callable[[AMQP], Sender], /, amqp: AMQP) -> Sender:
-        return wrap(amqp.app, original(amqp))
-
-    for app in tuple(_state._get_active_apps()):
-        amqp = vars(app).get("amqp")  # ``app.amqp`` would create it and read the app's configuration
-        if amqp is not None and "send_task_message" in vars(amqp):
-            amqp.send_task_message = wrap(app, amqp.send_task_message)
-
-
-#: Functions called with each app and each connection that the app creates from now on.
-on_connection: list[Callable[[Celery, Any], None]] = []
-
-
-@replaces(Celery, "_connection")
-def _connect(original: Callable[..., Any], /, app: Celery, url: Any, *args: Any, **kwargs: Any) -> Any:
-    if "+cluster://" in str(url) and uses_affinity_transport(kwargs.get("transport") or app.conf.broker_transport):
-        url = _without_plus(url)
-    connection = original(app, url, *args, **kwargs)
-    for mark in on_connection:
-        mark(app, connection)
-    return connection
-
-
-def _without_plus(url: Any) -> Any:
-    """Return *url*, or a list of URLs, with a scheme that kombu leaves to this transport.
-
-    In ``redis+cluster://``, kombu would use ``redis`` as the transport, regardless of the app's transport.
-    """
-    if isinstance(url, str):
-        return _CLUSTER.sub(r"redis\2-cluster://", url)
-    return [_without_plus(item) for item in url]
 
 
 @replaces(Task, "_get_exec_options")

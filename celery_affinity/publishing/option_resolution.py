@@ -47,7 +47,7 @@ from ..schema.untrusted import describe_shape
 from . import option_checks, option_sources, routing
 from .app_config import rules_by_name, settings_of, tasks_of
 from .message import Message
-from .message_body import MOST_CHARACTERS, read_body
+from .message_body import read_body
 from .option_sources import rules_in
 
 if TYPE_CHECKING:
@@ -189,14 +189,6 @@ def warn_of_queue(task_name: str, queue: str) -> None:
         task_name,
         queue,
     )
-
-
-def read_rules(task_name: str, message: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the arguments of a call published by this process, from its encoded message.
-
-    Raises OptionError if the message is not JSON.
-    """
-    return arguments_in(task_name, read_body(message, MOST_CHARACTERS))
 
 
 def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -6,8 +6,7 @@ and a misspelt option has no effect. Options are checked in these places:
 - decorators and ``register_task``. An app can choose its transport later: then the complaint is stored, and raised by
   ``finalize``, which runs before the app's first call and before a worker starts.
 - ``set`` and ``retry``, when they are called; all other calls when Celery sends or runs them (`publish_call`). The
-task's
-  class, which may be older than this module, is checked then too.
+  task's class, which may be older than this module, is checked then too.
 - ``task_routes`` and ``task_annotations``, when a worker starts, and by ``celery affinity check``.
 
 Apps with another transport are ignored. Known options of Celery and kombu cost nothing.
@@ -26,15 +25,16 @@ from celery.app.task import Task
 from celery.canvas import Signature
 
 from ..errors import OptionError, SettingError
-from ..options.affinity import RULES, affinity_of, as_affinity
+from ..options.affinity import NEEDS_LATE_ACKS, as_affinity
+from ..options.call_options import RULE_OPTIONS, resolve_source
 from ..options.key_templates import ReadArguments, TemplateField, parse_template
 from ..settings.table import PREFIX, Settings
-from . import app_config
 from .app_config import (
     has_own_strategy,
+    invalid_merge_functions,
     replaces,
-    rules_by_name,
     settings_of,
+    sources_of_task,
     tasks_of,
     uses_affinity_transport,
 )
@@ -327,22 +327,24 @@ def _wrong_keys(app: Celery) -> Iterator[AppComplaint]:
             if error := unfilled_by_task(task, name):
                 yield AppComplaint(f"task {name}", error, False)
                 continue
-            affinity, named = affinity_of(task), rules_by_name(name, settings)
-            for rule in (getattr(named, option) for option in RULES if not getattr(affinity, option)):
-                if error := unfilled_rule(rule, name, arguments_of(task)):
+            sources = sources_of_task(name, task, settings)
+            for option in RULE_OPTIONS:
+                source, rule = resolve_source(option, sources)
+                if source == "named" and (error := unfilled_rule(rule, name, arguments_of(task))):
                     yield AppComplaint(f"{PREFIX}task_rules", error, False)
-            if error := acked_too_early({"affinity": affinity}, bool(task.acks_late)):
-                yield AppComplaint(f"task {name}", error, False)
-            elif affinity.preemptible is None and (error := acked_too_early({"affinity": named}, bool(task.acks_late))):
-                yield AppComplaint(f"{PREFIX}task_rules of task {name}", error, False)
-            if (affinity.merge or named.merge) and has_own_strategy(task):
+            source, preemptible = resolve_source("preemptible", sources)
+            if preemptible and not task.acks_late:
+                place = f"{PREFIX}task_rules of task {name}" if source == "named" else f"task {name}"
+                yield AppComplaint(place, NEEDS_LATE_ACKS, False)
+            source, merge = resolve_source("merge_key", sources)
+            if merge and has_own_strategy(task):
                 words = (
                     "merge does not work with a Strategy of the task's own that gathers calls, as celery-batches has: "
                     'take its base class away; for the calls as a list write Merge(..., keep="all", split=...)'
                 )
                 yield AppComplaint(f"task {name}", words, False)
-            if error := app_config.invalid_merge_functions(affinity.merge or named.merge):
-                yield AppComplaint(f"task {name}" if affinity.merge else f"{PREFIX}task_rules", error, False)
+            if error := invalid_merge_functions(merge):
+                yield AppComplaint(f"{PREFIX}task_rules" if source == "named" else f"task {name}", error, False)
 
 
 def complaints_in(where: str, options: Options, *, scheduled: bool, of_task: bool = False) -> Iterator[AppComplaint]:
