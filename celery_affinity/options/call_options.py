@@ -79,15 +79,11 @@ def is_short_text(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= 1000
 
 
-_KEY_PLACES = (
-    ("call", "exclusive"),
-    FIRST_TRY,
-    ("route", "exclusive"),
-    ("call", "affinity"),
-    ("route", "affinity"),
-    ("task", "affinity"),
-    ("name", "affinity_task_rules"),
-)
+def _key_places(option: str) -> tuple[OptionPlace, ...]:
+    """Return the places of an exclusive key or of a rate."""
+    of_route = (("route", option), ("call", "affinity"), ("route", "affinity"))
+    return (("call", option), FIRST_TRY, *of_route, ("task", "affinity"), ("name", "affinity_task_rules"))
+
 
 #: Name of an option of a call -> its row.
 OPTIONS: dict[str, Option] = {
@@ -152,7 +148,7 @@ OPTIONS: dict[str, Option] = {
         "The key of which only so many jobs run at a time.",
         "a key (str), an Exclusive, or False",
         lambda value: rule_of_call(Exclusive.option, value),
-        _KEY_PLACES,
+        _key_places("exclusive"),
         "no key",
         field="rules",
         shown="keys",
@@ -165,7 +161,7 @@ OPTIONS: dict[str, Option] = {
         "The key of which only so many jobs start in a period.",
         "a Rate, such as Rate('100/m', 'crawl:{host}'), or False",
         lambda value: rule_of_call(Rate.option, value),
-        _KEY_PLACES,
+        _key_places("rate"),
         "no key",
         field="rules",
         shown="keys",
