@@ -274,7 +274,7 @@ class Sources(NamedTuple):
     task_options: Mapping[str, Any] = {}
     #: Tenant of the task that publishes the call while it runs, or "".
     parent: str = ""
-    #: What the settings for name patterns set.
+    #: Options that the settings set for a pattern of the task's name.
     named: Affinity = NOTHING
 
 
@@ -307,8 +307,8 @@ def _reader(name: str, option: Option, source: str, by: str) -> Callable[[Source
 def _compiled(name: str, option: Option) -> tuple[tuple[str, Callable[[Sources], Any]], ...]:
     """Return (source, reader) for the places of an option, highest precedence first.
 
-    A first attempt comes after everything that the retry itself sets: `publishing.routing` removes what a route would
-    set before the first attempt.
+    A first attempt comes after all options of the retry itself, because `publishing.routing` removes the options of a
+    route that would otherwise precede the first attempt.
     """
     places = [place for place in option.places if place != FIRST_TRY]
     last_of_call = max(index for index, (who, _) in enumerate(places) if who == "call")
