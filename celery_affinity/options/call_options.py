@@ -295,8 +295,8 @@ def _source_of(place: OptionPlace) -> tuple[str, str]:
 def _reader(name: str, option: Option, source: str, by: str) -> Callable[[Sources], Any]:
     """Return the function that reads the option from *source*; its result is None if the option is unset there."""
     if by:
-        mapping, read = attrgetter(source), queue_name if by == "queue" else option.read
-        return lambda sources: None if (value := mapping(sources).get(by)) is None else read(value)
+        position, read = Sources._fields.index(source), queue_name if by == "queue" else option.read
+        return lambda sources: None if (value := sources[position].get(by)) is None else read(value)
     if source == "first_try":
         return lambda sources: sources.first_try.get(name)
     if source == "parent":
@@ -323,7 +323,8 @@ def queue_name(queue: Any) -> str | None:
     return name or None
 
 
-_READERS = {name: _compiled(name, option) for name, option in OPTIONS.items()}
+_COMPILED = {name: _compiled(name, option) for name, option in OPTIONS.items()}
+_READERS = {name: tuple(read for _, read in compiled) for name, compiled in _COMPILED.items()}
 
 
 def resolve_source(name: str, sources: Sources) -> tuple[str, Any]:
@@ -331,7 +332,7 @@ def resolve_source(name: str, sources: Sources) -> tuple[str, Any]:
 
     Raises OptionError for an invalid value.
     """
-    for source, read in _READERS[name]:
+    for source, read in _COMPILED[name]:
         value = read(sources)
         if value is not None:
             return source, value
@@ -340,7 +341,11 @@ def resolve_source(name: str, sources: Sources) -> tuple[str, Any]:
 
 def resolve(name: str, sources: Sources) -> Any:
     """Return the value of an option, or None if it is unset. Raises OptionError for an invalid value."""
-    return resolve_source(name, sources)[1]
+    for read in _READERS[name]:  # like `resolve_source`, without a call: every publish resolves several options
+        value = read(sources)
+        if value is not None:
+            return value
+    return None
 
 
 def resolve_plain_options(sources: Sources) -> dict[str, Any]:
