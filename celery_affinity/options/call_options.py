@@ -295,8 +295,8 @@ def _source_of(place: OptionPlace) -> tuple[str, str]:
 def _reader(name: str, option: Option, source: str, by: str) -> Callable[[Sources], Any]:
     """Return the function that reads the option from *source*; its result is None if the option is unset there."""
     if by:
-        position, read = Sources._fields.index(source), queue_name if by == "queue" else option.read
-        return lambda sources: None if (value := sources[position].get(by)) is None else read(value)
+        mapping, read = attrgetter(source), queue_name if by == "queue" else option.read
+        return lambda sources: None if (value := mapping(sources).get(by)) is None else read(value)
     if source == "first_try":
         return lambda sources: sources.first_try.get(name)
     if source == "parent":

@@ -46,7 +46,7 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., _T]], Callable[..
             return function(original, *args, **options)
 
         replacement.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]  # inspect reads it
-        del replacement.__wrapped__  # type: ignore[attr-defined]  # otherwise ``task_annotations`` would restore it
+        del replacement.__wrapped__  # otherwise ``task_annotations`` would restore the original
         setattr(owner, name, replacement)
         return function
 
