@@ -8,9 +8,9 @@ import resource
 import time
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab import fast_engine, scripts_engine, synthetic_traces
-from celery_affinity.lab.replay import jobs_beyond_bound
+from celery_affinity.lab.replay import jobs_beyond_bound, run_engine
 from celery_affinity.lab.scenario import scenario_of
+from examples.made_up_trace import make_unscheduled
 
 
 def main() -> None:
@@ -20,10 +20,10 @@ def main() -> None:
     parser.add_argument("--judge", action="store_true", help="measure the exact engine instead of the fast one")
     parser.add_argument("--check", action="store_true", help="look for claims beyond the overtaking bound as well")
     given = parser.parse_args()
-    trace = synthetic_traces.make_unscheduled(given.jobs, load=given.load)
+    trace = make_unscheduled(given.jobs, load=given.load)
     scenario, length_s = scenario_of(trace), trace.length_us / SECOND_US
     began_s, cpu_s = time.perf_counter(), time.process_time()
-    schedule = (scripts_engine if given.judge else fast_engine).schedule(scenario)
+    schedule, _ = run_engine(scenario, "judge" if given.judge else "twin")
     took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # KiB on Linux
     print(f"{given.jobs:,} jobs in {took_s:.2f} s, {cpu_s:.2f} s of them on the CPU of this process")

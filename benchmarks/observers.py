@@ -16,14 +16,14 @@ import redis
 from kombu import Connection
 
 from celery_affinity.cli import explain_text
-from celery_affinity.cli.status import status_text, upcoming_text
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.reports.explain import explain
+from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.flower import FleetObserver, merge_flower_rows
 from celery_affinity.reports.job_lists import JobFilter, jobs_page
 from celery_affinity.reports.json import as_json
 from celery_affinity.reports.metrics import metrics_text, read_metrics
-from celery_affinity.reports.queue_order import next_jobs
+from celery_affinity.reports.queue_order import NEXT_JOBS, next_jobs
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.transport.app_api import fleet_on, scheduler_on
@@ -122,7 +122,7 @@ def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
         cursor = jobs_page(reader, JobFilter("pending"), min(1000, pending.jobs // 2)).cursor
         calls: dict[str, Callable[[], object]] = {
             "status": lambda: status_text(Report(reader).status()),
-            "pending": lambda: upcoming_text(next_jobs(reader, None, 20)),
+            "pending": lambda: NEXT_JOBS.text(next_jobs(reader, None, 20)),
             "explain": lambda: explain_text.explanation_text(explain(reader, task)),
             "metrics": lambda: metrics_text(read_metrics(reader)),
             "Flower's page": lambda: _rows(loop, observer),

@@ -29,8 +29,8 @@ NAME_LOGGERS = {
 #: Modules with unlimited lines about the worker itself -> the event that writes one line.
 ARE_UNLIMITED = {
     "scheduler/runtime_settings.py": "one for each setting that somebody changes",
-    "worker/cohort_member.py": "one for each cohort, when the worker joins",
-    "worker/bootstep.py": "one for each time that the worker joins or leaves",
+    "worker/cohort_member.py": "one for each time that the worker joins a cohort",
+    "worker/bootstep.py": "one when the worker leaves",
 }
 
 #: Functions that create a logger, or write to a log without the package's loggers.

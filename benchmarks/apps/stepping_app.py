@@ -18,7 +18,7 @@ from celery_affinity.broker.inflight import InFlightCommands
 from celery_affinity.leases import claims
 from celery_affinity.transport import inbox
 from celery_affinity.worker import event_loop, request_end
-from celery_affinity.worker.request import ClaimedRequest, StartedRequest
+from celery_affinity.worker.request import ClaimedRequest
 
 _came = []
 
@@ -45,8 +45,8 @@ _note(claims.ClaimTable, "forget", "forget")
 _note(claims.ClaimTable, "hold", "hold")
 _note(inbox, "message_of_claim", "decode")
 _note(ClaimedRequest, "__init__", "request")
-_note(StartedRequest, "_submit", "give")
-_note(StartedRequest, "on_accepted", "accept")
+_note(ClaimedRequest, "_submit", "give")
+_note(ClaimedRequest, "on_accepted", "accept")
 _note(trace, "fast_trace_task", "trace")
 _note(request_end.EndOfTask, "_end", "end")
 _note(redis.connection.AbstractConnection, "send_packed_command", "send")

@@ -10,7 +10,7 @@ from kombu import Connection
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..options.affinity import check_bool, check_priority
-from ..options.key_templates import Arguments, CallArguments, TemplateField, arguments_read_by, parse_template
+from ..options.key_templates import CallArguments, TemplateField, arguments_read_by, parse_template
 from ..options.type_names import ACCEPTED, did_you_mean, is_type_name
 from ..policy.score import Weights
 from ..publishing.app_config import settings_of
@@ -70,7 +70,10 @@ def move_job(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], target: 
     if target.type is not None and not settings_of(app).schedules(target.type):
         raise refuse("type", "the name of a queue that is scheduled (affinity_queues)", target.type)
     check_target_cohort(app, target, [scheduler.keys.cohort])
-    priority = None if target.priority is None else _encode_priority(scheduler, int(target.priority))
+    priority = target.priority
+    if priority is not None:  # with 10 as the highest: server functions can have another order
+        is_reversed, _ = scheduler.reader.ask_one(*settings_command(scheduler.reader))
+        priority = Weights(priority_reversed=is_reversed == b"1").read(int(priority))
     moved = scheduler.move(job_ids, type_=target.type, on_demand=target.on_demand, priority=priority)
     warning = None
     if target.type is not None and not moved.served and any(job.waits for job in moved.found):
@@ -90,12 +93,6 @@ def check_target_cohort(app: Celery, target: MoveTarget | None, names: Iterable[
         raise OptionError(
             f"type must be one of cohort {others[0]!r}, in which the jobs are, got: {target.type!r} of cohort {other!r}"
         )
-
-
-def _encode_priority(scheduler: Scheduler, priority: int) -> int:
-    """Return *priority*, with 10 as the highest, in the current order of server functions."""
-    is_reversed, _ = scheduler.reader.ask_one(*settings_command(scheduler.reader))
-    return Weights(priority_reversed=is_reversed == b"1").read(priority)
 
 
 #: Pools that cannot terminate a task: Celery's implementation -> name.
@@ -196,14 +193,12 @@ class ArgumentFilter:
         """Return True if *message*, a call of the task, has the argument with the value."""
         try:
             args, kwargs = arguments_in(task_name, read_body(decode_message(message)))
-            value = self._arguments(task_name).value(self._field, args, kwargs)
+            task: Any = self._app.tasks.get(task_name)
+            arguments = _CALL_ARGUMENTS if task is None else arguments_read_by(task.run)
+            value = arguments.value(self._field, args, kwargs)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return False
         return not is_too_deep(value) and matches(self._value, str(value))
-
-    def _arguments(self, task_name: str) -> Arguments:
-        task: Any = self._app.tasks.get(task_name)
-        return _CALL_ARGUMENTS if task is None else arguments_read_by(task.run)
 
 
 def _parse_field(name: str) -> TemplateField:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from celery import Celery
 from kombu import Connection
 
-from ..reports.cohorts import with_cohort_name
 from ..reports.job_lists import MOST, JobFilter, jobs_page
 from ..reports.job_rows import read_jobs
 from ..reports.jobs import Job, get_jobs
+from ..reports.report import with_cohort_name
 from ..scheduler.cohorts import CohortAnswers, Cohorts
 from ..scheduler.reader import Reader
 from ..scheduler.scheduler import Scheduler

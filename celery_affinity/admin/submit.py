@@ -27,7 +27,6 @@ from ..publishing.app_config import settings_of
 from ..publishing.message import PROPERTY, encode_job
 from ..publishing.publish_call import Capture
 from ..scheduler import idempotency
-from ..scheduler.cohorts import Cohorts
 from ..scheduler.idempotency import MadeJob
 from ..scheduler.scheduler import Scheduler
 from ..schema.job_record import NewJob
@@ -102,8 +101,10 @@ def submit_task(
     IdempotencyKeyReusedError.
     """
     if request.name is not None:
-        with reach() as fleet:
-            before = _find_made_job(fleet, request.name)
+        name = request.name
+        with reach() as fleet:  # all cohorts, because the other request can have gone to another cohort
+            replies = fleet.each(lambda scheduler: idempotency.made_jobs(scheduler, name))
+        before = next((made for made in replies.answers.values() if made is not None), None)
         if before is not None:
             return _repeated(request, before)
     with connect() as connection:
@@ -112,12 +113,6 @@ def submit_task(
         return ids.task_id, True  # published to a queue that is not scheduled
     with reach() as fleet:
         return fleet.ask(fleet.cohort_of(jobs[0].type), lambda scheduler: _publish(scheduler, app, request, ids, jobs))
-
-
-def _find_made_job(fleet: Cohorts, name: str) -> MadeJob | None:
-    """Return the job made for an Idempotency-Key in any cohort, since other requests can go to other cohorts."""
-    replies = fleet.each(lambda scheduler: idempotency.made_jobs(scheduler, name))
-    return next((made for made in replies.answers.values() if made is not None), None)
 
 
 def _publish(
@@ -192,10 +187,6 @@ def _is_time(value: object) -> bool:
         return False
 
 
-def _either(*tests: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: any(test(value) for test in tests)
-
-
 _TIME = str(SECONDS_OR_0(None))
 _ISO = "a time as ISO 8601 has it"
 
@@ -205,7 +196,7 @@ ACCEPTED: dict[str, tuple[str, Callable[[object], bool]]] = {
     **{name: (option.accepted_in_json, option.in_json) for name, option in OPTIONS.items() if option.in_json},
     "countdown": (_TIME, _is_seconds),
     "eta": (_ISO, _is_time),
-    "expires": (f"{_TIME}, or {_ISO}", _either(_is_seconds, _is_time)),
+    "expires": (f"{_TIME}, or {_ISO}", lambda value: _is_seconds(value) or _is_time(value)),
     "ignore_result": ("true or false", lambda value: isinstance(value, bool)),
     "time_limit": (_TIME, _is_seconds),
     "soft_time_limit": (_TIME, _is_seconds),

@@ -6,28 +6,22 @@ such as `jobs.type_waits`.
 
 from collections.abc import Iterable
 
-from . import app_findings, cohorts, jobs, results, server, tenants, workers
+from . import app, jobs, results, server, tenants, workers
 from .facts import Facts, FleetFacts
-from .finding import LEVELS, Finding, Level
+from .finding import Finding, Level, rules_of
 
 #: All rules, in the display order of findings with equal level.
-RULES = (
-    *app_findings.RULES,
-    *results.RULES,
-    *server.RULES,
-    *workers.RULES,
-    *jobs.RULES,
-    *tenants.TENANT_RULES,
-    *cohorts.RULES,
-    *tenants.PREEMPTION_RULES,
-)
+RULES = rules_of(app, results, server, workers, jobs, tenants)
+
+#: Level of every possible finding, by id.
+LEVELS = {rule.id: rule.level for rule in RULES}
 
 _ORDER = list(Level)
 
 
 def check(facts: Facts) -> list[Finding]:
     """Return the findings of all rules, the most severe first."""
-    findings = (finding for rule in RULES for finding in rule(facts))
+    findings = (finding for rule in RULES for finding in rule.findings(facts))
     return sorted(findings, key=lambda finding: _ORDER.index(finding.level))
 
 

@@ -1,139 +1,44 @@
-"""Gather the facts about the app alone: settings, options, tasks, and the types and priorities that it declares.
+"""Findings about the app alone: settings, options, keys, results and versions."""
 
-Neither the server nor the workers are queried.
-"""
-
+import difflib
 import fnmatch
 import re
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from datetime import timedelta
-from itertools import chain
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-from celery import Celery
 from kombu.transport import resolve_transport
-from kombu.utils.url import url_to_parts
 from redis.utils import HIREDIS_AVAILABLE
 
-from ..errors import AffinityError, OptionError
-from ..options.affinity import affinity_of, as_affinity, clamp_priority
+from ..errors import OptionError
+from ..options.affinity import clamp_priority
 from ..options.did_you_mean import closest_names
-from ..options.key_templates import pattern_of
-from ..options.keys import Rule
 from ..policy.slot_math import most_buffered
-from ..publishing import recurring, validation
-from ..publishing.app_config import (
-    gathers_messages,
-    has_own_strategy,
-    rules_by_name,
-    settings_of,
-    type_by_name,
-    uses_affinity_transport,
-)
-from ..publishing.option_checks import (
-    options_in_annotations,
-    options_in_beat_schedule,
-    options_in_routes,
-    priorities_in,
-)
-from ..publishing.validation import AppComplaint, app_complaints, complaints_in
-from ..schema.keys import Keys
-from ..settings import limits, reserves
-from ..settings.table import PREFIX, Settings
+from ..publishing import recurring
+from ..publishing.app_config import gathers_messages, has_own_strategy, rules_by_name, uses_affinity_transport
+from ..publishing.option_checks import options_in_annotations, options_in_routes, priorities_in
+from ..settings.table import PREFIX
 from ..transport import urls
 from ..transport.channel import Channel, SentinelChannel
 from ..transport.transport import Transport
-from ..versions import versions
-from .cohorts import shared_keys
-from .facts import AppFacts, BackendFacts, StatedName
-from .tenants import preemptible, without_tenant
+from .facts import AppFacts, Facts
+from .finding import Level, Problem, Problems, all_facts, app_of, finding, join_names, with_full_stop
 
-
-def tasks_by_type(declared: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    declarations: dict[str, dict[str, None]] = {}
-    for type_, declaration in declared:
-        declarations.setdefault(type_, {})[declaration] = None
-    yield from ((type_, tuple(texts)) for type_, texts in sorted(declarations.items()))
-
-
-def declared_types(app: Celery, own: Settings, refused: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield types with their declarations: tasks, routes, patterns, beat_schedule entries. Add errors to *refused*."""
-    for name, task in sorted(app.tasks.items()):
-        if not name.startswith("celery."):
-            type_ = _type_of_task(app, own, name, task, refused)
-            if type_:
-                yield type_, f"task {name}"
-    for pattern, type_ in own.task_types.items():
-        yield type_, f"affinity_task_types {pattern!r}"
-    for where, options in _static_options(app):
-        type_ = _type_of_options(options)
-        if type_:
-            yield type_, where
-
-
-def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: list[str]) -> str | None:
-    """Return the type of a call without options. The sources of a type have the same precedence as in publishing."""
-    given = {name: value for name, value in task._get_exec_options().items() if value is not None}
-    try:
-        options = app.amqp.router.route(given, name, (), {}, task)
-    except Exception:  # a custom router can inspect arguments, or require a queue that is not declared
-        options = {}
-    try:
-        affinities = [as_affinity(options.get("affinity")), affinity_of(task)]
-    except AffinityError as exc:
-        refused.append(f"task {name}: {exc}")
-        return None
-    types = [*(affinity.type for affinity in affinities), type_by_name(name, own), _queue_name(options.get("queue"))]
-    return next((type_ for type_ in types if type_), None)
-
-
-def _static_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the options in task_routes and beat_schedule entries, with their places."""
-    yield from options_in_routes(app.conf)
-    yield from options_in_beat_schedule(app.conf)
-
-
-def _type_of_options(options: Mapping[str, Any]) -> str | None:
-    try:
-        return as_affinity(options.get("affinity")).type or _queue_name(options.get("queue"))
-    except AffinityError:  # reported by `app_complaints`
-        return None
-
-
-def _queue_name(queue: Any) -> str | None:
-    return queue if isinstance(queue, str) else getattr(queue, "name", None)
-
-
-def stated_priorities(app: Celery) -> Iterator[str]:
-    """Yield the places that set Celery's priority instead of the priority of `Affinity`."""
-    if app.conf.task_default_priority is not None:
-        yield "task_default_priority"
-    for name, task in sorted(app.tasks.items()):
-        if getattr(task, "priority", None) not in (None, app.conf.task_default_priority):
-            yield f"task {name}"
-    for where, options in _static_options(app):
-        if options.get("priority") is not None:
-            yield where
-
-
-def priorities_out_of_range(app: Celery) -> Iterator[str]:
-    """Yield a description of each priority outside of 0 to 10 in an app with this transport."""
-    default = app.conf.task_default_priority
-    places = [
-        ("task_default_priority", {"priority": default}),
-        *options_in_annotations(app.conf),
-        *_static_options(app),
-    ]
-    for name, task in sorted(app.tasks.items()):
-        on_task = {option: getattr(task, option, None) for option in ("priority", "affinity")}
-        places.append((f"task {name}", {option: value for option, value in on_task.items() if value != default}))
-    for where, options in places:
-        for priority in priorities_in(options):
-            if clamp_priority(priority) != priority:
-                yield f"{where}: priority {priority} counts as {clamp_priority(priority)}"
-
+#: Transport options that stock Celery reads on Redis, and that have no effect on jobs here.
+VOID_OPTIONS = (
+    "ack_emulation",
+    "priority_steps",
+    "queue_order_strategy",
+    "retry_policy",
+    "sep",
+    "unacked_index_key",
+    "unacked_key",
+    "unacked_mutex_expire",
+    "unacked_mutex_key",
+    "unacked_restore_interval",
+    "unacked_restore_limit",
+    "unacked_restore_throttle",
+    "visibility_timeout",
+)
 
 #: Options that kombu's connection and transport read.
 _OPTIONS_OF_CONNECTIONS = (
@@ -157,126 +62,40 @@ _RENAMED_SETTING = re.compile(r"^(\w+) +-> (\w+)$", re.MULTILINE)
 _PREFETCH_DEFAULTS = {"worker_prefetch_multiplier": 4, "worker_disable_prefetch": False}
 
 
-def gather_app(app: Celery) -> AppFacts:
-    """Return the facts of *app*, after importing its tasks' modules."""
-    try:
-        list(app.conf.keys())  # reads them
-    except Exception as exc:  # any: a settings module is user code, and Celery rejects mixed old and new names
-        return AppFacts(
-            name=app.main or "",
-            broker="unknown",
-            conf_refused=str(exc),
-            renames=dict(_RENAMED_SETTING.findall(str(exc))),
+@finding("settings-names", Level.ERROR, lambda facts: facts.app.conf_refused)
+def settings_names(error: str) -> Problems:
+    renames = dict(_RENAMED_SETTING.findall(error))
+    if renames:
+        yield Problem(
+            f"app.conf mixes old and new names of settings, which Celery refuses: {join_names(renames, 20)}. "
+            "No worker starts, and every call fails. Nothing else was checked.",
+            f"Rename {join_names((f'{old} to {new}' for old, new in renames.items()), 20)}.",
         )
-    not_imported = _import_tasks(app)
-    refused: list[str] = []
-    own = _settings(app, refused)
-    url = str(app.conf.broker_write_url)
-    broker, url_refused = _parse(url)
-    use_ssl = app.conf.broker_use_ssl
-    given_ssl = use_ssl if isinstance(use_ssl, Mapping) else {}
-    complaints, entry_complaints = _option_complaints(app, own)
-    refused.extend(str(complaint) for complaint in complaints if not complaint.misspelt)
-    types = declared_types(app, own, refused)
-    declared = dict(tasks_by_type((type_, where) for type_, where in types if own.schedules(type_)))
-    return AppFacts(
-        name=app.main or "",
-        broker=urls.mask_url(url),
-        transport=repr(app.conf.broker_transport),
-        transport_is_ours=uses_affinity_transport(app.conf.broker_transport),
-        transport_fails=_transport_error(app.conf.broker_transport),
-        keys_refused=_key_error(app.conf.broker_transport_options or {}),
-        url_refused=url_refused,
-        refused=tuple(dict.fromkeys(refused)),
-        misspelt=tuple(dict.fromkeys(str(one) for one in (*complaints, *entry_complaints) if one.misspelt)),
-        not_sent=tuple(str(complaint) for complaint in entry_complaints if not complaint.misspelt),
-        not_imported=not_imported,
-        options=tuple(app.conf.broker_transport_options or ()),
-        known_options=(
-            *Channel.from_transport_options,
-            *SentinelChannel.from_transport_options,
-            *_OPTIONS_OF_CONNECTIONS,
-        ),
-        schedules_all="*" in own.queues,
-        priority_order_is_set=any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys()),  # noqa: SIM118  # Celery's conf iterates over other keys
-        priorities=tuple(stated_priorities(app)),
-        out_of_range=tuple(dict.fromkeys(priorities_out_of_range(app))) if "*" in own.queues else (),
-        void=dict(_void_settings(app)),
-        small_batches=dict(_small_batches(app)),
-        cancels_on_connection_loss=bool(app.conf.worker_cancel_long_running_tasks_on_connection_loss),
-        guard=own.guard,
-        tls_unverified=broker is not None
-        and broker.scheme in urls.TLS
-        and _is_cert_none({**broker.ssl, **given_ssl}.get("ssl_cert_reqs")),
-        cluster=broker is not None and broker.scheme in urls.CLUSTER,
-        ingests=own.ingest,
-        results_on_a_node=_is_on_a_node(app.conf.result_backend, url),
-        backend=_backend(app, broker),
-        declared=declared,
-        versions=versions(),
-        hiredis=bool(HIREDIS_AVAILABLE),
-        merges_twice=dict(_merges_twice(app, own)),
-        preemptible=dict(preemptible(app, own)),
-        shared_keys=dict(shared_keys(app, own)),
-        no_tenant=tuple(without_tenant(app, own)),
-        bounds=tuple(own.max_pending),
-        reserves=tuple(reserves.typed_reserves(own.reserve) or {} if isinstance(own.reserve, str) else own.reserve),
-        limits=tuple(limits.typed_limits(own.limits) or {} if isinstance(own.limits, str) else own.limits),
-        key_patterns=_key_patterns(app, own),
-        no_tasks=tuple(_no_tasks(app, own)),
-        hinted=tuple(_hinted(app, own)),
-        not_recurring=tuple(_not_recurring(app)) if not refused and not not_imported else (),
-    )
+    else:
+        yield Problem(
+            f"Celery cannot read the settings of this app: {with_full_stop(' '.join(error.split()))} "
+            "No worker starts, and every call fails. Nothing else was checked.",
+            "Correct the settings, or the module that has them.",
+        )
 
 
-def _import_tasks(app: Celery) -> str | None:
-    """Import the modules that a worker would import. Return the error, or None."""
-    try:
-        app.loader.import_default_modules()
-        validation.finalize_anyway(app)
-    except Exception as exc:  # any: these modules are user code
-        return f"{type(exc).__name__}: {exc}"
-    return None
-
-
-def _settings(app: Celery, refused: list[str]) -> Settings:
-    try:
-        return settings_of(app)
-    except AffinityError as exc:
-        refused.append(str(exc))
-        return Settings()
-
-
-def _not_recurring(app: Celery) -> Iterator[str]:
-    for name, call in recurring.calls_in_conf(app):
-        if isinstance(call, OptionError):
-            yield f"{PREFIX}recurring[{name!r}]: {call}"
-
-
-def _option_complaints(app: Celery, own: Settings) -> tuple[list[AppComplaint], list[AppComplaint]]:
-    """Return the errors in options of tasks, routes and annotations, and the errors in beat_schedule entries."""
-    scheduled = "*" in own.queues
-    entries = (
-        complaints_in(where, options, scheduled=scheduled) for where, options in options_in_beat_schedule(app.conf)
-    )
-    return list(app_complaints(app)), list(chain.from_iterable(entries))
-
-
-def _void_settings(app: Celery) -> Iterator[tuple[str, object]]:
-    """Yield the changed prefetch settings, except the setting that limits the buffers of custom strategies."""
-    has_buffers = any(map(has_own_strategy, app.tasks.values()))
-    for name, default in _PREFETCH_DEFAULTS.items():
-        value = app.conf.get(name, default)
-        if value != default and not (has_buffers and name == "worker_prefetch_multiplier"):
-            yield name, value
-
-
-def _small_batches(app: Celery) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield tasks whose batches exceed a worker's buffers, with the batch size and the maximum buffer size."""
-    max_buffered = most_buffered(app.conf.worker_prefetch_multiplier, app.conf.worker_concurrency or 1)
-    for name, task in sorted(app.tasks.items()):
-        if gathers_messages(task) > max_buffered:
-            yield name, (gathers_messages(task), max_buffered)
+@finding("transport", Level.ERROR, app_of)
+def transport(app: AppFacts) -> Problems:
+    name = app.conf.broker_transport
+    error = _transport_error(name)
+    if error:
+        yield Problem(
+            f"broker_transport is {name!r}, which is not a transport: "
+            f"{with_full_stop(error)} Every call fails, and no worker starts.",
+            'Set app.conf.broker_transport = "celery_affinity:Transport", with a capital T.',
+        )
+    elif not uses_affinity_transport(name):
+        yield Problem(
+            f"broker_transport is {name!r}: this app publishes and works with stock Celery's transport, "
+            "and celery_affinity has no effect.",
+            'Set app.conf.broker_transport = "celery_affinity:Transport" where the app is made, for producers and '
+            "workers alike.",
+        )
 
 
 def _transport_error(name: object) -> str | None:
@@ -291,120 +110,267 @@ def _transport_error(name: object) -> str | None:
     return None if is_ours else f"the name leads to {resolved!r}"
 
 
-def _key_error(options: Mapping[str, Any]) -> str | None:
-    try:
-        Keys.of_options(options)
-    except AffinityError as exc:
-        return str(exc)
-    return None
+@finding("broker-url", Level.ERROR, app_of)
+def broker_url(app: AppFacts) -> Problems:
+    if app.url_refused:
+        yield Problem(
+            f"The broker's URL does not reach this transport: {with_full_stop(app.url_refused)}",
+            "Write redis://, rediss://, sentinel://, redis-cluster:// or socket:///path/to/redis.sock.",
+        )
 
 
-def _parse(url: str) -> tuple[urls.BrokerURL | None, str | None]:
-    try:
-        parsed = [urls.parse_broker_url(part) for part in url.split(";")]
-    except AffinityError as exc:
-        return None, str(exc)
-    return parsed[0], None
+@finding("settings", Level.ERROR, app_of)
+def settings(app: AppFacts) -> Problems:
+    for words in app.refused:
+        yield Problem(with_full_stop(words), "Correct it: workers refuse to start, and calls fail, with it.")
 
 
-def _is_cert_none(requirement: object) -> bool:
-    """True if *requirement* is a spelling of ``ssl.CERT_NONE``."""
-    return requirement == ssl.CERT_NONE or requirement in ("none", "CERT_NONE")
+@finding("option-misspelt", Level.ERROR, app_of)
+def misspelt_options(app: AppFacts) -> Problems:
+    complaints = [str(one) for one in (*app.complaints, *app.entry_complaints) if one.misspelt]
+    for words in dict.fromkeys(complaints):
+        yield Problem(words, "Correct it: calls with a misspelt option fail, so that no option is lost silently.")
 
 
-def _no_tasks(app: Celery, own: Settings) -> Iterator[StatedName]:
-    """Yield task names and patterns in settings that match no task of *app*, unless *app* has no tasks (a producer)."""
-    tasks = [name for name in app.tasks if not name.startswith("celery.")]
+@finding("not-sent", Level.ERROR, app_of)
+def not_sent(app: AppFacts) -> Problems:
+    for complaint in app.entry_complaints:
+        if not complaint.misspelt:
+            yield Problem(
+                with_full_stop(complaint),
+                "Correct it: celery beat cannot send this entry, and logs an error each time that it is due.",
+            )
+
+
+@finding("not-recurring", Level.ERROR, app_of)
+def not_recurring(app: AppFacts) -> Problems:
+    if app.refused or app.not_imported:
+        return  # these errors can be the reason
+    for name, call in recurring.calls_in_conf(app.celery):
+        if isinstance(call, OptionError):
+            words = with_full_stop(f"{PREFIX}recurring[{name!r}]: {call}")
+            yield Problem(words, "Correct it: this call is never made, and workers log an error.")
+
+
+@finding("task-misspelt", Level.WARNING, app_of)
+def task_misspelt(app: AppFacts) -> Problems:
+    for where, meant in _names_without_task(app):
+        if meant is not None:
+            yield Problem(
+                f"{where} matches no task of this app: it has no effect; did you mean {meant!r}?",
+                "Write the name of the task as the worker's banner shows it, or remove the entry.",
+            )
+
+
+@finding("task-of-no-name", Level.NOTE, app_of)
+def task_of_no_name(app: AppFacts) -> Problems:
+    for where, meant in _names_without_task(app):
+        if meant is None:
+            yield Problem(
+                f"{where} matches no task of this app: it has an effect only on calls by name of tasks elsewhere.",
+                "Remove it, unless this app makes such calls.",
+            )
+
+
+def _names_without_task(app: AppFacts) -> Iterator[tuple[str, str | None]]:
+    """Yield names and patterns in settings that match no task, as their places, with the task of a similar name.
+
+    An app without tasks is a producer, whose names are not checked.
+    """
+    tasks = [name for name, _ in app.tasks if not name.startswith("celery.")]
     if not tasks:
         return
+    own = app.settings
     for setting, names in (("affinity_task_types", own.task_types), ("affinity_task_rules", own.task_rules)):
         for pattern in names:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in tasks):
-                yield StatedName(f"{setting}[{pattern!r}]", closest_names(pattern, tasks))
+                yield f"{setting}[{pattern!r}]", closest_names(pattern, tasks)
     for options_in in (options_in_routes, options_in_annotations):
         all_places = {where for where, _ in options_in(app.conf)}
-        matching_places = {where for name in app.tasks for where, _ in options_in(app.conf, name)}
+        matching_places = {where for name, _ in app.tasks for where, _ in options_in(app.conf, name)}
         for where in sorted(all_places - matching_places):
-            yield StatedName(where, closest_names(where.split("'")[1] if "'" in where else where, tasks))
+            yield where, closest_names(where.split("'")[1] if "'" in where else where, tasks)
 
 
-def _key_patterns(app: Celery, own: Settings) -> tuple[str, ...] | None:
-    """Return the patterns of the keys that tasks' rules make, or None if a function makes some."""
-    patterns: dict[str, None] = {}
-    for name, rule in _rules(app, own):
-        if not isinstance(rule.key, str):
-            return None
-        patterns[rule.prefix + pattern_of(rule.option, rule.key, name)] = None
-    return tuple(patterns)
+@finding("settings", Level.ERROR, app_of)
+def transport_options(app: AppFacts) -> Problems:
+    if app.keys_refused:
+        yield Problem(
+            f"broker_transport_options: {with_full_stop(app.keys_refused)}",
+            "Correct it: every call fails, and no worker starts. Server and fleet were not checked.",
+        )
 
 
-def _rules(app: Celery, own: Settings) -> Iterator[tuple[str, Rule]]:
-    """Yield the key rules of tasks and of `affinity_task_rules`, with the task name or pattern."""
-    for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # reported by `declared_types`
-            for rule in affinity_of(task).keys:
-                yield name, rule
-    yield from ((pattern, rule) for pattern, named in own.task_rules.items() for rule in named.keys)
+@finding("imports", Level.ERROR, app_of)
+def imports(app: AppFacts) -> Problems:
+    if app.not_imported:
+        yield Problem(
+            f"The modules of the app's tasks cannot be imported: {with_full_stop(app.not_imported)}",
+            "Correct it: no worker would start. The options of the tasks were not checked.",
+        )
 
 
-def _hinted(app: Celery, own: Settings) -> Iterator[str]:
-    """Yield the tasks and the patterns of `affinity_task_rules` with a locality hint."""
-    for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # reported by `declared_types`
-            if affinity_of(task).locality:
-                yield f"task {name}"
-    yield from (f"affinity_task_rules[{name!r}]" for name, named in own.task_rules.items() if named.locality)
+@finding("unknown-option", Level.WARNING, app_of)
+def unknown_option(app: AppFacts) -> Problems:
+    transports = {*Channel.from_transport_options, *SentinelChannel.from_transport_options}
+    known_options = {*transports, *_OPTIONS_OF_CONNECTIONS, *VOID_OPTIONS}
+    for option in sorted(set(app.conf.broker_transport_options or ()) - known_options):
+        close = difflib.get_close_matches(option, known_options, n=1, cutoff=0.8)
+        if close:
+            yield Problem(
+                f"broker_transport_options has {option!r}, which no transport reads.",
+                f"Did you mean {close[0]!r}?",
+            )
 
 
-def _merges_twice(app: Celery, own: Settings) -> Iterator[tuple[str, str]]:
-    """Yield the tasks that merge although a class of another package rejects their calls, with that class."""
-    for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # reported by `declared_types`
-            if affinity_of(task).merge or rules_by_name(name, own).merge:
-                yield from (
-                    (name, cls) for cls in map(_class_name, type(task).__mro__) if cls in _DEDUPLICATING_CLASSES
+@finding("void-options", Level.NOTE, app_of)
+def void_options(app: AppFacts) -> Problems:
+    void = sorted(set(app.conf.broker_transport_options or ()) & set(VOID_OPTIONS))
+    if void and app.schedules_all:
+        yield Problem(
+            f"broker_transport_options has options without effect on scheduled jobs: {join_names(void, 20)}.",
+            "Remove them once no worker and no producer uses stock Celery's transport: no job runs again because of a "
+            "timeout, and only the score decides which job is next.",
+        )
+
+
+@finding("priority-order", Level.WARNING, app_of)
+def priority_order(app: AppFacts) -> Problems:
+    default = app.conf.task_default_priority
+    users = [] if default is None else ["task_default_priority"]
+    users += [f"task {name}" for name, task in app.tasks if getattr(task, "priority", None) not in (None, default)]
+    users += [where for where, options in app.static_options() if options.get("priority") is not None]
+    given = app.conf.broker_transport_options or ()
+    users += [
+        f"broker_transport_options {name}" for name in ("priority_steps", "queue_order_strategy") if name in given
+    ]
+    is_set = any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys())  # noqa: SIM118  # Celery's conf iterates over other keys
+    if users and not is_set:
+        yield Problem(
+            f"This app uses Celery's priorities ({join_names(users)}) and does not say which priority is the highest: "
+            "on stock Redis 0 is, here 10 is.",
+            'Set affinity_priority_order: "lower-first" if the app was written for stock Redis, else "higher-first".',
+        )
+
+
+@finding("priority-range", Level.WARNING, app_of)
+def priority_range(app: AppFacts) -> Problems:
+    """Report priorities outside of 0 to 10 in an app with this transport for all queues."""
+    default = app.conf.task_default_priority
+    places = [
+        ("task_default_priority", {"priority": default}),
+        *options_in_annotations(app.conf),
+        *app.static_options(),
+    ]
+    for name, task in app.tasks:
+        on_task = {option: getattr(task, option, None) for option in ("priority", "affinity")}
+        places.append((f"task {name}", {option: value for option, value in on_task.items() if value != default}))
+    descriptions = [
+        f"{where}: priority {priority} counts as {clamp_priority(priority)}"
+        for where, options in places
+        for priority in priorities_in(options)
+        if clamp_priority(priority) != priority
+    ]
+    for words in dict.fromkeys(descriptions) if app.schedules_all else ():
+        yield Problem(with_full_stop(words), "Write a priority from 0 to 10.")
+
+
+@finding("prefetch", Level.NOTE, app_of)
+def prefetch(app: AppFacts) -> Problems:
+    changed = {
+        name: app.conf.get(name)
+        for name, default in _PREFETCH_DEFAULTS.items()
+        if app.conf.get(name, default) != default
+    }
+    if any(has_own_strategy(task) for _, task in app.tasks):
+        changed.pop("worker_prefetch_multiplier", None)  # limits the buffers of custom strategies
+    if changed and app.schedules_all:
+        yield Problem(
+            f"{join_names(f'{name} = {value!r}' for name, value in changed.items())}: without effect. A job is claimed "
+            "only for a free slot, so nothing is prefetched.",
+            "Remove it.",
+        )
+
+
+@finding("cancel-on-loss", Level.WARNING, app_of)
+def cancel_on_loss(app: AppFacts) -> Problems:
+    if app.conf.worker_cancel_long_running_tasks_on_connection_loss:
+        yield Problem(
+            "worker_cancel_long_running_tasks_on_connection_loss is on: each lost connection cancels running tasks "
+            "with acks_late, which would otherwise go on and be acked after the reconnect.",
+            "Set it to False.",
+        )
+
+
+@finding("tls-unverified", Level.WARNING, app_of)
+def tls_unverified(app: AppFacts) -> Problems:
+    if app.node is None or app.node.scheme not in urls.TLS:
+        return
+    use_ssl = app.conf.broker_use_ssl
+    given = {**app.node.ssl, **(use_ssl if isinstance(use_ssl, Mapping) else {})}.get("ssl_cert_reqs")
+    if given == ssl.CERT_NONE or given in ("none", "CERT_NONE"):
+        yield Problem(
+            f"The certificate of {app.broker} is not verified: a third party can read and write jobs.",
+            "Remove ssl_cert_reqs from the URL and from broker_use_ssl, or give ssl_ca_certs.",
+        )
+
+
+@finding("results-never-expire", Level.WARNING, app_of)
+def results_never_expire(app: AppFacts) -> Problems:
+    if app.results_on_broker and not app.conf.result_expires:
+        yield Problem(
+            "result_expires keeps results for ever, and the results are on the broker's server: once it is full, "
+            "publishing fails.",
+            "Set result_expires, set ignore_result on tasks whose results are not read, or give results a server of "
+            "their own.",
+        )
+
+
+@finding("results-share-memory", Level.NOTE, all_facts)
+def results_share_memory(facts: Facts) -> Problems:
+    server = facts.server
+    if server is None or not server.number("maxmemory") or not facts.app.results_on_broker:
+        return
+    dropped = server.policy.startswith("volatile")
+    effect = f"with {server.policy} results are then dropped" if dropped else "publishing then fails"
+    yield Problem(
+        f"Results are on the broker's server, and its maxmemory counts both: {effect}.",
+        "Watch its memory, shorten result_expires, or give results a server of their own.",
+    )
+
+
+@finding("merges-twice", Level.WARNING, app_of)
+def merges_twice(app: AppFacts) -> Problems:
+    for name, task, affinity in app.affinities:
+        merges = affinity.merge or rules_by_name(name, app.settings).merge
+        for cls in type(task).__mro__ if merges else ():
+            base = f"{cls.__module__.partition('.')[0]}.{cls.__qualname__}"  # packages move classes between modules
+            if base in _DEDUPLICATING_CLASSES:
+                yield Problem(
+                    f"Task {name} says merge, and its base class {base} refuses, or drops, a call while a like one "
+                    "waits or runs: none is left to merge.",
+                    "Take the base class away.",
                 )
 
 
-def _class_name(cls: type) -> str:
-    """Return the package and the name of a class. Modules are left out, because packages move classes between them."""
-    return f"{cls.__module__.partition('.')[0]}.{cls.__qualname__}"
+@finding("batches-small", Level.WARNING, app_of)
+def small_batches(app: AppFacts) -> Problems:
+    max_buffered = most_buffered(app.conf.worker_prefetch_multiplier, app.conf.worker_concurrency or 1)
+    for name, task in app.tasks:
+        gathered = gathers_messages(task)
+        if gathered > max_buffered:
+            yield Problem(
+                f"Task {name} gathers {gathered:,} calls (flush_every), but a worker keeps at most {max_buffered:,} "
+                "calls in buffers: a batch has no more, and runs when flush_interval is over.",
+                f"Set worker_prefetch_multiplier so that its product with the concurrency is {gathered:,} or more; or "
+                "use merge, whose calls wait in Redis.",
+            )
 
 
-def _backend(app: Celery, broker: urls.BrokerURL | None) -> BackendFacts | None:
-    """Return the result backend if it is on the broker's server, or None."""
-    url = app.conf.result_backend
-    server = _server_of_url(str(app.conf.broker_write_url))
-    if broker is None or server is None or not isinstance(url, str) or _server_of_url(url) != server:
-        return None
-    expires = app.conf.result_expires
-    seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
-    return BackendFacts(urls.mask_url(url), float(seconds) if seconds else None)
-
-
-def _is_on_a_node(backend: object, broker: str) -> bool:
-    """Return whether the URL *backend* names one node of a cluster: Celery would keep all results on that node.
-
-    The node may be one of the cluster in *broker*, the broker's URL, or of another cluster.
-    """
-    if not isinstance(backend, str) or "://" not in backend:
-        return False
-    nodes = {
-        _server_of_url(re.sub(r"^\w+[+-]cluster:", "redis:", each))
-        for each in broker.split(";")
-        if "cluster://" in each
-    }
-    scheme = backend.partition("://")[0]  # of several nodes; kombu reads one
-    return scheme.endswith("+cluster") or (not scheme.endswith("-cluster") and _server_of_url(backend) in nodes)
-
-
-def _server_of_url(url: str) -> tuple[str, int] | str | None:
-    """Return the server of a Redis URL, as host and port or as a path, or None for another URL."""
-    parts = url_to_parts(re.sub(r"^valkey(s?):", r"redis\1:", url.partition(";")[0]))
-    if parts.scheme in ("socket", "redis+socket"):
-        return str(parts.path).strip("/")
-    if parts.scheme not in ("redis", "rediss", "sentinel"):
-        return None
-    host = parts.hostname or "localhost"
-    default = 26379 if parts.scheme == "sentinel" else 6379
-    return "localhost" if host in ("127.0.0.1", "::1") else host, int(parts.port or default)
+@finding("hiredis", Level.NOTE, app_of)
+def hiredis(_: AppFacts) -> Problems:
+    if not HIREDIS_AVAILABLE:
+        yield Problem(
+            "hiredis is not installed: redis-py parses replies in Python, which is slower.",
+            "pip install 'hiredis>=3', for workers and producers.",
+        )

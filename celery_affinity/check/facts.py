@@ -1,18 +1,226 @@
-"""Plain facts about an app, its server and its fleet, which the rules judge. None means that a fact is unknown."""
+"""The facts about an app, its server and its fleet from which findings are derived. None means: unknown.
 
-from collections.abc import Mapping
+Facts of the app are read when a finding needs them. Facts of server and fleet are read by `gather`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any
 
+from celery import Celery
+from celery.app.task import Task
+from kombu.utils.url import url_to_parts
+
+from ..errors import AffinityError
 from ..http_workers.handout import JobLeftToCelery
+from ..options.affinity import Affinity, affinity_of, as_affinity
+from ..publishing import validation
+from ..publishing.app_config import settings_of, type_by_name
+from ..publishing.option_checks import options_in_beat_schedule, options_in_routes
+from ..publishing.validation import AppComplaint, app_complaints, complaints_in
+from ..reports.status import Status
+from ..reports.stock_messages import StockQueue
+from ..scheduler.runtime_settings import RuntimeSetting
+from ..schema.keys import Keys
+from ..settings import limits
+from ..settings.table import Settings
+from ..transport import urls
 
 
 @dataclass(frozen=True)
-class BackendFacts:
-    """A result backend on the broker's server."""
+class AppFacts:
+    """An app whose tasks' modules were imported."""
 
-    url: str
-    #: Age in seconds at which results are deleted, or None for never.
-    expires_s: float | None
+    celery: Celery
+    #: The cohort to which `declared` is limited, because workers of other types are in other cohorts.
+    cohort: str | None = None
+    #: Error, if Celery cannot read the app's settings. Then all facts but `name` and `broker` are unavailable.
+    conf_refused: str | None = None
+    #: Error, if the modules of the tasks cannot be imported.
+    not_imported: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.celery.main or ""
+
+    @property
+    def conf(self) -> Any:
+        return self.celery.conf
+
+    @property
+    def broker(self) -> str:
+        """The broker's URL without a password."""
+        return "unknown" if self.conf_refused else urls.mask_url(str(self.conf.broker_write_url))
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings, or the defaults if `refused` contains an error of them."""
+        with suppress(AffinityError):
+            return settings_of(self.celery)
+        return Settings()
+
+    @cached_property
+    def node(self) -> urls.BrokerURL | None:
+        """The first URL of the broker, or None if `url_refused`."""
+        with suppress(AffinityError):
+            return self._parse_urls()[0]
+        return None
+
+    @property
+    def url_refused(self) -> str | None:
+        return _error_of(self._parse_urls)
+
+    def _parse_urls(self) -> list[urls.BrokerURL]:
+        return [urls.parse_broker_url(part) for part in str(self.conf.broker_write_url).split(";")]
+
+    @property
+    def keys_refused(self) -> str | None:
+        """Error, if the transport options give no Redis keys."""
+        return _error_of(lambda: Keys.of_options(self.conf.broker_transport_options or {}))
+
+    @property
+    def cluster(self) -> bool:
+        """True if the broker's URL is the URL of a cluster."""
+        return self.node is not None and self.node.scheme in urls.CLUSTER
+
+    @property
+    def schedules_all(self) -> bool:
+        """False if kombu serves some queues."""
+        return "*" in self.settings.queues
+
+    @property
+    def limits(self) -> list[str]:
+        """Key patterns in ``affinity_limits``."""
+        stated = self.settings.limits
+        return list(limits.typed_limits(stated) or {} if isinstance(stated, str) else stated)
+
+    @property
+    def results_on_broker(self) -> bool:
+        """True if the result backend is on the broker's server."""
+        backend, server = self.conf.result_backend, server_of_url(str(self.conf.broker_write_url))
+        has_server = self.node is not None and server is not None
+        return has_server and isinstance(backend, str) and server_of_url(backend) == server
+
+    @property
+    def tasks(self) -> list[tuple[str, Task]]:
+        return sorted(self.celery.tasks.items())
+
+    @cached_property
+    def affinities(self) -> list[tuple[str, Task, Affinity]]:
+        """The tasks with valid options. `refused` contains the errors of the others."""
+        affinities = []
+        for name, task in self.tasks:
+            with suppress(AffinityError):
+                affinities.append((name, task, affinity_of(task)))
+        return affinities
+
+    def static_options(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the options in task_routes and beat_schedule entries, with their places."""
+        return [*options_in_routes(self.conf), *options_in_beat_schedule(self.conf)]
+
+    @cached_property
+    def complaints(self) -> list[AppComplaint]:
+        """Errors in options of tasks, routes and annotations."""
+        return list(app_complaints(self.celery))
+
+    @cached_property
+    def entry_complaints(self) -> list[AppComplaint]:
+        """Errors in options of ``beat_schedule`` entries."""
+        entries = options_in_beat_schedule(self.conf)
+        return list(
+            chain.from_iterable(
+                complaints_in(where, options, scheduled=self.schedules_all) for where, options in entries
+            )
+        )
+
+    @cached_property
+    def refused(self) -> list[str]:
+        """Errors in settings and options."""
+        error = _error_of(lambda: settings_of(self.celery))
+        in_options = [str(complaint) for complaint in self.complaints if not complaint.misspelt]
+        return list(dict.fromkeys([*([error] if error else []), *in_options, *self._types[1]]))
+
+    @cached_property
+    def declared(self) -> Mapping[str, tuple[str, ...]]:
+        """Scheduled type -> its declarations, such as ``task shop.render``."""
+        declarations: dict[str, dict[str, None]] = {}
+        for type_, declaration in self._types[0]:
+            if type_ and self.settings.schedules(type_):
+                declarations.setdefault(type_, {})[declaration] = None
+        declared = {type_: tuple(texts) for type_, texts in sorted(declarations.items())}
+        if self.cohort is not None and self.settings.cohorts:
+            with suppress(AffinityError):  # several cohorts match, so calls fail with this error
+                return {type_: who for type_, who in declared.items() if self.settings.cohort_of(type_) == self.cohort}
+        return declared
+
+    @cached_property
+    def _types(self) -> tuple[list[tuple[str | None, str]], list[str]]:
+        """Types with their declarations in tasks, routes, patterns and beat_schedule entries; and errors in tasks."""
+        types: list[tuple[str | None, str]] = []
+        errors = []
+        for name, task in self.tasks:
+            if not name.startswith("celery."):
+                try:
+                    types.append((self._type_of_task(name, task), f"task {name}"))
+                except AffinityError as exc:
+                    errors.append(f"task {name}: {exc}")
+        types += [(type_, f"affinity_task_types {pattern!r}") for pattern, type_ in self.settings.task_types.items()]
+        for where, options in self.static_options():
+            with suppress(AffinityError):  # one of the complaints
+                types.append((as_affinity(options.get("affinity")).type or _queue_name(options.get("queue")), where))
+        return types, errors
+
+    def _type_of_task(self, name: str, task: Task) -> str | None:
+        """Return the type of a call without options. Its sources have the same precedence as in publishing."""
+        given = {name: value for name, value in task._get_exec_options().items() if value is not None}
+        try:
+            options = self.celery.amqp.router.route(given, name, (), {}, task)
+        except Exception:  # a custom router can inspect arguments, or require a queue that is not declared
+            options = {}
+        types = [as_affinity(options.get("affinity")).type, affinity_of(task).type, type_by_name(name, self.settings)]
+        return next(filter(None, types), None) or _queue_name(options.get("queue"))
+
+
+def gather_app(app: Celery) -> AppFacts:
+    """Return the facts of *app*, after importing the modules that a worker would import."""
+    try:
+        list(app.conf.keys())  # reads them
+    except Exception as exc:  # any: a settings module is user code, and Celery rejects mixed old and new names
+        return AppFacts(app, conf_refused=str(exc))
+    try:
+        app.loader.import_default_modules()
+        validation.finalize_anyway(app)
+    except Exception as exc:  # any: these modules are user code
+        return AppFacts(app, not_imported=f"{type(exc).__name__}: {exc}")
+    return AppFacts(app)
+
+
+def _error_of(read: Callable[[], object]) -> str | None:
+    try:
+        read()
+    except AffinityError as exc:
+        return str(exc)
+    return None
+
+
+def _queue_name(queue: Any) -> str | None:
+    return queue if isinstance(queue, str) else getattr(queue, "name", None)
+
+
+def server_of_url(url: str) -> tuple[str, int] | str | None:
+    """Return the server of a Redis URL, as host and port or as a path, or None for another URL."""
+    parts = url_to_parts(re.sub(r"^valkey(s?):", r"redis\1:", url.partition(";")[0]))
+    if parts.scheme in ("socket", "redis+socket"):
+        return str(parts.path).strip("/")
+    if parts.scheme not in ("redis", "rediss", "sentinel"):
+        return None
+    host = parts.hostname or "localhost"
+    default = 26379 if parts.scheme == "sentinel" else 6379
+    return "localhost" if host in ("127.0.0.1", "::1") else host, int(parts.port or default)
 
 
 @dataclass(frozen=True)
@@ -32,107 +240,6 @@ class ResultFacts:
 
 
 @dataclass(frozen=True)
-class StatedName:
-    """A task name or pattern in a setting that matches no task of the app."""
-
-    #: The setting.
-    where: str
-    #: The task with the most similar name.
-    meant: str | None = None
-
-
-@dataclass(frozen=True)
-class TaskWithoutTenant:
-    """A task whose tenant template leaves calls without a tenant."""
-
-    task: str
-    #: Place of the template.
-    where: str
-    template: str
-    #: Fields that are None in calls which do not pass them.
-    left_out: tuple[str, ...] = ()
-    #: Reason why no call can fill the template.
-    complaint: str | None = None
-
-
-@dataclass(frozen=True)
-class AppFacts:
-    """The facts of an app. URLs are without passwords."""
-
-    broker: str = "redis://localhost:6379/0"
-    transport: str = "'celery_affinity:Transport'"
-    transport_is_ours: bool = True
-    #: Error, if ``broker_transport`` does not name a transport.
-    transport_fails: str | None = None
-    #: Error, if the transport options give no Redis keys.
-    keys_refused: str | None = None
-    url_refused: str | None = None
-    #: Errors in settings and options.
-    refused: tuple[str, ...] = ()
-    #: Options one letter away from options of ours, with their places.
-    misspelt: tuple[str, ...] = ()
-    #: Errors in the options of ``beat_schedule`` entries.
-    not_sent: tuple[str, ...] = ()
-    #: Priorities outside of 0 to 10.
-    out_of_range: tuple[str, ...] = ()
-    #: Error, if the modules of the tasks cannot be imported.
-    not_imported: str | None = None
-    options: tuple[str, ...] = ()
-    known_options: tuple[str, ...] = ()
-    #: False if kombu serves some queues.
-    schedules_all: bool = True
-    priority_order_is_set: bool = True
-    #: Places that use Celery's priority.
-    priorities: tuple[str, ...] = ()
-    #: Changed settings of Celery's without effect here -> values.
-    void: Mapping[str, object] = field(default_factory=dict)
-    cancels_on_connection_loss: bool = False
-    guard: bool = True
-    tls_unverified: bool = False
-    #: True if the broker's URL is the URL of a cluster.
-    cluster: bool = False
-    #: True if results go to one node of a cluster, used like a single server.
-    results_on_a_node: bool = False
-    #: Value of ``affinity_ingest``.
-    ingests: bool = True
-    backend: BackendFacts | None = None
-    #: Scheduled type -> its declarations, such as ``task shop.render``.
-    declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    name: str = ""
-    #: True if redis-py has its fast parser.
-    hiredis: bool = True
-    #: Tasks that merge -> the class of another package that also merges or drops their calls.
-    merges_twice: Mapping[str, str] = field(default_factory=dict)
-    #: Tasks whose batches exceed a worker's buffers -> (calls per batch, maximum number of buffered calls).
-    small_batches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    #: Errors in entries of ``affinity_recurring``, with their names.
-    not_recurring: tuple[str, ...] = ()
-    #: Type patterns in ``affinity_max_pending``.
-    bounds: tuple[str, ...] = ()
-    #: Type patterns in ``affinity_reserve``.
-    reserves: tuple[str, ...] = ()
-    #: Key patterns in ``affinity_limits``.
-    limits: tuple[str, ...] = ()
-    #: Keys that tasks' rules make, with ``*`` for each argument, or None if a function makes some.
-    key_patterns: tuple[str, ...] | None = ()
-    #: Names in settings that match no task.
-    no_tasks: tuple[StatedName, ...] = ()
-    #: Tasks and task name patterns whose jobs have locality hints.
-    hinted: tuple[str, ...] = ()
-    #: Error, if Celery cannot read the app's settings. All other facts are unknown then.
-    conf_refused: str | None = None
-    #: Old names of settings -> new names, if this is the reason of `conf_refused`.
-    renames: Mapping[str, str] = field(default_factory=dict)
-    #: Preemptible tasks -> True if they have a tenant even if their calls do not set one.
-    preemptible: Mapping[str, bool] = field(default_factory=dict)
-    #: Key patterns that tasks of several cohorts make -> task -> cohort.
-    shared_keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    #: Tasks whose tenant template leaves calls without a tenant.
-    no_tenant: tuple[TaskWithoutTenant, ...] = ()
-
-
-@dataclass(frozen=True)
 class ClockStepSeen:
     """A step of the server's clock."""
 
@@ -148,39 +255,47 @@ REPLIES_BELOW = 0.95
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """The facts of a server. Sizes are in bytes."""
+    """A server. Two facts about one server are equal even if its INFO has changed."""
 
-    #: "redis", "valkey", or another name that the server reports.
-    kind: str = "valkey"
-    version: tuple[int, ...] = (9, 0)
-    cluster: bool = False
-    #: Number of connected replicas.
-    replicas: int | None = None
-    replica: bool = False
+    #: Reply to INFO. Sizes are in bytes.
+    info: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    #: Id of the server's run.
+    run_id: str = ""
     schema: str | None = None
-    policy: str = "noeviction"
-    used: int = 1
-    maxmemory: int = 0
-    #: Memory of the machine.
-    of_machine: int = 0
-    aof: bool = True
     #: Setting for snapshots, or "" if there are none.
     save: str | None = None
-    #: The file whose last write failed: "snapshot" or "append-only file".
-    failing: str | None = None
-    clients: int = 1
-    max_clients: int = 10_000
-    #: Seconds by which this host's clock is ahead of the server's.
+    #: Seconds that this host's clock is ahead of the server's clock.
     clock_here_s: float = 0.0
     #: Last step of the server's clock.
     stepped: ClockStepSeen | None = None
-    #: Error, if the user has no right to query the server. Only schema and clock are known then.
+    #: Error, if the user has no right to query the server. Only schema and clock are available then.
     refused: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return "redis", "valkey", or another name that the server reports."""
+        kinds = (kind for kind in ("valkey", "dragonfly") if f"{kind}_version" in self.info)
+        return next(kinds, str(self.info.get("server_name") or "redis"))
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        names = ("valkey_version", "dragonfly_version", "redis_version")
+        text = str(next((self.info[name] for name in names if name in self.info), "0"))
+        return tuple(int(part) for part in text.split("-")[0].lstrip("v").split(".") if part.isdigit())
+
+    @property
+    def policy(self) -> str:
+        return str(self.info.get("maxmemory_policy", ""))
+
+    def number(self, name: str) -> int:
+        """Return a number of INFO, or 0."""
+        return int(self.info.get(name, 0))
 
     @property
     def has_no_room_for_replies(self) -> bool:
         """True if workers must not be queried, because the server refuses their replies or soon will."""
-        return self.maxmemory > 0 and self.used >= REPLIES_BELOW * self.maxmemory
+        maxmemory = self.number("maxmemory")
+        return maxmemory > 0 and self.number("used_memory") >= REPLIES_BELOW * maxmemory
 
 
 @dataclass(frozen=True)
@@ -218,72 +333,26 @@ class MemberFacts:
 
 
 @dataclass(frozen=True)
-class ChangedSetting:
-    """A setting that can be changed at run time."""
-
-    name: str
-    #: Value in force.
-    value: object
-    #: Value in the app.conf of the worker that joined last.
-    conf: object
-    #: Value in this app.conf.
-    own: object
-    #: True if a repair restored the app.conf value because the value in Redis was deleted or invalid.
-    is_damaged: bool = False
-
-
-@dataclass(frozen=True)
-class FullBound:
-    """A type with as many pending jobs as ``affinity_max_pending`` allows."""
-
-    type: str
-    pending: int
-    most: int
-    #: Effect on further calls.
-    effect: str
-    #: Sentences about the pauses that block the type's jobs.
-    pauses: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class FleetFacts:
-    """Workers and jobs."""
+    """Workers and jobs of a cohort."""
 
+    app: AppFacts
+    status: Status
     answers: tuple[WorkerAnswer, ...] = ()
     members: tuple[MemberFacts, ...] = ()
-    #: Type -> number of pending jobs.
-    pending: Mapping[str, int] = field(default_factory=dict)
-    #: Queue -> number of messages in stock Celery's lists.
-    stock_messages: Mapping[str, int] = field(default_factory=dict)
-    #: Queue with stock messages but without a worker of the fleet -> description of the oldest message.
-    oldest: Mapping[str, str] = field(default_factory=dict)
-    #: Queues with stock messages that kombu serves (``affinity_queues``).
-    left_to_kombu: frozenset[str] = frozenset()
+    #: Queue -> messages in stock Celery's lists. The oldest message is only read without a worker of the fleet.
+    stock_messages: Mapping[str, StockQueue] = field(default_factory=dict)
     #: True if some queues were not read.
     more_lists: bool = False
-    scheduled: int = 0
-    dead: int = 0
-    #: Number of jobs published while no live worker served their type.
-    unserved: int = 0
     #: Seconds since the last tick of a dispatcher.
     ticked_s: float | None = None
-    settings: tuple[ChangedSetting, ...] = ()
-    #: Sentences about reserves that leave no slot to their class.
-    reserves: tuple[str, ...] = ()
+    settings: tuple[RuntimeSetting, ...] = ()
     heartbeat_s: float = 5.0
     namespace: str = "affinity"
     #: Error, if the workers could not be queried.
     not_asked: str | None = None
-    #: Types whose bound is reached.
-    full: tuple[FullBound, ...] = ()
     #: Patterns of this app's ``affinity_limits`` that match the key of a pending or running job.
     limits_in_use: tuple[str, ...] = ()
-    #: Number of slots of all live workers.
-    slots: int = 0
-    #: Tenant -> its minimum in the quotas in force.
-    minima: Mapping[str, int] = field(default_factory=dict)
-    #: Tenant with a quota but no job -> tenant with jobs, no quota and a similar name.
-    tenants_misspelt: Mapping[str, str] = field(default_factory=dict)
     #: Ids of workers in other cohorts, or None if some are unknown.
     elsewhere: frozenset[str] | None = frozenset()
     #: Keys of jobs that limit something, if the app has cohorts.
@@ -291,10 +360,20 @@ class FleetFacts:
     #: Pending jobs that HTTP workers cannot run.
     left_to_celery: tuple[JobLeftToCelery, ...] = ()
 
-    @property
+    @cached_property
     def served(self) -> frozenset[str]:
         """The types that our live workers serve."""
         return frozenset(type_ for member in self.members for type_ in member.types)
+
+    @cached_property
+    def pending(self) -> Mapping[str, int]:
+        """Type -> number of pending jobs, if there are some."""
+        return {type_.type: type_.pending for type_ in self.status.types if type_.pending}
+
+    @property
+    def minima(self) -> Mapping[str, int]:
+        """Tenant -> its minimum in the quotas in force."""
+        return {tenant.name: tenant.minimum for tenant in self.status.tenants if tenant.is_named and tenant.minimum}
 
 
 @dataclass(frozen=True)

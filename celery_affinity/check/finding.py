@@ -1,8 +1,24 @@
-"""The findings of a check, and their levels."""
+"""The findings of a check, and `finding`, which makes a rule of a function that yields problems with their fixes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from types import ModuleType
+from typing import NamedTuple, TypeVar
+
+from .facts import AppFacts, Facts, FleetFacts, ServerFacts
+
+T = TypeVar("T")
+
+
+class Problem(NamedTuple):
+    """What is wrong, and how to fix it, each in one or two sentences."""
+
+    what: str
+    todo: str
+
+
+Problems = Iterator[Problem]
 
 
 class Level(StrEnum):
@@ -13,119 +29,69 @@ class Level(StrEnum):
     NOTE = "note"
 
 
-#: Level of every possible finding, by id. The how-to on `check` describes the fixes.
-LEVELS = {
-    # the app
-    "settings-names": Level.ERROR,
-    "transport": Level.ERROR,
-    "broker-url": Level.ERROR,
-    "settings": Level.ERROR,
-    "option-misspelt": Level.ERROR,
-    "not-sent": Level.ERROR,
-    "not-recurring": Level.ERROR,
-    "task-misspelt": Level.WARNING,
-    "task-of-no-name": Level.NOTE,
-    "backend-unknown": Level.ERROR,
-    "backend-fails": Level.ERROR,
-    "backend-down": Level.ERROR,
-    "imports": Level.ERROR,
-    "unknown-option": Level.WARNING,
-    "void-options": Level.NOTE,
-    "priority-order": Level.WARNING,
-    "priority-range": Level.WARNING,
-    "prefetch": Level.NOTE,
-    "cancel-on-loss": Level.WARNING,
-    "tls-unverified": Level.WARNING,
-    "results-never-expire": Level.WARNING,
-    "results-share-memory": Level.NOTE,
-    "merges-twice": Level.WARNING,
-    "batches-small": Level.WARNING,
-    "hiredis": Level.NOTE,
-    # the server
-    "broker-down": Level.ERROR,
-    "server-unknown": Level.NOTE,
-    "server-too-old": Level.ERROR,
-    "server-untested": Level.WARNING,
-    "cluster": Level.WARNING,
-    "cluster-results": Level.ERROR,
-    "cluster-no-replica": Level.WARNING,
-    "cluster-lists": Level.NOTE,
-    "replica": Level.ERROR,
-    "schema": Level.ERROR,
-    "cohorts-differ": Level.ERROR,
-    "eviction": Level.ERROR,
-    "memory-full": Level.ERROR,
-    "memory-nearly-full": Level.WARNING,
-    "memory-unlimited": Level.NOTE,
-    "persistence-off": Level.WARNING,
-    "snapshots-only": Level.NOTE,
-    "persistence-fails": Level.ERROR,
-    "connections-nearly-full": Level.WARNING,
-    "clock-here": Level.WARNING,
-    "clock-stepped": Level.WARNING,
-    # the workers
-    "remote-control": Level.WARNING,
-    "no-workers": Level.WARNING,
-    "stock-worker": Level.WARNING,
-    "worker-elsewhere": Level.WARNING,
-    "worker-mute": Level.NOTE,
-    "worker-silent": Level.WARNING,
-    "worker-stalled": Level.WARNING,
-    "worker-idle": Level.WARNING,
-    "namesakes": Level.WARNING,
-    "no-guard": Level.NOTE,
-    "affinity-versions": Level.WARNING,
-    "versions": Level.NOTE,
-    "clock-worker": Level.WARNING,
-    # the jobs
-    "type-waits": Level.ERROR,
-    "left-to-celery": Level.WARNING,
-    "type-unserved": Level.WARNING,
-    "type-misspelt": Level.WARNING,
-    "bound-of-no-type": Level.WARNING,
-    "reserve-of-no-type": Level.WARNING,
-    "limit-of-no-type": Level.WARNING,
-    "limit-of-no-key": Level.NOTE,
-    "bound-full": Level.ERROR,
-    "tenants-promised-too-much": Level.WARNING,
-    "tenant-misspelt": Level.WARNING,
-    "tenant-not-filled": Level.ERROR,
-    "tenant-without-value": Level.NOTE,
-    "hints-without-effect": Level.NOTE,
-    "preemptible-without-tenant": Level.NOTE,
-    "preemptible-not-stopped": Level.NOTE,
-    "key-in-cohorts": Level.ERROR,
-    "key-used-in-cohorts": Level.WARNING,
-    "cohort-down": Level.ERROR,
-    "stock-messages": Level.ERROR,
-    "stock-producer": Level.NOTE,
-    "nobody-ticks": Level.ERROR,
-    "dead-letters": Level.WARNING,
-    "unserved": Level.NOTE,
-    "reserve-too-large": Level.WARNING,
-    "settings-differ": Level.WARNING,
-    "settings-changed": Level.NOTE,
-    "settings-damaged": Level.WARNING,
-}
+@dataclass(frozen=True)
+class Finding:
+    """A problem or risk, with the id and level of its rule."""
+
+    id: str
+    level: Level
+    what: str
+    todo: str
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A problem or risk. Raises KeyError for an unknown id."""
+class Rule:
+    """The function that derives one kind of finding from facts."""
 
     id: str
-    #: Description of the problem, one or two sentences.
-    what: str
-    #: Fix, one or two sentences.
-    todo: str
+    level: Level
+    findings: Callable[[Facts], Iterator[Finding]]
+    #: True if the finding is also derived for each cohort other than `default`.
+    in_cohorts: bool = False
 
-    def __post_init__(self) -> None:
-        if self.id not in LEVELS:
-            raise KeyError(self.id)
 
-    @property
-    def level(self) -> Level:
-        return LEVELS[self.id]
+def finding(
+    id_: str, level: Level, needs: Callable[[Facts], T | None], *, in_cohorts: bool = False
+) -> Callable[[Callable[[T], Problems]], Rule]:
+    """Make a rule of a function that gets the facts that *needs* returns. The how-to on `check` describes its fix.
+
+    Without these facts, there are no findings. The order of functions in a module is the display order.
+    """
+
+    def rule_of(problems: Callable[[T], Problems]) -> Rule:
+        def findings(facts: Facts) -> Iterator[Finding]:
+            needed = needs(facts)
+            if needed is not None:
+                yield from (Finding(id_, level, *problem) for problem in problems(needed))
+
+        return Rule(id_, level, findings, in_cohorts)
+
+    return rule_of
+
+
+def rules_of(*modules: ModuleType) -> list[Rule]:
+    """Return the rules that *modules* define, in the order of their definition."""
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
+
+
+def all_facts(facts: Facts) -> Facts | None:
+    """Return *facts*, or None if Celery cannot read the app's settings."""
+    return None if facts.app.conf_refused else facts
+
+
+def app_of(facts: Facts) -> AppFacts | None:
+    """Return the app, or None if Celery cannot read its settings."""
+    return None if facts.app.conf_refused else facts.app
+
+
+def server_of(facts: Facts) -> ServerFacts | None:
+    """Return the server, or None if its state is unknown."""
+    return facts.server if facts.server is not None and facts.server.refused is None else None
+
+
+def fleet_of(facts: Facts) -> FleetFacts | None:
+    """Return the fleet, or None if it was not queried."""
+    return facts.fleet
 
 
 def with_full_stop(words: object) -> str:

@@ -1,14 +1,15 @@
-"""Rules about the jobs: types without workers, bounds, messages of stock producers, dispatchers and settings."""
+"""Findings about the jobs: types without workers, bounds, messages of stock producers, dispatchers and settings."""
 
-from collections.abc import Iterator, Sequence
-
+from ..options.key_templates import pattern_of
 from ..options.type_names import did_you_mean, misspelt_type, similar_types
+from ..reports.sentences import pause_sentence
+from ..reports.stock_messages import StockQueue
 from ..schema.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE
 from ..schema.keys import OF_TYPE
 from ..schema.values import matches, patterns_overlap
+from ..settings.reserves import typed_reserves
 from .facts import AppFacts, Facts, FleetFacts
-from .finding import Finding, join_names
-from .workers import rule_of_fleet, rule_of_fleet_and_app
+from .finding import Level, Problem, Problems, all_facts, finding, fleet_of, join_names
 
 #: Seconds without a tick of any dispatcher after which no dispatcher is running. Pauses of dispatchers are far shorter.
 TICKS_S = 10.0
@@ -21,16 +22,11 @@ _EFFECTS = {
 }
 
 
-def _known_types(fleet: FleetFacts, app: AppFacts) -> frozenset[str]:
-    return fleet.served | app.declared.keys() | fleet.pending.keys()
-
-
-@rule_of_fleet
-def type_waits(fleet: FleetFacts) -> Iterator[Finding]:
+@finding("type-waits", Level.ERROR, fleet_of, in_cohorts=True)
+def type_waits(fleet: FleetFacts) -> Problems:
     for type_, count in sorted(fleet.pending.items()):
-        if count and type_ not in fleet.served:
-            yield Finding(
-                "type-waits",
+        if type_ not in fleet.served:
+            yield Problem(
                 f"{count:,} job(s) of type {type_!r} wait, and no live worker serves it"
                 f"{did_you_mean(type_, fleet.served) or '.'}",
                 f"Start a worker with -Q {type_}, or `celery -A ... control add_consumer {type_}`. If nobody should: "
@@ -38,12 +34,11 @@ def type_waits(fleet: FleetFacts) -> Iterator[Finding]:
             )
 
 
-@rule_of_fleet
-def left_to_celery(fleet: FleetFacts) -> Iterator[Finding]:
+@finding("left-to-celery", Level.WARNING, fleet_of)
+def left_to_celery(fleet: FleetFacts) -> Problems:
     for type_ in sorted({job.type for job in fleet.left_to_celery}):
         jobs = [job for job in fleet.left_to_celery if job.type == type_]
-        yield Finding(
-            "left-to-celery",
+        yield Problem(
             f"Workers over HTTP cannot run {join_names([job.job_id for job in jobs], 3)} of type {type_!r}: "
             f"{jobs[0].why}. They take no job of the type until a Celery worker has taken these.",
             "Publish calls of this task with serializer='json', without compression, or give jobs for Celery's workers "
@@ -51,174 +46,172 @@ def left_to_celery(fleet: FleetFacts) -> Iterator[Finding]:
         )
 
 
-@rule_of_fleet_and_app
-def type_unserved(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
+@finding("type-unserved", Level.WARNING, fleet_of, in_cohorts=True)
+def type_unserved(fleet: FleetFacts) -> Problems:
     if not fleet.members:
         return  # reported by `no_workers`
-    for type_, places in sorted(app.declared.items()):
+    for type_, places in sorted(fleet.app.declared.items()):
         if type_ not in fleet.served and not fleet.pending.get(type_) and misspelt_type(type_, fleet.served) is None:
-            yield Finding(
-                "type-unserved",
+            yield Problem(
                 f"No live worker serves type {type_!r}, which {join_names(places, 3)} "
                 f"declare{'s' if len(places) == 1 else ''}: such a job would wait.",
                 f"Start a worker with -Q {type_}.",
             )
 
 
-@rule_of_fleet_and_app
-def type_misspelt(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
-    for type_, places in sorted(app.declared.items()):
-        meant = misspelt_type(type_, fleet.served)
-        if meant is not None and type_ not in fleet.served and not fleet.pending.get(type_):
-            yield _misspelt(type_, places, meant, "which live workers serve")
+@finding("type-misspelt", Level.WARNING, all_facts)
+def type_misspelt(facts: Facts) -> Problems:
+    """Compare declared types with the types that live workers serve or, if no worker is alive, that tasks declare."""
+    declared, fleet = facts.app.declared, facts.fleet
+    by_tasks = {type_ for type_, places in declared.items() if any(place.startswith("task ") for place in places)}
+    for type_, places in sorted(declared.items()):
+        if fleet is not None and fleet.members:
+            is_right, whose = type_ in fleet.served or type_ in fleet.pending, "which live workers serve"
+            meant = misspelt_type(type_, fleet.served)
+        else:
+            is_right, whose = type_ in by_tasks, "which tasks declare"
+            meant = misspelt_type(type_, by_tasks - {type_})
+        if meant is not None and not is_right:
+            yield Problem(
+                f"Type {type_!r}, which {join_names(places, 3)} declare{'s' if len(places) == 1 else ''}, differs only "
+                f"in {'case or blanks' if similar_types(type_, [meant]) else 'one letter'} from {meant!r}, {whose}: to "
+                "Celery these are different queues.",
+                f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
+            )
 
 
-def declared_misspelt(facts: Facts) -> Iterator[Finding]:
-    """Compare types with the types that tasks declare, if no worker is alive."""
-    if facts.fleet is not None and facts.fleet.members:
-        return
-    task_types = {type_ for type_, places in facts.app.declared.items() if any(map(_is_declared_by_task, places))}
-    for type_, places in sorted(facts.app.declared.items()):
-        meant = misspelt_type(type_, task_types - {type_})
-        if meant is not None and not any(map(_is_declared_by_task, places)):
-            yield _misspelt(type_, places, meant, "which tasks declare")
-
-
-def _misspelt(type_: str, places: Sequence[str], meant: str, whose: str) -> Finding:
-    return Finding(
-        "type-misspelt",
-        f"Type {type_!r}, which {join_names(places, 3)} declare{'s' if len(places) == 1 else ''}, differs only in "
-        f"{'case or blanks' if similar_types(type_, [meant]) else 'one letter'} from {meant!r}, {whose}: to Celery "
-        "these are different queues.",
-        f"Write {meant!r} there, or start a worker with -Q '{type_}'.",
-    )
-
-
-def _is_declared_by_task(declaration: str) -> bool:
-    return declaration.startswith("task ")
-
-
-@rule_of_fleet_and_app
-def bound_of_no_type(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
-    types = _known_types(fleet, app)
-    for pattern in app.bounds:
+@finding("bound-of-no-type", Level.WARNING, fleet_of)
+def bound_of_no_type(fleet: FleetFacts) -> Problems:
+    types = _all_types(fleet)
+    for pattern in fleet.app.settings.max_pending:
         if not any(matches(pattern, type_) for type_ in types):
-            yield Finding(
-                "bound-of-no-type",
+            yield Problem(
                 f"affinity_max_pending[{pattern!r}] matches no type that a task declares, a live worker serves, or a "
                 f"job waits for{did_you_mean(pattern, types) or '.'}",
                 "Use the spelling of tasks and workers, or remove the bound.",
             )
 
 
-@rule_of_fleet_and_app
-def reserve_of_no_type(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
-    types = _known_types(fleet, app)
-    for pattern in app.reserves:
+@finding("reserve-of-no-type", Level.WARNING, fleet_of)
+def reserve_of_no_type(fleet: FleetFacts) -> Problems:
+    types, reserve = _all_types(fleet), fleet.app.settings.reserve
+    for pattern in (typed_reserves(reserve) or {}) if isinstance(reserve, str) else reserve:
         if not any(matches(pattern, type_) for type_ in types):
-            yield Finding(
-                "reserve-of-no-type",
+            yield Problem(
                 f"affinity_reserve[{pattern!r}] matches no type that a task declares, a live worker serves, or a job "
                 f"waits for: it keeps no slot free{did_you_mean(pattern, types) or '.'}",
                 "Use the spelling of tasks and workers, or remove the reserve.",
             )
 
 
-@rule_of_fleet_and_app
-def limit_of_nothing(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
-    types = _known_types(fleet, app)
-    for pattern in app.limits:
+@finding("limit-of-no-type", Level.WARNING, fleet_of)
+def limit_of_no_type(fleet: FleetFacts) -> Problems:
+    types = _all_types(fleet)
+    for pattern in fleet.app.limits:
         name = pattern.removeprefix(OF_TYPE)
-        if pattern.startswith(OF_TYPE):
-            if name not in types:
-                yield Finding(
-                    "limit-of-no-type",
-                    f"affinity_limits[{pattern!r}] limits type {name!r}, which no task declares, no live worker "
-                    f"serves, and no job waits for{did_you_mean(name, types) or '.'}",
-                    "Use the spelling of tasks and workers, or remove the limit.",
-                )
-        elif not _can_match_a_key(pattern, fleet, app):
-            made = join_names(app.key_patterns or ()) or "none"
-            yield Finding(
-                "limit-of-no-key",
-                f"affinity_limits[{pattern!r}] matches no key that rules of this app make ({made}), and none of a job "
-                f"that waits or runs{did_you_mean(pattern, app.key_patterns or ()) or '.'}",
+        if pattern.startswith(OF_TYPE) and name not in types:
+            yield Problem(
+                f"affinity_limits[{pattern!r}] limits type {name!r}, which no task declares, no live worker "
+                f"serves, and no job waits for{did_you_mean(name, types) or '.'}",
+                "Use the spelling of tasks and workers, or remove the limit.",
+            )
+
+
+def _all_types(fleet: FleetFacts) -> frozenset[str]:
+    return fleet.served | fleet.app.declared.keys() | fleet.pending.keys()
+
+
+@finding("limit-of-no-key", Level.NOTE, fleet_of)
+def limit_of_no_key(fleet: FleetFacts) -> Problems:
+    keys = _key_patterns(fleet.app)
+    if keys is None:
+        return  # a function can make any key
+    for pattern in fleet.app.limits:
+        is_used = pattern in fleet.limits_in_use or any(patterns_overlap(pattern, key) for key in keys)
+        if not pattern.startswith(OF_TYPE) and not is_used:
+            yield Problem(
+                f"affinity_limits[{pattern!r}] matches no key that rules of this app make "
+                f"({join_names(keys) or 'none'}), and none of a job that waits or runs"
+                f"{did_you_mean(pattern, keys) or '.'}",
                 "Use the spelling of the rules. Keep the limit if calls say such keys themselves.",
             )
 
 
-def _can_match_a_key(pattern: str, fleet: FleetFacts, app: AppFacts) -> bool:
-    """True if a job can have a key that *pattern* matches. A function can make any key."""
-    if app.key_patterns is None or pattern in fleet.limits_in_use:
-        return True
-    return any(patterns_overlap(pattern, other) for other in app.key_patterns)
+def _key_patterns(app: AppFacts) -> list[str] | None:
+    """Return the keys that tasks' rules make, with ``*`` for each argument, or None if a function makes some."""
+    rules = [(name, rule) for name, _, affinity in app.affinities for rule in affinity.keys]
+    rules += [(pattern, rule) for pattern, named in app.settings.task_rules.items() for rule in named.keys]
+    patterns = []
+    for name, rule in rules:
+        if not isinstance(rule.key, str):
+            return None
+        patterns.append(rule.prefix + pattern_of(rule.option, rule.key, name))
+    return list(dict.fromkeys(patterns))
 
 
-@rule_of_fleet_and_app
-def hints_without_effect(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
+@finding("hints-without-effect", Level.NOTE, fleet_of)
+def hints_without_effect(fleet: FleetFacts) -> Problems:
     values = {setting.name: setting.value for setting in fleet.settings}
     by_shares = values.get("tenant_turns") == "share"
-    if app.hinted and values.get("placement") == "idle" and (by_shares or values.get("locality_bonus") == 0):
+    hinted = [f"task {name}" for name, _, affinity in fleet.app.affinities if affinity.locality]
+    hinted += [
+        f"affinity_task_rules[{name!r}]" for name, rule in fleet.app.settings.task_rules.items() if rule.locality
+    ]
+    if hinted and values.get("placement") == "idle" and (by_shares or values.get("locality_bonus") == 0):
         why = 'tenants take turns by shares, so there is no bonus (affinity_tenant_turns = "share")'
-        yield Finding(
-            "hints-without-effect",
-            f"Jobs of {join_names(app.hinted, 3)} have hints (locality=), which change nothing: "
+        yield Problem(
+            f"Jobs of {join_names(hinted, 3)} have hints (locality=), which change nothing: "
             f"{why if by_shares else 'affinity_locality_bonus is 0'}, and affinity_placement is 'idle'.",
             f"{'' if by_shares else 'Set affinity_locality_bonus, for jobs that wait, such as 80. '}Set "
             'affinity_placement = "weighted", for workers that are free. Or take the hints away: they cost a little.',
         )
 
 
-@rule_of_fleet
-def bound_full(fleet: FleetFacts) -> Iterator[Finding]:
-    for full in fleet.full:
-        effect = _EFFECTS[full.effect]
-        jobs = f"{full.pending:,} jobs of type {full.type!r} wait, of at most {full.most:,} (affinity_max_pending)"
-        jobs += f": {effect}"
-        if full.pauses:
-            targets = dict.fromkeys("--all" if pause.startswith("all") else full.type for pause in full.pauses)
-            resume = join_names(f"`celery -A ... affinity resume {name}`" for name in targets)
-            yield Finding(
-                "bound-full",
-                f"{jobs}. No job of the type starts, because {'; '.join(full.pauses)}.",
+@finding("bound-full", Level.ERROR, fleet_of, in_cohorts=True)
+def bound_full(fleet: FleetFacts) -> Problems:
+    for type_ in fleet.status.types:
+        if type_.bound is None or type_.pending < type_.bound.most:
+            continue
+        name = type_.type
+        jobs = f"{type_.pending:,} jobs of type {name!r} wait, of at most {type_.bound.most:,} (affinity_max_pending)"
+        jobs += f": {_EFFECTS[type_.bound.full]}"
+        pauses = [
+            pause for pause in fleet.status.pauses if (pause.kind, pause.name) == ("type", name) or pause.kind == "all"
+        ]
+        if pauses:
+            targets = dict.fromkeys("--all" if pause.kind == "all" else name for pause in pauses)
+            resume = join_names(f"`celery -A ... affinity resume {target}`" for target in targets)
+            yield Problem(
+                f"{jobs}. No job of the type starts, because {'; '.join(map(pause_sentence, pauses))}.",
                 f"Run {resume} if the reason no longer holds. For a longer pause raise the bound.",
             )
         else:
-            yield Finding(
-                "bound-full",
+            yield Problem(
                 f"{jobs}.",
-                f"Start more workers with -Q {full.type}, raise the bound, or `celery -A ... affinity cancel --type "
-                f"{full.type}` ends jobs that nobody needs.",
+                f"Start more workers with -Q {name}, raise the bound, or `celery -A ... affinity cancel --type {name}` "
+                "ends jobs that nobody needs.",
             )
 
 
-@rule_of_fleet
-def stock_messages(fleet: FleetFacts) -> Iterator[Finding]:
+@finding("stock-messages", Level.ERROR, fleet_of, in_cohorts=True)
+def stock_messages(fleet: FleetFacts) -> Problems:
     of_stock_workers = {queue for answer in fleet.answers if not answer.ours for queue in answer.queues}
     of_workers = {queue for answer in fleet.answers for queue in answer.queues}
-    for queue, count in sorted(fleet.stock_messages.items()):
-        lie = f"{count:,} message(s) lie in stock Celery's list of queue {queue!r}: a producer with stock Celery's "
+    for queue, messages in sorted(fleet.stock_messages.items()):
         if queue in fleet.served:
-            yield Finding(
-                "stock-producer",
-                f"{lie}transport sends there, and workers of ours take over what comes.",
-                'Set broker_transport = "celery_affinity:Transport" in that producer. If they stay there: workers do '
-                "not take them with affinity_ingest = False, or without a right to the list (their log says so).",
-            )
-        elif queue in fleet.left_to_kombu:
+            continue  # reported by `stock_producer`
+        if not fleet.app.settings.schedules(queue):
             if queue not in of_workers and fleet.not_asked is None:
-                yield Finding(
-                    "stock-messages",
-                    f"{count:,} message(s) lie in the list of queue {queue!r}, which affinity_queues leaves to kombu, "
-                    "and no worker serves it.",
+                yield Problem(
+                    f"{messages.messages:,} message(s) lie in the list of queue {queue!r}, which affinity_queues "
+                    "leaves to kombu, and no worker serves it.",
                     f"Start a worker with -Q {queue}, or add the queue to affinity_queues.",
                 )
         elif queue not in of_stock_workers:
-            yield Finding(
-                "stock-messages",
-                f"{lie}transport put them there, and no worker {'with this transport ' if fleet.not_asked else ''}"
-                f"serves it{_oldest(fleet, queue)}. Calls of tasks with affinity= come there if their producer does "
-                "not have this transport."
+            yield Problem(
+                f"{_in_stock_list(messages)} put them there, and no worker "
+                f"{'with this transport ' if fleet.not_asked else ''}serves it{_oldest(messages)}. Calls of tasks with "
+                "affinity= come there if their producer does not have this transport."
                 f"{' Further queues were not looked at.' if fleet.more_lists else ''}",
                 'Set broker_transport = "celery_affinity:Transport" in that producer, or name the queues of its calls '
                 f"in task_routes. For the messages: start a worker with -Q {queue}, or `celery -A ... control "
@@ -226,103 +219,95 @@ def stock_messages(fleet: FleetFacts) -> Iterator[Finding]:
             )
 
 
-def _oldest(fleet: FleetFacts, queue: str) -> str:
-    return f" (the oldest: {fleet.oldest[queue]})" if queue in fleet.oldest else ""
+@finding("stock-producer", Level.NOTE, fleet_of, in_cohorts=True)
+def stock_producer(fleet: FleetFacts) -> Problems:
+    for queue, messages in sorted(fleet.stock_messages.items()):
+        if queue in fleet.served:
+            yield Problem(
+                f"{_in_stock_list(messages)} sends there, and workers of ours take over what comes.",
+                'Set broker_transport = "celery_affinity:Transport" in that producer. If they stay there: workers do '
+                "not take them with affinity_ingest = False, or without a right to the list (their log says so).",
+            )
 
 
-@rule_of_fleet
-def nobody_ticks(fleet: FleetFacts) -> Iterator[Finding]:
+def _in_stock_list(queue: StockQueue) -> str:
+    lie = f"{queue.messages:,} message(s) lie in stock Celery's list of queue {queue.queue!r}"
+    return f"{lie}: a producer with stock Celery's transport"
+
+
+def _oldest(queue: StockQueue) -> str:
+    age = "" if queue.oldest_s is None else f", {queue.oldest_s / 60:,.0f} min old"
+    is_read = age or queue.oldest_task is not None
+    return f" (the oldest: {queue.oldest_task or 'a task without a readable name'}{age})" if is_read else ""
+
+
+@finding("nobody-ticks", Level.ERROR, fleet_of, in_cohorts=True)
+def nobody_ticks(fleet: FleetFacts) -> Problems:
+    scheduled = fleet.status.scheduled
     late = fleet.ticked_s is None or fleet.ticked_s > TICKS_S
     could_tick = [member for member in fleet.members if member.age_s is None or member.age_s > TICKS_S]
-    if late and (could_tick or (fleet.scheduled and not fleet.members)):
+    if late and (could_tick or (scheduled and not fleet.members)):
         since = "never" if fleet.ticked_s is None else f"not for {fleet.ticked_s:,.0f} s"
-        yield Finding(
-            "nobody-ticks",
-            f"No dispatcher has worked here ({since}): {fleet.scheduled:,} scheduled job(s) wait past their time, and "
-            "the jobs of dead workers do not come back.",
+        yield Problem(
+            f"No dispatcher has worked here ({since}): {scheduled:,} scheduled job(s) wait past their time, and the "
+            "jobs of dead workers do not come back.",
             "Each live worker has a dispatcher. For a fleet without workers, run `celery -A ... affinity dispatcher`.",
         )
 
 
-@rule_of_fleet
-def dead_letters(fleet: FleetFacts) -> Iterator[Finding]:
-    if fleet.dead:
-        yield Finding(
-            "dead-letters",
-            f"{fleet.dead:,} job(s) are dead letters: they will not run again by themselves.",
+@finding("dead-letters", Level.WARNING, fleet_of, in_cohorts=True)
+def dead_letters(fleet: FleetFacts) -> Problems:
+    if fleet.status.dead:
+        yield Problem(
+            f"{fleet.status.dead:,} job(s) are dead letters: they will not run again by themselves.",
             "`celery -A ... affinity dead list` shows the reasons. Then use `dead replay` or `dead drop`.",
         )
 
 
-@rule_of_fleet
-def unserved(fleet: FleetFacts) -> Iterator[Finding]:
-    if fleet.unserved:
-        yield Finding(
-            "unserved",
-            f"{fleet.unserved:,} job(s) were published, since the first day, while no live worker served their type.",
+@finding("unserved", Level.NOTE, fleet_of, in_cohorts=True)
+def unserved(fleet: FleetFacts) -> Problems:
+    count = fleet.status.counters.get("unserved", 0)
+    if count:
+        yield Problem(
+            f"{count:,} job(s) were published, since the first day, while no live worker served their type.",
             "If the count grows, a type is misspelt, or its workers come and go.",
         )
 
 
-@rule_of_fleet
-def reserve_too_large(fleet: FleetFacts) -> Iterator[Finding]:
-    for sentence in fleet.reserves:
-        yield Finding("reserve-too-large", sentence, "Lower affinity_reserve, or start more workers.")
+@finding("reserve-too-large", Level.WARNING, fleet_of, in_cohorts=True)
+def reserve_too_large(fleet: FleetFacts) -> Problems:
+    for reserve in (reserve for type_ in fleet.status.types for reserve in type_.reserves if reserve.is_too_large):
+        yield Problem(reserve.sentence, "Lower affinity_reserve, or start more workers.")
 
 
-@rule_of_fleet
-def settings_differ(fleet: FleetFacts) -> Iterator[Finding]:
+@finding("settings-differ", Level.WARNING, fleet_of, in_cohorts=True)
+def settings_differ(fleet: FleetFacts) -> Problems:
     for setting in fleet.settings:
-        if setting.conf != setting.own:
-            yield Finding(
-                "settings-differ",
+        if setting.disputed:
+            yield Problem(
                 f"affinity_{setting.name} is {setting.own!r} in this app.conf, and {setting.conf!r} in the app.conf of "
                 "the worker that changed it last: all workers share one value.",
                 "Give all apps on this broker one value, or each its own namespace in broker_transport_options.",
             )
 
 
-@rule_of_fleet
-def settings_changed(fleet: FleetFacts) -> Iterator[Finding]:
+@finding("settings-changed", Level.NOTE, fleet_of, in_cohorts=True)
+def settings_changed(fleet: FleetFacts) -> Problems:
     for setting in fleet.settings:
-        if setting.value != setting.conf:
-            yield Finding(
-                "settings-changed",
+        if setting.changed_at_run_time:
+            yield Problem(
                 f"affinity_{setting.name} is {setting.value!r}, changed at run time; app.conf says {setting.conf!r}.",
                 f"To keep it, write it to app.conf; otherwise `celery -A ... affinity settings reset {setting.name}`.",
             )
 
 
-@rule_of_fleet
-def settings_damaged(fleet: FleetFacts) -> Iterator[Finding]:
+@finding("settings-damaged", Level.WARNING, fleet_of, in_cohorts=True)
+def settings_damaged(fleet: FleetFacts) -> Problems:
     for setting in fleet.settings:
-        if setting.is_damaged:
-            yield Finding(
-                "settings-damaged",
+        if setting.damaged_s is not None:
+            yield Problem(
                 f"Another program deleted or overwrote affinity_{setting.name} in Redis. A repair put the value of "
                 f"app.conf in force, {setting.conf!r}: a change at run time is lost.",
                 f"Run `celery -A ... affinity settings set {setting.name} VALUE` if it was changed at run time; "
                 f"otherwise `settings reset {setting.name}`. Find the program that wrote to the fleet's keys.",
             )
-
-
-RULES = (
-    type_waits,
-    left_to_celery,
-    type_unserved,
-    type_misspelt,
-    declared_misspelt,
-    bound_of_no_type,
-    reserve_of_no_type,
-    limit_of_nothing,
-    bound_full,
-    hints_without_effect,
-    stock_messages,
-    nobody_ticks,
-    dead_letters,
-    unserved,
-    reserve_too_large,
-    settings_differ,
-    settings_changed,
-    settings_damaged,
-)

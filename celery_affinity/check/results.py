@@ -1,10 +1,9 @@
-"""Facts and rules about the result backend: whether Celery knows it, can create it, and gets an answer from it.
+"""Facts and findings about the result backend: whether Celery knows it, can create it, and gets an answer from it.
 
 Without a result backend that answers, `get` fails, and workers cannot store results.
 """
 
 import threading
-from collections.abc import Iterator
 from queue import Empty, Queue
 
 from celery import Celery
@@ -16,7 +15,7 @@ from ..options.did_you_mean import closest_names
 from ..transport.app_api import PATIENCE_S
 from ..transport.urls import mask_url
 from .facts import Facts, ResultFacts
-from .finding import Finding, with_full_stop
+from .finding import Level, Problem, Problems, all_facts, finding, with_full_stop
 
 #: Maximum time for a result backend to be created and to answer, in seconds. It can try more than once.
 _TIMEOUT_S = 2 * PATIENCE_S
@@ -103,38 +102,37 @@ def _error_text(exc: Exception) -> str:
     return " ".join(f"{type(exc).__name__}: {exc}".split())
 
 
-def backend_unknown(facts: Facts) -> Iterator[Finding]:
-    results = facts.results
-    if results is not None and results.unknown is not None:
+def _results_of(facts: Facts) -> ResultFacts | None:
+    return facts.results
+
+
+@finding("backend-unknown", Level.ERROR, _results_of)
+def backend_unknown(results: ResultFacts) -> Problems:
+    if results.unknown is not None:
         close = f"did you mean {results.meant}://? " if results.meant else ""
-        yield Finding(
-            "backend-unknown",
+        yield Problem(
             f"result_backend is {results.url}, and Celery has no result backend {results.unknown!r}: {close}Workers do "
             "not start, and calls that want a result fail.",
             "Write redis://, rediss://, sentinel:// or another backend of Celery's, or the path of a class.",
         )
 
 
-def backend_fails(facts: Facts) -> Iterator[Finding]:
-    results = facts.results
-    if results is not None and results.fails is not None:
-        yield Finding(
-            "backend-fails",
+@finding("backend-fails", Level.ERROR, _results_of)
+def backend_fails(results: ResultFacts) -> Problems:
+    if results.fails is not None:
+        yield Problem(
             f"The result backend {results.url} cannot be made: {with_full_stop(results.fails)}",
             "Install the package that the backend needs, or correct its URL and options.",
         )
 
 
-def backend_down(facts: Facts) -> Iterator[Finding]:
+@finding("backend-down", Level.ERROR, all_facts)
+def backend_down(facts: Facts) -> Problems:
     results = facts.results
-    if results is None or results.down is None or (facts.down and facts.app.backend):
+    if results is None or results.down is None or (facts.down and facts.app.results_on_broker):
         return  # a backend on the broker's server is down with it
-    yield Finding(
-        "backend-down",
+    yield Problem(
         f"The result backend {results.url} does not answer: {with_full_stop(results.down)} "
         "Workers cannot store results, and get() raises, or waits.",
         "Check that its server runs, that this machine can reach it, and that user and password are right.",
     )
-
-
-RULES = (backend_unknown, backend_fails, backend_down)

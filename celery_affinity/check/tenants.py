@@ -1,45 +1,105 @@
-"""Facts and rules about tenants: minimums, misspelt names, calls without a tenant, and tasks that are not preempted."""
+"""Findings about tenants, about cohorts, whose keys are counted separately, and about preemption."""
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
-from celery import Celery
 from celery.app.task import Task
 
 from ..errors import AffinityError
 from ..options.affinity import affinity_of, as_affinity
-from ..options.key_templates import may_be_none, template_complaint
+from ..options.key_templates import ReadArguments, may_be_none, template_complaint
 from ..options.keys import TenantKey, as_tenant
+from ..options.type_names import misspelt_type
 from ..publishing.app_config import rules_by_name
+from ..publishing.cohort_keys import keys_in_several_cohorts
 from ..publishing.option_checks import arguments_of, options_in_routes
-from ..settings.table import PREFIX, Settings
-from .facts import AppFacts, Facts, FleetFacts, TaskWithoutTenant
-from .finding import Finding, join_names
-from .workers import rule_of_fleet, rule_of_fleet_and_app
+from ..settings.table import PREFIX
+from . import jobs, server, workers
+from .facts import AppFacts, Facts, FleetFacts
+from .finding import (
+    Finding,
+    Level,
+    Problem,
+    Problems,
+    Rule,
+    all_facts,
+    app_of,
+    finding,
+    fleet_of,
+    join_names,
+    rules_of,
+    with_full_stop,
+)
 
 
-def without_tenant(app: Celery, own: Settings) -> Iterator[TaskWithoutTenant]:
-    """Yield the tasks whose tenant template is empty for some calls, or cannot be filled by any call.
+@finding("tenants-promised-too-much", Level.WARNING, fleet_of)
+def minima_of_tenants(fleet: FleetFacts) -> Problems:
+    promised, slots = sum(fleet.minima.values()), sum(worker.slots for worker in fleet.status.workers)
+    if fleet.members and promised > slots:
+        yield Problem(
+            f"affinity_tenants promises {promised:,} slots in all (min), and the fleet has {slots:,}: while the "
+            f"tenants with a minimum ({join_names(tuple(sorted(fleet.minima)))}) have work for theirs, jobs of others "
+            "wait without a bound.",
+            "Lower a minimum (`celery -A ... affinity tenants set NAME --min N`), or start more workers.",
+        )
 
-    If no call can fill the template of the task or of its name, `validation.app_complaints` reports the error. Tenants
-    made by functions are unknown.
-    """
-    for name, task in sorted(app.tasks.items()):
-        if name.startswith("celery."):
+
+@finding("tenant-misspelt", Level.WARNING, fleet_of)
+def tenant_misspelt(fleet: FleetFacts) -> Problems:
+    tenants = sorted(fleet.status.tenants, key=lambda tenant: tenant.name)
+    others = [tenant.name for tenant in tenants if not tenant.is_named]
+    for tenant in tenants:
+        meant = misspelt_type(tenant.name, others)
+        if tenant.is_named and not tenant.held and not tenant.waiting and meant is not None:
+            yield Problem(
+                f"affinity_tenants has a quota for {tenant.name!r}, of whom no job waits or runs; did you mean "
+                f"{meant!r}, who has jobs, and no quota of its own?",
+                "Use the spelling of the jobs, or remove the quota.",
+            )
+
+
+@finding("tenant-not-filled", Level.ERROR, app_of)
+def tenant_not_filled(app: AppFacts) -> Problems:
+    for name, where, template, arguments in _tenant_templates(app):
+        complaint = template_complaint(TenantKey.option, template, name, arguments)
+        # The template of a task or of its name that no call can fill is one of the app's complaints.
+        if complaint and where.startswith("task_routes"):
+            yield Problem(
+                f"{where}: {complaint}. Its calls fail, unless they name a tenant themselves.",
+                "Give the task that argument, narrow the pattern of the route, or say `tenant=False` in a route of the "
+                "task before it.",
+            )
+
+
+@finding("tenant-without-value", Level.NOTE, app_of)
+def tenant_without_value(app: AppFacts) -> Problems:
+    for name, where, template, arguments in _tenant_templates(app):
+        if template_complaint(TenantKey.option, template, name, arguments):
             continue
-        with suppress(AffinityError):  # reported by `gather_app`
-            where, tenant = _effective_tenant(app, name, task, own)
-            if tenant is None or not isinstance(tenant.key, str):
-                continue
-            arguments = arguments_of(task)
-            if complaint := template_complaint(tenant.option, tenant.key, name, arguments):
-                if where.startswith("task_routes"):
-                    yield TaskWithoutTenant(name, where, tenant.key, complaint=complaint)
-            elif left_out := may_be_none(tenant.option, tenant.key, arguments):
-                yield TaskWithoutTenant(name, where, tenant.key, left_out=left_out)
+        fields = may_be_none(TenantKey.option, template, arguments)
+        left_out = join_names(f"{{{field}}}" for field in fields)
+        if fields:
+            yield Problem(
+                f'{where}: tenant "{template}" has no value in calls of task {name} that leave {left_out} out: it is '
+                "None then. Such a call has no tenant, so no quota counts it.",
+                f"Take the default None of {left_out} away, or name the tenant of those calls with tenant=.",
+            )
 
 
-def _effective_tenant(app: Celery, name: str, task: Task, own: Settings) -> tuple[str, TenantKey | None]:
+def _tenant_templates(app: AppFacts) -> Iterator[tuple[str, str, str, ReadArguments]]:
+    """Yield the tasks with a tenant template, its place, the template, and the task's arguments.
+
+    Tenants made by functions are unknown.
+    """
+    for name, task in app.tasks:
+        with suppress(AffinityError):  # reported by `settings`
+            where, tenant = _effective_tenant(app, name, task)
+            if tenant is not None and isinstance(tenant.key, str) and not name.startswith("celery."):
+                yield name, where, tenant.key, arguments_of(task)
+
+
+def _effective_tenant(app: AppFacts, name: str, task: Task) -> tuple[str, TenantKey | None]:
     """Return the place that sets a task's tenant first, as text, and its rule, or None if there is no template.
 
     ``tenant=`` of a route is the tenant's name, or disables the tenant.
@@ -52,91 +112,78 @@ def _effective_tenant(app: Celery, name: str, task: Task, own: Settings) -> tupl
     of_task = as_tenant(affinity_of(task).tenant)
     if of_task is not None:
         return f"task {name}", of_task
-    return f"{PREFIX}task_rules", as_tenant(rules_by_name(name, own).tenant)
+    return f"{PREFIX}task_rules", as_tenant(rules_by_name(name, app.settings).tenant)
 
 
-def preemptible(app: Celery, own: Settings) -> Iterator[tuple[str, bool]]:
-    """Yield each preemptible task, and True if a route, the task or a rule for its name sets a tenant."""
-    for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # reported by `gather_app`
-            routes = [options for _, options in options_in_routes(app.conf, name)]
-            affinities = [as_affinity(options.get("affinity")) for options in routes]
-            affinities += [affinity_of(task), rules_by_name(name, own)]
-            flags = [options.get("preemptible") for options in routes] + [one.preemptible for one in affinities]
-            if next((flag for flag in flags if flag is not None), False):
-                tenants = [options.get("tenant") for options in routes] + [one.tenant for one in affinities]
-                yield name, any(tenants)
+_ONE_COHORT = "Put the types of these jobs into one cohort, or give the keys different names."
 
 
-@rule_of_fleet
-def minima_of_tenants(fleet: FleetFacts) -> Iterator[Finding]:
-    promised = sum(fleet.minima.values())
-    if fleet.members and promised > fleet.slots:
-        yield Finding(
-            "tenants-promised-too-much",
-            f"affinity_tenants promises {promised:,} slots in all (min), and the fleet has {fleet.slots:,}: while the "
-            f"tenants with a minimum ({join_names(tuple(sorted(fleet.minima)))}) have work for theirs, jobs of others "
-            "wait without a bound.",
-            "Lower a minimum (`celery -A ... affinity tenants set NAME --min N`), or start more workers.",
+@finding("key-in-cohorts", Level.ERROR, app_of)
+def key_in_cohorts(app: AppFacts) -> Problems:
+    for made_by, uses in keys_in_several_cohorts(app.celery) if app.settings.cohorts else ():
+        cohorts = {use.task: use.cohort for use in uses}
+        users = join_names(f"{task} ({cohort})" for task, cohort in cohorts.items())
+        yield Problem(
+            f"Tasks of several cohorts have keys such as {made_by!r}: {users}. Each cohort counts by itself, so a "
+            "limit of 1 would let one job run in each of them: calls of these tasks are refused.",
+            _ONE_COHORT,
         )
 
 
-@rule_of_fleet
-def tenant_misspelt(fleet: FleetFacts) -> Iterator[Finding]:
-    for name, meant in sorted(fleet.tenants_misspelt.items()):
-        yield Finding(
-            "tenant-misspelt",
-            f"affinity_tenants has a quota for {name!r}, of whom no job waits or runs; did you mean {meant!r}, who has "
-            "jobs, and no quota of its own?",
-            "Use the spelling of the jobs, or remove the quota.",
+@finding("key-used-in-cohorts", Level.WARNING, all_facts)
+def key_used_in_cohorts(facts: Facts) -> Problems:
+    fleets = {"default": facts.fleet, **{name: cohort.fleet for name, cohort in facts.cohorts.items()}}
+    users: dict[str, list[str]] = {}
+    for cohort, fleet in fleets.items():
+        for key in () if fleet is None else fleet.keys_in_use:
+            users.setdefault(key, []).append(cohort)
+    shared = join_names(f"{key!r} ({', '.join(names)})" for key, names in sorted(users.items()) if len(names) > 1)
+    if shared:
+        yield Problem(
+            f"Jobs of several cohorts have these keys: {shared}. Each cohort counts by itself.",
+            _ONE_COHORT,
         )
 
 
-def tenant_without_value(facts: Facts) -> Iterator[Finding]:
-    for task in facts.app.no_tenant:
-        if task.complaint is not None:
+def _findings_per_cohort(facts: Facts) -> Iterator[Finding]:
+    """Yield the findings about server, workers and jobs of each cohort other than `default`, with its name."""
+    for name, cohort in facts.cohorts.items():
+        if cohort.down is not None:
             yield Finding(
-                "tenant-not-filled",
-                f"{task.where}: {task.complaint}. Its calls fail, unless they name a tenant themselves.",
-                "Give the task that argument, narrow the pattern of the route, or say `tenant=False` in a route of the "
-                "task before it.",
+                *("cohort-down", Level.ERROR),
+                f"Cohort {name!r} does not answer correctly: {with_full_stop(cohort.down)}",
+                "Check that its server runs, that this machine can reach it, and that user and password are right. "
+                "Jobs of its types wait, and calls of them fail. Nothing else of it was checked.",
             )
-        else:
-            left_out = join_names(f"{{{name}}}" for name in task.left_out)
-            yield Finding(
-                "tenant-without-value",
-                f'{task.where}: tenant "{task.template}" has no value in calls of task {task.task} that leave '
-                f"{left_out} out: it is None then. Such a call has no tenant, so no quota counts it.",
-                f"Take the default None of {left_out} away, or name the tenant of those calls with tenant=.",
-            )
+            continue
+        rules = [rule for rule in rules_of(workers, jobs) if rule.in_cohorts]
+        for rule in (*rules, *(rules_of(server) if cohort.server != facts.server else ())):
+            yield from (replace(finding, what=f"Cohort {name!r}: {finding.what}") for finding in rule.findings(cohort))
 
 
-TENANT_RULES = (minima_of_tenants, tenant_misspelt, tenant_without_value)
+findings_per_cohort = Rule("cohort-down", Level.ERROR, _findings_per_cohort)
 
 
-def preemptible_without_tenant(facts: Facts) -> Iterator[Finding]:
-    for task, has_tenant in facts.app.preemptible.items():
+@finding("preemptible-without-tenant", Level.NOTE, app_of)
+def preemptible_without_tenant(app: AppFacts) -> Problems:
+    for task, has_tenant in _preemptible_tasks(app):
         if not has_tenant:
-            yield Finding(
-                "preemptible-without-tenant",
+            yield Problem(
                 f"Task {task} says preemptible=True, and no tenant: this has no effect on its jobs, unless their calls "
                 "name a tenant.",
                 'Give the task a tenant, such as Affinity(tenant="batch", preemptible=True).',
             )
 
 
-@rule_of_fleet_and_app
-def preemptible_not_stopped(fleet: FleetFacts, app: AppFacts) -> Iterator[Finding]:
-    if not fleet.minima:
-        return  # no task is preempted
-    for task in app.preemptible:
-        types = {type_ for type_, who in app.declared.items() if f"task {task}" in who}
+@finding("preemptible-not-stopped", Level.NOTE, fleet_of)
+def preemptible_not_stopped(fleet: FleetFacts) -> Problems:
+    for task, _ in _preemptible_tasks(fleet.app) if fleet.minima else ():  # without minimums, no task is preempted
+        types = {type_ for type_, places in fleet.app.declared.items() if f"task {task}" in places}
         unable = [
             member.name for member in fleet.members if types.intersection(member.types) and not member.can_stop(task)
         ]
         if unable:
-            yield Finding(
-                "preemptible-not-stopped",
+            yield Problem(
                 f"Task {task} says preemptible=True, and is not stopped on {join_names(sorted(unable))}: no task can "
                 "be stopped by force there, and this one has not called preempted() there yet.",
                 "Let the task call preempted() and raise Preempted, or run the worker with another pool than threads "
@@ -144,4 +191,14 @@ def preemptible_not_stopped(fleet: FleetFacts, app: AppFacts) -> Iterator[Findin
             )
 
 
-PREEMPTION_RULES = (preemptible_without_tenant, preemptible_not_stopped)
+def _preemptible_tasks(app: AppFacts) -> Iterator[tuple[str, bool]]:
+    """Yield each preemptible task, and True if a route, the task or a rule for its name sets a tenant."""
+    for name, task in app.tasks:
+        with suppress(AffinityError):  # reported by `settings`
+            routes = [options for _, options in options_in_routes(app.conf, name)]
+            affinities = [as_affinity(options.get("affinity")) for options in routes]
+            affinities += [affinity_of(task), rules_by_name(name, app.settings)]
+            flags = [options.get("preemptible") for options in routes] + [one.preemptible for one in affinities]
+            if next((flag for flag in flags if flag is not None), False):
+                tenants = [options.get("tenant") for options in routes] + [one.tenant for one in affinities]
+                yield name, any(tenants)

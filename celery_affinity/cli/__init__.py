@@ -1,23 +1,24 @@
 """``celery -A proj affinity ...``: the group of all commands.
 
 A command reads options, gets a report from a lower package, and prints it as text or JSON; commands decide nothing.
-Read `status` first, where reports become commands. A new command is a row of `_MODULES`. `celery` loads this package
-for each of its commands, so the modules of our commands are loaded lazily.
+Read `framework` first, which makes commands of reports. A new command is a row of `_MODULES`, unless it is a declared
+report. `celery` loads this package for each of its commands, so the modules of our commands are loaded lazily.
 """
 
 import click
 
+from ..reports import REPORTS
 from ..schema.keys import COHORT
 from ..worker import own_commands  # noqa: F401  # registers our commands with `celery inspect`
 from .plugin import add_worker_options, lazy_group
 
 add_worker_options()
 
-#: Command name -> module, in the order of `celery affinity --help`.
-_MODULES = {
-    "status": "status",
+#: Command name -> module, or None for a declared report, in the order of `celery affinity --help`.
+_MODULES: dict[str, str | None] = {
+    "status": None,
     "explain": "status",
-    "pending": "status",
+    "pending": None,
     "top": "status",
     "jobs": "jobs",
     "cancel": "jobs",
@@ -33,13 +34,14 @@ _MODULES = {
     "check": "check",
     "settings": "settings",
     "cohorts": "settings",
-    "scale": "scale",
+    "scale": None,
     "scale-in": "scale",
     "dispatcher": "serve",
     "web": "serve",
     "metrics": "serve",
     "up": "serve",
 }
+_MODULES |= {name: None for name in REPORTS if name.isidentifier() and name not in _MODULES}
 
 
 @click.group(cls=lazy_group(__name__, _MODULES))

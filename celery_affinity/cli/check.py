@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..check import check
+from ..check import LEVELS, Facts, Finding, Level, check
 from ..check import findings_as_json as outcome_as_json
-from ..check.facts import Facts
-from ..check.finding import LEVELS, Finding, Level
 from ..check.gather import gather_facts
-from .framework import AS_JSON, SecondsRange, answers_of, print_json
-from .render import pluralize, printable_cell
+from ..reports.render import pluralize, printable_cell
+from .framework import SecondsRange, answers_of, command, print_json
 
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
@@ -63,7 +60,7 @@ def _counts(findings: Sequence[Finding]) -> str:
 FINE, WARNED, FAILED = 0, 1, 2
 
 
-@click.command("check", cls=CeleryCommand)
+@command("check", json=True)
 @click.option("--repair", is_flag=True, help="Instead of a check, repair wrong counts and broken keys in Redis.")
 @click.option("--dry-run", is_flag=True, help="With --repair, only show what is wrong.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
@@ -82,9 +79,6 @@ FINE, WARNED, FAILED = 0, 1, 2
     type=SecondsRange(min=0.1),
     help="Seconds to wait for answers from workers.",
 )
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def check_command(
     ctx: click.Context,
     repair: bool,

@@ -5,48 +5,24 @@ from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..admin.job_values import hidden_reason
-from ..reports import cohorts, dead_letters
+from ..reports import dead_letters
 from ..reports.dead_letters import DeadLetter, LetterDetails, LetterFilter
+from ..reports.render import pluralize, time_text, wrap_paragraph
+from ..reports.report import with_cohort_name
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import REASONS
 from .framework import (
-    AS_JSON,
-    COUNT,
     answers_of,
     cohorts_of_context,
+    command,
     parse_seconds,
     print_json,
-    rows_of_cohorts,
+    report_command,
     show_report,
     warn_cohorts_down,
 )
-from .render import pluralize, time_text, with_cohort_column, wrap_paragraph
-
-#: Maximum length of an error in a table, in characters.
-_MAX_WHY = 80
-
-
-def letters_text(letters: Sequence[DeadLetter], *, is_filtered: bool = False) -> str:
-    """Return dead letters as a table."""
-    if not letters:
-        return "no dead letter matches" if is_filtered else "there are no dead letters"
-    is_any_merged = any(letter.calls > 1 for letter in letters)
-    return with_cohort_column(
-        letters,
-        ("ended", "reason", *(["calls"] if is_any_merged else []), "type", "task", "task id", "why"),
-        [_letter_row(letter, is_any_merged) for letter in letters],
-    )
-
-
-def _letter_row(letter: DeadLetter, has_calls: bool) -> tuple[str, ...]:
-    why = letter.why or ""
-    if len(why) > _MAX_WHY:
-        why = f"{why[:_MAX_WHY]}..."
-    calls = [str(letter.calls)] if has_calls else []
-    return time_text(letter.ended_s), letter.reason, *calls, letter.type, letter.task, letter.task_id, why
 
 
 def letter_text(shown: LetterDetails) -> str:
@@ -84,7 +60,7 @@ class _LetterOptions(TypedDict):
     older_than_s: float | None
 
 
-def _letter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _letter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select letters."""
     for option in (
         click.option(
@@ -98,30 +74,15 @@ def _letter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--type", help="Only jobs of this type."),
         click.option("--reason", type=click.Choice(tuple(REASONS)), help="Only letters with this reason."),
     ):
-        command = option(command)
-    return command
+        function = option(function)
+    return function
 
 
-@dead.command("list", cls=CeleryCommand)
-@_letter_options
-@click.option("--limit", default=100, show_default=True, type=COUNT, help="Largest number to show.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
-def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_LetterOptions]) -> None:
-    """List dead letters, the newest first."""
-    letters = rows_of_cohorts(
-        ctx, lambda scheduler: dead_letters.find_letters(scheduler.reader, LetterFilter(**chosen), limit)
-    )
-    letters = sorted(letters, key=lambda letter: letter.ended_s, reverse=True)[:limit]
-    show_report(letters, lambda letters: letters_text(letters, is_filtered=any(chosen.values())), json=as_json)
+dead.add_command(report_command("dead list"))
 
 
-@dead.command("show", cls=CeleryCommand)
+@command("show", dead, json=True)
 @click.argument("id_", metavar="ID")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def show_dead(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Show a dead letter, by the id of its task or of its job, with the arguments of the call."""
     hidden = hidden_reason(ctx.obj.app)
@@ -130,7 +91,7 @@ def show_dead(ctx: click.Context, id_: str, as_json: bool) -> None:
         replace(one, letter=letter)
         for name, details in answers.answers.items()
         for one in details
-        for letter in (cohorts.with_cohort_name([one.letter], name) if answers.is_split else [one.letter])
+        for letter in (with_cohort_name([one.letter], name) if answers.is_split else [one.letter])
     ]
     if not shown:
         raise click.ClickException(f"no dead letter has the task id or job id {id_!r}")
@@ -148,13 +109,10 @@ def _checked_filter(ids: tuple[str, ...], all_: bool, chosen: _LetterOptions) ->
     return letter_filter
 
 
-@dead.command("replay", cls=CeleryCommand)
+@command("replay", dead, json=True)
 @_IDS
 @_letter_options
 @_ALL
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def replay_dead(
     ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **chosen: Unpack[_LetterOptions]
 ) -> None:
@@ -194,14 +152,11 @@ def replay_dead(
     _exit_if_failed(ctx, unknown, failed=bool(ids and remaining) or bool(answers.down))
 
 
-@dead.command("drop", cls=CeleryCommand)
+@command("drop", dead, json=True)
 @_IDS
 @_letter_options
 @_ALL
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def drop_dead(
     ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **chosen: Unpack[_LetterOptions]
 ) -> None:

@@ -9,8 +9,16 @@ from ..reports.explain import Explanation, SlotsOfTypes, Waiting
 from ..reports.jobs import LocalWorkers
 from ..reports.keys import KeyName
 from ..reports.queue_order import ClaimGroup
+from ..reports.render import (
+    approximate_text,
+    duration_text,
+    mode_text,
+    pluralize,
+    printable_cell,
+    time_text,
+    wrap_paragraph,
+)
 from ..reports.tenants import ShareTurn
-from .render import approximate_text, duration_text, mode_text, pluralize, printable_cell, time_text, wrap_paragraph
 
 #: Rules that suspend the overtaking bound -> text.
 _RULES = {

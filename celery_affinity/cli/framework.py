@@ -10,27 +10,102 @@ from typing import Any, TypeVar
 
 import click
 from celery import Celery
+from celery.bin.base import CeleryCommand, handle_preload_options
 from kombu import Connection
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from ..admin.job_values import hidden_reason
 from ..errors import AffinityError, CohortDownError, TransportError
-from ..reports import cohorts
+from ..publishing.app_config import settings_of
 from ..reports.json import Json, as_json
-from ..scheduler.cohorts import CohortAnswers, CohortRow, Cohorts
+from ..reports.report import Param, ReportDefinition, Source, find_report
+from ..scheduler.cohorts import CohortAnswers, Cohorts
 from ..scheduler.scheduler import Scheduler
 from ..schema.keys import COHORT
 from ..schema.values import LONGEST_S, MOST_COUNT
-from ..transport.app_api import fleet_on
+from ..transport.app_api import fleet_on, stock_lists_of
 from ..transport.urls import mask_url
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: Pause before a broker that did not answer is tried again, in seconds.
 RETRY_S = 1.0
 
 Report = TypeVar("Report")
-R = TypeVar("R", bound=CohortRow)
+
+
+def command(name: str, group: click.Group | None = None, *, json: bool = False) -> Callable[[F], click.Command]:
+    """Return a decorator that makes a function a command, of *group* if given. The function gets the context first.
+
+    *json*: with the option ``--json``, the parameter *as_json*.
+    """
+
+    def declare(function: F) -> click.Command:
+        handled = click.pass_context(handle_preload_options(function))
+        declared: click.Command = click.command(name, cls=CeleryCommand)(handled)  # type: ignore[no-untyped-call]
+        if json:
+            AS_JSON(declared)
+        if group is not None:
+            group.add_command(declared)
+        return declared
+
+    return declare
+
+
+def report_command(name: str) -> click.Command:
+    """Return the command of the report *name*: a row of `REPORTS`."""
+    report = find_report(name)
+
+    def show(ctx: click.Context, as_json: bool, **options: Any) -> None:
+        print_declared(ctx, report, as_json=as_json, **options)
+
+    show.__doc__ = report.read.__doc__
+    declared = command(name.split()[-1], json=True)(show)
+    declared.params[:0] = [_click_parameter(param) for param in report.params]
+    return declared
+
+
+def print_declared(ctx: click.Context, report: ReportDefinition[Any], *, as_json: bool, **options: Any) -> None:
+    """Read and print a report, and print a warning for cohorts that are down."""
+    app = ctx.obj.app
+    with cohorts_of_context(ctx) as fleet:
+        source = Source(fleet, settings_of(app), lambda: stock_lists_of(app), hidden_reason(app))
+        answer = report.read(source, **options)
+    warn_cohorts_down(answer.down)
+    show_report(answer.report, lambda _: report.printed(answer), json=as_json)
+
+
+def _click_parameter(param: Param) -> click.Parameter:
+    """Return the argument or the option for a report's parameter."""
+    name = param.name
+    if param.type == tuple[str, ...]:
+        return click.Argument([name], metavar=f"[{name.upper().removesuffix('S')}]...", nargs=-1)
+    if param.is_argument:
+        return click.Argument([name], default=param.default)
+    if name.endswith("_s"):
+        option = f"--{name.removesuffix('_s').replace('_', '-')}"
+        return click.Option([option, name], callback=parse_seconds, metavar="TIME", help=param.help)
+    return click.Option(
+        [f"--{name.replace('_', '-')}"],
+        default=param.default,
+        show_default=param.default is not None,
+        type=_click_type(param),
+        help=param.help,
+    )
+
+
+def _click_type(param: Param) -> Any:
+    if param.choices:
+        return click.Choice(param.choices)
+    if param.type is int:
+        return click.IntRange(param.least, param.most)
+    if param.type is float:
+        least = param.least if param.above is None else param.above
+        return SecondsRange(least or 0, param.most or LONGEST_S, min_open=param.above is not None)
+    return None
 
 
 @contextmanager
@@ -123,11 +198,6 @@ def answers_of(ctx: click.Context, ask: Callable[[Scheduler], Report], *, once: 
     return answers
 
 
-def rows_of_cohorts(ctx: click.Context, ask: Callable[[Scheduler], list[R]]) -> list[R]:
-    """Return the rows of all cohorts of a command as one list."""
-    return cohorts.rows_of_all(answers_of(ctx, ask))
-
-
 def show_per_cohort(answers: CohortAnswers[Report], as_text: Callable[[Report], str], *, json: bool) -> None:
     """Print the reports of cohorts, with a heading per cohort if there are several."""
     if not answers.is_split:
@@ -137,32 +207,6 @@ def show_per_cohort(answers: CohortAnswers[Report], as_text: Callable[[Report], 
         print_json(as_json(answers.answers))
     else:
         click.echo("\n\n".join(f"cohort {name}:\n{as_text(report)}" for name, report in answers.answers.items()))
-
-
-def change_in_cohorts(
-    ctx: click.Context,
-    change: Callable[[Scheduler], Report | None],
-    as_text: Callable[[Report], str],
-    *,
-    json: bool,
-    in_json: Callable[[Report], object] = lambda report: report,
-    nothing: Callable[[], str] = str,
-) -> None:
-    """Change each cohort of a command, and print the resulting reports. Exits with 1 if a cohort is down.
-
-    *nothing* returns the error message if *change* returned None for each cohort.
-    """
-    answers = answers_of(ctx, change)
-    changed = {name: report for name, report in answers.answers.items() if report is not None}
-    if not changed:
-        raise click.ClickException(nothing())
-    if json:
-        shown = CohortAnswers({name: in_json(report) for name, report in changed.items()}, answers.down)
-        show_per_cohort(shown, str, json=True)
-    else:
-        show_per_cohort(CohortAnswers(changed, answers.down), as_text, json=False)
-    if answers.down:
-        ctx.exit(1)
 
 
 def show_report(report: Report, as_text: Callable[[Report], str], *, json: bool) -> None:

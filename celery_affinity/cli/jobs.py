@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any, TypedDict, Unpack
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..admin import bulk
 from ..admin.actions import JobFilters, MoveTarget, check_target_cohort
@@ -15,18 +14,19 @@ from ..admin.jobs import Change, Jobs
 from ..reports import cohorts, job_lists
 from ..reports.job_lists import LISTED, JobsPage
 from ..reports.jobs import Job
+from ..reports.render import Table, mode_text, pluralize, time_text
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import MAX_PRIORITY
 from .framework import (
     AS_JSON,
     DefaultListGroup,
     cohorts_of_context,
+    command,
     parse_seconds,
     print_json,
     show_report,
     warn_cohorts_down,
 )
-from .render import mode_text, pluralize, time_text, with_cohort_column
 
 STAMP = click.option("--stamp", metavar="NAME=VALUE", help="Only jobs with this stamp.")
 KEY = click.option("--key", help="Only jobs of this key, as `keys` shows it.")
@@ -75,7 +75,7 @@ def jobs() -> None:
     """
 
 
-@jobs.command("list", cls=CeleryCommand)
+@command("list", jobs, json=True)
 @click.option("--state", type=click.Choice(LISTED), help="Only jobs in this state.")
 @click.option("--type", help="Only jobs of this type.")
 @click.option("--task", help="Only jobs of tasks with this name; * stands for anything.")
@@ -88,9 +88,6 @@ def jobs() -> None:
     "--limit", default=100, show_default=True, type=click.IntRange(1, job_lists.MOST), help="Number of jobs on a page."
 )
 @click.option("--cursor", help="Continue from the cursor that the previous page printed.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def list_jobs(
     ctx: click.Context,
     state: str | None,
@@ -116,34 +113,11 @@ def list_jobs(
 
 
 def _page(page: JobsPage, nothing: str) -> str:
-    lines = [jobs_table(page.jobs) if page.jobs else nothing if page.cursor is None else f"{nothing}, so far"]
+    lines = [_JOBS.text(page.jobs) if page.jobs else nothing if page.cursor is None else f"{nothing}, so far"]
     if page.cursor is not None:
         why = f"{job_lists.MOST:,} jobs were read" if page.partial else pluralize(len(page.jobs), "job")
         lines.append(f"{why}; there may be more: --cursor {page.cursor}")
     return "\n".join(lines)
-
-
-def jobs_table(jobs: Sequence[Job]) -> str:
-    """Return jobs as a table, with a column for due times if there are scheduled jobs."""
-    is_any_due = any(job.state == "scheduled" for job in jobs)
-    rows = [
-        (
-            job.id,
-            job.state,
-            job.type or "",
-            job.task or "",
-            str(job.priority),
-            mode_text(job.mode == "on_demand"),
-            time_text(job.enqueued_s or 0),
-            *([_due(job)] if is_any_due else []),
-            job.worker or "",
-        )
-        for job in jobs
-    ]
-    due = ["due"] if is_any_due else []
-    return with_cohort_column(
-        jobs, ("task id", "state", "type", "task", "priority", "mode", "since", *due, "worker"), rows
-    )
 
 
 def _due(job: Job) -> str:
@@ -151,6 +125,22 @@ def _due(job: Job) -> str:
         return ""
     due_s = job.due_s if job.patient_until_s is None else job.patient_until_s
     return "the next tick" if due_s is None else time_text(due_s)
+
+
+_JOBS = Table[Job](
+    {
+        "task id": "id",
+        "state": "state",
+        "type": lambda job: job.type or "",
+        "task": lambda job: job.task or "",
+        "priority": "priority",
+        "mode": lambda job: mode_text(job.mode == "on_demand"),
+        "since": lambda job: time_text(job.enqueued_s or 0),
+        "due": _due,
+        "worker": lambda job: job.worker or "",
+    },
+    optional={"due": lambda job: job.state == "scheduled"},
+)
 
 
 #: States of jobs that can be moved, and that can be cancelled.
@@ -178,7 +168,7 @@ class _Chosen(TypedDict):
 def job_selection_options(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds the arguments and options for selecting jobs in *states*."""
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
             AS_JSON,
             click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
@@ -201,17 +191,15 @@ def job_selection_options(states: Sequence[str]) -> Callable[[Callable[..., Any]
             click.option("--type", help="Only jobs of this type."),
             click.argument("ids", metavar="[ID]...", nargs=-1),
         ):
-            command = option(command)
-        return command
+            function = option(function)
+        return function
 
     return add
 
 
-@click.command(cls=CeleryCommand)
+@command("cancel")
 @job_selection_options(_UNFINISHED)
 @click.option("--terminate", is_flag=True, help="Also end running jobs, where the pool supports it.")
-@click.pass_context
-@handle_preload_options
 def cancel(ctx: click.Context, terminate: bool, **chosen: Unpack[_Chosen]) -> None:
     """Revoke jobs: waiting jobs end immediately, and claimed jobs do not start. Their callers get REVOKED.
 
@@ -230,11 +218,9 @@ def cancel(ctx: click.Context, terminate: bool, **chosen: Unpack[_Chosen]) -> No
     )
 
 
-@click.command(cls=CeleryCommand)
+@command("move")
 @job_selection_options(_WAITING)
 @click.option("--to", "to", required=True, metavar="TYPE", help="The new type.")
-@click.pass_context
-@handle_preload_options
 def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
     """Change the type of waiting jobs, which keep their age. Retries have the new type, too.
 
@@ -243,7 +229,7 @@ def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
     _change(ctx, chosen, lambda: MoveTarget(type=to))
 
 
-@click.command(cls=CeleryCommand)
+@command("prioritise")
 @job_selection_options(_WAITING)
 @click.option(
     "--priority",
@@ -251,8 +237,6 @@ def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
     help="The new priority: 0 to 10, 10 is the highest, as `jobs` shows it.",
 )
 @click.option("--on-demand/--queued", default=None, help="The new mode.")
-@click.pass_context
-@handle_preload_options
 def prioritise(ctx: click.Context, priority: int | None, on_demand: bool | None, **chosen: Unpack[_Chosen]) -> None:
     """Change the priority or the mode of waiting jobs, which keep their age. Retries keep the change.
 
@@ -339,7 +323,7 @@ def _choice_text(choice: JobChoice) -> str:
 
 def _show_choice(choice: JobChoice) -> None:
     if choice.shown:
-        click.echo(jobs_table(choice.shown))
+        click.echo(_JOBS.text(choice.shown))
     if len(choice.chosen) > len(choice.shown):
         click.echo(f"... and {len(choice.chosen) - len(choice.shown):,} more")
 

@@ -1,49 +1,41 @@
 """``celery -A proj affinity keys`` and ``tenants``: show keys and tenants, and set limits and quotas at run time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..clock import SECOND_US
-from ..options.keys import OF_TENANT
 from ..publishing.app_config import settings_of
-from ..reports import cohorts, key_usage
-from ..reports.key_usage import KeyDetails, KeysInUse
-from ..reports.keys import Holder, KeyName
-from ..reports.tenants import TenantStatus
+from ..reports import key_usage
+from ..reports.key_usage import KeyDetails
+from ..reports.keys import KeyName, holder_text, limit_text
+from ..reports.render import (
+    duration_or_dash,
+    duration_text,
+    format_table,
+    mode_text,
+    time_text,
+    wrap_paragraph,
+)
 from ..scheduler import runtime_settings
 from ..scheduler.cohorts import CohortAnswers
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import LONGEST_NUMBER
-from ..schema.keys import type_address
 from ..schema.values import COUNT_OR_0, MOST_COUNT, pattern_precedence
 from ..settings import limits as limit_settings
 from ..settings import tenants as tenant_settings
 from ..settings.limits import Limit
 from ..settings.table import Settings
 from ..settings.tenants import MOST_WEIGHT, NONE, OTHERS, Tenant
-from .framework import AS_JSON, DefaultListGroup, answers_of, change_in_cohorts, show_per_cohort, show_report
-from .render import duration_text, format_table, mode_text, pluralize, time_text, with_cohort_column, wrap_paragraph
-
-
-def keys_text(keys: KeysInUse) -> str:
-    """Return keys as a table with a note if there are more, followed by the types with a limit."""
-    parts = [_keys_table(keys)]
-    if keys.types:
-        rows = [
-            (type_address(type_.type), str(type_.limit), str(type_.running), str(type_.waiting)) for type_ in keys.types
-        ]
-        parts.append(with_cohort_column(keys.types, ("limit of a type", "limit", "running", "waiting"), rows))
-    return "\n\n".join(parts)
-
-
-def _keys_table(keys: KeysInUse) -> str:
-    if not keys.keys and keys.are_all:
-        return "no job holds such a key or waits for one"
-    rows = [(key.key, _limit(key), str(key.held), str(key.waiting), _wait(key), _held_by(key)) for key in keys.keys]
-    table = with_cohort_column(keys.keys, ("key", "limit", "held", "waiting", "oldest wait", "held by"), rows)
-    return table if keys.are_all else f"{table}\n\nthere may be more: give a PATTERN, or a higher --limit"
+from .framework import (
+    DefaultListGroup,
+    answers_of,
+    command,
+    report_command,
+    show_per_cohort,
+)
 
 
 def key_text(details: KeyDetails) -> str:
@@ -57,24 +49,15 @@ def key_text(details: KeyDetails) -> str:
     more = [f"and {key.held - len(details.holders)} more"] if key.held > len(details.holders) else []
     rows = [
         ("key", key.key),
-        ("limit", f"{_limit(key)} in force"),
+        ("limit", f"{limit_text(key)} in force"),
         *_numbered("declared", [f"{_stated(text)} by {task}" for task, text in details.stated.items()]),
-        *_numbered("held", [*map(_holder, details.holders), *more] or ["by no job"]),
+        *_numbered("held", [*map(holder_text, details.holders), *more] or ["by no job"]),
         *([("reserved", _reserved(key))] if key.kept_for else []),
         *([("reserved", f"for type {key.turn}, which has waited longest")] if key.turn else []),
         *_numbered("waiting", groups or ["no job"]),
-        ("oldest wait", _wait(key)),
+        ("oldest wait", duration_or_dash(key.oldest_wait_s)),
     ]
     return wrap_paragraph(rows)
-
-
-def limits_text(limits: Mapping[str, Limit], conf: Mapping[str, Limit]) -> str:
-    """Return the limits in force and in app.conf as a table. The first pattern that matches a key applies."""
-    if not limits and not conf:
-        return "no limit is set; the tasks' own limits count"
-    patterns = sorted({*limits, *conf}, key=pattern_precedence)
-    rows = [(pattern, str(limits.get(pattern, "-")), str(conf.get(pattern, "-"))) for pattern in patterns]
-    return format_table(("pattern", "limit in force", "app.conf"), rows)
 
 
 def _reserved(key: KeyName) -> str:
@@ -82,39 +65,78 @@ def _reserved(key: KeyName) -> str:
     return f"for the retry of {key.kept_for}{due}"
 
 
-def _limit(key: KeyName) -> str:
-    if key.starts:
-        return f"{key.starts.most} in {duration_text(key.starts.period_s)}"
-    return "-" if key.limit is None else str(key.limit)
-
-
 def _stated(text: str) -> str:
     starts, slash, period_us = text.partition("/")
     return f"{starts} in {duration_text(int(period_us) / SECOND_US)}" if slash and period_us.isdecimal() else text
-
-
-def _wait(key: KeyName) -> str:
-    return "-" if key.oldest_wait_s is None else duration_text(key.oldest_wait_s)
-
-
-def _held_by(key: KeyName) -> str:
-    if key.holder is None:
-        return "-"
-    return _holder(key.holder) + (f" and {pluralize(key.held - 1, 'other')}" if key.held > 1 else "")
-
-
-def _holder(holder: Holder) -> str:
-    return f"{holder.task_id} ({holder.task}) on {holder.worker} for {duration_text(holder.held_s)}"
 
 
 def _numbered(name: str, lines: list[str]) -> list[tuple[str, str]]:
     return [(name if number == 0 else "", line) for number, line in enumerate(lines)]
 
 
-_LIMITS = "limits"
+V = TypeVar("V")
 
-#: The limits in force, and the limits in app.conf, which a reset restores.
-_Limits = tuple[dict[str, limit_settings.Limit], dict[str, limit_settings.Limit]]
+#: The entries in force, and the entries in app.conf, which a reset restores.
+Both = tuple[Mapping[str, V], Mapping[str, V]]
+
+
+@dataclass(frozen=True)
+class _Entries(Generic[V]):
+    """The entries of a setting that are changed one by one: limits of keys, or quotas of tenants."""
+
+    noun: str
+    #: Header of the names.
+    named: str
+    #: What is printed if there are no entries.
+    empty: str
+    order: Callable[[str], Any]
+    shown: Callable[[V], str]
+    read: Callable[[Scheduler, Settings], Both[V]]
+
+    def change(
+        self, ctx: click.Context, change: Callable[[Scheduler, Settings], bool], name: str, *, as_json: bool
+    ) -> None:
+        """Change the entry *name* in each cohort, and print all entries. Exits with 1 if a cohort is down.
+
+        *change* returns False if there is no such entry.
+        """
+        settings = settings_of(ctx.obj.app)
+        others: set[str] = set()
+
+        def change_and_read(scheduler: Scheduler) -> Both[V] | None:
+            is_changed = change(scheduler, settings)
+            both = self.read(scheduler, settings)
+            others.update(both[0])
+            return both if is_changed else None
+
+        answers = answers_of(ctx, change_and_read)
+        changed = {cohort: both for cohort, both in answers.answers.items() if both is not None}
+        if not changed:
+            set_ones = f"set are {', '.join(sorted(others))}" if others else "none is set"
+            raise click.ClickException(f"no {self.noun} is set for {name!r}: {set_ones}")
+        if as_json:
+            in_force = {cohort: both[0] for cohort, both in changed.items()}
+            show_per_cohort(CohortAnswers(in_force, answers.down), str, json=True)
+        else:
+            show_per_cohort(CohortAnswers(changed, answers.down), self._text, json=False)
+        if answers.down:
+            ctx.exit(1)
+
+    def _text(self, both: Both[V]) -> str:
+        names = sorted({*both[0], *both[1]}, key=self.order)
+        rows = [(name, *(self.shown(entries[name]) if name in entries else "-" for entries in both)) for name in names]
+        return format_table((self.named, f"{self.noun} in force", "app.conf"), rows) if rows else self.empty
+
+
+def _read_limits(scheduler: Scheduler, settings: Settings) -> Both[Limit]:
+    (limits,) = (row for row in runtime_settings.read_settings(scheduler, settings) if row.name == "limits")
+    return limit_settings.typed_limits(str(limits.value)) or {}, limit_settings.typed_limits(str(limits.conf)) or {}
+
+
+#: The first pattern that matches a key applies.
+_LIMITS = _Entries[Limit](
+    "limit", "pattern", "no limit is set; the tasks' own limits count", pattern_precedence, str, _read_limits
+)
 
 
 @click.group(cls=DefaultListGroup)
@@ -125,25 +147,11 @@ def keys() -> None:
     """
 
 
-@keys.command("list", cls=CeleryCommand)
-@click.argument("pattern", default="*")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Largest number to show.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
-def list_keys(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
-    """List the keys that jobs hold or wait for. * in PATTERN matches any characters."""
-    in_use = cohorts.found_in_cohorts(
-        answers_of(ctx, lambda scheduler: key_usage.find_keys(scheduler.reader, pattern, limit))
-    )
-    show_report(in_use, keys_text, json=as_json)
+keys.add_command(report_command("keys list"))
 
 
-@keys.command("show", cls=CeleryCommand)
+@command("show", keys, json=True)
 @click.argument("key")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def show_key(ctx: click.Context, key: str, as_json: bool) -> None:
     """Show a key: its limit, its holders, and the jobs that wait for it."""
     answers = answers_of(ctx, lambda scheduler: key_usage.show_key(scheduler.reader, key))
@@ -153,142 +161,56 @@ def show_key(ctx: click.Context, key: str, as_json: bool) -> None:
     show_per_cohort(CohortAnswers(details, answers.down), key_text, json=as_json)
 
 
-@keys.command("set", cls=CeleryCommand)
+@command("set", keys, json=True)
 @click.argument("pattern")
 @click.argument("limit")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def set_limit(ctx: click.Context, pattern: str, limit: str, as_json: bool) -> None:
     """Set the maximum number of running jobs for each key that matches PATTERN. 0 closes the key.
 
     For a PATTERN that begins with rate:, LIMIT is the maximum number of starts in a period, such as 100/m. The limit
     takes effect immediately, also for waiting jobs, and stays until it is reset. It overrides the tasks' limits.
     """
-    own = settings_of(ctx.obj.app)
 
-    def change(scheduler: Scheduler) -> _Limits:
-        limits, _ = _limits(scheduler, own)
-        runtime_settings.change_settings(
-            scheduler,
-            own,
-            {_LIMITS: limit_settings.shown_limits({**limits, pattern: limit_settings.typed_limit(limit)})},
-        )
-        return _limits(scheduler, own)
+    def change(scheduler: Scheduler, settings: Settings) -> bool:
+        limits = {**_read_limits(scheduler, settings)[0], pattern: limit_settings.typed_limit(limit)}
+        runtime_settings.change_settings(scheduler, settings, {"limits": limit_settings.shown_limits(limits)})
+        return True
 
-    change_in_cohorts(ctx, change, _limits_output, json=as_json, in_json=lambda both: both[0])
+    _LIMITS.change(ctx, change, pattern, as_json=as_json)
 
 
-@keys.command("reset", cls=CeleryCommand)
+@command("reset", keys, json=True)
 @click.argument("pattern")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def reset_limit(ctx: click.Context, pattern: str, as_json: bool) -> None:
     """Remove the limit that was set for PATTERN. The limit in app.conf applies again, or the tasks' limits."""
-    own = settings_of(ctx.obj.app)
-    limited: set[str] = set()
 
-    def reset(scheduler: Scheduler) -> _Limits | None:
-        limits, conf = _limits(scheduler, own)
-        limited.update(limits)
+    def reset(scheduler: Scheduler, settings: Settings) -> bool:
+        limits, conf = _read_limits(scheduler, settings)
         if pattern not in limits.keys() | conf.keys():
-            return None
+            return False
         runtime_settings.reset_entry(
-            scheduler, own, _LIMITS, pattern, in_force=limits, conf=conf, shown=limit_settings.shown_limits
+            scheduler, settings, "limits", pattern, in_force=limits, conf=conf, shown=limit_settings.shown_limits
         )
-        return _limits(scheduler, own)
+        return True
 
-    def not_set() -> str:
-        others = f"set are {', '.join(sorted(limited))}" if limited else "none is set"
-        return f"no limit is set for {pattern!r}: {others}"
-
-    change_in_cohorts(ctx, reset, _limits_output, json=as_json, in_json=lambda both: both[0], nothing=not_set)
+    _LIMITS.change(ctx, reset, pattern, as_json=as_json)
 
 
-def _limits(scheduler: Scheduler, own: Settings) -> _Limits:
-    """Return the limits in force, and the limits in app.conf, which a reset restores."""
-    (setting,) = (one for one in runtime_settings.read_settings(scheduler, own) if one.name == _LIMITS)
-    return limit_settings.typed_limits(str(setting.value)) or {}, limit_settings.typed_limits(str(setting.conf)) or {}
-
-
-def _limits_output(both: _Limits) -> str:
-    return limits_text(*both)
-
-
-def tenants_text(keys: KeysInUse) -> str:
-    """Return tenants as a table, with a note if there may be more."""
-    if not keys.keys and keys.are_all:
-        return "no job of such a tenant runs or waits"
-    rows = [
-        (
-            *(key.tenant or "", str(key.minimum or "-"), _max(key), str(key.held), str(key.waiting)),
-            _duration(key.oldest_wait_s),
-        )
-        for key in keys.keys
-    ]
-    table = with_cohort_column(keys.keys, ("tenant", "min", "max", "slots", "waiting", "oldest wait"), rows)
-    return table if keys.are_all else f"{table}\n\nthere may be more: give a PATTERN, or a higher --limit"
-
-
-def tenants_summary(tenants: Sequence[TenantStatus]) -> str:
-    """Return tenants as a table for the fleet's status."""
-    return with_cohort_column(
-        tenants,
-        ("tenant", "slots", "min", "max", "weight", "waiting", "oldest wait", ""),
-        [
-            (
-                tenant.name,
-                str(tenant.held),
-                str(tenant.minimum or "-"),
-                "-" if tenant.limit is None else str(tenant.limit),
-                str(tenant.weight),
-                str(tenant.waiting),
-                _duration(tenant.oldest_wait_s),
-                _note(tenant),
-            )
-            for tenant in tenants
-        ],
-    )
-
-
-def _note(tenant: TenantStatus) -> str:
-    if tenant.is_below_minimum:
-        stops = f", {pluralize(tenant.preempting, 'job')} of others being stopped" if tenant.preempting else ""
-        return f"below its minimum: its jobs go first{stops}"
-    return "at its maximum" if tenant.is_at_maximum else ""
-
-
-def quotas_text(quotas: Mapping[str, Tenant], conf: Mapping[str, Tenant]) -> str:
-    """Return a table of the quotas in force and in ``app.conf``. "*", for tenants without a quota, is last."""
-    if not quotas and not conf:
-        return "no quota is set: each tenant may have any number of slots"
-    names = sorted({*quotas, *conf}, key=lambda name: (name == OTHERS, name))
-    return format_table(
-        ("tenant", "quota in force", "app.conf"),
-        [(name, _quota_text(quotas, name), _quota_text(conf, name)) for name in names],
-    )
-
-
-def _quota_text(quotas: Mapping[str, Tenant], name: str) -> str:
-    if name not in quotas:
-        return "-"
-    quota = quotas[name]
+def _quota_text(quota: Tenant) -> str:
     minimum = f", min {quota.min}" if quota.min else ""
     weight = f", weight {quota.weight}" if quota.weight != 1 else ""
     return f"{NONE if quota.max is None else quota.max}{minimum}{weight}"
 
 
-def _max(key: KeyName) -> str:
-    return "-" if key.limit is None else str(key.limit)
-
-
-def _duration(seconds: float | None) -> str:
-    return "-" if seconds is None else duration_text(seconds)
-
-
-#: The quotas in force, and the quotas in app.conf.
-_Quotas = tuple[Mapping[str, Tenant], Mapping[str, Tenant]]
+#: "*", for tenants without a quota, is last.
+_QUOTAS = _Entries[Tenant](
+    "quota",
+    "tenant",
+    "no quota is set: each tenant may have any number of slots",
+    lambda name: (name == OTHERS, name),
+    _quota_text,
+    runtime_settings.read_quotas,
+)
 
 
 @click.group(cls=DefaultListGroup)
@@ -299,21 +221,10 @@ def tenants() -> None:
     """
 
 
-@tenants.command("list", cls=CeleryCommand)
-@click.argument("pattern", default="*")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Largest number to show.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
-def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
-    """List the tenants whose jobs run or wait. * in PATTERN matches any characters."""
-    in_use = cohorts.found_in_cohorts(
-        answers_of(ctx, lambda scheduler: key_usage.find_keys(scheduler.reader, OF_TENANT + pattern, limit))
-    )
-    show_report(in_use, tenants_text, json=as_json)
+tenants.add_command(report_command("tenants list"))
 
 
-@tenants.command("set", cls=CeleryCommand)
+@command("set", tenants, json=True)
 @click.argument("name")
 @click.option("--max", "most", help="Largest number of slots, or none.")
 @click.option(
@@ -323,9 +234,6 @@ def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) ->
     help="Slots that its jobs get before those of others; 0: none.",
 )
 @click.option("--weight", type=click.IntRange(1, MOST_WEIGHT), help="Part of the time of slots, beside others.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def set_quota(
     ctx: click.Context, name: str, most: str | None, least: int | None, weight: int | None, as_json: bool
 ) -> None:
@@ -338,13 +246,12 @@ def set_quota(
         raise click.UsageError("give some of --max, --min and --weight")
     fields = {} if most is None else {"max": None if most == tenant_settings.NONE else _parse_max(most)}
     fields |= {field: value for field, value in {"min": least, "weight": weight}.items() if value is not None}
-    own = settings_of(ctx.obj.app)
 
-    def change(scheduler: Scheduler) -> _Quotas:
-        runtime_settings.change_quota(scheduler, own, name, fields)
-        return runtime_settings.read_quotas(scheduler, own)
+    def change(scheduler: Scheduler, settings: Settings) -> bool:
+        runtime_settings.change_quota(scheduler, settings, name, fields)
+        return True
 
-    change_in_cohorts(ctx, change, _quotas_output, json=as_json, in_json=lambda both: both[0])
+    _QUOTAS.change(ctx, change, name, as_json=as_json)
 
 
 def _parse_max(typed: str) -> int:
@@ -354,28 +261,13 @@ def _parse_max(typed: str) -> int:
     return number
 
 
-@tenants.command("reset", cls=CeleryCommand)
+@command("reset", tenants, json=True)
 @click.argument("name")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def reset_quota(ctx: click.Context, name: str, as_json: bool) -> None:
     """Remove the quota that was set for NAME. The quota in app.conf applies again, or the quota of *."""
-    own = settings_of(ctx.obj.app)
-    named: set[str] = set()
-
-    def reset(scheduler: Scheduler) -> _Quotas | None:
-        if not runtime_settings.reset_quota(scheduler, own, name):
-            named.update(runtime_settings.read_quotas(scheduler, own)[0])
-            return None
-        return runtime_settings.read_quotas(scheduler, own)
-
-    def not_set() -> str:
-        others = f"set are {', '.join(sorted(named))}" if named else "none is set"
-        return f"no quota is set for {name!r}: {others}"
-
-    change_in_cohorts(ctx, reset, _quotas_output, json=as_json, in_json=lambda both: both[0], nothing=not_set)
-
-
-def _quotas_output(both: _Quotas) -> str:
-    return quotas_text(*both)
+    _QUOTAS.change(
+        ctx,
+        lambda scheduler, settings: runtime_settings.reset_quota(scheduler, settings, name),
+        name,
+        as_json=as_json,
+    )

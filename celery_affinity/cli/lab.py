@@ -8,27 +8,34 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..clock import SECOND_US
 from ..errors import AffinityError, SettingError
 from ..lab import advise as advisor
 from ..lab import list_schedules, plot, trace_file, waits
+from ..lab import replay as replay_module
 from ..lab.changes import read_changes
 from ..lab.recorder import Recorder
-from ..lab.replay import ENGINES, Engine, compare_waits, record_of, replay_scenario, run_engine, schedule_both
+from ..lab.replay import ENGINES, Engine, compare_waits, record_of, run_engine, schedule_both
 from ..lab.scenario import scenario_of
 from ..lab.targets import parse_target
 from ..lab.trace import OUTCOMES, PENDING, Trace
 from ..lab.trace_file import read_trace
 from ..publishing.app_config import settings_of
+from ..reports.render import duration_text, pluralize, wrap_paragraph
 from ..schema.keys import COHORT
 from ..schema.values import MOST_COUNT
 from ..settings.cohorts import DEFAULT
 from ..versions import install_with
 from . import lab_text
-from .framework import AS_JSON, check_app_conf, parse_seconds, print_json, scheduler_of_context, show_report
-from .render import duration_text, pluralize, wrap_paragraph
+from .framework import (
+    check_app_conf,
+    command,
+    parse_seconds,
+    print_json,
+    scheduler_of_context,
+    show_report,
+)
 
 
 @click.group()
@@ -83,7 +90,7 @@ def print_error_and_exit() -> Iterator[None]:
         raise click.ClickException(str(exc)) from exc
 
 
-@lab.command(cls=CeleryCommand)
+@command("advise", lab, json=True)
 @TRACE
 @click.option(
     "--target",
@@ -104,9 +111,6 @@ def print_error_and_exit() -> Iterator[None]:
     "--seed", default=1, show_default=True, type=SEED, help="Draws the days over which the range of a wait is taken."
 )
 @ENGINE
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def advise(
     _: click.Context,
     trace: Path,
@@ -137,7 +141,7 @@ def advise(
     show_report(advice, lab_text.advise_text, json=as_json)
 
 
-@lab.command(cls=CeleryCommand)
+@command("optimum", lab, json=True)
 @TRACE
 @click.option(
     "--weights",
@@ -154,9 +158,6 @@ def advise(
     help="Most steps of time of the lower bound: more make it closer, and take longer. A long trace gets fewer.",
 )
 @ENGINE
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engine, as_json: bool) -> None:
     """Compare the waits in TRACE with the waits of a scheduler that knows all jobs and their durations in advance.
 
@@ -181,7 +182,7 @@ def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engi
     show_report(report, lab_text.optimum_text, json=as_json)
 
 
-@lab.command(cls=CeleryCommand)
+@command("record", lab, json=True)
 @click.option("--for", "for_s", callback=parse_seconds, help="Time to record, such as 90s, 10m or 1h.")
 @click.option(
     "--output",
@@ -190,9 +191,6 @@ def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engi
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to write: JSON Lines, or CSV if its name ends in .csv.",
 )
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def record(ctx: click.Context, for_s: float | None, output: Path, as_json: bool) -> None:
     """Record the fleet into a trace, from now on. Without --for, fetch the recording of affinity_record.
 
@@ -261,12 +259,9 @@ def trace_text(trace: Trace, output: Path) -> str:
     )
 
 
-@lab.command(cls=CeleryCommand)
+@command("replay", lab, json=True)
 @TRACE
 @ENGINE
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def replay(_: click.Context, trace: Path, engine: Engine, as_json: bool) -> None:
     """Schedule the jobs of TRACE again, and compare the result with the record.
 
@@ -276,11 +271,11 @@ def replay(_: click.Context, trace: Path, engine: Engine, as_json: bool) -> None
     with print_error_and_exit():
         record = record_of(open_trace(trace))
         with show_progress(len(record.schedule.scenario.arrivals), "replaying") as steps:
-            report = replay_scenario(record, engine, steps)
+            report = replay_module.replay(record, engine, steps)
     show_report(report, lab_text.replay_text, json=as_json)
 
 
-@lab.command(cls=CeleryCommand)
+@command("whatif", lab, json=True)
 @TRACE
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="age_weight=32, or limits.type:pdf=5.")
 @click.option("--add", multiple=True, metavar="[TYPES]:SLOTS", help="A further worker, such as '[pdf,xls]:2'.")
@@ -292,9 +287,6 @@ def replay(_: click.Context, trace: Path, engine: Engine, as_json: bool) -> None
 )
 @click.option("--plot", "plot_to", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of waits (SVG).")
 @ENGINE
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def whatif(
     _: click.Context,
     trace: Path,

@@ -1,13 +1,16 @@
 """Text output of ``celery affinity lab``: tables of waits and slots, and the outputs of its commands."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..lab.advise import Advice, Advised, Candidate
-from ..lab.optimum import Optimum
 from ..lab.replay import Replay, WhatIf, WhyNotComparable
 from ..lab.targets import ReachedTarget
 from ..lab.waits import SlotUse, WaitGain, WaitReport, Waits
-from .render import duration_text, format_table, mode_text, pluralize
+from ..reports.render import duration_text, format_table, mode_text, pluralize
+
+if TYPE_CHECKING:
+    from ..lab.optimum import Optimum  # needs the packages of the extra [lab]
 
 _NONE = Waits(0, 0)
 
@@ -143,7 +146,7 @@ def _simulations(advised: Advised) -> str:
 _HEAD = ("schedule", "mean weighted wait", "of the upper bound", "of the lower bound")
 
 
-def optimum_text(optimum: Optimum) -> str:
+def optimum_text(optimum: "Optimum") -> str:
     waits = [
         ("recorded", optimum.recorded_s),
         ("replayed", optimum.replayed_s),
@@ -163,7 +166,7 @@ def _times(wait_s: float, bound_s: float) -> str:
     return "-" if bound_s <= 0 else f"{wait_s / bound_s:.2f}"
 
 
-def _sentence(optimum: Optimum) -> str:
+def _sentence(optimum: "Optimum") -> str:
     if optimum.replayed_s <= 0:
         return "No job waits in the replay: there is nothing to improve."
     if optimum.replayed_at_most is None:
@@ -172,7 +175,7 @@ def _sentence(optimum: Optimum) -> str:
     return f"The replayed schedule waits between {low:.2f} and {high:.2f} times as long as the best possible one."
 
 
-def _lower(optimum: Optimum) -> str:
+def _lower(optimum: "Optimum") -> str:
     """Return the lower bounds as text. The highest is the effective one."""
     bounds_s = {**optimum.lower_bounds_s}
     prices = (

@@ -17,10 +17,10 @@ PRIORITY = click.Option(
 )
 
 
-def lazy_group(package: str, modules: Mapping[str, str]) -> type[click.Group]:
+def lazy_group(package: str, modules: Mapping[str, str | None]) -> type[click.Group]:
     """Return the class of a group that imports the module of a command when the command is used.
 
-    *modules*: command name -> module of *package*, in the order of `--help`.
+    *modules*: command name -> module of *package*, or None for a declared report, in the order of `--help`.
     """
 
     class LazyGroup(click.Group):
@@ -30,7 +30,12 @@ def lazy_group(package: str, modules: Mapping[str, str]) -> type[click.Group]:
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
             if cmd_name not in modules:
                 return None
-            values = vars(import_module(f".{modules[cmd_name]}", package)).values()
+            module = modules[cmd_name]
+            if module is None:
+                from .framework import report_command  # not at the top: it imports reports
+
+                return report_command(cmd_name)
+            values = vars(import_module(f".{module}", package)).values()
             return next(value for value in values if isinstance(value, click.Command) and value.name == cmd_name)
 
     return LazyGroup

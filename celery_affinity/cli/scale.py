@@ -1,18 +1,19 @@
-"""``celery -A proj affinity scale`` and ``scale-in``: the wanted number of slots, and the worker to remove first."""
+"""``celery -A proj affinity scale-in``: the worker to remove first."""
 
 import time
 from collections.abc import Sequence
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S
-from ..reports import cohorts
-from ..reports.scale import Scale, scale_name
-from ..reports.status import Report, WorkerStatus
+from ..reports.fleet_status import status_of_all, whole_workers
+from ..reports.scale import scale_name
+from ..reports.status import WorkerStatus
 from ..scheduler.cohorts import Cohorts
-from .framework import AS_JSON, SecondsRange, cohorts_of_context, show_report, warn_cohorts_down
-from .render import with_cohort_column
+from .framework import (
+    SecondsRange,
+    cohorts_of_context,
+    command,
+)
 
 #: Exit codes of `scale-in`: the worker is drained (and, with --wait, holds no jobs); it still has jobs, or does not
 #: answer; no worker can be removed.
@@ -25,44 +26,7 @@ _ANSWER_S, _CHECK_EVERY_S = 5.0, 0.5
 _DRAINING_WITHIN_S = 15.0
 
 
-@click.command(cls=CeleryCommand)
-@click.argument("types", metavar="[TYPE]...", nargs=-1)
-@click.option(
-    "--target-wait",
-    default=TARGET_WAIT_S,
-    show_default=True,
-    type=SecondsRange(min=0, max=MOST_TARGET_WAIT_S, min_open=True),
-    help="Seconds within which the jobs that wait now should start.",
-)
-@AS_JSON
-@click.pass_context
-@handle_preload_options
-def scale(ctx: click.Context, types: tuple[str, ...], target_wait: float, as_json: bool) -> None:
-    """Show the wanted number of slots, for each group of workers or for the workers that serve exactly TYPEs."""
-    with cohorts_of_context(ctx) as fleet:
-        answers = fleet.each(lambda scheduler: Report(scheduler.reader).status())
-        scales = cohorts.scale_of_all(fleet, answers, types, target_wait)
-    warn_cohorts_down(answers.down)
-    show_report(scales, _scale_table, json=as_json)
-
-
-def _scale_table(scales: list[Scale]) -> str:
-    rows = [
-        (
-            scale.profile,
-            scale.slots,
-            scale.running,
-            f"{scale.waiting:,.1f}",
-            f"{scale.work_s:,.1f} s",
-            scale.wanted_slots,
-        )
-        for scale in scales
-    ]
-    head = ("types", "slots", "running", "waiting", "work", "wanted slots")
-    return with_cohort_column(scales, head, [tuple(map(str, row)) for row in rows])
-
-
-@click.command("scale-in", cls=CeleryCommand)
+@command("scale-in")
 @click.option("--drain", is_flag=True, help="Drain the worker. Without this option, only show its name.")
 @click.option("--profile", metavar="TYPES", help="Choose among the workers that serve exactly these types: pdf,excel")
 @click.option("--worker", metavar="NAME", help="Pick this worker, for example the one in a pod that will be deleted.")
@@ -72,8 +36,6 @@ def _scale_table(scales: list[Scale]) -> str:
     type=SecondsRange(min=0),
     help="With --drain, wait up to this long for its jobs to end.",
 )
-@click.pass_context
-@handle_preload_options
 def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str | None, wait: float | None) -> None:
     """Pick the worker with the fewest jobs; with --drain, it takes no new jobs, and with --wait, wait for its last one.
 
@@ -83,7 +45,7 @@ def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str |
     can be removed.
     """
     with cohorts_of_context(ctx) as fleet:
-        workers = cohorts.whole_workers(cohorts.status_of_all(fleet).workers)
+        workers = whole_workers(status_of_all(fleet).workers)
         chosen = _least_busy(workers, profile, worker)
         if chosen is None:
             click.echo("no live worker can be removed", err=True)
@@ -134,7 +96,7 @@ def _wait_until_draining(fleet: Cohorts, worker: WorkerStatus) -> None:
     """Wait until the server knows that *worker* is draining, so that the next call picks another worker."""
     until = time.monotonic() + _DRAINING_WITHIN_S
     while time.monotonic() < until:
-        if not any(one.name == worker.name and one.takes_jobs for one in cohorts.status_of_all(fleet).workers):
+        if not any(one.name == worker.name and one.takes_jobs for one in status_of_all(fleet).workers):
             return
         time.sleep(_CHECK_EVERY_S)
 

@@ -18,11 +18,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 from pathlib import Path
 from socket import gethostname
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from celery import Celery
-from celery.bin.base import LOG_LEVEL, CeleryCommand, CommaSeparatedList, handle_preload_options
+from celery.bin.base import LOG_LEVEL, CommaSeparatedList
 from celery.concurrency import get_implementation
 from celery.utils.nodenames import default_nodename, host_format
 from celery.worker import state
@@ -30,7 +30,7 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from ..background import PeriodicThread
-from ..check.app import gather_app
+from ..check.facts import gather_app
 from ..dispatcher.dispatcher import SHORT_PAUSE_S, Dispatcher
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring import RecurringCalls
@@ -48,20 +48,50 @@ from ..scheduler.scheduler import Scheduler
 from ..settings.cohorts import DEFAULT
 from ..transport.app_api import channel_on, fleet_on
 from ..versions import install_with
-from .framework import RETRY_S, check_app_conf, cohorts_of_context, connection_of_context, scheduler_of_context
+from .framework import (
+    RETRY_S,
+    check_app_conf,
+    cohorts_of_context,
+    command,
+    connection_of_context,
+    scheduler_of_context,
+)
 
 logger = limited_logger(__name__)
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-@click.command(cls=CeleryCommand)
-@click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
-@click.pass_context
-@handle_preload_options
-def dispatcher(ctx: click.Context, loglevel: int) -> None:
-    """Run a dispatcher without a worker, for fleets that scale to zero workers. Ctrl-C or SIGTERM ends it."""
+_LOGLEVEL = click.option(
+    "--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log."
+)
+
+
+def _port(default: int, help: str) -> Callable[[F], F]:
+    return click.option("--port", default=default, show_default=True, type=click.IntRange(0, 65_535), help=help)
+
+
+def _event_of_signals() -> threading.Event:
+    """Return an event that Ctrl-C and SIGTERM set."""
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
+    return ended
+
+
+def _import_serve() -> Callable[..., None]:
+    """Return `web.server.serve`. Raises ClickException without the extra `web`."""
+    try:
+        from ..web.server import serve  # not at the top: other commands do not need the extra
+    except ImportError as exc:
+        raise click.ClickException(f"{exc}: {install_with('web')}") from exc
+    return serve
+
+
+@command("dispatcher")
+@_LOGLEVEL
+def dispatcher(ctx: click.Context, loglevel: int) -> None:
+    """Run a dispatcher without a worker, for fleets that scale to zero workers. Ctrl-C or SIGTERM ends it."""
+    ended = _event_of_signals()
     app = ctx.obj.app
     check_app_conf(app)
     app.log.setup_logging_subsystem(loglevel=loglevel)
@@ -136,15 +166,9 @@ class _CohortDispatcher:
             self._loop.stop()
 
 
-@click.command(cls=CeleryCommand)
+@command("web")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port",
-    default=5556,
-    show_default=True,
-    type=click.IntRange(0, 65_535),
-    help="Port to listen on; 0 takes a free one.",
-)
+@_port(5556, "Port to listen on; 0 takes a free one.")
 @click.option(
     "--token-file",
     metavar="FILE",
@@ -167,8 +191,6 @@ class _CohortDispatcher:
     metavar="DIR",
     help="Directory with traces that `lab record` wrote: the page shows them, and what other slots would change.",
 )
-@click.pass_context
-@handle_preload_options
 def web(
     ctx: click.Context,
     host: str,
@@ -183,10 +205,7 @@ def web(
 
     Without tokens, only clients on this machine get an answer, and they may do everything.
     """
-    try:
-        from ..web.server import serve  # not at the top: other commands do not need the extra
-    except ImportError as exc:
-        raise click.ClickException(f"{exc}: {install_with('web')}") from exc
+    serve = _import_serve()
     check_app_conf(ctx.obj.app)
     try:
         serve(
@@ -210,18 +229,10 @@ def web(
 _MAX_CONNECTIONS, _MAX_BYTES, _REQUEST_S = 50, 65_536, 10
 
 
-@click.command(cls=CeleryCommand)
+@command("metrics")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on. Clients need no login.")
-@click.option(
-    "--port",
-    default=9810,
-    show_default=True,
-    type=click.IntRange(0, 65_535),
-    help="Port to listen on; 0 takes a free one.",
-)
+@_port(9810, "Port to listen on; 0 takes a free one.")
 @click.option("--once", is_flag=True, help="Print the metrics and exit.")
-@click.pass_context
-@handle_preload_options
 def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
     """Serve metrics for Prometheus at /metrics. Ctrl-C or SIGTERM ends it.
 
@@ -231,9 +242,7 @@ def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
         with cohorts_of_context(ctx) as fleet:
             click.echo(metrics_text(cohorts.metrics_of_all(fleet)), nl=False)
         return
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+    ended = _event_of_signals()
     with connection_of_context(ctx) as connection:
         observer = FleetObserver(connection, fleet_on, "celery affinity metrics")
         try:
@@ -329,24 +338,16 @@ def _handler(observer: FleetObserver) -> type[BaseHTTPRequestHandler]:
 _LISTENS_WITHIN_S = 15.0
 
 
-@click.command(cls=CeleryCommand)
+@command("up")
 @click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="Directory in which to keep the data."
 )
-@click.option(
-    "--port",
-    default=5556,
-    show_default=True,
-    type=click.IntRange(0, 65_535),
-    help="Port of the page; 0 takes a free one.",
-)
+@_port(5556, "Port of the page; 0 takes a free one.")
 @click.option("--queues", "-Q", type=CommaSeparatedList(), help="Types that the worker serves.  [default: all]")
 @click.option(
     "--concurrency", "-c", default=4, show_default=True, type=click.IntRange(1, 1000), help="Threads of the worker."
 )
-@click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
-@click.pass_context
-@handle_preload_options
+@_LOGLEVEL
 def up(
     ctx: click.Context, directory: Path | None, port: int, queues: list[str] | None, concurrency: int, loglevel: str
 ) -> None:
@@ -385,10 +386,7 @@ def _use_server(url: str) -> None:
 
 def _serve_web(app: Celery, port: int) -> str:
     """Serve the HTTP interface from a thread. Return its URL."""
-    try:
-        from ..web.server import serve  # not at the top: other commands do not need the extra
-    except ImportError as exc:
-        raise click.ClickException(f"{exc}: {install_with('web')}") from exc
+    serve = _import_serve()
     ready, urls, errors = threading.Event(), list[str](), list[BaseException]()
 
     def run() -> None:

@@ -1,11 +1,10 @@
 """``celery -A proj affinity settings``, ``pause``, ``resume``, ``cohorts``: show and change settings of the fleet."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import click
-from celery.bin.base import CeleryCommand, handle_preload_options
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
@@ -13,8 +12,17 @@ from ..broker.client import PersistentClient
 from ..errors import AffinityError
 from ..options.type_names import ACCEPTED, is_type_name
 from ..publishing.app_config import settings_of
-from ..reports.cohorts import rows_of_all
-from ..reports.type_limits import PauseInForce, has_no_pause, is_without_effect, pause_address, pauses_in_force
+from ..reports.report import find_report, rows_of_all
+from ..reports.settings import SETTINGS
+from ..reports.type_limits import (
+    PauseInForce,
+    has_no_pause,
+    is_without_effect,
+    pause_address,
+    pause_line,
+    pauses_of_cohort,
+    pauses_text,
+)
 from ..scheduler import runtime_settings, server_info
 from ..scheduler.reader import Reader
 from ..scheduler.runtime_settings import RuntimeSetting
@@ -22,56 +30,19 @@ from ..scheduler.scheduler import Scheduler
 from ..schema.keys import Keys, Kind
 from ..schema.values import decode_part
 from ..settings.cohorts import DEFAULT, Patterns, cohort_of, shown_cohorts
-from ..settings.loader import Value
-from ..settings.table import PREFIX, Settings
-from ..settings.wire import NAME_IN_REDIS, from_redis, shared_settings
 from ..transport.app_api import channel_on
 from ..transport.channel import AffinityChannel
 from .framework import (
     AS_JSON,
     answers_of,
     cohorts_of_context,
+    command,
     connection_of_context,
     parse_seconds,
-    rows_of_cohorts,
+    print_declared,
     show_report,
     warn_cohorts_down,
 )
-from .render import time_text, with_cohort_column
-
-
-def settings_text(settings: Sequence[RuntimeSetting]) -> str:
-    """Return settings as a table. The last column explains why a value differs from this app's app.conf."""
-    return with_cohort_column(
-        settings,
-        ("setting", "in force", "app.conf", "default", ""),
-        [
-            (
-                PREFIX + setting.name,
-                str(setting.value),
-                str(setting.own),
-                str(_default(setting.name)),
-                _setting_note(setting),
-            )
-            for setting in settings
-        ],
-        red=[setting.disputed for setting in settings],
-    )
-
-
-def _default(name: str) -> Value:
-    return from_redis(name, shared_settings(Settings())[NAME_IN_REDIS[name]])
-
-
-def _setting_note(setting: RuntimeSetting) -> str:
-    notes = []
-    if setting.changed_at_run_time:
-        notes.append(f"changed at run time; a reset restores {setting.conf}")
-    if setting.disputed:
-        notes.append(f"the app.conf of the workers that joined last has {setting.conf}")
-    if setting.damaged_s is not None:
-        notes.append("was deleted or overwritten in Redis, and reset by a repair")
-    return "; ".join(notes)
 
 
 @click.group(invoke_without_command=True)
@@ -80,17 +51,11 @@ def _setting_note(setting: RuntimeSetting) -> str:
 def settings(ctx: click.Context, as_json: bool) -> None:
     """Show the scheduling settings in force, or change them for the whole fleet."""
     if ctx.invoked_subcommand is None:
-        rows = rows_of_cohorts(
-            ctx, lambda scheduler: runtime_settings.read_settings(scheduler, settings_of(ctx.obj.app))
-        )
-        show_report(rows, settings_text, json=as_json)
+        print_declared(ctx, find_report("settings"), as_json=as_json)
 
 
-@settings.command("set", cls=CeleryCommand)
+@command("set", settings, json=True)
 @click.argument("pairs", metavar="NAME VALUE [NAME VALUE]...", nargs=-1, required=True)
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> None:
     """Change settings at run time. A change applies from the next claim on, and stays until it is reset."""
     if len(pairs) % 2:
@@ -100,12 +65,9 @@ def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> N
     _change(ctx, lambda scheduler: runtime_settings.change_settings(scheduler, own, typed), as_json)
 
 
-@settings.command("reset", cls=CeleryCommand)
+@command("reset", settings, json=True)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--all", "all_", is_flag=True, help="Reset every setting.")
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def reset_settings(ctx: click.Context, names: tuple[str, ...], all_: bool, as_json: bool) -> None:
     """Reset settings to the values of app.conf."""
     if bool(names) == all_:
@@ -117,7 +79,7 @@ def reset_settings(ctx: click.Context, names: tuple[str, ...], all_: bool, as_js
 def _change(ctx: click.Context, change: Callable[[Scheduler], list[RuntimeSetting]], as_json: bool) -> None:
     """Change the settings of each cohort, and show them. Exits with 1 if a cohort is down."""
     answers = answers_of(ctx, change)
-    show_report(rows_of_all(answers), settings_text, json=as_json)
+    show_report(rows_of_all(answers), SETTINGS.text, json=as_json)
     if answers.down:
         ctx.exit(1)
 
@@ -141,7 +103,7 @@ _KEY = click.option("--key", metavar="KEY", help="The jobs of this key, as `keys
 _ALL = click.option("--all", "everything", is_flag=True, help="The jobs of all types.")
 
 
-@click.command(cls=CeleryCommand)
+@command("pause", json=True)
 @click.argument("type_", metavar="[TYPE]", required=False)
 @_KEY
 @_ALL
@@ -149,9 +111,6 @@ _ALL = click.option("--all", "everything", is_flag=True, help="The jobs of all t
 @click.option(
     "--for", "for_s", callback=parse_seconds, metavar="TIME", help="End the pause after this time: 90s, 30m, 2h, 1d."
 )
-@AS_JSON
-@click.pass_context
-@handle_preload_options
 def pause(
     ctx: click.Context,
     type_: str | None,
@@ -168,8 +127,7 @@ def pause(
     `explain` and the workers' logs show each pause with its start and its reason.
     """
     if type_ is None and key is None and not everything:
-        pauses = rows_of_cohorts(ctx, _pauses)
-        show_report(pauses, _pauses_text, json=as_json)
+        print_declared(ctx, find_report("pause"), as_json=as_json)
         return
     kind, name = _pause_target(type_, key, everything)
 
@@ -180,9 +138,9 @@ def pause(
     with cohorts_of_context(ctx) as fleet:
         serving = fleet.serving(name if kind == "type" else None)
         begun = fleet.each(begin, serving)
-        pauses = rows_of_all(fleet.each(_pauses))
+        pauses = rows_of_all(fleet.each(pauses_of_cohort))
     warning = next(iter(begun.answers.values()), None)
-    show_report(pauses, _pauses_text, json=as_json)
+    show_report(pauses, pauses_text, json=as_json)
     if warning:
         click.echo(warning, err=True)
     if begun.down:
@@ -190,12 +148,10 @@ def pause(
         ctx.exit(1)
 
 
-@click.command(cls=CeleryCommand)
+@command("resume")
 @click.argument("type_", metavar="[TYPE]", required=False)
 @_KEY
 @_ALL
-@click.pass_context
-@handle_preload_options
 def resume(ctx: click.Context, type_: str | None, key: str | None, everything: bool) -> None:
     """End the pause of a TYPE, of a key, or of all types, and list the remaining pauses.
 
@@ -205,36 +161,18 @@ def resume(ctx: click.Context, type_: str | None, key: str | None, everything: b
     with cohorts_of_context(ctx) as fleet:
         serving = fleet.serving(name if kind == "type" else None)
         ended = fleet.act_in_each(lambda scheduler: scheduler.resume(pause_address(kind, name)), serving)
-        remaining = rows_of_all(fleet.each(_pauses))
+        remaining = rows_of_all(fleet.each(pauses_of_cohort))
     warn_cohorts_down(ended.down)
     if not any(ended.answers.values()):
         others = f"paused: {', '.join(map(str, remaining))}" if remaining else "nothing is paused"
         raise click.ClickException(f"{has_no_pause(kind, name)}; {others}")
-    click.echo("\n".join([f"resumed: {PauseInForce(kind, name, 0, None, '')}", *map(pause_sentence, remaining)]))
+    click.echo("\n".join([f"resumed: {PauseInForce(kind, name, 0, None, '')}", *map(pause_line, remaining)]))
     if ended.down:
         ctx.exit(1)
 
 
-def _pauses(scheduler: Scheduler) -> list[PauseInForce]:
-    return pauses_in_force(scheduler.reader)
-
-
-def _pauses_text(pauses: list[PauseInForce]) -> str:
-    return "\n".join(map(pause_sentence, pauses)) if pauses else "nothing is paused"
-
-
-def pause_sentence(pause: PauseInForce) -> str:
-    """Return a pause as one line."""
-    until = "" if pause.until is None else f"; until {time_text(pause.until)}"
-    why = f": {pause.why}" if pause.why else ""
-    where = f" in cohort {pause.cohort}" if pause.cohort else ""
-    return f"paused: {pause}{where} since {time_text(pause.since)}{why}{until}"
-
-
-@click.command(cls=CeleryCommand)
+@command("cohorts")
 @click.option("--adopt", is_flag=True, help="Make the app's map the fleet's. Other processes are refused from then on.")
-@click.pass_context
-@handle_preload_options
 def cohorts(ctx: click.Context, adopt: bool) -> None:
     """Show the map of the fleet's cohorts and the app's, or make the app's map the fleet's."""
     app = ctx.obj.app

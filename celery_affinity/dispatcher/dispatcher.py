@@ -161,7 +161,8 @@ class Dispatcher:
         self._announcer = announcer
         self._ingest = ingest
         self._recurring = recurring
-        self._quiet = False
+        #: True if only other dispatchers tick.
+        self.is_quiet = False
         self._is_down = False
         self._pause_s = pause_s
         self._expects_messages_until_s = 0.0
@@ -174,11 +175,6 @@ class Dispatcher:
         self._old_libraries = LibraryCollector()
         self._clock = ClockWatch()
         self._thread = PeriodicThread("affinity-dispatcher", self._tick, pause_s)
-
-    @property
-    def is_quiet(self) -> bool:
-        """True if only other dispatchers tick."""
-        return self._quiet
 
     def start(self) -> None:
         self._thread.start()
@@ -199,7 +195,7 @@ class Dispatcher:
 
     def use(self, scheduler: Scheduler, *, quiet: bool) -> None:
         """Continue with *scheduler*. *quiet*: leave ticking to others."""
-        was_quiet, self._quiet = self._quiet, quiet
+        was_quiet, self.is_quiet = self.is_quiet, quiet
         self._scheduler = scheduler
         if was_quiet and not quiet:
             self._thread.wake()
@@ -219,7 +215,7 @@ class Dispatcher:
         try:
             # A quiet dispatcher also reads unreported ends and due calls, because the ticking dispatchers may belong to
             # other apps without this app's tasks.
-            ticked = None if self._quiet else self._scheduler.tick(self._lists_to_read())
+            ticked = None if self.is_quiet else self._scheduler.tick(self._lists_to_read())
             reader = self._scheduler.reader
             unreported = reader.has_unreported_ends() if ticked is None else ticked.untold
             due = reader.has_due() if ticked is None else ticked.recurring

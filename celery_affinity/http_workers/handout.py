@@ -383,17 +383,13 @@ class _PollConnection:
         if worker is not None:
             with self.lock:
                 waiter = self.waiting.pop(worker, None)
-            undelivered = self._undelivered_to(worker)
             if waiter is None:
-                undelivered(reply[1])
+                self._undelivered.append((worker, reply[1]))
             else:
-                waiter.resolve(reply[1], undelivered)
+                waiter.resolve(reply[1], lambda item: self._undelivered.append((worker, item)))
         self._return_undelivered(scheduler)
         if time.monotonic() - self._heartbeat_s > self._heartbeat_every_s:
             self._send_heartbeats(scheduler)
-
-    def _undelivered_to(self, worker: str) -> Callable[[bytes], object]:
-        return lambda item: self._undelivered.append((worker, item))
 
     def _return_undelivered(self, scheduler: Scheduler) -> None:
         """Return jobs that arrived after their request stopped waiting, with their age."""

@@ -156,9 +156,12 @@ def report_end(
     batch = BatchRun(row.job_id, row.task, row.fence, row.task_id)
     has_run = row.deliveries > 0 or row.requeues > 0  # another worker may have reported a part of this
     caller = BatchCall(job.primary or row.job_id, row.task_id, row.enqueued_us, job.message(scheduler.reader))
-    end = _stored_end_of(outcome)
-    if has_run:
-        _check_chord(reporter, row.task, caller)
+    end: StoredSuccess | StoredFailure = StoredSuccess(lambda _: outcome.result)
+    if outcome.error is not None:
+        end = StoredFailure(outcome.error.exception, outcome.error.traceback)
+    request = reporter.request_of(row.task, caller.task_id, caller.message) if has_run else None
+    if request is not None:  # raises while Celery would ignore this chord part because a dead process has claimed it
+        chords.check_claim(request.task.backend, request._context)
     stored = stored_end_of_call(app, row.task, row.task_id) if is_repeated else None
     if not is_revoked(stored):
         report_to_caller(reporter, batch, caller, stored or end, is_stored=stored is not None)
@@ -167,25 +170,12 @@ def report_end(
     _send_signal(app, job, outcome, end)
 
 
-def _check_chord(reporter: ResultReporter, task: str, caller: BatchCall) -> None:
-    """Raise ChordIsClaimedError while Celery would ignore this chord part because a dead process has claimed it."""
-    request = reporter.request_of(task, caller.task_id, caller.message)
-    if request is not None:
-        chords.check_claim(request.task.backend, request._context)
-
-
 def report_unrun_job(scheduler: Scheduler, app: Celery, hostname: str, job: RemoteClaim, how: str) -> None:
     """Report to the caller of a job that it is "revoked", or has "expired"."""
     row = job.row
     ending = UnreportedEnd(row.job_id, how, row.type, row.task_id, row.task)
     ack: Callable[[], None] = lambda: None  # noqa: E731  # the release follows
     ResultReporter(app, hostname, lambda: None).tell(ending, job.message(scheduler.reader), ack)
-
-
-def _stored_end_of(outcome: Outcome) -> StoredSuccess | StoredFailure:
-    if outcome.error is None:
-        return StoredSuccess(lambda _: outcome.result)
-    return StoredFailure(outcome.error.exception, outcome.error.traceback)
 
 
 def _send_signal(app: Celery, job: RemoteClaim, outcome: Outcome, end: StoredSuccess | StoredFailure) -> None:

@@ -7,19 +7,18 @@ that no smaller fleet reaches them is not proven.
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from ..clock import SECOND_US
 from ..policy.score import MICRO, score
 from ..schema.keys import OF_TYPE
-from ..settings.limits import NONE_AT_RUN_TIME, Limit, encoded_limits, shown_limits, typed_limits
+from ..settings.limits import NONE_AT_RUN_TIME, encoded_limits, shown_limits, typed_limits
 from ..settings.wire import complete_settings, weights_of
 from .changes import Changes, apply_changes
 from .fast_engine import limits_of_types
-from .scenario import Arrival, Scenario, Schedule, ScheduledRun, WorkerProfile, types_of
+from .scenario import Arrival, Scenario, Schedule, WorkerProfile, types_of
 from .targets import ReachedTarget, Target, distance_to_targets, reached_targets, unreachable_reasons
 from .waits import summarize_waits, waits_by_job
 
@@ -45,32 +44,28 @@ def candidate_at(schedule: Schedule, number: int, now_us: int, *, is_chosen: boo
     """Return the job *number* in *schedule* at *now_us*, just before the claim at that time."""
     scenario = schedule.scenario
     job = next(arrival for arrival in scenario.arrivals if arrival.number == number)
-    run = next((scheduled for scheduled in schedule.runs if scheduled.number == number), None)
-    state = "chosen" if is_chosen else _state(job, run, now_us)
-    waited_s = max(0, now_us - job.since_us) / SECOND_US
+    claimed_us = next((run.claimed_us for run in schedule.runs if run.number == number), now_us + 1)
+    if is_chosen:
+        state = "chosen"
+    elif job.since_us > now_us:
+        state = "not here yet"
+    else:
+        state = "claimed before" if claimed_us <= now_us else "waiting"
+    facts = number, job.type, job.on_demand, job.priority, state, max(0, now_us - job.since_us) / SECOND_US
     if state not in ("chosen", "waiting"):
-        return Candidate(number, job.type, job.on_demand, job.priority, state, waited_s)
-    fit = _slots_that_fit(scenario, job.type, now_us)
-    weights = weights_of(complete_settings(scenario.settings))
-    points = score(job.priority, job.on_demand, now_us - job.enqueued_us, fit, weights)
-    terms = (points.total, points.priority, points.age, points.rarity, points.on_demand)
-    return Candidate(number, job.type, job.on_demand, job.priority, state, waited_s, *(term / MICRO for term in terms))
-
-
-def _state(job: Arrival, run: ScheduledRun | None, now_us: int) -> str:
-    if job.since_us > now_us:
-        return "not here yet"
-    return "claimed before" if run is not None and run.claimed_us <= now_us else "waiting"
-
-
-def _slots_that_fit(scenario: Scenario, type_: str, now_us: int) -> int:
-    """Return the slots of live workers that serve *type_*, at least 1. ``rarity=free`` scores with other slots."""
-    live = (
+        return Candidate(*facts)
+    # Slots of live workers that serve the type. ``rarity=free`` scores with other slots.
+    fit = sum(
         worker.slots
         for worker in scenario.workers
-        if type_ in worker.types and worker.joined_us <= now_us and (worker.left_us is None or now_us < worker.left_us)
+        if job.type in worker.types
+        and worker.joined_us <= now_us
+        and (worker.left_us is None or now_us < worker.left_us)
     )
-    return max(1, sum(live))
+    weights = weights_of(scenario.settings)
+    points = score(job.priority, job.on_demand, now_us - job.enqueued_us, max(1, fit), weights)
+    terms = (points.total, points.priority, points.age, points.rarity, points.on_demand)
+    return Candidate(*facts, *(term / MICRO for term in terms))
 
 
 #: Factors of `on_demand_weight`.
@@ -83,48 +78,37 @@ _MAX_LIMITED_TYPES = 3
 
 @dataclass(frozen=True)
 class TriedSetting:
-    """A change of settings to try."""
-
     words: str  #: arguments of `affinity settings set`; "" for no change
     settings: Mapping[str, str] = field(hash=False, compare=False)  #: Redis name -> string
 
 
 def settings_to_try(scenario: Scenario) -> list[TriedSetting]:
-    """Return the changes of settings to try on *scenario*: the few that an operator would try manually."""
-    return [*_on_demand_changes(scenario), *_limit_changes(scenario)]
+    """Return the changes of settings to try on *scenario*: the few that an operator would try manually.
 
-
-def _on_demand_changes(scenario: Scenario) -> list[TriedSetting]:
-    if not 0 < sum(arrival.on_demand for arrival in scenario.arrivals) < len(scenario.arrivals):
-        return []
-    weight = float(complete_settings(scenario.settings)["on_demand_weight"]) or 4096.0
-    heavier = [f"{weight * times:g}" for times in _ON_DEMAND_FACTORS]
-    return [TriedSetting(f"on_demand_weight {weight}", {"on_demand_weight": weight}) for weight in heavier]
-
-
-def _limit_changes(scenario: Scenario) -> list[TriedSetting]:
-    """Return changes that each remove a type's limit, or limit one of the types with the most jobs."""
-    text = complete_settings(scenario.settings)["limits"]
-    limits, changes = typed_limits(text) or {}, []
-    numbers: dict[str, int] = {}
-    for arrival in scenario.arrivals:
-        numbers[arrival.type] = numbers.get(arrival.type, 0) + 1
-    for type_ in limits_of_types(text):
-        remaining = {pattern: limit for pattern, limit in limits.items() if pattern != OF_TYPE + type_}
-        changes.append(_limit_change(remaining))
-    for type_ in (
-        sorted(numbers, key=lambda name: (-numbers[name], name))[:_MAX_LIMITED_TYPES] if len(numbers) > 1 else ()
-    ):
+    Each multiplies the weight of on-demand jobs, removes a type's limit, or limits one of the types with the most jobs.
+    """
+    in_force, weights = complete_settings(scenario.settings), list[str]()
+    if 0 < sum(arrival.on_demand for arrival in scenario.arrivals) < len(scenario.arrivals):
+        weight = float(in_force["on_demand_weight"]) or 4096.0
+        weights = [f"{weight * times:g}" for times in _ON_DEMAND_FACTORS]
+    limits = typed_limits(in_force["limits"]) or {}
+    tried = [
+        {pattern: limit for pattern, limit in limits.items() if pattern != OF_TYPE + type_}
+        for type_ in limits_of_types(in_force["limits"])
+    ]
+    numbers = Counter(arrival.type for arrival in scenario.arrivals)
+    for type_ in sorted(numbers, key=lambda name: (-numbers[name], name))[:_MAX_LIMITED_TYPES]:
         slots = sum(worker.slots for worker in scenario.workers if type_ in worker.types)
-        for share in _LIMIT_SHARES:
-            limit = max(1, round(share * slots))
-            if OF_TYPE + type_ not in limits and limit < slots:
-                changes.append(_limit_change({**limits, OF_TYPE + type_: limit}))
-    return changes
-
-
-def _limit_change(limits: Mapping[str, Limit]) -> TriedSetting:
-    return TriedSetting(f"limits '{shown_limits(limits)}'", {"limits": encoded_limits(limits) or NONE_AT_RUN_TIME})
+        if len(numbers) > 1 and OF_TYPE + type_ not in limits:
+            numbers_to_try = (max(1, round(share * slots)) for share in _LIMIT_SHARES)
+            tried += [{**limits, OF_TYPE + type_: number} for number in numbers_to_try if number < slots]
+    return [
+        *(TriedSetting(f"on_demand_weight {weight}", {"on_demand_weight": weight}) for weight in weights),
+        *(
+            TriedSetting(f"limits '{shown_limits(changed)}'", {"limits": encoded_limits(changed) or NONE_AT_RUN_TIME})
+            for changed in tried
+        ),
+    ]
 
 
 #: Number of blocks per day, and maximum distance of a block's replacement.
@@ -161,6 +145,11 @@ Engine = Callable[[Scenario], Schedule]
 MOST_SIMULATIONS, DAYS = 300, 10
 #: Key of a simulation: change of slots by profile, and the settings' text.
 _Key = tuple[tuple[tuple[WorkerProfile, int], ...], str]
+#: Additional slots by profile; a negative number removes slots.
+Slots = Mapping[WorkerProfile, int]
+#: Slots and settings that reach the targets.
+_Solution = tuple[Slots, TriedSetting]
+_UNCHANGED = TriedSetting("", {})
 #: Maximum number of `Advice` per search.
 _MAX_ADVICE = 2
 #: Maximum number of slots added to one profile.
@@ -169,10 +158,6 @@ _MAX_ADDED_SLOTS = 1_024
 
 class _SimulationsUsedUpError(Exception):
     """The maximum number of simulations is reached."""
-
-
-class _NotEnoughSlotsError(Exception):
-    """No sufficient number of slots was found."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +175,6 @@ class Advice:
 
 @dataclass(frozen=True)
 class Advised:
-    """The result of a search."""
-
     already: bool  #: True if the unchanged fleet reaches the targets; *advice* then lists superfluous slots
     now: Sequence[ReachedTarget]
     advice: Sequence[Advice]  #: sorted by slots, the fewest first
@@ -226,8 +209,7 @@ class _Search:
     seed: int
     progress: Iterable[object] | None
     made: int = 0
-    simulated_waits: dict[_Key, tuple[float, ...]] = field(default_factory=dict)
-    means: dict[_Key, float] = field(default_factory=dict)
+    simulated: dict[_Key, tuple[tuple[float, ...], float]] = field(default_factory=dict)  #: waits of targets, mean wait
 
     def __post_init__(self) -> None:
         self.steps: Iterator[object] = iter(self.progress or ())
@@ -235,71 +217,61 @@ class _Search:
         wanted = {job.type for job in self.scenario.arrivals if any(target.counts(job) for target in self.targets)}
         profiles |= dict.fromkeys((type_,) for type_ in sorted(wanted))
         self.profiles = [profile for profile in profiles if wanted.intersection(profile)]
-        self.solutions: list[tuple[dict[WorkerProfile, int], TriedSetting]] = []
+        self.solutions: list[_Solution] = []
 
     def run(self) -> Advised:
-        as_it_is = TriedSetting("", {})
-        now = self.waits({}, as_it_is)
+        now, _ = self.waits({}, _UNCHANGED)
         unreached = unreachable_reasons(self.scenario, self.targets, self.schedule)
         if unreached:
             return Advised(False, reached_targets(self.targets, now), (), unreached, self.made, True, self.limit, 0)
         complete = True
         already = distance_to_targets(self.targets, now) == 0
         try:
-            for solution in self.fewer(as_it_is) if already else self.more(as_it_is):
+            for solution in self.fewer() if already else self.more():
                 self.solutions.append(solution)  # a solution is used even if the search ends before the next
         except _SimulationsUsedUpError:
             complete = False
         self.solutions.sort(key=lambda solution: (sum(solution[0].values()), bool(solution[1].words)))
         kept = self.kept_for_days()
-        advice = [self.with_days(slots, tried, now) for slots, tried in self.solutions[:_MAX_ADVICE]]
+        advice = [self.with_days(slots, tried) for slots, tried in self.solutions[:_MAX_ADVICE]]
         return Advised(already, reached_targets(self.targets, now), advice, (), self.made, complete, self.limit, kept)
 
     def kept_for_days(self) -> int:
         """Return the number of simulations reserved for resampled days: for all solutions so far and the next one."""
         return self.days * min(_MAX_ADVICE, len(self.solutions) + 1)
 
-    def fewer(self, tried: TriedSetting) -> Iterator[tuple[dict[WorkerProfile, int], TriedSetting]]:
+    def fewer(self) -> Iterator[_Solution]:
         """Yield the superfluous slots, if there are any."""
         slots: dict[WorkerProfile, int] = {}
-        present = {profile: self.slots_of(profile) for profile in self.profiles}
+        present = dict.fromkeys(self.profiles, 0)
+        for worker in self.scenario.workers:
+            if types_of(worker) in present:
+                present[types_of(worker)] += worker.slots
         for profile in sorted(present, key=lambda profile: (-present[profile], profile)):
-            # Bisection finds the maximum: if the targets are missed, they are also missed with fewer slots.
-            low, high = 0, present[profile]
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if self.distance({**slots, profile: -middle}, tried) == 0 else (low, middle)
-            if low:
-                slots[profile] = -low
-        if slots:
-            yield slots, tried
+            slots[profile] = self.fewest(slots, profile, -present[profile], 0, _UNCHANGED)
+        if any(slots.values()):
+            yield {profile: number for profile, number in slots.items() if number}, _UNCHANGED
 
-    def more(self, as_it_is: TriedSetting) -> Iterator[tuple[dict[WorkerProfile, int], TriedSetting]]:
+    def more(self) -> Iterator[_Solution]:
         """Yield solutions: only settings; only slots; slots with the best settings."""
         variants = settings_to_try(self.scenario)
         distances = {tried: self.distance({}, tried) for tried in variants}
-        sufficient = [tried for tried in variants if distances[tried] == 0]
-        for tried in sufficient[:1]:
-            yield {}, tried
-        with suppress(_NotEnoughSlotsError):
-            yield self.grown(as_it_is), as_it_is
-        best = min(variants, key=lambda tried: distances[tried], default=None)
-        if best is not None and not sufficient and distances[best] < self.distance({}, as_it_is):
-            with suppress(_NotEnoughSlotsError):
-                yield self.grown(best), best
+        best = min(variants, key=lambda tried: distances[tried], default=_UNCHANGED)
+        if distances.get(best) == 0:
+            yield {}, best
+        if slots := self.grown(_UNCHANGED):
+            yield slots, _UNCHANGED
+        if 0 < distances.get(best, 0) < self.distance({}, _UNCHANGED) and (slots := self.grown(best)):
+            yield slots, best
 
-    def grown(self, tried: TriedSetting) -> dict[WorkerProfile, int]:
-        """Return the fewest slots that reach the targets: slots of one profile, or of several."""
-        solutions: list[dict[WorkerProfile, int]] = []
-        for profile in self.profiles:
-            number = self.slots_of_one(profile, tried)
-            solutions += [] if number is None else [{profile: number}]
+    def grown(self, tried: TriedSetting) -> Slots | None:
+        """Return the fewest slots that reach the targets: slots of one profile, or of several. None if none do."""
+        numbers = {profile: self.slots_of_one(profile, tried) for profile in self.profiles}
+        solutions: list[Slots] = [{profile: number} for profile, number in numbers.items() if number is not None]
         fewest = min((sum(slots.values()) for slots in solutions), default=_MAX_ADDED_SLOTS + 1)
         if fewest > 1 and (mixed := self.slots_of_several(tried, fewest - 1)) is not None:
             solutions.append(mixed)
-        if not solutions:
-            raise _NotEnoughSlotsError
-        return min(solutions, key=lambda slots: (sum(slots.values()), sum(map(len, slots))))
+        return min(solutions, key=lambda slots: (sum(slots.values()), sum(map(len, slots))), default=None)
 
     def slots_of_one(self, profile: WorkerProfile, tried: TriedSetting) -> int | None:
         """Return the number of slots of *profile* alone that reaches the targets; None if more slots do not help."""
@@ -310,9 +282,9 @@ class _Search:
             smallest, before, number = min(smallest, distance), number, 2 * number
             if number > _MAX_ADDED_SLOTS:
                 return None
-        return self.halved(partial(_with, {}, profile), before, number, tried)
+        return self.fewest({}, profile, before, number, tried)
 
-    def slots_of_several(self, tried: TriedSetting, max_slots: int) -> dict[WorkerProfile, int] | None:
+    def slots_of_several(self, tried: TriedSetting, max_slots: int) -> Slots | None:
         """Return up to *max_slots* slots that reach the targets, each added where it helps most, or None."""
         slots: dict[WorkerProfile, int] = {}
         step = 1
@@ -323,75 +295,57 @@ class _Search:
                 step *= 2
             if sum(slots.values()) > 2 * max_slots:
                 return None
-        slots = self.pruned(slots, tried)
+        for profile in sorted(slots, key=lambda profile: (-len(profile), profile)):
+            slots[profile] = self.fewest(slots, profile, -1, slots[profile], tried)
+        slots = {profile: number for profile, number in slots.items() if number}
         return slots if sum(slots.values()) <= max_slots else None
 
-    def pruned(self, slots: dict[WorkerProfile, int], tried: TriedSetting) -> dict[WorkerProfile, int]:
-        """Return *slots* without superfluous ones. Bisection finds the number per profile."""
-        for profile in sorted(slots, key=lambda profile: (-len(profile), profile)):
-            slots[profile] = self.halved(partial(_with, slots, profile), -1, slots[profile], tried)
-        return {profile: number for profile, number in slots.items() if number}
+    def fewest(self, slots: Slots, profile: WorkerProfile, low: int, high: int, tried: TriedSetting) -> int:
+        """Return the fewest sufficient slots of *profile*, in addition to *slots*.
 
-    def halved(
-        self, slots_of: Callable[[int], dict[WorkerProfile, int]], low: int, high: int, tried: TriedSetting
-    ) -> int:
-        """Return the fewest sufficient slots, if more are never worse: *low* is too few, *high* is sufficient."""
+        *low* is too few, *high* is sufficient. Bisection finds the number, because more slots are never worse.
+        """
         while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.distance(slots_of(middle), tried) == 0 else (middle, high)
+            middle = int((low + high) / 2)  # rounded towards 0, also for superfluous slots
+            low, high = (low, middle) if self.distance({**slots, profile: middle}, tried) == 0 else (middle, high)
         return high
 
-    def slots_of(self, profile: WorkerProfile) -> int:
-        return sum(worker.slots for worker in self.scenario.workers if types_of(worker) == profile)
+    def distance(self, slots: Slots, tried: TriedSetting) -> float:
+        return distance_to_targets(self.targets, self.waits(slots, tried)[0])
 
-    def distance(self, slots: Mapping[WorkerProfile, int], tried: TriedSetting) -> float:
-        return distance_to_targets(self.targets, self.waits(slots, tried))
+    def waits(self, slots: Slots, tried: TriedSetting) -> tuple[tuple[float, ...], float]:
+        """Return the wait of each target, and the mean wait, in seconds with more or fewer *slots*.
 
-    def waits(self, slots: Mapping[WorkerProfile, int], tried: TriedSetting) -> tuple[float, ...]:
-        """Return the wait of each target in seconds with more or fewer *slots*. Each case is simulated only once."""
-        key = _key(slots, tried)
-        if key not in self.simulated_waits:
+        Each case is simulated only once.
+        """
+        key = tuple(sorted((profile, number) for profile, number in slots.items() if number)), tried.words
+        if key not in self.simulated:
             if self.made >= max(1, self.limit - self.kept_for_days()):
                 raise _SimulationsUsedUpError
             schedule = self.schedule(with_slots(self.scenario, slots, tried.settings))
-            self.simulated_waits[key] = tuple(target.wait_s(schedule) for target in self.targets)
-            self.means[key] = summarize_waits(waits_by_job(schedule).values()).mean_s or 0.0
-        return self.simulated_waits[key]
+            mean_s = summarize_waits(waits_by_job(schedule).values()).mean_s or 0.0
+            self.simulated[key] = tuple(target.wait_s(schedule) for target in self.targets), mean_s
+        return self.simulated[key]
 
     def schedule(self, scenario: Scenario) -> Schedule:
         self.made += 1
         next(self.steps, None)
         return self.engine(scenario)
 
-    def with_days(self, slots: Mapping[WorkerProfile, int], tried: TriedSetting, now: Sequence[float]) -> Advice:
+    def with_days(self, slots: Slots, tried: TriedSetting) -> Advice:
         """Return the advice with the range of its waits on resampled days."""
-        then = self.waits(slots, tried)
+        (now, mean_now_s), (then, mean_then_s) = self.waits({}, _UNCHANGED), self.waits(slots, tried)
         fleet = with_slots(self.scenario, slots, tried.settings)
         over_days = []
         for day in range(self.days):
             schedule = self.schedule(resample_days(fleet, self.seed + day))
             over_days.append(tuple(target.wait_s(schedule) for target in self.targets))
         good = sum(distance_to_targets(self.targets, waits_s) == 0 for waits_s in over_days)
-        return Advice(
-            sorted(slots.items()),
-            tried.words,
-            reached_targets(self.targets, now, then, over_days),
-            self.days,
-            good,
-            self.means[_key({}, TriedSetting("", {}))],
-            self.means[_key(slots, tried)],
-        )
+        reached = reached_targets(self.targets, now, then, over_days)
+        return Advice(sorted(slots.items()), tried.words, reached, self.days, good, mean_now_s, mean_then_s)
 
 
-def _key(slots: Mapping[WorkerProfile, int], tried: TriedSetting) -> _Key:
-    return tuple(sorted((profile, number) for profile, number in slots.items() if number)), tried.words
-
-
-def _with(slots: Mapping[WorkerProfile, int], profile: WorkerProfile, number: int) -> dict[WorkerProfile, int]:
-    return {**slots, profile: number}
-
-
-def with_slots(scenario: Scenario, slots: Mapping[WorkerProfile, int], settings: Mapping[str, str]) -> Scenario:
+def with_slots(scenario: Scenario, slots: Slots, settings: Mapping[str, str]) -> Scenario:
     """Return *scenario* with *settings*, and with more slots by profile, on additional workers, or fewer slots."""
     more = [(profile, number) for profile, number in slots.items() if number > 0]
     grown = apply_changes(scenario, Changes(settings=settings, add=more))

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import OptionError, SettingError
 from ..options.did_you_mean import closest_names
@@ -22,8 +22,6 @@ from .trace import TracedWorker
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of a scenario."""
-
     settings: Mapping[str, str] = field(default_factory=dict)  #: Redis name -> string
     add: Sequence[tuple[tuple[str, ...], int]] = ()  #: types and slots of additional workers, present from the start
     remove: Sequence[str] = ()  #: names of workers to leave out
@@ -41,14 +39,9 @@ def apply_changes(scenario: Scenario, changes: Changes) -> Scenario:
     for type_, factor in changes.rates.items():
         arrivals = _scale_arrivals(arrivals, type_, factor, changes.seed)
     arrivals.sort(key=lambda arrival: (arrival.since_us, arrival.number))
-    workers, settings = _change_workers(scenario.workers, changes), {**scenario.settings, **changes.settings}
-    return Scenario(workers, tuple(arrivals), settings, scenario.paused)
-
-
-def _change_workers(workers: Sequence[TracedWorker], changes: Changes) -> tuple[TracedWorker, ...]:
-    kept = [worker for worker in workers if worker.name not in changes.remove]
+    kept = [worker for worker in scenario.workers if worker.name not in changes.remove]
     added = [TracedWorker(f"added-{index}@lab", types, slots) for index, (types, slots) in enumerate(changes.add, 1)]
-    return (*kept, *added)
+    return Scenario((*kept, *added), tuple(arrivals), {**scenario.settings, **changes.settings}, scenario.paused)
 
 
 def _scale_arrivals(arrivals: Sequence[Arrival], type_: str, factor: float, seed: int) -> list[Arrival]:
@@ -69,22 +62,21 @@ def _scale_arrivals(arrivals: Sequence[Arrival], type_: str, factor: float, seed
         gap_us = scaled[index + 1].since_us - arrival.since_us if index + 1 < len(scaled) else 0
         for _ in range(times - 1):
             number += 1
-            later_us = rng.randint(0, gap_us)
-            kept.append(
-                replace(
-                    arrival,
-                    number=number,
-                    since_us=arrival.since_us + later_us,
-                    enqueued_us=arrival.enqueued_us + later_us,
-                )
-            )
+            kept.append(replace(move_arrival(arrival, rng.randint(0, gap_us)), number=number))
     return kept
 
 
-#: Setting with several entries -> functions that parse and encode it.
-_ENTRIES: Mapping[str, tuple[Callable[[str], object], Callable[..., str]]] = {
-    "limits": (limits.typed_limits, limits.encoded_limits),
-    "tenants": (tenants.typed_tenants, tenants.encoded_tenants),
+def move_arrival(job: Arrival, later_us: int) -> Arrival:
+    """Return *job* with an arrival *later_us* later."""
+    return replace(job, since_us=job.since_us + later_us, enqueued_us=job.enqueued_us + later_us)
+
+
+#: Setting with several entries -> functions that parse, check and encode it, and an example of an entry.
+_ENTRIES: Mapping[
+    str, tuple[Callable[[str], Mapping[str, Any] | None], Callable[[object], str | None], Callable[..., str], str]
+] = {
+    "limits": (limits.typed_limits, limits.check_limits, limits.encoded_limits, "type:pdf=5"),
+    "tenants": (tenants.typed_tenants, tenants.check_tenants, tenants.encoded_tenants, "acme=max:3"),
 }
 #: Value that removes an entry.
 _REMOVAL = "none"
@@ -103,39 +95,32 @@ def read_setting_word(before: Mapping[str, str], assignments: Iterable[str]) -> 
         if dot and setting in _ENTRIES:
             in_force = {**complete_settings(before), **settings}[setting]
             settings[setting] = _change_entry(setting, in_force, assignment.partition(".")[2])
-        else:
-            settings |= _parse_setting(name, value)
+            continue
+        try:
+            setting, parsed = parse_change(name, value)
+        except SettingError as exc:
+            raise OptionError(f"set: {exc}") from exc
+        if setting == "priority_order":
+            raise OptionError(
+                "set: a trace has its priorities as numbers with 10 as the highest, which priority_order does not "
+                "change: --priority of `lab whatif` does"
+            )
+        settings[NAME_IN_REDIS[setting]] = to_redis(setting, parsed)
     return settings
-
-
-def _parse_setting(name: str, value: str) -> dict[str, str]:
-    try:
-        setting, parsed = parse_change(name, value)
-    except SettingError as exc:
-        raise OptionError(f"set: {exc}") from exc
-    if setting == "priority_order":
-        raise OptionError(
-            "set: a trace has its priorities as numbers with 10 as the highest, which priority_order does not change:"
-            " --priority of `lab whatif` does"
-        )
-    return {NAME_IN_REDIS[setting]: to_redis(setting, parsed)}
 
 
 def _change_entry(setting: str, in_force: str, entry: str) -> str:
     """Return the setting in Redis format with *entry*, such as ``type:pdf=5``; ``type:pdf=none`` removes an entry."""
-    typed, encoded = _ENTRIES[setting]
-    entries = typed(in_force)
-    assert isinstance(entries, dict), "what is in force is accepted"
+    parse, check, encode, example = _ENTRIES[setting]
+    entries = parse(in_force)
+    assert entries is not None, "what is in force is accepted"
     name, _, value = entry.rpartition("=")
     if value == _REMOVAL:
-        entries.pop(name, None)
-        return encoded(entries)
-    change = typed(entry)
-    error = {"limits": limits.check_limits, "tenants": tenants.check_tenants}[setting](entry)
-    if not isinstance(change, dict) or len(change) != 1 or error:
-        example = "limits.type:pdf=5" if setting == "limits" else "tenants.acme=max:3"
-        raise OptionError(f"set {setting}.NAME=VALUE must be as in {example}, got: {setting + '.' + entry!r}")
-    return encoded({**entries, **change})
+        return encode({pattern: kept for pattern, kept in entries.items() if pattern != name})
+    change = parse(entry)
+    if change is None or len(change) != 1 or check(entry):
+        raise OptionError(f"set {setting}.NAME=VALUE must be as in {setting}.{example}, got: {setting + '.' + entry!r}")
+    return encode({**entries, **change})
 
 
 Value = TypeVar("Value")
@@ -160,8 +145,12 @@ def read_changes(
     names = {worker.name for worker in scenario.workers}
     for name in remove:
         _check_is_known("--remove", "the name of a worker of the trace", name, names)
+    try:
+        changed_settings = read_setting_word(scenario.settings, settings)
+    except OptionError as exc:
+        raise OptionError(f"--{exc}") from None
     return Changes(
-        settings=_parse_settings(scenario, settings),
+        settings=changed_settings,
         add=[_parse_worker(word) for word in add],
         remove=remove,
         rates=dict(
@@ -174,13 +163,6 @@ def read_changes(
         ),
         seed=seed,
     )
-
-
-def _parse_settings(scenario: Scenario, assignments: Iterable[str]) -> dict[str, str]:
-    try:
-        return read_setting_word(scenario.settings, assignments)
-    except OptionError as exc:
-        raise OptionError(f"--{exc}") from None
 
 
 def _parse_worker(text: str) -> tuple[tuple[str, ...], int]:

@@ -39,17 +39,20 @@ class LaneState:
 
 
 class LaneStates:
-    """All lanes. `waiting`: per type, the lanes with a job."""
+    """All lanes. `waiting`: per type, the lanes with a job.
+
+    `lane_of`, `rank_of`: lane and rank of an arrival, by its position. `enqueued_at`: time in µs by rank.
+    """
 
     def __init__(self, arrivals: Sequence[Arrival], number_of: Mapping[str, int], weights: Weights) -> None:
         by_age = sorted(range(len(arrivals)), key=lambda index: (arrivals[index].enqueued_us, arrivals[index].number))
         self._position_at = array("q", by_age)
-        self._enqueued_at = array("q", (arrivals[index].enqueued_us for index in by_age))
-        self._rank_of = array("q", bytes(8 * len(by_age)))
+        self.enqueued_at = array("q", (arrivals[index].enqueued_us for index in by_age))
+        self.rank_of = array("q", bytes(8 * len(by_age)))
         for rank, position in enumerate(by_age):
-            self._rank_of[position] = rank
+            self.rank_of[position] = rank
         self._lanes: dict[tuple[int, int], LaneState] = {}
-        self._lane_of = [self._get_lane(arrival, number_of, weights) for arrival in arrivals]
+        self.lane_of = [self._get_lane(arrival, number_of, weights) for arrival in arrivals]
         self._age_weight, self._on_demand_weight = _exact_int(weights.age), _exact_int(weights.on_demand_age)
         self._cap_us = weights.on_demand_age_cap_us
         self.waiting: list[list[LaneState]] = [[] for _ in number_of]
@@ -60,24 +63,9 @@ class LaneStates:
             self._lanes[name] = LaneState(name[0], arrival.on_demand, arrival.priority, weights)
         return self._lanes[name]
 
-    def type_of(self, position: int) -> int:
-        return self._lane_of[position].type
-
-    def lane_of(self, position: int) -> LaneState:
-        return self._lane_of[position]
-
-    def rank_of(self, position: int) -> int:
-        return self._rank_of[position]
-
     def is_fresh(self, position: int, now_us: int) -> bool:
         """True if the job, which arrives, has not waited before."""
-        return self._enqueued_at[self._rank_of[position]] >= now_us
-
-    def enqueued_at(self, rank: int) -> int:
-        return self._enqueued_at[rank]
-
-    def add(self, position: int) -> None:
-        self.put(self._lane_of[position], self._rank_of[position])
+        return self.enqueued_at[self.rank_of[position]] >= now_us
 
     def put(self, lane: LaneState, rank: int) -> None:
         if not lane.ranks:
@@ -88,12 +76,11 @@ class LaneStates:
             heapq.heappush(lane.ranks, rank)
 
     def first(self, lane: LaneState) -> int:
-        """Return the position of the first job of *lane*."""
         return self._position_at[lane.ranks[0]]
 
     def pop(self, lane: LaneState) -> int:
         """Remove the first job of *lane*. Return its position."""
-        position = self._position_at[lane.ranks[0]]
+        position = self.first(lane)
         self._pop(lane)
         return position
 
@@ -122,13 +109,8 @@ class LaneStates:
         *rarity*: this term of the score per type. The other terms are as in `policy.score.score`.
         """
         best, max_points, best_rank = None, -1, -1
-        enqueued_at, age_weight, on_demand_weight, cap_us = (
-            self._enqueued_at,
-            self._age_weight,
-            self._on_demand_weight,
-            self._cap_us,
-        )
-        floor = math.floor
+        enqueued_at, age_weight, floor = self.enqueued_at, self._age_weight, math.floor
+        on_demand_weight, cap_us = self._on_demand_weight, self._cap_us
         for type_ in types:
             for lane in self.waiting[type_]:
                 rank = lane.ranks[0]
@@ -170,9 +152,9 @@ class SlotStates:
         self._free_in = [0] * len(profiles)
         self._idle: list[list[tuple[int, int]]] = [[] for _ in profiles]  # (idle since, worker): a heap
         self.capacity = [0] * len(number_of)
-        #: type -> profiles that serve it, grouped by the number of their types, the smallest first
-        self._serving = [_profiles_by_size(type_, self._types) for type_ in range(len(number_of))]
-        self._profiles_of = [[worker for group in groups for worker in group] for groups in self._serving]
+        self._profiles_of = [
+            [profile for profile, types in enumerate(self._types) if type_ in types] for type_ in range(len(number_of))
+        ]
 
     def types_of(self, worker: int) -> tuple[int, ...]:
         return self._types[self._profile_of[worker]]
@@ -215,20 +197,18 @@ class SlotStates:
                 self._idle[profile] = sorted(entry for entry in set(idle) if self._is_idle(entry))
 
     def any_free(self, type_: int) -> bool:
-        """True if a free slot fits *type_*."""
         return any(self._free_in[profile] > 0 for profile in self._profiles_of[type_])
 
     def free_for(self, type_: int) -> int:
-        """Return the number of free slots that fit *type_*."""
         return sum(self._free_in[profile] for profile in self._profiles_of[type_])
 
     def best(self, type_: int) -> int:
         """Return the worker that gets a job of *type_*, or -1 if no free slot fits."""
-        for group in self._serving[type_]:
-            candidates = [self._longest_idle(profile) for profile in group if self._free_in[profile] > 0]
-            if candidates:
-                return min(candidates)[1]
-        return -1
+        free = [profile for profile in self._profiles_of[type_] if self._free_in[profile] > 0]
+        if len(free) == 1:
+            return self._longest_idle(free[0])[1]
+        idle = [(len(self._types[profile]), *self._longest_idle(profile)) for profile in free]
+        return min(idle, default=(0, 0, -1))[2]
 
     def _longest_idle(self, profile: int) -> tuple[int, int]:
         idle = self._idle[profile]
@@ -241,17 +221,8 @@ class SlotStates:
         return self.free[worker] > 0 and self._since_us[worker] == since_us
 
 
-def _profiles_by_size(type_: int, profiles: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Return the numbers of the *profiles* that serve *type_*, grouped by size, the smallest first."""
-    profiles_by_size: dict[int, list[int]] = {}
-    for number, types in enumerate(profiles):
-        if type_ in types:
-            profiles_by_size.setdefault(len(types), []).append(number)
-    return [profiles_by_size[size] for size in sorted(profiles_by_size)]
-
-
-#: Limit of a key: number of running jobs, or number of starts in a period.
-Limit = int | StatedRate
+#: A key, encoded, with the maximum number of jobs that hold it, or that start in a period.
+BindingKey = tuple[str, int | StatedRate]
 #: A time in µs before all others.
 _LONG_AGO_US = -NEVER
 
@@ -271,7 +242,7 @@ class KeyState:
 
     __slots__ = ("free_us", "had_us", "held", "limit", "sublanes", "turn")
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, limit: int | StatedRate) -> None:
         self.limit = limit
         self.held = 0
         self.free_us = _LONG_AGO_US
@@ -289,21 +260,18 @@ class KeyStates:
 
     def __init__(
         self,
-        key_of: Sequence[tuple[str, Limit] | None],
+        key_of: Sequence[BindingKey | None],
         lanes: LaneStates,
         *,
         patience_us: int,
         names: Sequence[str],
         may_have_turn: Callable[[int], bool],
     ) -> None:
-        self._key_of, self._lanes = key_of, lanes
+        self.key_of, self._lanes = key_of, lanes
         self._patience_us, self._names, self._may_have_turn = patience_us, names, may_have_turn
         self._keys: dict[str, KeyState] = {}
         self._due: dict[str, int] = {}
         self._by_time: list[tuple[int, str]] = []  # heap of entries in _due; obsolete entries are removed lazily
-
-    def has_one(self, position: int) -> bool:
-        return self._key_of[position] is not None
 
     # Events. Each method returns the types whose lanes got a job, so that the caller fills slots.
 
@@ -313,21 +281,26 @@ class KeyStates:
         key = self._keys.setdefault(name, KeyState(limit))
         if is_fresh or not (key.sublanes or key.held):
             key.limit = limit
-        lane, rank = self._lanes.lane_of(position), self._lanes.rank_of(position)
+        lane, rank = self._lanes.lane_of[position], self._lanes.rank_of[position]
         heapq.heappush(key.sublanes.setdefault(lane, _SubLane()).ranks, rank)
         return self._reevaluate(name, key, now_us, fills=True)
 
     def hold(self, position: int, now_us: int) -> None:
         """Record the claim of a job that has left its lane."""
         name, _ = self._key_and_limit(position)
-        key, lane = self._keys[name], self._lanes.lane_of(position)
-        self._remove(key, lane)
+        key, lane = self._keys[name], self._lanes.lane_of[position]
+        sublane = key.sublanes[lane]
+        heapq.heappop(sublane.ranks)  # the admitted job is the head of its sub-lane
+        sublane.admitted = -1
+        if not sublane.ranks:
+            del key.sublanes[lane]
         if isinstance(key.limit, StatedRate):
             key.free_us = max(self._free_at(key, key.limit, now_us), now_us) + key.limit.interval_us
         else:
             key.held += 1
             if key.turn is not None and key.turn[0] == lane.type:
-                self._end_turn(name, key)
+                key.turn = None
+                self._schedule_tick(name, _LONG_AGO_US)  # the caller fills no slots of other types
             if any(other.type != lane.type for other in key.sublanes):
                 key.had_us[lane.type] = now_us
         self._reevaluate(name, key, now_us, fills=False)
@@ -340,7 +313,7 @@ class KeyStates:
             return set()
         key.held -= 1
         if key.turn is None:
-            self._give_turn(key, self._lanes.type_of(position), now_us)
+            self._give_turn(key, self._lanes.lane_of[position].type, now_us)
         return self._reevaluate(name, key, now_us, fills=True)
 
     def next_due_us(self) -> int:
@@ -387,14 +360,6 @@ class KeyStates:
             sublane.admitted = wanted
         return to_fill if fills else set()
 
-    def _remove(self, key: KeyState, lane: LaneState) -> None:
-        """Remove the admitted job of *lane*, which is the head of its sub-lane."""
-        sublane = key.sublanes[lane]
-        heapq.heappop(sublane.ranks)
-        sublane.admitted = -1
-        if not sublane.ranks:
-            del key.sublanes[lane]
-
     def _capacity(self, name: str, key: KeyState, now_us: int, *, fills: bool) -> int:
         """Return a key's capacity for more jobs or starts. For a full rate, schedule a tick for the next start."""
         rate = key.limit
@@ -418,11 +383,6 @@ class KeyStates:
             self._due[name] = at_us
             heapq.heappush(self._by_time, (at_us, name))
 
-    def _end_turn(self, name: str, key: KeyState) -> None:
-        """End a turn. The caller fills no slots of other types, so a tick does so immediately."""
-        key.turn = None
-        self._schedule_tick(name, _LONG_AGO_US)
-
     def _end_expired_turn(self, name: str, key: KeyState, now_us: int, *, fills: bool) -> None:
         assert key.turn is not None, "asked by the caller"
         type_, until_us = key.turn
@@ -438,26 +398,21 @@ class KeyStates:
         """After a job of type *freed_by*, give the turn to the type that has waited longest, if it waited too long."""
         waits = [
             (
-                max(self._lanes.enqueued_at(sublane.ranks[0]), key.had_us.get(lane.type, _LONG_AGO_US)),
+                max(self._lanes.enqueued_at[sublane.ranks[0]], key.had_us.get(lane.type, _LONG_AGO_US)),
                 self._names[lane.type],
                 lane.type,
             )
             for lane, sublane in key.sublanes.items()
         ]
         since_us, _, next_type = min(waits, default=(now_us, "", freed_by))
-        if (
-            since_us >= now_us
-            or next_type == freed_by
-            or not self._patience_us
-            or now_us - since_us < self._patience_us
-        ):
+        if next_type == freed_by or not self._patience_us or now_us - since_us < self._patience_us:
             return
         if self._may_have_turn(next_type):
             key.turn = next_type, now_us + self._patience_us
         else:
             key.had_us[next_type] = now_us
 
-    def _key_and_limit(self, position: int) -> tuple[str, Limit]:
-        key = self._key_of[position]
+    def _key_and_limit(self, position: int) -> BindingKey:
+        key = self.key_of[position]
         assert key is not None, "asked by the caller"
         return key

@@ -13,14 +13,12 @@ its speed. docs/internals/optimum.md proves the bound.
 import heapq
 import math
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..options.keys import as_stated, is_rate
 from ..schema.keys import OF_TYPE
+from ..schema.rules_codec import StatedRate, rate_in
 from .fast_engine import limits_of_types
 from .scenario import Arrival, Scenario, Schedule, ScheduledRun
 from .trace import TracedWorker
@@ -33,8 +31,7 @@ class Gates:
         self._arrivals = scenario.arrivals
         self._type_limits = limits_of_types(scenario.settings.get("limits", ""))
         self._running: dict[str, int] = {}
-        #: Key of a rate -> times when its starts become available again, sorted.
-        self._free_at_us: dict[str, list[int]] = {}
+        self._free_us: dict[str, int] = {}  # key of a rate -> time when all of its starts are available again
         self._blocked: dict[str, list[tuple[float, int]]] = {}
 
     def closed(self, index: int, position: float, now_us: int) -> int | None:
@@ -47,23 +44,17 @@ class Gates:
             if self._running.get(key, 0) >= limit:
                 heapq.heappush(self._blocked.setdefault(key, []), (position, index))
                 return now_us
-        if arrival.rate and arrival.rate_limit:
-            starts, _ = _parse_rate(arrival.rate_limit)
-            free_at_us = self._free_at_us.get(arrival.rate, [])
-            if len(free_at_us) >= starts and free_at_us[-starts] > now_us:
-                return free_at_us[-starts]
+        if rate := _rate_of(arrival):
+            free_us = self._free_us.get(arrival.rate or "", now_us)
+            return free_us - rate.period_us + rate.interval_us if rate.room(free_us - now_us) <= 0 else None
         return None
 
     def started(self, arrival: Arrival, now_us: int) -> None:
         for key, _ in self._limits(arrival):
             self._running[key] = self._running.get(key, 0) + 1
-        if arrival.rate and arrival.rate_limit:
-            starts, period_us = _parse_rate(arrival.rate_limit)
-            free_at_us = self._free_at_us.setdefault(arrival.rate, [])
-            # Starts become available evenly: each a share of the period after the previous one.
-            before_us = free_at_us[-1] if free_at_us else now_us
-            free_at_us.append(max(now_us, before_us) + -(-period_us // starts))
-            del free_at_us[:-starts]
+        if rate := _rate_of(arrival):
+            free_us = self._free_us.get(arrival.rate or "", now_us)
+            self._free_us[arrival.rate or ""] = max(now_us, free_us) + rate.interval_us
 
     def ended(self, arrival: Arrival) -> list[int]:
         """Return the indexes of arrivals that can try again after the end of *arrival*: one per limit."""
@@ -83,10 +74,9 @@ class Gates:
         return limits
 
 
-def _parse_rate(limit: str) -> tuple[int, int]:
-    """Return starts and period in µs of a rate, either as in "10/m" or in Redis format."""
-    starts, _, period = (as_stated(limit) if is_rate(limit) else limit).partition("/")
-    return int(starts), int(period)
+def _rate_of(arrival: Arrival) -> StatedRate | None:
+    limit = arrival.rate_limit if arrival.rate else None
+    return rate_in(as_stated(limit) if is_rate(limit) else limit) if limit else None
 
 
 #: Additional weight of on-demand jobs in steps of priority, as in the score with default coefficients.
@@ -114,16 +104,14 @@ def since_us(arrival: Arrival) -> int:
     return max(0, arrival.since_us)
 
 
-def mean_wait_s(
-    arrivals: Iterable[Arrival], starts_us: Mapping[int, int], weight: Weight, only: Collection[int] | None = None
-) -> float:
+def mean_wait_s(arrivals: Iterable[Arrival], starts_us: Mapping[int, int], weight: Weight) -> float:
     """Return the mean weighted wait in seconds of the jobs with a start; 0 without jobs.
 
-    *starts_us*: number of a job -> time of its claim. *only*: numbers of the jobs to include.
+    *starts_us*: number of a job -> time of its claim.
     """
     waited = weight_sum = 0.0
     for arrival in arrivals:
-        if arrival.number in starts_us and (only is None or arrival.number in only):
+        if arrival.number in starts_us:
             waited += weight(arrival) * max(0, starts_us[arrival.number] - since_us(arrival))
             weight_sum += weight(arrival)
     return waited / weight_sum / 1e6 if weight_sum else 0.0
@@ -150,11 +138,13 @@ def best_schedule(
     Schedules that run fewer jobs than others are rejected. *progress*: stepped `steps_of` times.
     """
     steps = iter(progress or ())
-    tried = [
-        _Candidate.of(scenario, places, weight, ahead=ahead)
-        for places in _initial_lists(scenario, weight)
-        for ahead in (False, True)
+    jobs = scenario.arrivals
+    # Shortest weighted time first, mixtures with age, and first come, first served.
+    lists = [
+        {job.number: (job.took_us + age * since_us(job)) / weight(job) for job in jobs} for age in (0.0, 0.05, 0.2)
     ]
+    lists.append({job.number: float(job.since_us) for job in jobs})
+    tried = [_Candidate.of(scenario, places, weight, ahead=ahead) for places in lists for ahead in (False, True)]
     best = min(tried, key=lambda candidate: candidate.rank)
     rng = random.Random(seed)  # noqa: S311 - a search, no secret
     for _ in range(steps_of(len(scenario.arrivals))):
@@ -174,8 +164,6 @@ def guided_schedule(scenario: Scenario, weight: Weight, wished_s: Mapping[int, f
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A list with its schedule."""
-
     places: dict[int, float]
     ahead: bool
     schedule: Schedule
@@ -183,18 +171,10 @@ class _Candidate:
 
     @classmethod
     def of(cls, scenario: Scenario, places: dict[int, float], weight: Weight, *, ahead: bool) -> "_Candidate":
-        schedule = list_schedule(scenario, places, weight, ahead=ahead)
+        schedule = ListScheduler(scenario, places, weight, ahead=ahead).run()
         starts_us = {run.number: run.claimed_us for run in schedule.runs}
         cost = mean_wait_s(scenario.arrivals, starts_us, weight)
         return cls(places, ahead, schedule, (len(scenario.arrivals) - len(starts_us), cost))
-
-
-def _initial_lists(scenario: Scenario, weight: Weight) -> Iterator[dict[int, float]]:
-    """Yield lists: shortest weighted time first, mixtures with age, and first come, first served."""
-    jobs = scenario.arrivals
-    for age in (0.0, 0.05, 0.2):
-        yield {job.number: (job.took_us + age * since_us(job)) / weight(job) for job in jobs}
-    yield {job.number: float(job.since_us) for job in jobs}
 
 
 def _change_list(places: Mapping[int, float], arrivals: Sequence[Arrival], rng: random.Random) -> dict[int, float]:
@@ -207,21 +187,16 @@ def _change_list(places: Mapping[int, float], arrivals: Sequence[Arrival], rng: 
     return changed
 
 
-def list_schedule(
-    scenario: Scenario, places: Places, weight: Weight = equal_weights, *, ahead: bool = False
-) -> Schedule:
-    """Return the schedule of the list *places*. A job gets the free slot that serves the fewest types.
+class ListScheduler:
+    """Makes the schedule of the list *places*. A job gets the free slot that serves the fewest types.
 
     *ahead*: the last free slot of a type stays free for the type's next job if both jobs together then wait less: the
     current job would run after it.
     """
-    return _ListSimulation(scenario, places, weight, ahead=ahead).run()
 
-
-class _ListSimulation:
-    """A simulation of a scenario's events."""
-
-    def __init__(self, scenario: Scenario, places: Places, weight: Weight, *, ahead: bool) -> None:
+    def __init__(
+        self, scenario: Scenario, places: Places, weight: Weight = equal_weights, *, ahead: bool = False
+    ) -> None:
         self.scenario, self.places, self.weight, self.ahead = scenario, places, weight, ahead
         self.workers = scenario.workers
         self.free: list[int] = [0] * len(self.workers)  # free slots per worker
@@ -232,24 +207,18 @@ class _ListSimulation:
                 self.serving.setdefault(type_, []).append(index)
         self.free_of: dict[str, int] = dict.fromkeys(self.serving, 0)  # free slots per type
         self.waiting: dict[str, list[tuple[float, int]]] = {}  # type -> heap of (position, index of arrival)
-        self.coming = self._coming_arrivals()
+        self.coming: dict[str, list[int]] = {}  # with *ahead*: future arrivals per type, the next one last
+        for index in reversed(range(len(scenario.arrivals) if ahead else 0)):
+            self.coming.setdefault(scenario.arrivals[index].type, []).append(index)
         self.gates = Gates(scenario)
         self.runs: list[ScheduledRun] = []
         self.events: list[tuple[int, int, int, int]] = []  # time, kind, worker or arrival, arrival of an end
 
-    def _coming_arrivals(self) -> dict[str, list[int]]:
-        """Return the future arrivals per type, the next one last."""
-        coming: dict[str, list[int]] = {}
-        if self.ahead:
-            for index in range(len(self.scenario.arrivals) - 1, -1, -1):
-                coming.setdefault(self.scenario.arrivals[index].type, []).append(index)
-        return coming
-
     def run(self) -> Schedule:
         for index, worker in enumerate(self.workers):
-            heapq.heappush(self.events, (max(0, worker.joined_us), _JOIN, index, 0))
+            self.events.append((max(0, worker.joined_us), _JOIN, index, 0))
             if worker.left_us is not None:
-                heapq.heappush(self.events, (max(0, worker.left_us), _LEAVE, index, 0))
+                self.events.append((max(0, worker.left_us), _LEAVE, index, 0))
         for index, arrival in enumerate(self.scenario.arrivals):
             if arrival.type in self.serving and arrival.type not in self.scenario.paused:
                 self.events.append((since_us(arrival), _ARRIVE, index, 0))
@@ -304,16 +273,12 @@ class _ListSimulation:
                     remaining.discard(type_)
                     continue
                 heapq.heappop(self.waiting[type_])
-                self._start(worker, index, now_us)
+                self._add_free_slots(worker, -1)
+                self.gates.started(arrival, now_us)
+                ended_us = now_us + arrival.took_us
+                heapq.heappush(self.events, (ended_us, _END, worker, index))
+                self.runs.append(ScheduledRun(arrival.number, self.workers[worker].name, now_us, ended_us))
             remaining = {name for name in remaining if self.waiting[name] and self.free_of[name]}
-
-    def _start(self, worker: int, index: int, now_us: int) -> None:
-        arrival = self.scenario.arrivals[index]
-        self._add_free_slots(worker, -1)
-        self.gates.started(arrival, now_us)
-        ended_us = now_us + arrival.took_us
-        heapq.heappush(self.events, (ended_us, _END, worker, index))
-        self.runs.append(ScheduledRun(arrival.number, self.workers[worker].name, now_us, ended_us))
 
     def _is_reserved(self, worker: int, arrival: Arrival, now_us: int) -> bool:
         """True if the slot stays free for a job that arrives soon, and that no other free slot serves."""
@@ -331,7 +296,6 @@ class _ListSimulation:
         return False
 
 
-Numbers = NDArray[np.float64]
 Profile = frozenset[str]
 
 
@@ -343,16 +307,6 @@ class OpenSlots:
     slots: int
     from_us: int
     until_us: int | None
-
-
-def slot_seconds(slots: Iterable[OpenSlots], profile: Profile, edges_s: Numbers) -> Numbers:
-    """Return the work, in seconds of one slot, that the slots of *profile* can do per bin between *edges_s*."""
-    total = np.zeros(len(edges_s) - 1)
-    for open_slot in slots:
-        if open_slot.profile == profile:
-            until_s = edges_s[1:] if open_slot.until_us is None else np.minimum(edges_s[1:], open_slot.until_us / 1e6)
-            total += open_slot.slots * np.maximum(0.0, until_s - np.maximum(edges_s[:-1], open_slot.from_us / 1e6))
-    return total
 
 
 def open_slots(workers: Sequence[TracedWorker], arrivals: Iterable[Arrival]) -> list[OpenSlots]:
@@ -380,17 +334,17 @@ def weighted_wait_us(arrivals: Sequence[Arrival], slots: Sequence[OpenSlots], we
 
     The better of two groupings is used: each type separately, or types that share slots together.
     """
-    types = {job.type for job in arrivals}
-    groupings = ([{job} for job in sorted(types)], _group_by_shared_slots(types, slots))
-    return max(
-        sum(
-            _group_bound_us(
-                [job for job in arrivals if job.type in group], [slot for slot in slots if slot.profile & group], weight
-            )
-            for group in groups
-        )
-        for groups in groupings
-    )
+    types = [{type_} for type_ in sorted({job.type for job in arrivals})]
+    sharing = types
+    for slot in slots:
+        joined = [group for group in sharing if group & slot.profile]
+        if len(joined) > 1:
+            sharing = [group for group in sharing if group not in joined] + [set().union(*joined)]
+    bounds_us = []
+    for groups in (types, sharing):
+        of_groups = (([job for job in arrivals if job.type in g], [s for s in slots if s.profile & g]) for g in groups)
+        bounds_us.append(sum(_group_bound_us(jobs, serving, weight) for jobs, serving in of_groups))
+    return max(bounds_us)
 
 
 def keys_bound_us(arrivals: Sequence[Arrival], weight: Weight) -> float:
@@ -406,15 +360,6 @@ def keys_bound_us(arrivals: Sequence[Arrival], weight: Weight) -> float:
     )
 
 
-def _group_by_shared_slots(types: Iterable[str], slots: Iterable[OpenSlots]) -> list[set[str]]:
-    groups = [{type_} for type_ in sorted(types)]
-    for slot in slots:
-        joined = [group for group in groups if group & slot.profile]
-        if len(joined) > 1:
-            groups = [group for group in groups if group not in joined] + [set().union(*joined)]
-    return groups
-
-
 def _group_bound_us(jobs: Sequence[Arrival], slots: Collection[OpenSlots], weight: Weight) -> float:
     """Return the bound of jobs on slots: shortest weighted time first, with interruptions, on one fast slot.
 
@@ -422,7 +367,9 @@ def _group_bound_us(jobs: Sequence[Arrival], slots: Collection[OpenSlots], weigh
     """
     total = period = speed = now_us = 0.0
     coming = sorted(((since_us(job), job.took_us, weight(job)) for job in jobs if job.took_us > 0), reverse=True)
-    changes = _slot_changes(slots)
+    changes = [(float(slot.from_us), slot.slots) for slot in slots]
+    changes += [(float(slot.until_us), -slot.slots) for slot in slots if slot.until_us is not None]
+    changes.sort(reverse=True)  # the first change last
     ready: list[tuple[float, float, float, float]] = []  # time / weight, time, weight, remaining work
     while ready or coming:
         if not ready:
@@ -445,13 +392,6 @@ def _group_bound_us(jobs: Sequence[Arrival], slots: Collection[OpenSlots], weigh
         else:
             now_us = until_us
     return total + max(0.0, period)
-
-
-def _slot_changes(slots: Iterable[OpenSlots]) -> list[tuple[float, int]]:
-    """Return changes of the slots' number as (time, change), the first change last."""
-    opened = [(float(slot.from_us), slot.slots) for slot in slots]
-    closed = [(float(slot.until_us), -slot.slots) for slot in slots if slot.until_us is not None]
-    return sorted(opened + closed, reverse=True)
 
 
 def _work_on_first(

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
-from .list_schedules import OpenSlots, Profile, Weight, since_us, slot_seconds
+from .list_schedules import OpenSlots, Profile, Weight, since_us
 from .scenario import Arrival
 
-PriceNumbers = NDArray[np.float64]
-Whole = NDArray[np.int64]
+Numbers = NDArray[np.float64]
+Indexes = NDArray[np.intp]
 #: Parameters of the ascent. A step aims above the best value by a share of a good schedule's wait; the newest step has
 #: a share in the average. The step length grows after a step that was too short, and shrinks after a number of steps
 #: that were too long; the minimum length ends the ascent.
@@ -40,12 +40,20 @@ _FIRST_LENGTH, _GROWTH, _SHRINKAGE, _MAX_IDLE_STEPS, _MIN_LENGTH = 0.1, 1.2, 0.6
 _MAX_STARTS_TOGETHER = 500_000
 
 
-class Value(NamedTuple):
-    """The bound for given prices."""
+def slot_seconds(slots: Iterable[OpenSlots], profile: Profile, edges_s: Numbers) -> Numbers:
+    """Return the work, in seconds of one slot, that the slots of *profile* can do per bin between *edges_s*."""
+    total = np.zeros(len(edges_s) - 1)
+    for open_slot in slots:
+        if open_slot.profile == profile:
+            until_s = edges_s[1:] if open_slot.until_us is None else np.minimum(edges_s[1:], open_slot.until_us / 1e6)
+            total += open_slot.slots * np.maximum(0.0, until_s - np.maximum(edges_s[:-1], open_slot.from_us / 1e6))
+    return total
 
+
+class Value(NamedTuple):
     bound_s: float  #: lower bound of the total weighted wait
-    starts_s: PriceNumbers  #: start per arrival
-    too_much: PriceNumbers  #: per profile and bin, work in seconds beyond the slots' capacity: prices rise there
+    starts_s: Numbers  #: start per arrival
+    too_much: Numbers  #: per profile and bin, work in seconds beyond the slots' capacity: prices rise there
     looked_at: int  #: number of starts compared, which is the cost of an evaluation
 
 
@@ -53,13 +61,13 @@ class Value(NamedTuple):
 class _Pairs:
     """Pairs of a job and a profile that serves it. The pairs of a job are adjacent."""
 
-    since_s: PriceNumbers  #: this and the next three: per pair
-    took_s: PriceNumbers
-    weight: PriceNumbers
-    profile: Whole
-    places: Whole  #: per job, its index among all jobs of the market
-    begins: Whole  #: per job, its first pair
-    pairs: Whole  #: per job, its number of pairs
+    since_s: Numbers  #: this and the next three: per pair
+    took_s: Numbers
+    weight: Numbers
+    profile: Indexes
+    places: Indexes  #: per job, its index among all jobs of the market
+    begins: Indexes  #: per job, its first pair
+    pairs: Indexes  #: per job, its number of pairs
 
 
 class Market:
@@ -80,12 +88,11 @@ class Market:
         self.slot_s = np.array([slot_seconds(self.slots, profile, self.edges) for profile in self.profiles])
 
     def finer(self, factor: int) -> "Market":
-        """Return this market with *factor* bins per bin."""
         finer = copy(self)
         finer._divide(self.bins * factor)
         return finer
 
-    def prices_of(self, by_profile: Mapping[Profile, PriceNumbers], edges_s: PriceNumbers) -> PriceNumbers:
+    def prices_of(self, by_profile: Mapping[Profile, Numbers], edges_s: Numbers) -> Numbers:
         """Return prices for these bins equivalent to prices for bins with *edges_s*; 0 beyond them."""
         prices = np.zeros((len(self.profiles), self.bins))
         for number, profile in enumerate(self.profiles):
@@ -94,7 +101,7 @@ class Market:
                 prices[number] = np.diff(np.interp(self.edges, edges_s, paid)) / self.width
         return prices
 
-    def value(self, prices: PriceNumbers) -> Value:
+    def value(self, prices: Numbers) -> Value:
         paid = np.concatenate((np.zeros((len(self.profiles), 1)), np.cumsum(prices * self.width, axis=1)), axis=1)
         bound, looked_at = -float((prices * self.slot_s).sum()), 0
         starts, used = self.since_s.copy(), np.zeros((len(self.profiles), self.bins + 2))
@@ -107,14 +114,14 @@ class Market:
             looked_at += starts_tried
         return Value(bound, starts, np.cumsum(used, axis=1)[:, : self.bins] - self.slot_s, looked_at)
 
-    def _add_use(self, used: PriceNumbers, profile: Whole, from_s: PriceNumbers, slots: float) -> None:
+    def _add_use(self, used: Numbers, profile: Indexes, from_s: Numbers, slots: float) -> None:
         """Add *slots* of each *profile* to the use from each time on, as steps between bins."""
         position = np.minimum(from_s / self.width, float(self.bins))
-        left_edge = position.astype(np.int64)
+        left_edge = position.astype(np.intp)
         np.add.at(used, (profile, left_edge), slots * self.width * (1 - (position - left_edge)))
         np.add.at(used, (profile, left_edge + 1), slots * self.width * (position - left_edge))
 
-    def _choose(self, jobs: _Pairs, paid: PriceNumbers) -> tuple[PriceNumbers, PriceNumbers, Whole, int]:
+    def _choose(self, jobs: _Pairs, paid: Numbers) -> tuple[Numbers, Numbers, Indexes, int]:
         """Return per job the lowest weight * start + price of the slot, its start and pair; and the number of starts.
 
         Cost is linear between the times at which the start or the end of the run meets an edge. So one of these times,
@@ -126,7 +133,9 @@ class Market:
         pays = np.repeat(np.minimum.reduceat(cost, jobs.begins), jobs.pairs) - base
         latest, looked_at = jobs.since_s + pays / jobs.weight, len(cost)
         for ahead in (np.zeros(len(cost)), jobs.took_s):  # the start, or the end, is at an edge
-            first, count = self._edges_in(jobs.since_s + ahead, latest + ahead)
+            first = np.ceil((jobs.since_s + ahead) / self.width).astype(np.intp)
+            last = np.minimum(self.bins, np.floor((latest + ahead) / self.width)).astype(np.intp)
+            count = np.maximum(0, last + 1 - first)
             looked_at += int(count.sum())
             for part in _parts(count):
                 costs, starts = self._cheapest_at_edges(jobs, part, first[part], count[part], ahead, paid)
@@ -135,15 +144,9 @@ class Market:
         lowest, chosen = _cheapest_of_groups(cost, jobs.begins, jobs.pairs)
         return lowest, start[chosen], chosen, looked_at
 
-    def _edges_in(self, from_s: PriceNumbers, until_s: PriceNumbers) -> tuple[Whole, Whole]:
-        """Return the first edge from each time on, and the number of edges until another time."""
-        first = np.ceil(from_s / self.width).astype(np.int64)
-        last = np.minimum(self.bins, np.floor(until_s / self.width)).astype(np.int64)
-        return first, np.maximum(0, last + 1 - first)
-
     def _cheapest_at_edges(
-        self, jobs: _Pairs, part: Whole, first: Whole, count: Whole, ahead: PriceNumbers, paid: PriceNumbers
-    ) -> tuple[PriceNumbers, PriceNumbers]:
+        self, jobs: _Pairs, part: Indexes, first: Indexes, count: Indexes, ahead: Numbers, paid: Numbers
+    ) -> tuple[Numbers, Numbers]:
         """Return the lowest cost, and its start, of each pair in *part*.
 
         *first*, *count*: per pair, the edges at which the job starts, or is *ahead* of its start.
@@ -155,34 +158,34 @@ class Market:
         costs, chosen = _cheapest_of_groups(jobs.weight[pair] * starts + pays, begins, count)
         return costs, starts[chosen]
 
-    def _paid_at(self, paid: PriceNumbers, profile: Whole, at_s: PriceNumbers) -> PriceNumbers:
+    def _paid_at(self, paid: Numbers, profile: Indexes, at_s: Numbers) -> Numbers:
         """Return the total price per slot of each *profile* until times between the edges (clamped to the edges)."""
         position = np.clip(at_s / self.width, 0.0, float(self.bins))
-        left_edge = np.minimum(position.astype(np.int64), self.bins - 1)
+        left_edge = np.minimum(position.astype(np.intp), self.bins - 1)
         curves, left_index = paid.ravel(), profile * (self.bins + 1) + left_edge
         left_price = curves[left_index]
-        between: PriceNumbers = left_price + (position - left_edge) * (curves[left_index + 1] - left_price)
+        between: Numbers = left_price + (position - left_edge) * (curves[left_index + 1] - left_price)
         return between
 
 
 def _blocks(jobs: Sequence[Arrival], profiles: Sequence[Profile], weight: Weight) -> Iterator[_Pairs]:
     """Yield the *jobs* that *profiles* serve, in blocks of up to `_MAX_STARTS_TOGETHER` pairs, or of one job."""
     serving = {type_: [n for n, types in enumerate(profiles) if type_ in types] for type_ in {job.type for job in jobs}}
-    count = np.array([len(serving[job.type]) for job in jobs], dtype=np.int64)
+    count = np.array([len(serving[job.type]) for job in jobs], dtype=np.intp)
     for indexes in _parts(count):
         block, pairs = [jobs[index] for index in indexes], count[indexes]
         yield _Pairs(
             since_s=np.repeat(np.array([since_us(job) for job in block]) / 1e6, pairs),
             took_s=np.repeat(np.array([job.took_us for job in block]) / 1e6, pairs),
             weight=np.repeat(np.array([weight(job) for job in block], dtype=float), pairs),
-            profile=np.array([profile for job in block for profile in serving[job.type]], dtype=np.int64),
+            profile=np.array([profile for job in block for profile in serving[job.type]], dtype=np.intp),
             places=indexes,
             begins=np.cumsum(pairs) - pairs,
             pairs=pairs,
         )
 
 
-def _parts(count: Whole) -> Iterator[Whole]:
+def _parts(count: Indexes) -> Iterator[Indexes]:
     """Yield the indexes with a positive *count*, in parts with a sum up to `_MAX_STARTS_TOGETHER`, or of one."""
     non_empty = np.flatnonzero(count)
     sums = np.cumsum(count[non_empty])
@@ -194,7 +197,7 @@ def _parts(count: Whole) -> Iterator[Whole]:
         begin = end
 
 
-def _cheapest_of_groups(costs: PriceNumbers, begins: Whole, count: Whole) -> tuple[PriceNumbers, Whole]:
+def _cheapest_of_groups(costs: Numbers, begins: Indexes, count: Indexes) -> tuple[Numbers, Indexes]:
     """Return the lowest cost per group of *count* costs from *begins* on, and the position of its first occurrence."""
     lowest_costs = np.minimum.reduceat(costs, begins)
     positions = np.flatnonzero(costs == np.repeat(lowest_costs, count))
@@ -202,16 +205,14 @@ def _cheapest_of_groups(costs: PriceNumbers, begins: Whole, count: Whole) -> tup
 
 
 class RaisedPrices(NamedTuple):
-    """The best prices of an ascent."""
-
-    prices: PriceNumbers
+    prices: Numbers
     value: Value
-    starts_s: PriceNumbers  #: start per arrival, averaged over the last steps
+    starts_s: Numbers  #: start per arrival, averaged over the last steps
     looked_at: int  #: number of starts compared in all steps
 
 
 def raise_prices(
-    market: Market, prices: PriceNumbers, *, good_s: float, steps: Iterable[object], looks: int
+    market: Market, prices: Numbers, *, good_s: float, steps: Iterable[object], looks: int
 ) -> RaisedPrices:
     """Return the best prices after up to as many steps uphill as *steps* has.
 
@@ -246,9 +247,6 @@ def raise_prices(
         if best.bound_s > level - _AIM_ABOVE * good_s / 2:
             level = best.bound_s + _AIM_ABOVE * good_s
     return RaisedPrices(prices, best, starts, looked_at)
-
-
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -314,72 +312,57 @@ def _by_length(jobs: list[Arrival], max_classes: int) -> list[list[Arrival]]:
 
 #: Share of the bound that is given up for the tolerances of the solver.
 _TOLERANCE = 1e-6
-#: Indexes of columns, rows or bins of the program.
-Places = NDArray[np.intp]
 
 
-@dataclass
+#: Columns of rows, and their values.
+_Term = tuple[Indexes, float | Numbers]
+#: Limits, and the terms of their rows.
+_Bounds = tuple[Numbers, *tuple[_Term, ...]]
+
+
 class _Rows:
     """Rows ``terms <= limits`` of the program, collected as triples."""
 
-    count: int = 0
-
-    def __post_init__(self) -> None:
-        self.rows: list[Places] = []
-        self.columns: list[Places] = []
-        self.values: list[Numbers] = []
+    def __init__(self) -> None:
+        self.count = 0
+        self.triples: list[tuple[Numbers, Indexes, Indexes]] = []  # value, row, column
         self.limits: list[Numbers] = []
 
-    def add(self, limits: Numbers, *terms: tuple[Places, "float | Numbers"]) -> None:
+    def add(self, limits: Numbers, *terms: _Term) -> None:
         """Add a row per number in *limits*. *terms*: the columns of the rows, and their values."""
         numbers = np.arange(self.count, self.count + len(limits))
         for columns, values in terms:
             exists = columns >= 0
-            self.rows.append(numbers[exists])
-            self.columns.append(columns[exists])
-            self.values.append(np.broadcast_to(np.asarray(values, dtype=float), columns.shape)[exists])
+            all_values = np.broadcast_to(np.asarray(values, dtype=float), columns.shape)
+            self.triples.append((all_values[exists], numbers[exists], columns[exists]))
         self.limits.append(np.asarray(limits, dtype=float))
         self.count += len(limits)
 
     def matrix(self, columns: int) -> csr_matrix:
-        values, rows, places = (np.concatenate(parts) for parts in (self.values, self.rows, self.columns))
+        values, rows, places = map(np.concatenate, zip(*self.triples, strict=True))
         return csr_matrix((values, (rows, places)), shape=(self.count, columns))
 
 
 class SolvedProgram(NamedTuple):
-    """The optimum of a linear program."""
-
     bound_s: float  #: lower bound of the total weighted wait
     prices: dict[Profile, Numbers]  #: value of one slot second, by profile and bin
 
 
-def solve_program(
-    classes: Sequence[JobClass], slots: Sequence[OpenSlots], edges_s: Numbers, *, within_s: float | None = None
-) -> SolvedProgram | None:
-    """Return the optimum of the program, or None if the solver does not finish in *within_s* seconds.
-
-    *edges_s*: edges of the bins, the first is 0. Waits beyond the last edge are not counted.
-    """
-    return Program(classes, slots, edges_s).solve(within_s)
-
-
-def program_size(classes: Sequence[JobClass], slots: Sequence[OpenSlots], bins: int) -> int:
-    """Return the number of variables in the program."""
-    return bins * (3 * len(classes) + len(_pairs(classes, slots)))
-
-
-def _pairs(classes: Sequence[JobClass], slots: Sequence[OpenSlots]) -> list[tuple[str, Profile]]:
+def pairs_of(classes: Sequence[JobClass], slots: Sequence[OpenSlots]) -> list[tuple[str, Profile]]:
     profiles = sorted({open_slots.profile for open_slots in slots}, key=sorted)
     return [(type_, profile) for type_ in sorted({c.type for c in classes}) for profile in profiles if type_ in profile]
 
 
 class Program:
-    """The rows. Columns: U, W and B of each class at each edge, then y of each pair in each bin."""
+    """The rows. Columns: U, W and B of each class at each edge, then y of each pair in each bin.
+
+    *edges_s*: edges of the bins, the first is 0. Waits beyond the last edge are not counted.
+    """
 
     def __init__(self, classes: Sequence[JobClass], slots: Sequence[OpenSlots], edges_s: Numbers) -> None:
         self.classes, self.slots, self.edges = classes, slots, edges_s
         self.bins = len(edges_s) - 1
-        self.pairs = _pairs(classes, slots)
+        self.pairs = pairs_of(classes, slots)
         self.per_class = 3 * (self.bins + 1)
         self.columns = self.per_class * len(classes) + self.bins * len(self.pairs)
         self.at_most, self.equal = _Rows(), _Rows()
@@ -391,8 +374,8 @@ class Program:
             self._add_work_rows(number, job_class)
         self._add_slot_rows()
 
-    def solve(self, within_s: float | None) -> SolvedProgram | None:
-        """Return the optimum, as in `solve_program`."""
+    def solve(self, within_s: float | None = None) -> SolvedProgram | None:
+        """Return the optimum, or None if the solver does not finish in *within_s* seconds."""
         solution = linprog(
             self.cost,
             A_ub=self.at_most.matrix(self.columns),
@@ -409,7 +392,7 @@ class Program:
         prices = {profile: np.maximum(0.0, -duals[rows]) for profile, rows in self.slot_rows.items()}
         return SolvedProgram(max(0.0, float(solution.fun) * (1 - _TOLERANCE)), prices)
 
-    def _columns_of(self, number: int, which: int) -> Places:
+    def _columns_of(self, number: int, which: int) -> Indexes:
         """Return the columns of U (0), W (1) or B (2) of a class, one per edge."""
         begin = number * self.per_class + which * (self.bins + 1)
         return np.arange(begin, begin + self.bins + 1)
@@ -434,52 +417,41 @@ class Program:
         """Add the rows of B: a job that started at least p ago has done p of its work."""
         waited, behind = self._columns_of(number, 1)[1:], self._columns_of(number, 2)[1:]
         edges = self.edges[1:]
-        for limits, columns, values in self._waited_at_least(number, jobs, edges - jobs.longest_s):
-            self.at_most.add(limits, (behind, 1.0), (waited, -1.0), *zip(columns, values, strict=True))
-        for limits, columns, values in self._waited_at_most(number, jobs, edges - jobs.shortest_s):
-            self.at_most.add(limits, (behind, -1.0), (waited, 1.0), *zip(columns, values, strict=True))
+        for limits, *terms in self._waited_at_least(number, jobs, edges - jobs.longest_s):
+            self.at_most.add(limits, (behind, 1.0), (waited, -1.0), *terms)
+        for limits, *terms in self._waited_at_most(number, jobs, edges - jobs.shortest_s):
+            self.at_most.add(limits, (behind, -1.0), (waited, 1.0), *terms)
         if jobs.longest_s > jobs.shortest_s:
             head = jobs.come_area(edges) - jobs.come_area(edges - jobs.shortest_s)
             more = jobs.most_work(edges) - head
-            for limits, columns, values in self._waited_at_least(number, jobs, edges - jobs.shortest_s):
-                self.at_most.add(limits + more, (behind, 1.0), (waited, -1.0), *zip(columns, values, strict=True))
+            for limits, *terms in self._waited_at_least(number, jobs, edges - jobs.shortest_s):
+                self.at_most.add(limits + more, (behind, 1.0), (waited, -1.0), *terms)
 
-    def _waited_at_least(
-        self, number: int, jobs: JobClass, at_s: Numbers
-    ) -> Iterator[tuple[Numbers, list[Places], list["float | Numbers"]]]:
+    def _waited_at_least(self, number: int, jobs: JobClass, at_s: Numbers) -> Iterator[_Bounds]:
         """Yield lower bounds of W at times between edges, each as ``- limits + columns * values``."""
-        waited, bin_, part = self._columns_of(number, 1), self._bin_of(at_s), self._passed_share(at_s)
-        before = at_s <= 0
-        yield np.zeros(len(at_s)), [np.where(before, -1, waited[bin_])], [1.0]
+        waited, bin_, before = self._columns_of(number, 1), self._bin_of(at_s), at_s <= 0
+        part: Numbers = np.clip((at_s - self.edges[bin_]) / np.diff(self.edges)[bin_], 0.0, 1.0)
+        yield np.zeros(len(at_s)), (np.where(before, -1, waited[bin_]), 1.0)
         if (part > 0).any():  # the area under the starts is convex: it does not exceed the chord
             area = jobs.come_area(self.edges)
             chord = (1 - part) * area[bin_] + part * area[bin_ + 1]
             low = np.where(before, 0.0, chord - jobs.come_area(at_s))
-            columns = [np.where(before, -1, waited[bin_]), np.where(before, -1, waited[bin_ + 1])]
-            yield low, columns, [1 - part, part]
+            left, right = (np.where(before, -1, waited[index]) for index in (bin_, bin_ + 1))
+            yield low, (left, 1 - part), (right, part)
 
-    def _waited_at_most(
-        self, number: int, jobs: JobClass, at_s: Numbers
-    ) -> Iterator[tuple[Numbers, list[Places], list["float | Numbers"]]]:
+    def _waited_at_most(self, number: int, jobs: JobClass, at_s: Numbers) -> Iterator[_Bounds]:
         """Yield upper bounds of W at times between edges, each as ``limits - columns * values``."""
         unstarted, waited, bin_ = self._columns_of(number, 0), self._columns_of(number, 1), self._bin_of(at_s)
         before = at_s <= 0
-        yield np.zeros(len(at_s)), [np.where(before, -1, waited[bin_ + 1])], [-1.0]
+        yield np.zeros(len(at_s)), (np.where(before, -1, waited[bin_ + 1]), -1.0)
         since_edge = np.where(before, 0.0, at_s - self.edges[bin_])
         come, area = jobs.come(self.edges)[bin_], jobs.come_area(self.edges)[bin_]
         more = np.where(before, 0.0, jobs.come_area(at_s) - area - come * since_edge)
-        columns = [np.where(before, -1, waited[bin_]), np.where(before, -1, unstarted[bin_])]
-        yield more, columns, [-1.0, -since_edge]
+        yield more, (np.where(before, -1, waited[bin_]), -1.0), (np.where(before, -1, unstarted[bin_]), -since_edge)
 
-    def _bin_of(self, at_s: Numbers) -> Places:
+    def _bin_of(self, at_s: Numbers) -> Indexes:
         """Return the number of the bin that contains each time."""
         return np.clip(np.searchsorted(self.edges, at_s, side="right") - 1, 0, self.bins - 1)
-
-    def _passed_share(self, at_s: Numbers) -> Numbers:
-        """Return the passed share, 0 to 1, of its bin at each time."""
-        bin_ = self._bin_of(at_s)
-        part: Numbers = np.clip((at_s - self.edges[bin_]) / np.diff(self.edges)[bin_], 0.0, 1.0)
-        return part
 
     def _add_slot_rows(self) -> None:
         """Add the rows of y: slots that serve a type do its work, and do no more than time allows."""
@@ -487,7 +459,7 @@ class Program:
         of_pair = {pair: first + number * self.bins + np.arange(self.bins) for number, pair in enumerate(self.pairs)}
         for type_ in sorted({job_class.type for job_class in self.classes}):
             done = np.zeros(self.bins)
-            terms: list[tuple[Places, float | Numbers]] = [(y, 1.0) for (t, _), y in of_pair.items() if t == type_]
+            terms: list[tuple[Indexes, float | Numbers]] = [(y, 1.0) for (t, _), y in of_pair.items() if t == type_]
             for number, job_class in enumerate(self.classes):
                 if job_class.type == type_:
                     behind = self._columns_of(number, 2)

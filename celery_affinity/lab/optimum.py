@@ -16,9 +16,9 @@ import numpy as np
 
 from ..schema.keys import OF_TYPE
 from ..settings.limits import typed_limits
-from . import list_schedules, lower_bounds
+from . import list_schedules
 from .list_schedules import OpenSlots, Weight, equal_weights, mean_wait_s, open_slots
-from .lower_bounds import JobClass, Market, Numbers, RaisedPrices, classes_of, raise_prices
+from .lower_bounds import Market, Numbers, Program, RaisedPrices, SolvedProgram, classes_of, pairs_of, raise_prices
 from .scenario import Arrival, Scenario, Schedule
 from .trace import Trace
 
@@ -65,8 +65,6 @@ class Optimum:
 
 
 class Bounds(NamedTuple):
-    """Bounds of the mean weighted wait."""
-
     lower: Mapping[str, float]  #: lower bounds in seconds by name
     listed: Schedule  #: a clairvoyant schedule, which is the upper bound
     bins: int  #: number of bins for the finest prices
@@ -94,42 +92,33 @@ def optimum(
     *bins*: maximum number of time bins for the prices; more bins give a better lower bound and take longer.
     *progress*: stepped up to `steps_in` times. Raises ValueError if no job is claimed in both record and replay.
     """
-    recorded = starts_of_record(trace)
+    recorded: Starts = {}
+    for number, job in enumerate(trace.jobs):
+        begun_us = job.claimed_us if job.started_us is None else job.started_us
+        if begun_us is not None:
+            recorded[number] = begun_us
     replayed_starts = starts_of(replayed)
     common = replayed_starts.keys() & recorded.keys() if recorded else replayed_starts.keys()
     if not common:
         raise ValueError("no job of the trace is claimed by a worker of it, so there is no wait to compare")
-    scenario = only_jobs(replayed.scenario, common)
-    lower, listed, bins, bin_s = bounds_of(scenario, weight, bins=bins, progress=progress)
-    replayed_s = mean_wait_s(scenario.arrivals, replayed_starts, weight)
+    jobs = tuple(job for job in replayed.scenario.arrivals if job.number in common)
+    bounds = bounds_of(replace(replayed.scenario, arrivals=jobs), weight, bins=bins, progress=progress)
+    lower, replayed_s = bounds.lower, mean_wait_s(jobs, replayed_starts, weight)
     return Optimum(
         jobs=len(common),
         left_out=len(replayed.scenario.arrivals) - len(common),
-        recorded_s=mean_wait_s(scenario.arrivals, recorded, weight) if recorded else None,
+        recorded_s=mean_wait_s(jobs, recorded, weight) if recorded else None,
         replayed_s=replayed_s,
-        upper_s=min(replayed_s, mean_wait_s(scenario.arrivals, starts_of(listed), weight)),
+        upper_s=min(replayed_s, mean_wait_s(jobs, starts_of(bounds.listed), weight)),
         lower_s=max(0.0, *lower.values()),
         bound=max(lower, key=lambda name: lower[name]),
         lower_bounds_s=lower,
-        bins=bins,
-        bin_s=bin_s,
+        bins=bounds.bins,
+        bin_s=bounds.bin_s,
     )
 
 
-def starts_of_record(trace: Trace) -> Starts:
-    """Return the start times of the recorded jobs, or their claim times without a recorded start, by job number."""
-    begun = ((nth, job.claimed_us if job.started_us is None else job.started_us) for nth, job in enumerate(trace.jobs))
-    return {nth: begun_us for nth, begun_us in begun if begun_us is not None}
-
-
-def only_jobs(scenario: Scenario, numbers: Iterable[int]) -> Scenario:
-    """Return *scenario* with only the jobs in *numbers*."""
-    wanted = set(numbers)
-    return replace(scenario, arrivals=tuple(job for job in scenario.arrivals if job.number in wanted))
-
-
 def starts_of(schedule: Schedule) -> Starts:
-    """Return the claim times of the jobs in *schedule* by job number."""
     return {run.number: run.claimed_us for run in schedule.runs}
 
 
@@ -144,7 +133,9 @@ def bounds_of(
     until_s = 1.02 * max((run.ended_us for run in listed.runs), default=0) / 1e6 + 1e-3
     good_s = total * mean_wait_s(jobs, starts_of(listed), weight)
     bounds_s = {"one fast slot": list_schedules.weighted_wait_us(jobs, slots, weight) / 1e6, "no wait": 0.0}
-    if not _keys_have_limits(scenario):
+    key_limits = typed_limits(scenario.settings.get("limits", "")) or {}
+    if all(pattern.startswith(OF_TYPE) for pattern in key_limits):
+        # Limits of keys in the settings replace the limits of jobs, and a trace hides the keys.
         bounds_s["one fast slot for each key"] = list_schedules.keys_bound_us(jobs, weight) / 1e6
     solved, edges = _linear_program(jobs, slots, weight, until_s)
     if solved is not None:
@@ -162,29 +153,18 @@ def bounds_of(
     return Bounds(lower, listed, market.bins, market.width)
 
 
-def _keys_have_limits(scenario: Scenario) -> bool:
-    """True if the settings limit keys, which replaces the limits of jobs; a trace hides the keys."""
-    limits = typed_limits(scenario.settings.get("limits", "")) or {}
-    return any(not pattern.startswith(OF_TYPE) for pattern in limits)
-
-
 def _linear_program(
     jobs: Sequence[Arrival], slots: Sequence[OpenSlots], weight: Weight, until_s: float
-) -> tuple[lower_bounds.SolvedProgram | None, Numbers]:
-    classes = _limited_classes(jobs, weight)
-    bins = max(8, _MAX_VARIABLES // max(1, lower_bounds.program_size(classes, slots, 1)))
-    edges = np.linspace(0.0, until_s, bins + 1)
-    return lower_bounds.solve_program(classes, slots, edges, within_s=_MAX_SOLVER_S), edges
-
-
-def _limited_classes(jobs: Sequence[Arrival], weight: Weight) -> list[JobClass]:
+) -> tuple[SolvedProgram | None, Numbers]:
     classes = classes_of(jobs, weight, _LENGTH_CLASSES)
-    if len(classes) <= _MAX_CLASSES:
-        return classes
-    lowest: dict[str, float] = {}
-    for job in jobs:
-        lowest[job.type] = min(weight(job), lowest.get(job.type, weight(job)))
-    return classes_of(jobs, lambda job: lowest[job.type], _LENGTH_CLASSES)
+    if len(classes) > _MAX_CLASSES:
+        lowest: dict[str, float] = {}
+        for job in jobs:
+            lowest[job.type] = min(weight(job), lowest.get(job.type, weight(job)))
+        classes = classes_of(jobs, lambda job: lowest[job.type], _LENGTH_CLASSES)
+    variables_per_bin = 3 * len(classes) + len(pairs_of(classes, slots))
+    edges = np.linspace(0.0, until_s, max(8, _MAX_VARIABLES // max(1, variables_per_bin)) + 1)
+    return Program(classes, slots, edges).solve(_MAX_SOLVER_S), edges
 
 
 def _ascend(

@@ -50,8 +50,10 @@ def waits_svg(before_us: Iterable[int | None], after_us: Iterable[int | None], t
         *_grid(longest_s),
         f'<path class="before" d="{_curve(before, longest_s)}"/>',
         f'<path class="after" d="{_curve(after, longest_s)}"/>',
-        *_legend(),
     ]
+    for index, name in enumerate(("before", "after")):
+        x = _WIDTH - _RIGHT - 190 + 100 * index
+        parts.append(f'<path class="{name}" d="M{x},20L{x + 28},20"/><text x="{x + 34}" y="24">{name}</text>')
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">'
     lines = [head, f"<title>{escape(title)}</title>", f"<style>\n{_STYLE}</style>", *parts, "</svg>"]
     return "\n".join(lines) + "\n"
@@ -79,14 +81,6 @@ def _grid(longest_s: float) -> list[str]:
         elements.append(f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{10.0**power:g} s</text>')
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
     elements.append(f'<text x="{middle}" y="{_HEIGHT - 12}" text-anchor="middle">{_AXIS}</text>')
-    return elements
-
-
-def _legend() -> list[str]:
-    elements = []
-    for index, name in enumerate(("before", "after")):
-        x = _WIDTH - _RIGHT - 190 + 100 * index
-        elements.append(f'<path class="{name}" d="M{x},20L{x + 28},20"/><text x="{x + 34}" y="24">{name}</text>')
     return elements
 
 

@@ -26,8 +26,8 @@ from ..schema.constants import ENDED_KEPT_S
 from ..schema.values import decode_number, decode_part
 from ..settings.wire import complete_settings
 from ..versions import versions
-from .trace import EXPIRED, PENDING, REVOKED, Trace
-from .trace_assembly import NO_RULES, KeyHashes, TraceAssembly, UnclaimedJobs
+from .trace import EXPIRED, PENDING, REVOKED, Trace, TracedJob
+from .trace_assembly import KeyHashes, TraceAssembly, traced_job
 
 logger = limited_logger(__name__)
 #: Seconds until a recording ends without an extension, and seconds between extensions.
@@ -58,7 +58,13 @@ class Recorder:
         self._assembly = TraceAssembly(self._hashes)
         self._facts = {
             "settings": self._hashes.settings(complete_settings(in_force)),
-            "paused": tuple(sorted("*" if pause.kind == "all" else pause.name for pause in _paused(scheduler))),
+            "paused": tuple(
+                sorted(
+                    "*" if pause.kind == "all" else pause.name
+                    for pause in type_limits.pauses_in_force(self._reader)
+                    if pause.kind in ("all", "type")
+                )
+            ),
             "versions": {"celery_affinity": versions()["celery_affinity"], "server": _server(scheduler)},
         }
         self._interval_s = int(complete_settings(in_force)["heartbeat_interval_us"]) / SECOND_US
@@ -69,7 +75,14 @@ class Recorder:
         KeyboardInterrupt ends the recording early; a second one does not wait for the last pages of workers. Raises
         TraceError if another recording is running.
         """
-        self._begin_recording()
+        begun = recordings.begin_recording(self._scheduler, self._id, for_s=LEASE_S, kept_s=0, instead=True)
+        if begun.id != self._id:
+            how = "by another `lab record`" if begun.is_leased else "since an app.conf has affinity_record"
+            raise TraceError(
+                f"a recording is on {how}, at the latest until {_iso_time(begun.until_us)}: there is one at a time"
+            )
+        self._renewed_s, self._since_us = now_s(), begun.since_us
+        self._facts["recorded_at"] = _iso_time(begun.since_us)
         try:
             with suppress(KeyboardInterrupt):
                 self._read_until(lambda: not self._incomplete_workers(0), 2 * self._interval_s + _WORKER_TIMEOUT_S)
@@ -79,16 +92,6 @@ class Recorder:
         finally:
             with suppress(RedisError, OSError):
                 recordings.end_recording(self._scheduler, self._id)
-
-    def _begin_recording(self) -> None:
-        begun = recordings.begin_recording(self._scheduler, self._id, for_s=LEASE_S, kept_s=0, instead=True)
-        if begun.id != self._id:
-            how = "by another `lab record`" if begun.is_leased else "since an app.conf has affinity_record"
-            raise TraceError(
-                f"a recording is on {how}, at the latest until {_iso_time(begun.until_us)}: there is one at a time"
-            )
-        self._renewed_s, self._since_us = now_s(), begun.since_us
-        self._facts["recorded_at"] = _iso_time(begun.since_us)
 
     def _read_until(self, is_over: Callable[[], object], within_s: float) -> bool:
         """Read pages until *is_over*, for up to *within_s*. Return True if it is over. The server may be down."""
@@ -108,17 +111,17 @@ class Recorder:
         if now_s() - self._renewed_s > _EXTEND_AFTER_S:
             recordings.begin_recording(self._scheduler, self._id, for_s=LEASE_S, kept_s=0)
             self._renewed_s = now_s()
-        self._read(self._id, forget=True)
+        self._read_pages(self._id)
+        if self._after != "-":
+            recordings.forget_pages(self._scheduler, self._id, self._after)
         unknown = self._assembly.see(self._alive(), self._reader.now_us())
         for id_, facts in zip(unknown, self._worker_facts(unknown), strict=True):
             self._assembly.add_worker(id_, *facts)
 
-    def _read(self, recording: str, *, forget: bool) -> None:
+    def _read_pages(self, recording: str) -> None:
         for page in recordings.recording_pages(self._scheduler, recording, self._after):
             self._assembly.add(page)
             self._after = page.number
-        if forget and self._after != "-":
-            recordings.forget_pages(self._scheduler, recording, self._after)
 
     def _alive(self) -> list[str]:
         return list(self._reader.large_zset("heartbeats"))
@@ -142,32 +145,26 @@ class Recorder:
             )
 
     def _finish(self, for_us: int) -> Trace:
-        end_us = min(self._now_us(), self._assembly.begun_us(self._since_us) + for_us)
-        waiting: list[UnclaimedJobs] = []
+        now_us = round(time.time() * SECOND_US)
+        with suppress(RedisError, OSError):
+            now_us = self._reader.now_us()
+        end_us = min(now_us, self._assembly.begun_us(self._since_us) + for_us)
+        waiting: list[tuple[str, TracedJob]] = []
         with suppress(KeyboardInterrupt):
             waiting = self._unclaimed_jobs(end_us)
             self._read_until(lambda: not self._incomplete_workers(end_us), 2 * self._interval_s + _WORKER_TIMEOUT_S)
         with suppress(RedisError, OSError):
-            self._warn_incomplete(self._incomplete_workers(end_us))
-        return self._trace(self._since_us, end_us, waiting)
+            if late := self._incomplete_workers(end_us):
+                names = ", ".join(self._assembly.name_of(id_) for id_ in late[:_MAX_NAMED])
+                more = " and others" if len(late) > _MAX_NAMED else ""
+                self._warn(
+                    f"these workers did not hand over their last claims, which are not in the trace: {names}{more}; "
+                    "a worker that runs an older version of celery_affinity does not record"
+                )
+        return self._trace(end_us, waiting)
 
-    def _now_us(self) -> int:
-        try:
-            return self._reader.now_us()
-        except (RedisError, OSError):
-            return round(time.time() * SECOND_US)
-
-    def _warn_incomplete(self, workers: list[str]) -> None:
-        if workers:
-            names = ", ".join(self._assembly.name_of(id_) for id_ in workers[:_MAX_NAMED])
-            more = " and others" if len(workers) > _MAX_NAMED else ""
-            self._warn(
-                f"these workers did not hand over their last claims, which are not in the trace: {names}{more}; "
-                "a worker that runs an older version of celery_affinity does not record"
-            )
-
-    def _trace(self, since_us: int, end_us: int, waiting: list[UnclaimedJobs]) -> Trace:
-        begin_us = min(self._assembly.begun_us(since_us), end_us)
+    def _trace(self, end_us: int, waiting: list[tuple[str, TracedJob]]) -> Trace:
+        begin_us = min(self._assembly.begun_us(self._since_us), end_us)
         trace = self._assembly.trace(begin_us, end_us, waiting, **self._facts)
         if trace.lost:
             self._warn(f"{trace.lost:,} claims are not in the trace: workers had no room to keep them")
@@ -182,21 +179,21 @@ class Recorder:
                 "record from their start on"
             )
         self._since_us, self._facts["recorded_at"] = recording.since_us, _iso_time(recording.since_us)
-        self._read(recording.id, forget=False)
+        self._read_pages(recording.id)
         end_us = min(recording.until_us, self._reader.now_us())
         self._fetched = recording if end_us == recording.until_us else None
         late_us = end_us - round(2 * self._interval_s * SECOND_US)
         end_us = min(end_us, self._assembly.known_until(self._alive(), late_us, end_us))
-        return self._trace(recording.since_us, end_us, self._unclaimed_jobs(end_us))
+        return self._trace(end_us, self._unclaimed_jobs(end_us))
 
     def forget(self) -> None:
         """Delete the recording returned by `fetch` if it has ended, so that workers that start record again."""
         if self._fetched is not None:
             recordings.end_recording(self._scheduler, self._fetched.id)
 
-    def _unclaimed_jobs(self, end_us: int) -> list[UnclaimedJobs]:
+    def _unclaimed_jobs(self, end_us: int) -> list[tuple[str, TracedJob]]:
         """Return the waiting jobs, and the retained jobs that ended without a claim."""
-        jobs: list[UnclaimedJobs] = []
+        jobs: list[tuple[str, TracedJob]] = []
         with suppress(RedisError, OSError):
             jobs += self._jobs_in_state("pending", PENDING, end_us)
             keep_us = complete_settings(self._reader.fields("settings", ["keep_us"]))["keep_us"]
@@ -205,7 +202,7 @@ class Recorder:
                 jobs += self._jobs_in_state("expired", EXPIRED, end_us)
         return jobs
 
-    def _jobs_in_state(self, state: str, outcome: str, end_us: int) -> Iterator[UnclaimedJobs]:
+    def _jobs_in_state(self, state: str, outcome: str, end_us: int) -> Iterator[tuple[str, TracedJob]]:
         cursor: str | None = None
         while True:
             page = jobs_page(self._reader, JobFilter(state=state), MOST, cursor)
@@ -213,18 +210,17 @@ class Recorder:
             for row in rows:
                 is_open = state == "pending"
                 has_ended_unclaimed = not row.fence and self._since_us <= row.ended_us <= end_us
-                if row.enqueued_us > end_us or not (is_open or has_ended_unclaimed):
-                    continue
-                keyed = self._hashes.keyed(row.rules, row.task) if row.rules else NO_RULES
-                ended_us = None if is_open else row.ended_us
-                yield UnclaimedJobs(row.job_id, row.type, row.enqueued_us, row.lane.name, keyed, outcome, ended_us)
+                if row.enqueued_us <= end_us and (is_open or has_ended_unclaimed):
+                    options, ended_us = self._hashes.options(row.rules, row.task), None if is_open else row.ended_us
+                    yield (
+                        row.job_id,
+                        traced_job(
+                            row.type, row.enqueued_us, row.lane.name, options, outcome=outcome, ended_us=ended_us
+                        ),
+                    )
             cursor = page.cursor
             if cursor is None:
                 return
-
-
-def _paused(scheduler: Scheduler) -> list[type_limits.PauseInForce]:
-    return [pause for pause in type_limits.pauses_in_force(scheduler.reader) if pause.kind in ("all", "type")]
 
 
 def _server(scheduler: Scheduler) -> str:

@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from ..clock import SECOND_US
@@ -54,8 +55,17 @@ class Fidelity:
 
 def compare_with_record(recorded: Schedule, replayed: Schedule) -> Fidelity:
     ours, theirs = _runs_by_profile(recorded), _runs_by_profile(replayed)
-    kept = sum(_kept_in_order([run.number for run in runs], theirs.get(profile, ())) for profile, runs in ours.items())
-    return Fidelity(len(recorded.runs), kept, _first_difference(ours, theirs))
+    kept, differences = 0, []
+    for profile in ours.keys() | theirs.keys():
+        of_record, of_replay = ours.get(profile, []), theirs.get(profile, [])
+        kept += _kept_in_order([run.number for run in of_record], of_replay)
+        for nth, runs in enumerate(zip_longest(of_record, of_replay)):
+            present = [run for run in runs if run is not None]
+            if len({run.number for run in present}) != 1 or len(present) != 2:
+                differences.append((min(run.claimed_us for run in present), Difference(profile, nth, *runs)))
+                break
+    _, first = min(differences, key=lambda timed: (timed[0], timed[1].profile), default=(0, None))
+    return Fidelity(len(recorded.runs), kept, first)
 
 
 def _runs_by_profile(schedule: Schedule) -> dict[WorkerProfile, list[ScheduledRun]]:
@@ -78,34 +88,6 @@ def _kept_in_order(recorded: Sequence[int], replayed: Iterable[ScheduledRun]) ->
     return len(ends)
 
 
-def _first_difference(
-    ours: dict[WorkerProfile, list[ScheduledRun]], theirs: dict[WorkerProfile, list[ScheduledRun]]
-) -> Difference | None:
-    differences = [
-        _difference(profile, ours.get(profile, []), theirs.get(profile, [])) for profile in ours.keys() | theirs.keys()
-    ]
-    return min((difference for difference in differences if difference is not None), key=_difference_time, default=None)
-
-
-def _difference(
-    profile: WorkerProfile, ours: Sequence[ScheduledRun], theirs: Sequence[ScheduledRun]
-) -> Difference | None:
-    for index, (ours_run, theirs_run) in enumerate(zip(ours, theirs, strict=False)):
-        if ours_run.number != theirs_run.number:
-            return Difference(profile, index, ours_run, theirs_run)
-    index = min(len(ours), len(theirs))
-    if len(ours) == len(theirs):
-        return None
-    return Difference(
-        profile, index, ours[index] if index < len(ours) else None, theirs[index] if index < len(theirs) else None
-    )
-
-
-def _difference_time(difference: Difference) -> tuple[int, WorkerProfile]:
-    runs = (difference.recorded, difference.replayed)
-    return min(run.claimed_us for run in runs if run is not None), difference.profile
-
-
 @dataclass(frozen=True)
 class PassedJob:
     """A claim that passed a job beyond the job's bound."""
@@ -117,86 +99,67 @@ class PassedJob:
     bound_us: float
 
 
-@dataclass
-class _Lane:
-    """The waiting jobs of one type, mode and priority: a heap of (enqueued, number)."""
-
-    type: str
-    bound_us: float
-    jobs: list[tuple[int, int]]
-
-
 def jobs_beyond_bound(schedule: Schedule) -> list[PassedJob]:
     """Return the claims of *schedule* that the overtaking bound forbids. There are none; not checked with a reserve.
 
     A job can be passed only by jobs enqueued less than D later. A claim passes a waiting job if the slot could have run
     it and no rule blocks it: jobs of paused types, of types at their limit, and jobs with keys are not passed.
     """
-    if complete_settings(schedule.scenario.settings)["reserve"].strip():
+    scenario, check = schedule.scenario, _OvertakingCheck(schedule.scenario)
+    if check.settings["reserve"].strip():
         return []
-    return list(_OvertakingCheck(schedule).passed_jobs())
+    passed: list[PassedJob] = []
+    arrivals = iter(scenario.arrivals)
+    arrival = next(arrivals, None)
+    by_number = {job.number: job for job in scenario.arrivals}
+    profiles = Profiles(scenario.workers)
+    for run in schedule.runs:
+        while arrival is not None and arrival.since_us < run.claimed_us:
+            check.add_waiting(arrival)
+            arrival = next(arrivals, None)
+        passed += check.claim(run, by_number[run.number], profiles.of(run))
+    return passed
 
 
 class _OvertakingCheck:
-    def __init__(self, schedule: Schedule) -> None:
-        scenario = schedule.scenario
-        self._schedule = schedule
-        self._weights = weights_of(complete_settings(scenario.settings))
-        self._limits = limits_of_types(complete_settings(scenario.settings)["limits"])
-        self._lanes: dict[tuple[str, int], _Lane] = {}
-        self._running: dict[str, list[int]] = {}  # limited type -> end times of its runs, a heap
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario, self.settings = scenario, complete_settings(scenario.settings)
+        self._weights, self._limits = weights_of(self.settings), limits_of_types(self.settings["limits"])
+        #: The waiting jobs by type and lane number, as heaps of (enqueued, number), with the bound in µs.
+        self._lanes: dict[tuple[str, int], tuple[float, list[tuple[int, int]]]] = {}
+        self._running: dict[str, list[int]] = {type_: [] for type_ in self._limits}  # end times of runs, heaps
         self._claimed: set[int] = set()
 
-    def passed_jobs(self) -> Iterator[PassedJob]:
-        scenario = self._schedule.scenario
-        arrivals = iter(scenario.arrivals)
-        arrival = next(arrivals, None)
-        by_number = {job.number: job for job in scenario.arrivals}
-        profiles = Profiles(scenario.workers)
-        for run in self._schedule.runs:
-            while arrival is not None and arrival.since_us < run.claimed_us:
-                self._add_waiting(arrival)
-                arrival = next(arrivals, None)
-            self._claimed.add(run.number)
-            yield from self._check_claim(run, by_number[run.number], profiles.of(run))
-            if (type_ := by_number[run.number].type) in self._limits:
-                heapq.heappush(self._running.setdefault(type_, []), run.ended_us)
-
-    def _add_waiting(self, job: Arrival) -> None:
-        if job.number in self._claimed or _is_blocked(job, self._schedule.scenario):
+    def add_waiting(self, job: Arrival) -> None:
+        is_paused = not {job.type, ALL}.isdisjoint(self._scenario.paused)
+        has_quota = job.tenant is not None and bool(self.settings["tenants"].strip())
+        has_key = has_quota or not (job.exclusive is job.rate is job.merge is None)
+        if job.number in self._claimed or is_paused or has_key:
             return
+        bound_s = wire.overtaking_seconds(job.priority, job.on_demand, self._weights)
         name = job.type, lane_number(job.on_demand, job.priority)
-        if name not in self._lanes:
-            bound_s = wire.overtaking_seconds(job.priority, job.on_demand, self._weights)
-            self._lanes[name] = _Lane(job.type, bound_s * SECOND_US, [])
-        heapq.heappush(self._lanes[name].jobs, (job.enqueued_us, job.number))
+        _, jobs = self._lanes.setdefault(name, (bound_s * SECOND_US, []))
+        heapq.heappush(jobs, (job.enqueued_us, job.number))
 
-    def _check_claim(self, run: ScheduledRun, job: Arrival, types: tuple[str, ...]) -> Iterator[PassedJob]:
-        for lane in self._lanes.values():
-            if lane.type not in types or self._is_type_full(lane.type, run.claimed_us):
+    def claim(self, run: ScheduledRun, job: Arrival, types: WorkerProfile) -> Iterator[PassedJob]:
+        """Yield the jobs that the claim passed beyond their bound."""
+        self._claimed.add(run.number)
+        for (type_, _), (bound_us, jobs) in self._lanes.items():
+            if type_ not in types or self._is_full(type_, run.claimed_us):
                 continue
-            while lane.jobs and lane.jobs[0][1] in self._claimed:
-                heapq.heappop(lane.jobs)
-            if lane.jobs:
-                enqueued_us, passed = lane.jobs[0]
-                later_us = job.enqueued_us - enqueued_us
-                if later_us > 0 and later_us >= lane.bound_us:
-                    yield PassedJob(passed, run.number, run.claimed_us, later_us, lane.bound_us)
+            while jobs and jobs[0][1] in self._claimed:
+                heapq.heappop(jobs)
+            later_us = job.enqueued_us - jobs[0][0] if jobs else 0
+            if later_us > 0 and later_us >= bound_us:
+                yield PassedJob(jobs[0][1], run.number, run.claimed_us, later_us, bound_us)
+        if job.type in self._limits:
+            heapq.heappush(self._running[job.type], run.ended_us)
 
-    def _is_type_full(self, type_: str, now_us: int) -> bool:
-        if type_ not in self._limits:
-            return False
-        ends = self._running.setdefault(type_, [])
+    def _is_full(self, type_: str, now_us: int) -> bool:
+        ends = self._running.get(type_, [])
         while ends and ends[0] < now_us:  # a run that ends exactly now can still occupy the limit
             heapq.heappop(ends)
-        return len(ends) >= self._limits[type_]
-
-
-def _is_blocked(job: Arrival, scenario: Scenario) -> bool:
-    if not {job.type, ALL}.isdisjoint(scenario.paused):
-        return True
-    has_quotas = bool(complete_settings(scenario.settings)["tenants"].strip())
-    return not (job.exclusive is job.rate is job.merge is None) or (has_quotas and job.tenant is not None)
+        return type_ in self._limits and len(ends) >= self._limits[type_]
 
 
 Engine = Literal["auto", "twin", "judge"]
@@ -217,14 +180,13 @@ def run_engine(scenario: Scenario, engine: Engine = "auto", progress: Iterable[o
     Raises UnknownRuleError if *engine* is "twin" and the scenario has a rule that the fast engine lacks.
     """
     chosen = engine_of(scenario) if engine == "auto" else engine
-    if chosen == "twin":
-        return EngineResult(fast_engine.schedule_fast(scenario, progress), chosen)
-    return EngineResult(scripts_engine.schedule_exact(scenario, progress), chosen)
+    run = fast_engine.schedule_fast if chosen == "twin" else scripts_engine.schedule_exact
+    return EngineResult(run(scenario, progress), chosen)
 
 
-def engine_of(scenario: Scenario) -> Literal["twin", "judge"]:
-    """Return "twin" if the fast engine supports the scenario's rules, "judge" otherwise."""
-    return "twin" if unknown_rule(scenario) is None else "judge"
+def engine_of(*scenarios: Scenario) -> Literal["twin", "judge"]:
+    """Return "twin" if the fast engine supports the rules of all scenarios, "judge" otherwise."""
+    return "judge" if any(unknown_rule(scenario) for scenario in scenarios) else "twin"
 
 
 @dataclass(frozen=True)
@@ -267,14 +229,9 @@ def record_of(trace: Trace) -> Record:
     return Record(recorded_jobs(trace, scenario_of(trace)), trace.length_us)
 
 
-def replay(trace: Trace, engine: Engine = "auto", progress: Iterable[object] | None = None) -> Replay:
-    """Replay *trace*. *progress*: stepped per arriving job. Raises UnknownRuleError."""
-    return replay_scenario(record_of(trace), engine, progress)
-
-
-def replay_scenario(record: Record, engine: Engine = "auto", progress: Iterable[object] | None = None) -> Replay:
-    """Replay the *record* of a trace, like `replay`."""
-    ours, length_us = record
+def replay(trace: Trace | Record, engine: Engine = "auto", progress: Iterable[object] | None = None) -> Replay:
+    """Replay *trace*, or its record. *progress*: stepped per arriving job. Raises UnknownRuleError."""
+    ours, length_us = record_of(trace) if isinstance(trace, Trace) else trace
     theirs, chosen = run_engine(ours.scenario, engine, progress)
     claimed = {run.number for run in ours.runs}
     fidelity = compare_with_record(decided_jobs(ours), decided_jobs(comparable_jobs(theirs, claimed, length_us)))
@@ -315,25 +272,21 @@ def recorded_jobs(trace: Trace, scenario: Scenario) -> Schedule:
     took_us = array("q", bytes(8 * len(jobs)))
     for arrival in scenario.arrivals:
         took_us[arrival.number] = arrival.took_us
-    claimed = [index for index, job in enumerate(jobs) if job.claimed_us is not None and job.worker in worker_names]
-    claimed.sort(key=lambda index: jobs[index].claimed_us or 0)
-    if all(jobs[index].fence for index in claimed):
-        claimed.sort(key=lambda index: jobs[index].fence or 0)
-
-    def run(index: int) -> ScheduledRun:
-        job, claimed_us = jobs[index], jobs[index].claimed_us or 0
-        return ScheduledRun(
-            index, job.worker or "", claimed_us, claimed_us + took_us[index] if job.ended_us is None else job.ended_us
-        )
-
-    return Schedule(scenario, tuple(map(run, claimed)))
+    runs = []
+    for index, job in enumerate(jobs):
+        if job.claimed_us is not None and job.worker in worker_names:
+            ended_us = job.claimed_us + took_us[index] if job.ended_us is None else job.ended_us
+            runs.append(ScheduledRun(index, job.worker, job.claimed_us, ended_us))
+    runs.sort(key=lambda run: run.claimed_us)
+    if all(jobs[run.number].fence for run in runs):
+        runs.sort(key=lambda run: jobs[run.number].fence or 0)
+    return Schedule(scenario, tuple(runs))
 
 
 def _explain_difference(difference: Difference, ours: Schedule, theirs: Schedule) -> WhyNotComparable:
     run = difference.replayed or difference.recorded
     assert run is not None, "a difference has one of them"
-    schedule = theirs if difference.replayed else ours
-    chosen = advise.candidate_at(schedule, run.number, run.claimed_us, is_chosen=True)
+    chosen = advise.candidate_at(theirs if difference.replayed else ours, run.number, run.claimed_us, is_chosen=True)
     other = None
     if difference.replayed and difference.recorded:
         other = advise.candidate_at(theirs, difference.recorded.number, run.claimed_us, is_chosen=False)
@@ -360,7 +313,7 @@ def schedule_both(
     """
     steps, changed = iter(progress or ()), apply_changes(scenario, changes)
     if engine == "auto":
-        engine = "judge" if "judge" in (engine_of(scenario), engine_of(changed)) else "twin"
+        engine = engine_of(scenario, changed)
     before, after = run_engine(scenario, engine, steps), run_engine(changed, engine, steps)
     return before.schedule, after.schedule, after.engine
 

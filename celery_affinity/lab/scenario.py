@@ -9,15 +9,16 @@ from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from statistics import median_low
 
 from ..errors import OptionError
-from ..options.keys import Exclusive, Rate, TenantKey, as_explicit
+from ..options.keys import Exclusive, Rate, TenantKey, as_explicit, is_rate
 from ..options.merge import Merge
 from ..schema.rules_codec import join_rules
 from ..schema.values import encode_part
-from .trace import EXPIRED, REVOKED, Trace, TracedJob, TracedWorker
+from .trace import EXPIRED, REVOKED, JobOptions, Trace, TracedJob, TracedWorker, options_of
 
 #: Maximum time in µs from a job's end to the next claim of its slot that is taken for the report's delay: after a
 #: longer time, something else blocked the next job. The second limit applies if the trace has the time at which the
@@ -93,22 +94,12 @@ def _is_same_event(job: TracedJob, later_us: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """A job that arrives."""
-
+class Arrival(JobOptions):
     number: int  #: index in the trace's jobs
     type: str
     since_us: int  #: earliest claim time
     enqueued_us: int  #: start of the job's age
     took_us: int  #: slot time, on any worker
-    on_demand: bool = False
-    priority: int = 5
-    exclusive: str | None = None
-    exclusive_limit: str | None = None
-    rate: str | None = None
-    rate_limit: str | None = None
-    merge: str | None = None
-    tenant: str | None = None
     held_by: str | None = None  #: name of the worker that had it when the scenario began; ignored if that is missing
     held_since_us: int = -1  #: time of that worker's claim
 
@@ -131,93 +122,67 @@ def scenario_of(trace: Trace) -> Scenario:
     trace began arrive at its beginning; jobs claimed before arrive just before that, on their workers. Jobs that were
     revoked or expired while waiting are left out, because they took no slot.
     """
-    (medians, median_of_all), slot_times_us = _medians(trace), slot_time_us(trace)
-    arrivals = [
-        Arrival(
-            number=index,
-            type=job.type,
-            since_us=_arrives_us(job),
-            enqueued_us=min(job.enqueued_us, _arrives_us(job)),
-            took_us=slot_times_us[index]
-            if index in slot_times_us
-            else _took_us(job, medians.get(job.type, median_of_all), trace.length_us),
-            on_demand=job.on_demand,
-            priority=job.priority,
-            exclusive=job.exclusive,
-            exclusive_limit=job.exclusive_limit,
-            rate=job.rate,
-            rate_limit=job.rate_limit,
-            merge=job.merge,
-            tenant=job.tenant,
-            held_by=job.worker if _is_held(job) else None,
-            held_since_us=job.claimed_us if job.claimed_us is not None and _is_held(job) else -1,
+    slot_times_us, usual_us = slot_time_us(trace), _medians(trace)
+    arrivals = []
+    for index, job in enumerate(trace.jobs):
+        if job.claimed_us is None and job.outcome in (REVOKED, EXPIRED):
+            continue
+        held_since_us = -1 if job.claimed_us is None else min(-1, job.claimed_us)
+        is_held = job.claimed_us is not None and job.claimed_us < 0
+        since_us = HELD_FROM_US if is_held else max(0, job.since_us)
+        took_us = slot_times_us.get(index, job.took_us)
+        if took_us is None:
+            took_us = usual_us.get(job.type, usual_us[None])
+            if job.claimed_us is not None:
+                took_us = max(took_us, trace.length_us + 1 - max(0, job.claimed_us))
+        held_by, enqueued_us = job.worker if is_held else None, min(job.enqueued_us, since_us)
+        arrivals.append(
+            Arrival(index, job.type, since_us, enqueued_us, took_us, held_by, held_since_us, **options_of(job))
         )
-        for index, job in enumerate(trace.jobs)
-        if job.claimed_us is not None or job.outcome not in (REVOKED, EXPIRED)
-    ]
     arrivals.sort(key=lambda arrival: (arrival.since_us, arrival.number))
     return Scenario(trace.workers, tuple(arrivals), trace.settings, trace.paused)
 
 
-def _took_us(job: TracedJob, usual_us: int, ends_us: int) -> int:
-    if job.took_us is not None:
-        return job.took_us
-    return usual_us if job.claimed_us is None else max(usual_us, ends_us + 1 - max(0, job.claimed_us))
-
-
-def _is_held(job: TracedJob) -> bool:
-    """True if the job had a slot when the trace began."""
-    return job.claimed_us is not None and job.claimed_us < 0
-
-
-def _arrives_us(job: TracedJob) -> int:
-    return HELD_FROM_US if _is_held(job) else max(0, job.since_us)
-
-
-def _medians(trace: Trace) -> tuple[dict[str, int], int]:
-    """Return the median slot time in µs per type with an ended job, and the median of all jobs, 0 if no job ended."""
-    by_type: dict[str, list[int]] = {}
+def _medians(trace: Trace) -> dict[str | None, int]:
+    """Return the median slot time in µs per type with an ended job. None -> the median of all jobs, or 0."""
+    by_type: dict[str | None, list[int]] = {None: []}
     for job in trace.jobs:
         if job.took_us is not None:
             by_type.setdefault(job.type, []).append(job.took_us)
-    all_times = [us for times in by_type.values() for us in times]
-    return {type_: median_low(times) for type_, times in by_type.items()}, median_low(all_times) if all_times else 0
+            by_type[None].append(job.took_us)
+    return {type_: median_low(times or [0]) for type_, times in by_type.items()}
 
 
 def rules_text(arrival: Arrival) -> str:
     """Return the field ``rules`` of the job of *arrival*. Raises OptionError, which names the job, if it is invalid."""
+    job = arrival
     try:
-        merge = "" if arrival.merge is None else Merge("k", keep="last").text(arrival.merge)
-        tenant = "" if arrival.tenant is None else TenantKey("k").text(arrival.tenant)
-        return join_rules(merge, _rate_text(arrival), _exclusive_text(arrival), tenant)
+        return _rules_text(job.merge, job.rate, job.rate_limit, job.exclusive, job.exclusive_limit, job.tenant)
     except (OptionError, ValueError) as exc:
         raise OptionError(f"job {arrival.number} of the trace: {exc}") from exc
 
 
-def has_rate_or_window(arrival: Arrival) -> bool:
-    """True if the rules of the job can let it start at a time without another event."""
-    return not (arrival.rate is arrival.exclusive is arrival.merge is arrival.tenant is None)
-
-
-def _rate_text(arrival: Arrival) -> str:
-    if arrival.rate is None:
-        return ""
-    return Rate(as_explicit(arrival.rate_limit or ""), "k").text(arrival.rate)
-
-
-def _exclusive_text(arrival: Arrival) -> str:
-    """Return the text of an exclusive key. For a closed key the limit is 1, because the setting limits it to 0."""
-    if arrival.exclusive is None:
-        return ""
-    return Exclusive("k", limit=limit_of_key(arrival.exclusive_limit) or 1).text(arrival.exclusive)
-
-
-def limit_of_key(stated: str | None) -> int:
-    """Return the maximum number of running jobs of an exclusive key according to its task; 0 closes the key."""
-    limit = stated or "1"
-    if not limit.isdecimal():
+@lru_cache(maxsize=100_000)
+def _rules_text(
+    merge: str | None,
+    rate: str | None,
+    rate_limit: str | None,
+    exclusive: str | None,
+    exclusive_limit: str | None,
+    tenant: str | None,
+) -> str:
+    limit, explicit_rate = exclusive_limit or "1", as_explicit(rate_limit or "")
+    if exclusive is not None and not limit.isdecimal():
         raise OptionError(f"exclusive_limit must be a whole number, 0 or more, got: {limit!r}")
-    return int(limit)
+    if rate is not None and not is_rate(explicit_rate):
+        raise OptionError(f"rate_limit must be a whole number above 0 for each s, m or h, got: {explicit_rate!r}")
+    return join_rules(
+        "" if merge is None else Merge("k", keep="last").text(merge),
+        "" if rate is None else Rate(explicit_rate, "k").text(rate),
+        # The rules of a closed key have the limit 1, because the setting limits it to 0: see `closed_keys`.
+        "" if exclusive is None else Exclusive("k", limit=int(limit) or 1).text(exclusive),
+        "" if tenant is None else TenantKey("k").text(tenant),
+    )
 
 
 def closed_keys(arrivals: Iterable[Arrival]) -> list[str]:
@@ -228,8 +193,6 @@ def closed_keys(arrivals: Iterable[Arrival]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRun:
-    """A claim."""
-
     number: int  #: number of the `Arrival`
     worker: str
     claimed_us: int
@@ -285,22 +248,14 @@ def fleet_of_members(workers: Sequence[TracedWorker]) -> list[Members]:
     members_by_types: dict[tuple[str, ...], list[TracedWorker]] = {}
     for worker in workers:
         members_by_types.setdefault(types_of(worker), []).append(worker)
-    return [
-        Members(
-            types,
-            _max_slots_at_once(members),
-            {member.name: member.slots for member in members},
-            all(member.joined_us <= 0 and member.left_us is None and stays[member.name] == 1 for member in members),
-        )
-        for types, members in members_by_types.items()
-    ]
-
-
-def _max_slots_at_once(members: Sequence[TracedWorker]) -> int:
-    """Return the maximum number of slots at any time."""
-    changes = [(member.joined_us, member.slots) for member in members]
-    changes += [(member.left_us, -member.slots) for member in members if member.left_us is not None]
-    return max_at_once(changes)
+    fleet = []
+    for types, members in members_by_types.items():
+        changes = [(member.joined_us, member.slots) for member in members]
+        changes += [(member.left_us, -member.slots) for member in members if member.left_us is not None]
+        unchanged = (w.joined_us <= 0 and w.left_us is None and stays[w.name] == 1 for w in members)
+        slots_by_name = {member.name: member.slots for member in members}
+        fleet.append(Members(types, max_at_once(changes), slots_by_name, all(unchanged)))
+    return fleet
 
 
 def max_at_once(changes: Iterable[tuple[int, int]]) -> int:

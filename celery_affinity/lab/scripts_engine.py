@@ -5,8 +5,8 @@ when a slot is free and not prefetched, and each tick runs exactly when it is du
 as the longest call.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import Any
 
 import redis
@@ -14,18 +14,17 @@ import redis
 from ..broker.inflight import InFlightCommands
 from ..clock import SECOND_US
 from ..embedded.server import EmbeddedServer
-from ..lua.library import Argument, Library, load_library, server_function
+from ..lua.library import Argument, FunctionCall, Library, function_call, load_library
 from ..policy.slot_math import NOTHING
 from ..scheduler import runner
 from ..scheduler.messages import EndArguments, JoinArguments
-from ..scheduler.runner import FunctionCall
 from ..scheduler.scheduler import Scheduler
 from ..schema import job_record
 from ..schema.job_record import NewJob
 from ..schema.keys import OF_TYPE, Keys
 from ..schema.values import decode_number, decode_part, encode_part
 from ..settings.wire import NAME_IN_REDIS
-from .scenario import Scenario, Schedule, closed_keys, has_rate_or_window, rules_text
+from .scenario import Scenario, Schedule, closed_keys, rules_text
 from .simulation import NEVER, Claimed, Simulation
 
 #: Redis key of the fake time.
@@ -34,11 +33,15 @@ CLOCK = "the-time-passed-in"
 START_US = 1_800_000_000_000_000
 
 
+def _replace_in(text: str, old: str, new: str) -> str:
+    """Return the source *text* of a library with *new* instead of *old*, which it must contain."""
+    assert old in text
+    return text.replace(old, new)
+
+
 def at_fake_time(text: str) -> str:
     """Return the source of a library with the fake time instead of the server's."""
-    changed = text.replace('redis.call("TIME")', f'redis.call("HMGET", "{CLOCK}", "s", "us")')
-    assert changed != text
-    return changed
+    return _replace_in(text, 'redis.call("TIME")', f'redis.call("HMGET", "{CLOCK}", "s", "us")')
 
 
 CLOCKED = load_library().changed(at_fake_time)
@@ -47,7 +50,6 @@ Command = tuple[Argument, ...]
 
 
 def setting_command(now_us: int) -> Command:
-    """Return the command that sets the clock."""
     seconds, rest_us = divmod(now_us, SECOND_US)
     return "HSET", CLOCK, "s", seconds, "us", rest_us
 
@@ -71,6 +73,8 @@ class FakeClockScheduler(Scheduler):
 _CLAIMS = "the-claims-made"
 #: The call in `claims.grant` after a job was granted to a worker.
 _GRANT_CALL = "view:occupy(worker, type)"
+#: The call that adds the claim to the list.
+_LIST_CLAIM = f'redis.call("RPUSH", "{_CLAIMS}", id, worker, fence)'
 #: Number of list entries read together, more than one invocation adds.
 _MAX_READ = 3_000
 #: Redis keys whose first entry has the time at which a tick lets jobs start.
@@ -91,54 +95,36 @@ def schedule_exact(
     *client*: client of a server to use, which is emptied. By default a server is started; EmbeddedServerError is raised
     if none is installed.
     """
-    with (
-        _temporary_server() if client is None else nullcontext(client) as used_client,
-        closing(ExactEngine(scenario, used_client)) as engine,
-    ):
+    if client is None:
+        with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
+            return schedule_exact(scenario, progress, client=client)
+    with closing(ExactEngine(scenario, client)) as engine:
         return Simulation(scenario, engine).run(progress)
-
-
-@contextmanager
-def _temporary_server() -> Iterator[redis.Redis]:
-    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
-        yield client
-
-
-def _with_claim_list(text: str) -> str:
-    """Return the source of a library that also lists each claim."""
-    changed = text.replace(_GRANT_CALL, f'{_GRANT_CALL} redis.call("RPUSH", "{_CLAIMS}", id, worker, fence)')
-    assert changed != text
-    return changed
 
 
 class _ExactScheduler(FakeClockScheduler):
     """A scheduler with a fake clock that returns the claims of each invocation."""
 
-    library = CLOCKED.changed(_with_claim_list)
+    library = CLOCKED.changed(lambda text: _replace_in(text, _GRANT_CALL, f"{_GRANT_CALL} {_LIST_CLAIM}"))
 
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         super().__init__(client, keys)
-        self._in_flight = InFlightCommands(client.connection_pool)
+        self.in_flight = InFlightCommands(client.connection_pool)
         self._read_inboxes: set[str] = set()
 
-    def give_back(self) -> None:
-        self._in_flight.give_back()
-
-    def claims_after(
-        self, now_us: int, call: FunctionCall, more_at: int | None, extra: Sequence[Command]
-    ) -> tuple[list[Any], list[Any]]:
+    def claims_after(self, now_us: int, call: FunctionCall, extra: Sequence[Command]) -> tuple[list[Any], list[Any]]:
         """Invoke a function at *now_us*. Return its claims as a flat list of id, worker, fencing token.
 
-        *more_at*: index in the reply of the types to continue with, or None. The second list has the replies to the
-        *extra* commands.
+        The second list has the replies to the *extra* commands.
         """
         commands = [setting_command(now_us), self.command(call), ("LPOP", _CLAIMS, _MAX_READ), *extra]
         if self._read_inboxes:  # no worker reads the inboxes
             commands.append(("UNLINK", *self._read_inboxes))
-        self._in_flight.send(commands)
-        _, reply, claims, *extra_replies = self._in_flight.receive()
-        if more_at is not None and reply[more_at]:
-            self._fill_slots(reply[more_at])
+        self.in_flight.send(commands)
+        _, reply, claims, *extra_replies = self.in_flight.receive()
+        unfilled = reply[call[0].reply.index("unfilled")]
+        if unfilled:
+            self._fill_slots(unfilled)
             claims = [*(claims or ()), *(self.client.lpop(_CLAIMS, _MAX_READ) or ())]
             extra_replies = [self.client.execute_command(*command) for command in extra]
         flat = claims or []
@@ -158,42 +144,39 @@ class ExactEngine:
         self._position_of = {arrival.number: index for index, arrival in enumerate(scenario.arrivals)}
         self._held: dict[int, tuple[str, str]] = {}  # position of a claim's first arrival -> id, fencing token
         self._sequence = 0
-        may_be_due = any(has_rate_or_window(arrival) for arrival in scenario.arrivals)
+        may_be_due = any(rules_text(arrival) for arrival in scenario.arrivals)
         self._due_queries = [("ZRANGE", self._keys.key(name), 0, 0, "WITHSCORES") for name in _DUE_KEYS if may_be_due]
         self._next_tick_us = NEVER
-        self._configure()
-
-    def _configure(self) -> None:
-        arrivals = self._scenario.arrivals
-        held_us = (arrival.held_since_us for arrival in arrivals if arrival.held_by is not None)
-        self._client.execute_command(
-            *setting_command(START_US + min([0, *(arrival.since_us for arrival in arrivals[:1]), *held_us]) - 1)
-        )
-        settings = {name: text for name, text in self._scenario.settings.items() if name in _PASSED_SETTINGS}
-        settings |= {"reserve": "", "limits": self._limits(lambda entry: not decode_part(entry).startswith(OF_TYPE))}
-        if self._scenario.settings.get("priority_reversed") == "1":
+        begins_us = [arrival.held_since_us for arrival in scenario.arrivals if arrival.held_by is not None]
+        begins_us += [arrival.since_us for arrival in scenario.arrivals[:1]]
+        self._scheduler.client.execute_command(*setting_command(START_US + min([0, *begins_us]) - 1))
+        settings = {name: text for name, text in scenario.settings.items() if name in _PASSED_SETTINGS}
+        if scenario.settings.get("priority_reversed") == "1":
             settings["priority_order"] = "lower-first"
-        self._scheduler.configure({**settings, **_NEVER_DEAD})
+        self._scheduler.configure({**settings, **_NEVER_DEAD, **self._limits(of_types=False)})
 
-    def _limits(self, is_included: Callable[[str], bool] = lambda _: True) -> str:
-        """Return the setting `limits`: its included entries, and the entries that close keys."""
+    def _limits(self, *, of_types: bool) -> dict[str, str]:
+        """Return the settings of limits and reserves, without *of_types* only the limits of keys."""
         entries = self._scenario.settings.get("limits", "").split()
-        return " ".join([*closed_keys(self._scenario.arrivals), *filter(is_included, entries)]) or " "
+        if not of_types:
+            entries = [entry for entry in entries if not decode_part(entry).startswith(OF_TYPE)]
+        limits = " ".join([*closed_keys(self._scenario.arrivals), *entries]) or " "
+        return {"limits": limits, "reserve": self._scenario.settings.get("reserve", "") if of_types else ""}
 
     def enforce(self) -> None:
-        self._scheduler.configure({"reserve": self._scenario.settings.get("reserve", ""), "limits": self._limits()})
+        self._scheduler.configure(self._limits(of_types=True))
         for type_ in self._scenario.paused:
             self._scheduler.pause(type_ if type_ == "*" else f"type:{encode_part(type_)}")
         self._scheduler.tick()  # counts the running jobs of types with a limit, or with a reserve
 
     def close(self) -> None:
-        """Return the connection to its pool."""
-        self._scheduler.give_back()
+        self._scheduler.in_flight.give_back()
 
     def join(self, worker: int, now_us: int) -> Sequence[Claimed]:
         traced = self._scenario.workers[worker]
         joining = JoinArguments(_id_of(worker), _id_of(worker), traced.types, traced.slots)
-        arguments = server_function("join").arguments(
+        call = function_call(
+            "join",
             worker=joining.worker,
             name=joining.name,
             slots_in_all=joining.slots,
@@ -204,21 +187,17 @@ class ExactEngine:
             stops=joining.stops,
             priority=joining.priority,
         )
-        return self._call(now_us, (server_function("join"), arguments), more_at=0)
+        return self._call(now_us, call)
 
     def drain(self, worker: int, now_us: int) -> None:
         held = self._client.hgetall(self._keys.key("claims", _id_of(worker)))
         rest = [argument for pair in held.items() for argument in (*pair, -1)]
         slots = self._scenario.workers[worker].slots
-        arguments = server_function("sync").arguments(
-            rest, worker=_id_of(worker), slots_in_all=slots, other=0, draining=1
-        )
-        self._call(now_us, (server_function("sync"), arguments), more_at=2)
+        call = function_call("sync", rest, worker=_id_of(worker), slots_in_all=slots, other=0, draining=True)
+        self._call(now_us, call)
 
     def leave(self, worker: int, now_us: int) -> Sequence[Claimed]:
-        return self._call(
-            now_us, (server_function("leave"), server_function("leave").arguments(worker=_id_of(worker))), more_at=0
-        )
+        return self._call(now_us, function_call("leave", worker=_id_of(worker)))
 
     def arrive(self, position: int, now_us: int) -> Sequence[Claimed]:
         arrival = self._scenario.arrivals[position]
@@ -236,46 +215,38 @@ class ExactEngine:
         ).checked()
         (publishing,) = runner.publish_invocations([job])
         if not is_older:
-            return self._call(now_us, publishing, more_at=1)
+            return self._call(now_us, publishing)
         # A scheduled job whose time has already come, so it has the intended age.
-        self._call(arrival.enqueued_us - 1, publishing, more_at=None)
+        self._call(arrival.enqueued_us - 1, publishing)
         return self.tick(now_us)
 
     def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
         self._sequence += 1
         ends = [EndArguments(*self._held.pop(position), "acked") for position in positions]
         (release,) = runner.ack_arguments(_id_of(worker), (), ends, self._sequence, True, NOTHING)
-        return self._call(now_us, release, more_at=0)
+        return self._call(now_us, release)
 
     def tick(self, now_us: int) -> Sequence[Claimed]:
-        return self._call(now_us, (server_function("tick"), server_function("tick").arguments()), more_at=-1)
+        return self._call(now_us, function_call("tick"))
 
     def next_tick_us(self) -> int:
         return self._next_tick_us
 
-    def _call(self, now_us: int, call: FunctionCall, more_at: int | None) -> list[Claimed]:
-        claimed, due = self._scheduler.claims_after(START_US + now_us, call, more_at, self._due_queries)
-        times = [_score_of(first) - START_US for first in due[: len(self._due_queries)] if first]
+    def _call(self, now_us: int, call: FunctionCall) -> list[Claimed]:
+        claimed, due = self._scheduler.claims_after(START_US + now_us, call, self._due_queries)
+        # A reply has one member with its score: a pair in a list or, in protocol version 2, both without the pair.
+        scores = [first[0][1] if len(first) == 1 else first[1] for first in due[: len(self._due_queries)] if first]
+        times = [int(score) - START_US for score in scores]
         self._next_tick_us = max(now_us, min(times, default=NEVER))  # work that is due immediately has an old time
         claims = []
         for job_id, worker, fence in zip(claimed[::3], claimed[1::3], claimed[2::3], strict=True):
-            positions = tuple(self._position_of[_number_in(call_id)] for call_id in self._calls_of(job_id))
+            # A batch has the ids of its calls.
+            is_batch = job_record.is_batch(job_id.decode())
+            calls = self._client.zrange(self._keys.key("callers", job_id.decode()), 0, -1) if is_batch else [job_id]
+            positions = tuple(self._position_of[_number_in(call_id)] for call_id in calls)
             self._held[positions[0]] = job_id.decode(), fence.decode()
             claims.append((_number_in(worker), positions))
         return claims
-
-    def _calls_of(self, job_id: bytes) -> list[bytes]:
-        """Return the ids of a batch's calls, or only the job's own id."""
-        if not job_record.is_batch(job_id.decode()):
-            return [job_id]
-        calls: list[bytes] = self._client.zrange(self._keys.key("callers", job_id.decode()), 0, -1)
-        return calls
-
-
-def _score_of(first: list[Any]) -> int:
-    """Return the score of the one member in a reply of either protocol version."""
-    (pair,) = [first] if len(first) == 2 else first
-    return int(pair[1])
 
 
 def _id_of(number: int) -> str:

@@ -4,7 +4,7 @@ At one time in µs, jobs end first, in the order of their claims. Then follow a 
 or begin to leave, and arrivals. Jobs of one worker that end at the same time end in one invocation, as a worker reports
 them: only then are all their slots free. A leaving worker takes no more jobs, finishes its running jobs, and leaves
 after the last of them: a warm shutdown. No time passes between the end of a job and the next claim of its slot: the
-fleet's delay there is part of the job's slot time (`waits.slot_times`).
+fleet's delay there is part of the job's slot time (`scenario.slot_time_us`).
 
 A job that a worker had when the scenario began is assigned to that worker without a choice. It arrives at its claim
 time, while no other worker takes jobs, and before the rules of types are in force.
@@ -51,8 +51,6 @@ class SimulatedFleet(Protocol):
 
 
 class Simulation:
-    """One simulation of a scenario."""
-
     def __init__(self, scenario: Scenario, fleet: SimulatedFleet) -> None:
         self._scenario, self._fleet = scenario, fleet
         self._runs: list[ScheduledRun] = []
@@ -87,12 +85,10 @@ class Simulation:
             elif ends_us == now_us:
                 self._end_jobs(now_us)
             elif moves_us == now_us:
-                self._move_worker(moves[move_index])
+                self._move_worker(*moves[move_index])
                 move_index += 1
             else:
-                claims = fleet.arrive(position, now_us)
-                if claims:
-                    self._record_claims(claims, now_us)
+                self._record_claims(fleet.arrive(position, now_us), now_us)
                 position += 1
                 next(steps, None)
             idle_ticks = idle_ticks if tick_us <= now_us else 0
@@ -100,10 +96,10 @@ class Simulation:
 
     def _join_initial_workers(self) -> int:
         """Let the initial workers join with the jobs that they had. Return the number of these workers."""
-        arrivals = self._scenario.arrivals
+        arrivals, fleet = self._scenario.arrivals, self._fleet
         held = [position for position, arrival in enumerate(arrivals) if arrival.held_by is not None]
         if not held:
-            self._fleet.enforce()
+            fleet.enforce()
             return 0
         begins_us = self._moves[0][0] if self._moves else 0
         present = [worker for at_us, leaves, worker in self._moves if at_us == begins_us and not leaves]
@@ -112,18 +108,14 @@ class Simulation:
             worker = worker_named.get(arrivals[position].held_by or "")
             if worker is not None:
                 self._has_arrived.add(position)
-                self._claim_held_job(worker, position, begins_us)
-        self._fleet.enforce()
+                since_us = min(begins_us, arrivals[position].held_since_us)
+                self._record_claims(fleet.join(worker, since_us), begins_us)
+                self._record_claims(fleet.arrive(position, since_us), begins_us)
+                fleet.drain(worker, since_us)
+        fleet.enforce()
         for worker in present:
-            self._record_claims(self._fleet.join(worker, begins_us), begins_us)
+            self._record_claims(fleet.join(worker, begins_us), begins_us)
         return len(present)
-
-    def _claim_held_job(self, worker: int, position: int, begins_us: int) -> None:
-        """Let *worker* claim a job that it had when the scenario began, at the original claim time."""
-        since_us = min(begins_us, self._scenario.arrivals[position].held_since_us)
-        self._record_claims(self._fleet.join(worker, since_us), begins_us)
-        self._record_claims(self._fleet.arrive(position, since_us), begins_us)
-        self._fleet.drain(worker, since_us)
 
     def _record_claims(self, claims: Sequence[Claimed], now_us: int) -> None:
         arrivals, workers = self._scenario.arrivals, self._scenario.workers
@@ -143,13 +135,10 @@ class Simulation:
             ended.setdefault(worker, []).append(position)
         for worker, positions in ended.items():
             self._held[worker] -= len(positions)
-            claims = self._fleet.end(worker, positions, now_us)
-            if claims:
-                self._record_claims(claims, now_us)
+            self._record_claims(self._fleet.end(worker, positions, now_us), now_us)
             self._leave_if_idle(worker, now_us)
 
-    def _move_worker(self, move: tuple[int, bool, int]) -> None:
-        now_us, leaves, worker = move
+    def _move_worker(self, now_us: int, leaves: bool, worker: int) -> None:
         if leaves:
             self._is_leaving[worker] = True
             self._fleet.drain(worker, now_us)
@@ -166,13 +155,10 @@ class Simulation:
 def _worker_moves(scenario: Scenario) -> list[tuple[int, bool, int]]:
     """Return when workers join (False) and begin to leave (True), in order. Initial workers come first."""
     begins_us = min([0, *(arrival.since_us for arrival in scenario.arrivals[:1])])
-    joins = [
-        (begins_us if worker.joined_us <= 0 else worker.joined_us, False, index)
-        for index, worker in enumerate(scenario.workers)
-    ]
-    leaves = [
-        (max(worker.left_us, joins[index][0]), True, index)
-        for index, worker in enumerate(scenario.workers)
-        if worker.left_us is not None
-    ]
-    return sorted(joins + leaves)
+    moves = []
+    for index, worker in enumerate(scenario.workers):
+        joined_us = begins_us if worker.joined_us <= 0 else worker.joined_us
+        moves.append((joined_us, False, index))
+        if worker.left_us is not None:
+            moves.append((max(worker.left_us, joined_us), True, index))
+    return sorted(moves)

@@ -5,6 +5,7 @@ Computes the distance of waits to targets, and explains targets that no fleet ca
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -61,10 +62,6 @@ def parse_target(text: str, types: Collection[str]) -> Target:
     return Target(whose, float(match["percent"]), below_s, text)
 
 
-def has_matching_jobs(target: Target, scenario: Scenario) -> bool:
-    return any(target.counts(arrival) for arrival in scenario.arrivals)
-
-
 #: Waits below this, in seconds, are treated as equal, because waits are compared by their logarithms.
 _MIN_COMPARED_S = 1e-3
 
@@ -84,15 +81,13 @@ class ReachedTarget:
 
 def distance_to_targets(targets: Sequence[Target], waits_s: Sequence[float]) -> float:
     """Return the distance of *waits_s* to *targets*: the sum of the log ratios above 0. It is 0 if all are reached."""
-    return sum(_distance(target, wait_s) for target, wait_s in zip(targets, waits_s, strict=True))
-
-
-def _distance(target: Target, wait_s: float) -> float:
-    if wait_s < target.below_s:
-        return 0.0
-    if wait_s == math.inf:
-        return 100.0
-    return 1e-9 + math.log(max(wait_s, _MIN_COMPARED_S) / max(target.below_s, _MIN_COMPARED_S))
+    distance = 0.0
+    for target, wait_s in zip(targets, waits_s, strict=True):
+        if wait_s == math.inf:
+            distance += 100.0
+        elif wait_s >= target.below_s:
+            distance += 1e-9 + math.log(max(wait_s, _MIN_COMPARED_S) / max(target.below_s, _MIN_COMPARED_S))
+    return distance
 
 
 def reached_targets(
@@ -105,34 +100,23 @@ def reached_targets(
     for index, (target, now) in enumerate(zip(targets, now_s, strict=True)):
         then = None if then_s is None else then_s[index]
         over_days = [waits_s[index] for waits_s in days_s]
-        reached.append(
-            ReachedTarget(
-                target=target.text,
-                below_s=target.below_s,
-                now_s=_finite(now),
-                then_s=None if then is None else _finite(then),
-                low_s=_finite(min(over_days)) if over_days else None,
-                high_s=_finite(max(over_days)) if over_days else None,
-                is_reached=(now if then is None else then) < target.below_s,
-            )
-        )
+        waits_s = now, then, min(over_days, default=None), max(over_days, default=None)
+        shown_now, shown_then, low_s, high_s = (None if wait_s == math.inf else wait_s for wait_s in waits_s)
+        is_reached = (now if then is None else then) < target.below_s
+        reached.append(ReachedTarget(target.text, target.below_s, shown_now, shown_then, low_s, high_s, is_reached))
     return reached
-
-
-def _finite(wait_s: float) -> float | None:
-    return None if wait_s == math.inf else wait_s
 
 
 def unreachable_reasons(
     scenario: Scenario, targets: Sequence[Target], schedule: Callable[[Scenario], Schedule]
 ) -> list[str]:
     """Return a sentence per target that not even a free slot for each job can reach."""
-    without_jobs = [
-        f"{target.text}: the trace has no such job" for target in targets if not has_matching_jobs(target, scenario)
-    ]
+    without_jobs = [target.text for target in targets if not any(map(target.counts, scenario.arrivals))]
     if without_jobs:
-        return without_jobs
-    made = schedule(is_endless(scenario))
+        return [f"{text}: the trace has no such job" for text in without_jobs]
+    numbers = Counter(arrival.type for arrival in scenario.arrivals)
+    more = (TracedWorker(f"endless-{type_}@lab", (type_,), number) for type_, number in sorted(numbers.items()))
+    made = schedule(replace(scenario, workers=(*scenario.workers, *more)))
     sentences = []
     for target in targets:
         wait_s = target.wait_s(made)
@@ -144,33 +128,18 @@ def unreachable_reasons(
     return sentences
 
 
-def is_endless(scenario: Scenario) -> Scenario:
-    """Return *scenario* with additional slots of each type, one per job."""
-    numbers: dict[str, int] = {}
-    for arrival in scenario.arrivals:
-        numbers[arrival.type] = numbers.get(arrival.type, 0) + 1
-    more = tuple(TracedWorker(f"endless-{type_}@lab", (type_,), number) for type_, number in sorted(numbers.items()))
-    return replace(scenario, workers=(*scenario.workers, *more))
-
-
 def _reason(target: Target, schedule: Schedule) -> str:
     if target.below_s <= 0:
         return "no wait is below 0"
-    waits_us = waits_by_job(schedule)
-    late = [
-        arrival
-        for arrival in schedule.scenario.arrivals
-        if target.counts(arrival)
-        and (waits_us[arrival.number] is None or (waits_us[arrival.number] or 0) >= target.below_s * 1e6)
-    ]
-    counts: dict[str, int] = {}
-    limits = limits_of_types(schedule.scenario.settings.get("limits", ""))
-    for arrival in late:
-        counts[_blocking_rule(arrival, schedule.scenario, limits)] = (
-            counts.get(_blocking_rule(arrival, schedule.scenario, limits), 0) + 1
-        )
-    reason = max(counts, key=lambda rule: counts[rule])
-    return f"{reason} ({counts[reason]:,} of {len(late):,} such jobs)"
+    waits_us, scenario = waits_by_job(schedule), schedule.scenario
+    limits = limits_of_types(scenario.settings.get("limits", ""))
+    rules: Counter[str] = Counter()
+    for job in filter(target.counts, scenario.arrivals):
+        wait_us = waits_us[job.number]
+        if wait_us is None or wait_us >= target.below_s * 1e6:
+            rules[_blocking_rule(job, scenario, limits)] += 1
+    ((rule, number),) = rules.most_common(1)
+    return f"{rule} ({number:,} of {rules.total():,} such jobs)"
 
 
 def _blocking_rule(job: Arrival, scenario: Scenario, limits: Mapping[str, int]) -> str:

@@ -5,13 +5,15 @@ pending before that has a negative time.
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import TraceError
 from ..schema.constants import MAX_PRIORITY
+
+T = TypeVar("T")
 
 #: The format of a trace, in its header.
 SCHEMA = "celery-affinity-trace/1"
@@ -32,15 +34,34 @@ class TracedWorker:
     left_us: int | None = None  #: None if it did not leave
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """The options of a job in a trace. *exclusive*, *rate*, *merge* and *tenant* are hashes of keys."""
+
+    on_demand: bool = False
+    priority: int = 5
+    exclusive: str | None = None
+    exclusive_limit: str | None = None  #: the limit of the task (`"3"`), or of `affinity_limits`
+    rate: str | None = None
+    rate_limit: str | None = None  #: the limit of the task (`"10/m"`), or of `affinity_limits`
+    merge: str | None = None
+    tenant: str | None = None
+
+
+_OPTIONS = tuple(option.name for option in fields(JobOptions))
+
+
+def options_of(job: JobOptions) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in _OPTIONS}
+
+
 @dataclass(frozen=True, slots=True)
-class TracedJob:
+class TracedJob(JobOptions):
     """One stay of a job in the queue with the claim that ended it. A requeued job is listed again."""
 
     type: str
     enqueued_us: int  #: start of the job's age
     since_us: int  #: earliest claim time: for a requeued job the time of the requeue
-    on_demand: bool = False
-    priority: int = 5
     fence: int | None = None  #: orders claims; None without a claim
     claimed_us: int | None = None  #: like the next two, None if it did not happen during the trace
     started_us: int | None = None
@@ -49,12 +70,6 @@ class TracedJob:
     freed_us: int | None = None
     outcome: str = PENDING
     worker: str | None = None
-    exclusive: str | None = None  #: a hash, like rate, merge and tenant
-    exclusive_limit: str | None = None  #: the limit of the task (`"3"`), or of `affinity_limits`
-    rate: str | None = None
-    rate_limit: str | None = None  #: the limit of the task (`"10/m"`), or of `affinity_limits`
-    merge: str | None = None
-    tenant: str | None = None
 
     @property
     def took_us(self) -> int | None:
@@ -77,14 +92,18 @@ class Trace:
     lost: int = 0  #: number of claims that workers could not record
 
 
-#: Values of the column ``mode`` -> True for on-demand jobs.
-_MODES = {"queued": False, "demand": True}
-#: Times of a claim in chronological order.
-_IN_ORDER = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
+#: Times of a job in chronological order.
+TIMES = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
 #: Maximum absolute value of a number: 100,000 years in µs.
 _MAX_NUMBER = 4 * 10**18
 #: Maximum number of slots per worker: an engine stores each slot.
 MOST_SLOTS = 999_999
+
+
+def relative_times(job: TracedJob, begin_us: int, end_us: int = sys.maxsize) -> dict[str, Any]:
+    """Return the times of *job* relative to *begin_us*, by field. A time after *end_us* is None."""
+    times_us = {name: getattr(job, name) for name in TIMES}
+    return {name: None if at_us is None or at_us > end_us else at_us - begin_us for name, at_us in times_us.items()}
 
 
 def number_column(value: object) -> int:
@@ -114,14 +133,22 @@ def is_utf8(value: str) -> bool:
     return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
+def read_value(read: Callable[[object], T], value: object, name: str, line: int) -> T:
+    """Return the result of *read* for *value*. Raises TraceError with *name* and *line* instead of ValueError."""
+    try:
+        return read(value)
+    except ValueError as exc:
+        raise TraceError(f"line {line}: {name} must be {exc}, got: {value!r:.80}") from None
+
+
 def _limit_column(value: object) -> str:
     return text_column(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
 
 
 def _mode_column(value: object) -> bool:
-    if not isinstance(value, str) or value not in _MODES:
+    if value not in ("queued", "demand"):
         raise ValueError("queued or demand")
-    return _MODES[value]
+    return value == "demand"
 
 
 def _priority_column(value: object) -> int:
@@ -143,12 +170,7 @@ COLUMNS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "type": ("type", text_column),
     "mode": ("on_demand", _mode_column),
     "priority": ("priority", _priority_column),
-    "enqueued_us": ("enqueued_us", number_column),
-    "since_us": ("since_us", number_column),
-    "claimed_us": ("claimed_us", number_column),
-    "started_us": ("started_us", number_column),
-    "ended_us": ("ended_us", number_column),
-    "freed_us": ("freed_us", number_column),
+    **{name: (name, number_column) for name in TIMES},
     "outcome": ("outcome", _outcome_column),
     "worker": ("worker", text_column),
     "exclusive#": ("exclusive", text_column),
@@ -159,23 +181,19 @@ COLUMNS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "tenant#": ("tenant", text_column),
 }
 #: Other names of columns, for traces from other sources.
-_ALIASES = {
-    **{name.removesuffix("_us"): name for name in COLUMNS if name.endswith("_us")},
-    **{name.removesuffix("#"): name for name in COLUMNS if name.endswith("#")},
-}
-
+_ALIASES = {name.removesuffix("_us").removesuffix("#"): name for name in COLUMNS if name.endswith(("_us", "#"))}
 _READERS = {**COLUMNS, **{alias: COLUMNS[name] for alias, name in _ALIASES.items()}}
 
 
-def check_columns(names: object, line: int) -> None:
+def check_columns(names: Iterable[str], line: int) -> None:
     """Raise TraceError if one of *names* is not a column, or if two of them name the same column."""
     seen: set[str] = set()
-    for name in names if isinstance(names, list | tuple | dict) else ():
+    for name in names:
         if name not in _READERS:
-            close = get_close_matches(str(name), _READERS, n=1)
+            close = get_close_matches(name, _READERS, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; columns are {', '.join(COLUMNS)}"
-            raise TraceError(f"line {line}: unknown column {str(name)[:40]!r}{hint}")
-        column = _ALIASES.get(str(name), str(name))
+            raise TraceError(f"line {line}: unknown column {name[:40]!r}{hint}")
+        column = _ALIASES.get(name, name)
         if column in seen:
             raise TraceError(f"line {line}: the column {column} stands twice")
         seen.add(column)
@@ -190,38 +208,33 @@ def row_of_job(job: TracedJob) -> dict[str, object]:
 
 def job_of(row: Mapping[str, object], line: int) -> TracedJob:
     """Return the job in a *row* of a file, whose values can be strings. Raises TraceError, which names the *line*."""
-    fields: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for column, value in row.items():
         reader = _READERS.get(column)
         if reader is None:
             check_columns((column,), line)
         elif value is not None:
             name, read = reader
-            try:
-                fields[name] = read(value)
-            except ValueError as exc:
-                raise TraceError(f"line {line}: {column} must be {exc}, got: {value!r:.80}") from None
+            values[name] = read_value(read, value, column, line)
     for name in ("type", "enqueued_us"):
-        if name not in fields:
+        if name not in values:
             raise TraceError(f"line {line}: a job needs the column {name}")
-    fields.setdefault("since_us", fields["enqueued_us"])
-    fields.setdefault("priority", 0)
-    _check_times(fields, line)
-    shared: dict[int, int] = {}  # equal numbers share one object, because there can be a million jobs
-    for name in _IN_ORDER:
-        if name in fields:
-            fields[name] = shared.setdefault(fields[name], fields[name])
-    if "outcome" not in fields:
-        fields["outcome"] = PENDING if "claimed_us" not in fields else "running" if "ended_us" not in fields else "done"
-    return TracedJob(**fields)
+    values.setdefault("since_us", values["enqueued_us"])
+    values.setdefault("priority", 0)
+    _check_times(values, line)
+    if "outcome" not in values:
+        values["outcome"] = PENDING if "claimed_us" not in values else RUNNING if "ended_us" not in values else DONE
+    return TracedJob(**values)
 
 
-def _check_times(fields: Mapping[str, Any], line: int) -> None:
+def _check_times(values: dict[str, Any], line: int) -> None:
     before = ""
-    for name in _IN_ORDER:
-        if name not in fields:
+    for name in TIMES:
+        if name not in values:
             continue
-        if before and fields[name] < fields[before]:
-            later = f"{before} ({fields[before]}) or later"
-            raise TraceError(f"line {line}: the clock steps: {name} must be {later}, got: {fields[name]}")
+        if before and values[name] < values[before]:
+            later = f"{before} ({values[before]}) or later"
+            raise TraceError(f"line {line}: the clock steps: {name} must be {later}, got: {values[name]}")
+        if before and values[name] == values[before]:
+            values[name] = values[before]  # equal numbers share one object, because there can be a million jobs
         before = name

@@ -11,9 +11,10 @@ import hashlib
 import json
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,30 +26,16 @@ from ..scheduler.recordings import Page
 from ..schema import values
 from ..schema.constants import RATE_PREFIX, TENANT_PREFIX
 from ..schema.keys import OF_TYPE
-from ..schema.rules_codec import StatedRate, keys_in, merge_in, split_rules
+from ..schema.rules_codec import StatedRate, decode_rules
 from ..schema.values import decode_number, encode_part
-from ..settings.limits import limit_set, limits_in_force, rate_set
+from ..settings.limits import limit_in_force, limits_in_force
 from ..settings.tenants import OTHERS
-from .trace import OUTCOMES, PENDING, RETURNED, RUNNING, Trace, TracedJob, TracedWorker
+from .trace import OUTCOMES, PENDING, RETURNED, RUNNING, Trace, TracedJob, TracedWorker, relative_times
 
 #: Bytes of a hash: with a million keys, two hashes collide in 1 of 40 million traces.
 _HASH_BYTES = 8
 #: Encoded prefix of settings' entries that name a type instead of a key.
 _ENCODED_OF_TYPE = encode_part(OF_TYPE)
-
-
-class KeyedHash(NamedTuple):
-    """The rules of a job in a trace, with the field names of `TracedJob`."""
-
-    exclusive: str | None = None
-    exclusive_limit: str | None = None
-    rate: str | None = None
-    rate_limit: str | None = None
-    merge: str | None = None
-    tenant: str | None = None
-
-
-NO_RULES = KeyedHash()
 
 
 class KeyHashes:
@@ -60,52 +47,49 @@ class KeyHashes:
     def __init__(self, limits: str = "") -> None:
         self._salt = secrets.token_bytes(16)
         self._limits = limits_in_force(limits)
-        self._keyed = lru_cache(maxsize=100_000)(self._hash_rules)
+        self._hashed = lru_cache(maxsize=100_000)(self._hash_rules)
 
     def of(self, kind: str, name: str) -> str:
         """Return the hash of a *name* of one *kind*: a key and a tenant with the same name have different hashes."""
         text = f"{kind} {name}".encode(errors="surrogateescape")
         return hashlib.blake2b(text, digest_size=_HASH_BYTES, key=self._salt).hexdigest()
 
-    def keyed(self, rules: str, task: str) -> KeyedHash:
-        """Return the hashes of a job with *rules*, as in the job hash. *task*: name of the task."""
-        return self._keyed(rules, task if rules.startswith("merge=") else "")
+    def options(self, rules: str, task: str) -> Mapping[str, str]:
+        """Return the hashes of a job with *rules*, as in the job hash, as options of a `TracedJob`, and its limits.
 
-    def _hash_rules(self, rules: str, task: str) -> KeyedHash:
-        fields: dict[str, str] = {}
-        for key_rule in keys_in(rules):
-            if key_rule.stated is None:
-                fields["tenant"] = self.of("tenant", key_rule.key.removeprefix(TENANT_PREFIX))
-            elif isinstance(key_rule.stated, StatedRate):
-                rate = rate_set(key_rule.key, self._limits) or key_rule.stated
-                fields["rate"] = self.of("rate", key_rule.key.removeprefix(RATE_PREFIX))
-                fields["rate_limit"] = as_explicit(f"{rate.tokens}/{rate.period_us}")
+        *task*: name of the task.
+        """
+        if not rules:
+            return {}
+        return self._hashed(rules, task if rules.startswith("merge=") else "")
+
+    def _hash_rules(self, rules: str, task: str) -> Mapping[str, str]:
+        options: dict[str, str] = {}
+        decoded = decode_rules(rules)
+        for key_rule in decoded.keys:
+            limit = limit_in_force(key_rule, self._limits)
+            if key_rule.is_of_tenant:
+                options["tenant"] = self.of("tenant", key_rule.key.removeprefix(TENANT_PREFIX))
+            elif isinstance(limit, StatedRate):
+                options["rate"] = self.of("rate", key_rule.key.removeprefix(RATE_PREFIX))
+                options["rate_limit"] = as_explicit(f"{limit.tokens}/{limit.period_us}")
             else:
-                limit = limit_set(key_rule.key, self._limits)
-                fields["exclusive"] = self.of("exclusive", key_rule.key)
-                fields["exclusive_limit"] = str(key_rule.stated if limit is None else limit)
-        merge = merge_in(rules)
-        if merge is not None:  # only calls of one task with the same keys merge
-            fields["merge"] = self.of("merge", f"{merge.key} {split_rules(rules)[1]} {task}")
-        return KeyedHash(**fields)
+                options["exclusive"], options["exclusive_limit"] = self.of("exclusive", key_rule.key), str(limit)
+        if decoded.merge is not None:  # only calls of one task with the same keys merge
+            options["merge"] = self.of("merge", f"{decoded.merge.key} {decoded.text_of_keys} {task}")
+        return options
 
     def settings(self, settings: dict[str, str]) -> dict[str, str]:
         """Return settings by Redis name, without the names of keys and tenants.
 
         Limits of types remain, limits of keys are in the jobs. Tenants have the same hashes as in their jobs.
         """
-        limits = " ".join(
-            item for item in settings.get("limits", "").split() if item.startswith((OF_TYPE, _ENCODED_OF_TYPE))
-        )
-        return {
-            **settings,
-            "limits": limits,
-            "tenants": " ".join(map(self._hash_quota, settings.get("tenants", "").split())),
-        }
-
-    def _hash_quota(self, entry: str) -> str:
-        name, _, quota = entry.rpartition("=")
-        return entry if name == OTHERS else f"{self.of('tenant', name)}={quota}"
+        limits = [item for item in settings.get("limits", "").split() if item.startswith((OF_TYPE, _ENCODED_OF_TYPE))]
+        tenants = []
+        for entry in settings.get("tenants", "").split():
+            name, _, quota = entry.rpartition("=")
+            tenants.append(entry if name == OTHERS else f"{self.of('tenant', name)}={quota}")
+        return {**settings, "limits": " ".join(limits), "tenants": " ".join(tenants)}
 
 
 #: Lines of facts for a plain claim whose times were queried: time of the claim, time of its end. A claim without a lane
@@ -116,115 +100,103 @@ _LINES_OF_PLAIN = 2
 _MAX_LATER_US = SECOND_US
 
 
-@dataclass(slots=True)
-class RecordedClaim:
-    """A claim; times are in µs of the server's clock."""
+def traced_job(type: str, enqueued_us: int, lane: str, options: Mapping[str, Any], **fields: Any) -> TracedJob:
+    """Return a job in *lane*. *options*: see `KeyHashes.options`. *fields*: the other fields of `TracedJob`."""
+    priority = decode_number(lane.rpartition(".")[2])
+    on_demand = values.is_on_demand(lane)
+    return TracedJob(type, enqueued_us, enqueued_us, **fields, on_demand=on_demand, priority=priority, **options)
 
-    fence: int
+
+class RecordedClaim(NamedTuple):
+    """A claim. The times of *job* are in µs of the server's clock, and its worker is an id."""
+
     job_id: str
-    type: str
-    enqueued_us: int
-    claimed_us: int
-    started_us: int | None
-    ended_us: int | None
-    freed_us: int | None
-    outcome: str
-    worker: str
-    lane: str
-    keyed: KeyedHash
+    job: TracedJob
     brought_by: int = 0  #: worker's number of the release whose reply delivered it, or 0
     release: int = 0  #: worker's number of the release that reported its end, or 0
 
-    def correct_times(self, released_us: Mapping[int, int]) -> None:
-        """Use the times of the worker's releases, and restore the order of the times."""
-        self.claimed_us = released_us.get(self.brought_by, self.claimed_us)
-        if self.freed_us is not None:
-            self.freed_us = released_us.get(self.release, self.freed_us)
-        self.put_in_order()
+    def corrected(self, worker: "_Worker") -> TracedJob:
+        """Return the job with the times of the worker's releases.
 
-    def put_in_order(self) -> None:
-        """Restore the order of the times, despite the worker's estimates and steps of the server's clock."""
-        self.claimed_us = max(self.claimed_us, self.enqueued_us)
-        latest_us = sys.maxsize
-        if self.freed_us is not None:
-            latest_us = self.freed_us = max(self.freed_us, self.claimed_us)
-        if self.started_us is not None:
-            self.started_us = min(max(self.started_us, self.claimed_us), latest_us)
-        if self.ended_us is not None:
-            self.ended_us = min(max(self.ended_us, self.started_us or self.claimed_us), latest_us)
+        The order of the times is restored, despite the worker's estimates and steps of the server's clock. A claim of a
+        dead worker has ended: its job was requeued, or lost.
+        """
+        job, latest_us = self.job, sys.maxsize
+        claimed_us = max(worker.released_us.get(self.brought_by, job.claimed_us or 0), job.enqueued_us)
+        started_us, ended_us, freed_us, outcome = job.started_us, job.ended_us, job.freed_us, job.outcome
+        if freed_us is not None:
+            latest_us = freed_us = max(worker.released_us.get(self.release, freed_us), claimed_us)
+        if ended_us is None and worker.left_us is not None:
+            ended_us, outcome = worker.left_us, RETURNED
+        if started_us is not None:
+            started_us = min(max(started_us, claimed_us), latest_us)
+        if ended_us is not None:
+            ended_us = min(max(ended_us, started_us or claimed_us), latest_us)
+        times_us: dict[str, Any] = {
+            "claimed_us": claimed_us,
+            "started_us": started_us,
+            "ended_us": ended_us,
+            "freed_us": freed_us,
+        }
+        return replace(job, outcome=outcome, **times_us)
 
 
-class RowReader:
-    """Parses the rows of a *page* with the facts that the server added. *released_us* gets the times of releases."""
+def claims_in(page: Page, worker: str, hashes: KeyHashes, released_us: dict[int, int]) -> list[RecordedClaim]:
+    """Return the claims in the rows of a *page* with the facts that the server added. Raises ValueError.
 
-    def __init__(self, page: Page, worker: str, hashes: KeyHashes, released_us: dict[int, int]) -> None:
-        """Raises ValueError for an unreadable page."""
-        self._rows = messages.read_rows(page.claims)
-        self._worker, self._hashes, self._released_us = worker, hashes, released_us
-        plain = _LINES_OF_PLAIN * sum(is_asked for _, is_asked in self._rows)
-        self._of_plain, self._of_others = iter(page.told[:plain]), iter(page.told[plain:])
-
-    def claims(self) -> list[RecordedClaim]:
-        """Return the claims of all rows. Raises ValueError."""
-        return [self._claim(row, is_asked=is_asked) for row, is_asked in self._rows]
-
-    def _claim(self, row: ClaimRow, *, is_asked: bool) -> RecordedClaim:
-        job_id, fence, (type_, lane, outcome), enqueued_us, arrived, started, ended, freed, brought_by, release = row
-        if outcome not in OUTCOMES:
-            raise ValueError(outcome)
-
-        def at(passed: int | None) -> int | None:
-            return None if passed is None else enqueued_us + passed
-
-        added = self._added_by_server(lane, is_asked=is_asked)
-        claimed_us, freed_us = _server_time(added.claimed_us, enqueued_us + arrived), at(freed)
-        self._record_release(brought_by, added.claimed_us and claimed_us)
-        if freed_us is not None and (added.ended_us or 0) >= claimed_us:
-            freed_us = _server_time(added.ended_us, freed_us)
-            self._record_release(release, freed_us)
-        return RecordedClaim(
-            int(fence),
-            job_id,
-            type_,
-            enqueued_us,
-            claimed_us,
-            at(started),
-            at(ended),
-            freed_us,
-            outcome,
-            self._worker,
-            sys.intern(added.lane),
-            self._hashes.keyed(added.rules, added.task) if added.rules else NO_RULES,
-            brought_by,
-            release,
-        )
-
-    def _added_by_server(self, lane: str, *, is_asked: bool) -> "_Added":
-        """Return the server's facts about a row with this *lane*."""
+    *released_us*: gets the times of the worker's releases by their number.
+    """
+    rows = messages.read_rows(page.claims)
+    plain = _LINES_OF_PLAIN * sum(is_queried for _, is_queried in rows)
+    of_plain, of_others = iter(page.told[:plain]), iter(page.told[plain:])
+    claims = []
+    for row, is_queried in rows:
+        lane, rest = row[2][1], ""
         if lane:
-            claimed, ended = (next(self._of_plain, "") if is_asked else "" for _ in range(_LINES_OF_PLAIN))
-            return _Added(lane, _parse_us(claimed), _parse_us(ended))
-        lane, claimed, ended, rest = (*next(self._of_others, "").split(" ", 3), "", "", "", "")[:4]
+            claimed, ended = (next(of_plain, "") if is_queried else "" for _ in range(_LINES_OF_PLAIN))
+        else:
+            lane, claimed, ended, rest = (*next(of_others, "").split(" ", 3), "", "", "", "")[:4]
         rules, _, task = rest.partition("\t")
-        return _Added(lane, _parse_us(claimed), _parse_us(ended), rules, task)
-
-    def _record_release(self, release: int, at_us: int | None) -> None:
-        if release and at_us is not None:
-            self._released_us[release] = at_us
+        times_us = int(claimed) if claimed else None, int(ended) if ended else None
+        claims.append(_claim(row, worker, sys.intern(lane), hashes.options(rules, task), times_us, released_us))
+    return claims
 
 
-class _Added(NamedTuple):
-    """The server's facts; a time is None if the job hash has no time of this claim."""
-
-    lane: str
-    claimed_us: int | None
-    ended_us: int | None
-    rules: str = ""
-    task: str = ""
-
-
-def _parse_us(text: str) -> int | None:
-    return int(text) if text else None
+def _claim(
+    row: ClaimRow,
+    worker: str,
+    lane: str,
+    options: Mapping[str, str],
+    server_times_us: tuple[int | None, int | None],
+    released_us: dict[int, int],
+) -> RecordedClaim:
+    """Return the claim in *row*. *server_times_us*: of the claim and its end, None if the job hash has no such time."""
+    job_id, fence, (type_, _, outcome), enqueued_us, arrived, *passed_us, brought_by, release = row
+    if outcome not in OUTCOMES:
+        raise ValueError(outcome)
+    started_us, ended_us, freed_us = (None if passed is None else enqueued_us + passed for passed in passed_us)
+    on_claim_us, on_end_us = server_times_us
+    claimed_us = _server_time(on_claim_us, enqueued_us + arrived)
+    if brought_by and on_claim_us:
+        released_us[brought_by] = claimed_us
+    if freed_us is not None and (on_end_us or 0) >= claimed_us:
+        freed_us = _server_time(on_end_us, freed_us)
+        if release:
+            released_us[release] = freed_us
+    job = traced_job(
+        type_,
+        enqueued_us,
+        lane,
+        options,
+        fence=int(fence),
+        claimed_us=claimed_us,
+        started_us=started_us,
+        ended_us=ended_us,
+        freed_us=freed_us,
+        outcome=outcome,
+        worker=worker,
+    )
+    return RecordedClaim(job_id, job, brought_by, release)
 
 
 def _server_time(server_us: int | None, worker_us: int) -> int:
@@ -232,22 +204,8 @@ def _server_time(server_us: int | None, worker_us: int) -> int:
     return worker_us if server_us is None or server_us > worker_us + _MAX_LATER_US else server_us
 
 
-class UnclaimedJobs(NamedTuple):
-    """A job without a claim at the end of the trace, which waits or has ended."""
-
-    job_id: str
-    type: str
-    enqueued_us: int
-    lane: str
-    keyed: KeyedHash = NO_RULES
-    outcome: str = PENDING
-    ended_us: int | None = None  #: None while it waits
-
-
 @dataclass(slots=True)
 class _Worker:
-    """A worker of the recording."""
-
     id: str
     name: str
     joined_us: int
@@ -269,11 +227,6 @@ class TraceAssembly:
         self._claims: dict[int, RecordedClaim] = {}
         self._unreadable = 0
 
-    @property
-    def claims(self) -> int:
-        """Number of claims received so far."""
-        return len(self._claims)
-
     def add(self, page: Page) -> None:
         """Add a worker's page. Unreadable pages are counted."""
         try:
@@ -282,8 +235,11 @@ class TraceAssembly:
             self._unreadable += 1
             return
         with suppress(ValueError):  # the missing claims are counted, because the page has the number of ended claims
-            for claim in RowReader(page, worker.id, self._hashes, worker.released_us).claims():
-                self._add_claim(claim)
+            for claim in claims_in(page, worker.id, self._hashes, worker.released_us):
+                fence = claim.job.fence or 0
+                before = self._claims.get(fence)
+                if before is None or (before.job.ended_us is None and claim.job.ended_us is not None):
+                    self._claims[fence] = claim  # otherwise the page was repeated, or is older
 
     def _worker(self, facts: Mapping[str, Any]) -> _Worker:
         id_, to_us, since_us = str(facts["worker"]), int(facts["to"]), int(facts["since"])
@@ -300,11 +256,6 @@ class TraceAssembly:
         if "left" in facts:
             worker.left_us = int(facts["left"])
         return worker
-
-    def _add_claim(self, claim: RecordedClaim) -> None:
-        before = self._claims.get(claim.fence)
-        if before is None or (before.ended_us is None and claim.ended_us is not None):
-            self._claims[claim.fence] = claim  # otherwise the page was repeated, or is older
 
     def add_worker(self, id: str, name: str, types: Iterable[str], slots: int, joined_us: int) -> None:
         """Add a registered worker that has not written a page yet."""
@@ -344,49 +295,42 @@ class TraceAssembly:
         initial = (worker for worker in self._workers.values() if worker.joined_us <= since_us)
         return max([since_us, *(worker.since_us for worker in initial if worker.since_us is not None)])
 
-    def trace(self, begin_us: int, end_us: int, waiting: Iterable[UnclaimedJobs], **facts: Any) -> Trace:
-        """Return the trace from *begin_us* to *end_us*. *facts*: the other fields of `Trace`."""
+    def trace(self, begin_us: int, end_us: int, unclaimed: Iterable[tuple[str, TracedJob]], **facts: Any) -> Trace:
+        """Return the trace from *begin_us* to *end_us*. *facts*: the other fields of `Trace`.
+
+        *unclaimed*: ids and jobs without a claim at the end of the trace, which wait or have ended.
+        """
         names = self._names()
-        jobs = sorted(
-            self._jobs(begin_us, end_us, waiting, names), key=lambda job: (job.since_us, job.fence or sys.maxsize)
-        )
-        return Trace(
-            length_us=end_us - begin_us,
-            workers=tuple(self._traced_workers(begin_us, end_us, names)),
-            jobs=tuple(jobs),
-            lost=self._lost(),
-            **facts,
-        )
+        jobs = list(self._jobs(begin_us, end_us, unclaimed, names))
+        jobs.sort(key=lambda job: (job.since_us, job.fence or sys.maxsize))
+        workers = tuple(self._traced_workers(begin_us, end_us, names))
+        return Trace(end_us - begin_us, workers, tuple(jobs), lost=self._lost(), **facts)
 
     def _jobs(
-        self, begin_us: int, end_us: int, waiting: Iterable[UnclaimedJobs], names: Mapping[str, str]
+        self, begin_us: int, end_us: int, unclaimed: Iterable[tuple[str, TracedJob]], names: Mapping[str, str]
     ) -> Iterator[TracedJob]:
         requeued_us: dict[str, int] = {}  # job id -> time of its last requeue
         traced = set()
         for fence in sorted(self._claims):
             claim = self._claims[fence]
-            claim.correct_times(self._workers[claim.worker].released_us)
-            self._close(claim)
-            since_us = min(max(claim.enqueued_us, requeued_us.get(claim.job_id, claim.enqueued_us)), claim.claimed_us)
-            if claim.job_id in traced or since_us > end_us:
+            id_, worker = claim.job_id, self._workers[claim.job.worker or ""]
+            job = claim.corrected(worker)
+            claimed_us = job.claimed_us or 0
+            since_us = min(max(job.enqueued_us, requeued_us.get(id_, job.enqueued_us)), claimed_us)
+            if id_ in traced or since_us > end_us:
                 continue
-            if claim.ended_us is not None:
-                requeued_us[claim.job_id] = claim.ended_us
-            if claim.ended_us is None or max(claim.ended_us, claim.freed_us or 0) >= begin_us:
-                yield _traced(claim, fence, since_us, begin_us, end_us, names[claim.worker])
-            if claim.ended_us is None or claim.ended_us > end_us or claim.claimed_us > end_us:
-                traced.add(claim.job_id)
-        for job in waiting:
-            since_us = max(job.enqueued_us, requeued_us.get(job.job_id, job.enqueued_us))
-            if job.job_id not in traced and since_us <= end_us:
-                yield _traced_waiting(job, since_us, begin_us)
-
-    def _close(self, claim: RecordedClaim) -> None:
-        """End a claim of a dead worker: its job was requeued, or lost."""
-        left_us = self._workers[claim.worker].left_us
-        if claim.ended_us is None and left_us is not None:
-            claim.ended_us, claim.outcome = left_us, RETURNED
-            claim.put_in_order()
+            if job.ended_us is not None:
+                requeued_us[id_] = job.ended_us
+            if job.ended_us is None or max(job.ended_us, job.freed_us or 0) >= begin_us:
+                yield _cut(replace(job, since_us=since_us, worker=names[worker.id]), begin_us, end_us)
+            if job.ended_us is None or job.ended_us > end_us or claimed_us > end_us:
+                traced.add(id_)
+        for id_, job in unclaimed:
+            since_us = max(job.enqueued_us, requeued_us.get(id_, job.enqueued_us))
+            if id_ not in traced and since_us <= end_us:
+                ended_us = None if job.ended_us is None else max(job.ended_us, since_us)
+                waiting = replace(job, type=sys.intern(job.type), since_us=since_us, ended_us=ended_us)
+                yield replace(waiting, **relative_times(waiting, begin_us))
 
     def _names(self) -> dict[str, str]:
         """Return the names of workers; a number is appended while another worker has the same name."""
@@ -403,7 +347,7 @@ class TraceAssembly:
             names[worker.id] = sys.intern(worker.name if index == 0 else f"{worker.name}~{index + 1}")
         return names
 
-    def _traced_workers(self, begin_us: int, end_us: int, names: Mapping[str, str]) -> Iterator[TracedWorker]:
+    def _traced_workers(self, begin_us: int, end_us: int, names: Mapping[str, str]) -> list[TracedWorker]:
         traced = []
         for worker in self._workers.values():
             ends = [span[0] for span in worker.spans[1:]] + [worker.left_us]
@@ -412,54 +356,21 @@ class TraceAssembly:
                     continue
                 left_us = None if to_us is None or to_us > end_us else to_us - begin_us
                 traced.append(TracedWorker(names[worker.id], types, slots, max(0, from_us - begin_us), left_us))
-        return iter(sorted(traced, key=lambda worker: (worker.joined_us, worker.name)))
+        return sorted(traced, key=lambda worker: (worker.joined_us, worker.name))
 
     def _lost(self) -> int:
         """Return the number of missing claims: reported as ended by workers, or unreadable."""
-        ended: dict[str, int] = {}
-        for claim in self._claims.values():
-            if claim.outcome != RUNNING:
-                ended[claim.worker] = ended.get(claim.worker, 0) + 1
-        missing = (sum(worker.ended.values()) - ended.get(worker.id, 0) for worker in self._workers.values())
+        gone = {worker.id for worker in self._workers.values() if worker.left_us is not None}  # their claims have ended
+        jobs = (claim.job for claim in self._claims.values())
+        ended = Counter(job.worker for job in jobs if job.outcome != RUNNING or job.worker in gone)
+        missing = (sum(worker.ended.values()) - ended[worker.id] for worker in self._workers.values())
         return self._unreadable + sum(max(0, number) for number in missing)
 
 
-def _traced(claim: RecordedClaim, fence: int, since_us: int, begin_us: int, end_us: int, worker: str) -> TracedJob:
-    """Return a claim as a job of a trace that ends at *end_us*."""
-
-    def relative(at_us: int | None) -> int | None:
-        return None if at_us is None or at_us > end_us else at_us - begin_us
-
-    ended_at_us = None if claim.ended_us is None else max(claim.ended_us, begin_us)  # the server received it later
-    is_claimed, ended_us = claim.claimed_us <= end_us, relative(ended_at_us)
-    outcome = claim.outcome if ended_us is not None else RUNNING
-    return TracedJob(
-        type=claim.type,
-        enqueued_us=claim.enqueued_us - begin_us,
-        since_us=since_us - begin_us,
-        **_urgency(claim.lane),
-        fence=fence if is_claimed else None,
-        claimed_us=relative(claim.claimed_us),
-        started_us=relative(claim.started_us),
-        ended_us=ended_us,
-        freed_us=relative(claim.freed_us),
-        outcome=outcome if is_claimed else PENDING,
-        worker=worker if is_claimed else None,
-        **claim.keyed._asdict(),
-    )
-
-
-def _traced_waiting(job: UnclaimedJobs, since_us: int, begin_us: int) -> TracedJob:
-    return TracedJob(
-        type=sys.intern(job.type),
-        enqueued_us=job.enqueued_us - begin_us,
-        since_us=since_us - begin_us,
-        **_urgency(job.lane),
-        ended_us=None if job.ended_us is None else max(job.ended_us, since_us) - begin_us,
-        outcome=job.outcome,
-        **job.keyed._asdict(),
-    )
-
-
-def _urgency(lane: str) -> dict[str, Any]:
-    return {"on_demand": values.is_on_demand(lane), "priority": decode_number(lane.rpartition(".")[2])}
+def _cut(job: TracedJob, begin_us: int, end_us: int) -> TracedJob:
+    """Return a claimed *job* as it was at *end_us*, with times relative to *begin_us*."""
+    ended_us = None if job.ended_us is None else max(job.ended_us, begin_us)  # the server received it later
+    times_us = relative_times(replace(job, ended_us=ended_us), begin_us, end_us)
+    if times_us["claimed_us"] is None:
+        return replace(job, **times_us, outcome=PENDING, worker=None, fence=None)
+    return replace(job, **times_us, outcome=RUNNING if times_us["ended_us"] is None else job.outcome)

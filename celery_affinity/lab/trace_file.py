@@ -12,6 +12,7 @@ import csv
 import io
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,27 +37,14 @@ from .trace import (
     is_utf8,
     job_of,
     number_column,
+    read_value,
+    relative_times,
     row_of_job,
     text_column,
 )
 
 #: Prefix of a comment line.
 COMMENT = "#"
-
-
-def csv_rows(comments: Iterable[str], jobs: Iterable[TracedJob]) -> Iterator[str]:
-    """Yield the lines of a CSV file with these *comments* and *jobs*."""
-    for comment in comments:
-        yield f"{COMMENT} {comment}"
-    line = io.StringIO()
-    rows = csv.DictWriter(line, list(COLUMNS), lineterminator="\n")
-    rows.writeheader()
-    for job in jobs:
-        yield line.getvalue()
-        line.seek(0)
-        line.truncate()
-        rows.writerow(row_of_job(job))
-    yield line.getvalue()
 
 
 def read_csv(lines: Iterable[str], warn: Callable[[str], object]) -> tuple[list[tuple[int, str]], list[TracedJob]]:
@@ -66,12 +54,9 @@ def read_csv(lines: Iterable[str], warn: Callable[[str], object]) -> tuple[list[
     """
     comments: list[tuple[int, str]] = []
     rest = iter(lines)
-    for line in rest:
-        if not line.startswith(COMMENT):
-            rest = chain([line], rest)
-            break
+    while (line := next(rest, "")).startswith(COMMENT):
         comments.append((len(comments) + 1, line.removeprefix(COMMENT).strip()))
-    rows = csv.reader(rest, strict=True)
+    rows = csv.reader(chain([line] if line else [], rest), strict=True)
     try:
         return comments, list(_parse_jobs(rows, len(comments), warn))
     except csv.Error as exc:
@@ -100,23 +85,12 @@ def _parse_jobs(rows: Any, before: int, warn: Callable[[str], object]) -> Iterat
         warn(f"line {cut[0]}, the last one, is cut, and left out")
 
 
-def shift_to_zero(jobs: Sequence[TracedJob]) -> Sequence[TracedJob]:
+def _shift_to_zero(jobs: Sequence[TracedJob]) -> Sequence[TracedJob]:
     """Return *jobs* with times relative to the first one if all are above 0."""
     first_us = min((job.enqueued_us for job in jobs), default=0)
-    return [_shift_job(job, first_us) for job in jobs] if first_us > 0 else jobs
-
-
-def trace_length_us(jobs: Iterable[TracedJob]) -> int:
-    """Return the last time in *jobs*."""
-    times_us = ((job.since_us, job.claimed_us, job.ended_us, job.freed_us) for job in jobs)
-    return max((at_us for of_job in times_us for at_us in of_job if at_us is not None), default=0)
-
-
-def _shift_job(job: TracedJob, by_us: int) -> TracedJob:
-    """Return *job* with all times *by_us* earlier."""
-    names = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
-    times = {name: getattr(job, name) for name in names}
-    return replace(job, **{name: at_us - by_us for name, at_us in times.items() if at_us is not None})
+    if first_us <= 0:
+        return jobs
+    return [replace(job, **relative_times(job, first_us)) for job in jobs]
 
 
 def csv_fleet(jobs: Iterable[TracedJob]) -> Iterable[TracedWorker]:
@@ -169,33 +143,42 @@ def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 
 def trace_lines(trace: Trace) -> Iterator[str]:
-    """Yield the lines of *trace* as JSON Lines."""
     yield from _lines_before_jobs(trace)
     for job in trace.jobs:
         yield _line({"row": "job", **row_of_job(job)})
 
 
 def csv_lines(trace: Trace) -> Iterator[str]:
-    """Yield the lines of *trace* as CSV."""
-    return csv_rows(_lines_before_jobs(trace), trace.jobs)
+    for comment in _lines_before_jobs(trace):
+        yield f"{COMMENT} {comment}"
+    line = io.StringIO()
+    rows = csv.DictWriter(line, list(COLUMNS), lineterminator="\n")
+    rows.writeheader()
+    for job in trace.jobs:
+        yield line.getvalue()
+        line.seek(0)
+        line.truncate()
+        rows.writerow(row_of_job(job))
+    yield line.getvalue()
 
 
 def _lines_before_jobs(trace: Trace) -> Iterator[str]:
     """Yield the header, and the rows of joins and leaves."""
-    first = [worker for worker in trace.workers if worker.joined_us <= 0]
+    first: list[dict[str, object]] = []
+    moves: list[tuple[int, int, dict[str, object]]] = []
+    for worker in trace.workers:
+        name, facts = worker.name, {"types": worker.types, "slots": worker.slots}
+        if worker.joined_us <= 0:
+            first.append({"name": name, **facts})
+        else:
+            moves.append((worker.joined_us, 1, {"row": "join", "worker": name, "at_us": worker.joined_us, **facts}))
+        if worker.left_us is not None:
+            moves.append((worker.left_us, 0, {"row": "leave", "worker": name, "at_us": worker.left_us}))
     header: dict[str, object] = {"row": "header", "schema": SCHEMA}
     header |= {name: getattr(trace, name) for name in _HEADER}
-    header["settings"], header["versions"] = dict(trace.settings), dict(trace.versions)
-    header["workers"] = [{"name": worker.name, "types": worker.types, "slots": worker.slots} for worker in first]
-    yield _line(header)
-    moves = [(worker.joined_us, 1, worker) for worker in trace.workers if worker.joined_us > 0]
-    moves += [(worker.left_us, 0, worker) for worker in trace.workers if worker.left_us is not None]
-    for at_us, joins, worker in sorted(moves, key=lambda move: move[:2]):
-        if joins:
-            facts = {"types": worker.types, "slots": worker.slots}
-            yield _line({"row": "join", "worker": worker.name, "at_us": at_us, **facts})
-        else:
-            yield _line({"row": "leave", "worker": worker.name, "at_us": at_us})
+    yield _line({**header, "settings": dict(trace.settings), "versions": dict(trace.versions), "workers": first})
+    for *_, row in sorted(moves, key=lambda move: move[:2]):
+        yield _line(row)
 
 
 def _line(row: dict[str, object]) -> str:
@@ -218,8 +201,7 @@ def read_trace(path: str | os.PathLike[str], *, warn: Warn = logger.warning) -> 
         raise TraceError(f"{path}: {exc}") from None
     if not trace.jobs:
         raise TraceError(f"{path}: the trace has no jobs")
-    _warn_of_unserved(trace, warn)
-    _warn_of_settings(trace, warn)
+    _warn_of_contents(trace, warn)
     return trace
 
 
@@ -267,8 +249,7 @@ def _trace_of_rows(header: dict[str, Any], rows: Iterator[tuple[int, dict[str, A
             moves.append(_parse_move(kind, row, line))
         else:
             raise TraceError(f"line {line}: row must be job, join or leave, got: {kind!r}")
-    workers = _replay_moves(_first_workers(header), moves)
-    return Trace(workers=tuple(workers), jobs=tuple(jobs), **facts)
+    return Trace(workers=_replay_moves(_first_workers(header), moves), jobs=tuple(jobs), **facts)
 
 
 def _trace_of_csv(comments: list[tuple[int, str]], jobs: Sequence[TracedJob]) -> Trace:
@@ -279,8 +260,10 @@ def _trace_of_csv(comments: list[tuple[int, str]], jobs: Sequence[TracedJob]) ->
         if comment.startswith(_SET_PREFIX):
             assignments[line] = comment.removeprefix(_SET_PREFIX).strip()
             continue
-        row = _parse_comment(comment)
-        kind = row.pop("row", None)
+        row: Any = {}
+        with suppress(ValueError, RecursionError):
+            row = json.loads(comment)
+        kind = row.pop("row", None) if isinstance(row, dict) else None
         if kind == "header" and line == 1:
             header = row
             _check_schema(header)
@@ -292,20 +275,14 @@ def _trace_of_csv(comments: list[tuple[int, str]], jobs: Sequence[TracedJob]) ->
                 f"header, got: {comment:.80}"
             )
     if "length_us" not in header and not moves:  # otherwise times are relative to the trace
-        jobs = shift_to_zero(jobs)
-    facts = _parse_header({"length_us": trace_length_us(jobs), **header})
+        jobs = _shift_to_zero(jobs)
+    times_us = (at_us for job in jobs for at_us in (job.since_us, job.claimed_us, job.ended_us, job.freed_us))
+    last_us = max((at_us for at_us in times_us if at_us is not None), default=0)
+    facts = _parse_header({"length_us": last_us, **header})
     facts["settings"] = _apply_assignments(facts["settings"], assignments)
     has_workers = "workers" in header or any(joins for *_, joins in moves)
-    workers = _replay_moves(_first_workers(header) if has_workers else list(csv_fleet(jobs)), moves)
-    return Trace(workers=tuple(workers), jobs=tuple(jobs), **facts)
-
-
-def _parse_comment(comment: str) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        row = json.loads(comment)
-        if isinstance(row, dict):
-            return row
-    return {}
+    first = _first_workers(header) if has_workers else list(csv_fleet(jobs))
+    return Trace(workers=_replay_moves(first, moves), jobs=tuple(jobs), **facts)
 
 
 def _apply_assignments(settings: Mapping[str, str], assignments: Mapping[int, str]) -> dict[str, str]:
@@ -327,10 +304,12 @@ def _parse_header(header: dict[str, Any]) -> dict[str, Any]:
     for name in header:
         if name not in (*_HEADER, "row", "schema", "workers"):
             raise TraceError(f"line 1: unknown field {name!r} of a header; fields are {', '.join(_HEADER)}, workers")
-    try:
-        length_us, lost = number_column(header.get("length_us")), number_column(header.get("lost", 0))
-    except ValueError as exc:
-        raise TraceError(f"line 1: length_us and lost must be {exc}, got: {header.get('length_us')!r:.80}") from None
+    length_us, lost = read_value(
+        lambda length: (number_column(length), number_column(header.get("lost", 0))),
+        header.get("length_us"),
+        "length_us and lost",
+        1,
+    )
     if length_us < 0:
         raise TraceError(f"line 1: length_us must be 0 or more, got: {length_us}")
     return {
@@ -365,20 +344,18 @@ def _first_workers(header: dict[str, Any]) -> list[TracedWorker]:
 
 
 def _parse_worker(row: dict[str, Any], name: object, joined_us: int, line: int) -> TracedWorker:
-    try:
-        slots = number_column(row.get("slots"))
-    except ValueError:
-        slots = -1
-    if not 0 <= slots <= MOST_SLOTS:
-        raise TraceError(
-            f"line {line}: slots must be a whole number from 0 to {MOST_SLOTS:,}, got: {row.get('slots')!r:.80}"
-        )
-    try:
-        return TracedWorker(
-            text_column(name), tuple(map(text_column, _string_list(row, "types", line))), slots, joined_us
-        )
-    except ValueError as exc:
-        raise TraceError(f"line {line}: the name of a worker must be {exc}, got: {name!r}") from None
+    slots = read_value(_slots, row.get("slots"), "slots", line)
+    types = _string_list(row, "types", line)
+    return TracedWorker(
+        read_value(text_column, name, "the name of a worker", line), tuple(map(sys.intern, types)), slots, joined_us
+    )
+
+
+def _slots(value: object) -> int:
+    with suppress(ValueError):
+        if 0 <= (slots := number_column(value)) <= MOST_SLOTS:
+            return slots
+    raise ValueError(f"a whole number from 0 to {MOST_SLOTS:,}")
 
 
 def _parse_move(kind: str, row: dict[str, Any], line: int) -> _Move:
@@ -386,41 +363,36 @@ def _parse_move(kind: str, row: dict[str, Any], line: int) -> _Move:
     for name in row:
         if name not in columns:
             raise TraceError(f"line {line}: unknown column {name!r} of a {kind}; columns are {', '.join(columns)}")
-    try:
-        at_us = number_column(row.get("at_us"))
-    except ValueError as exc:
-        raise TraceError(f"line {line}: at_us must be {exc}, got: {row.get('at_us')!r}") from None
+    at_us = read_value(number_column, row.get("at_us"), "at_us", line)
     if kind == "leave":
         return at_us, 0, str(row.get("worker")), None
     worker = _parse_worker(row, row.get("worker"), at_us, line)
     return at_us, 1, worker.name, worker
 
 
-def _replay_moves(first: list[TracedWorker], moves: list[_Move]) -> Iterator[TracedWorker]:
-    """Yield the workers in the order of their joins. A worker that rejoins is listed again."""
-    present = {worker.name: worker for worker in first}
+def _replay_moves(first: list[TracedWorker], moves: list[_Move]) -> tuple[TracedWorker, ...]:
+    """Return the workers in the order of their joins. A worker that rejoins is listed again."""
     workers = list(first)
+    present = {worker.name: index for index, worker in enumerate(workers)}
     for at_us, _, name, joined in sorted(moves, key=lambda move: move[:3]):
-        old = present.pop(name, None)
-        if old is not None:
-            workers[workers.index(old)] = TracedWorker(old.name, old.types, old.slots, old.joined_us, at_us)
+        index = present.pop(name, None)
+        if index is not None:
+            workers[index] = replace(workers[index], left_us=at_us)
         if joined is not None:
-            present[name] = joined
+            present[name] = len(workers)
             workers.append(joined)
-    return iter(workers)
+    return tuple(workers)
 
 
-def _warn_of_unserved(trace: Trace, warn: Warn) -> None:
+def _warn_of_contents(trace: Trace, warn: Warn) -> None:
     served = {type_ for worker in trace.workers for type_ in worker.types}
-    unserved = sorted({job.type for job in trace.jobs} - served)
-    if unserved:
-        names = ", ".join(unserved[:_MAX_NAMED]) + (" and others" if len(unserved) > _MAX_NAMED else "")
-        warn(f"no worker of the trace serves the type(s) {names}: their jobs are never claimed")
-
-
-def _warn_of_settings(trace: Trace, warn: Warn) -> None:
+    if unserved := sorted({job.type for job in trace.jobs} - served):
+        warn(f"no worker of the trace serves the type(s) {_some(unserved)}: their jobs are never claimed")
     in_force = complete_settings(trace.settings)
-    bad = [f"{name}={value}" for name, value in trace.settings.items() if in_force.get(name) != value]
-    if bad:
-        names = ", ".join(bad[:_MAX_NAMED]) + (" and others" if len(bad) > _MAX_NAMED else "")
-        warn(f"the trace has settings that this version cannot read, and replaces by their defaults: {names:.200}")
+    if bad := [f"{name}={value}" for name, value in trace.settings.items() if in_force.get(name) != value]:
+        names = _some(bad)[:200]
+        warn(f"the trace has settings that this version cannot read, and replaces by their defaults: {names}")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_NAMED]) + (" and others" if len(names) > _MAX_NAMED else "")

@@ -6,15 +6,11 @@ has no wait, and is counted separately.
 
 import math
 from array import array
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
 
 from ..clock import SECOND_US
-from .scenario import Arrival, Profiles, Scenario, Schedule, types_of
-from .trace import TracedWorker
-
-Group = TypeVar("Group", bound=Hashable)
+from .scenario import Arrival, Profiles, Schedule, types_of
 
 
 @dataclass(frozen=True)
@@ -96,21 +92,14 @@ def percentile(in_order: Sequence[int], share: float) -> int:
     return in_order[max(0, math.ceil(share * len(in_order)) - 1)]
 
 
-def group_waits(
-    scenario: Scenario, waits: Mapping[int, int | None], group_of: Callable[[Arrival], Group]
-) -> dict[Group, list[int | None]]:
-    """Return the *waits* of the jobs by group."""
-    groups: dict[Group, list[int | None]] = {}
-    for arrival in scenario.arrivals:
-        groups.setdefault(group_of(arrival), []).append(waits[arrival.number])
-    return groups
-
-
 def _summaries_by(
     schedule: Schedule, waits: Mapping[int, int | None], name_of: Callable[[Arrival], str | None]
 ) -> dict[str, Waits]:
-    groups = group_waits(schedule.scenario, waits, name_of)
-    return {name: summarize_waits(groups[name]) for name in sorted(name for name in groups if name is not None)}
+    groups: dict[str, list[int | None]] = {}
+    for arrival in schedule.scenario.arrivals:
+        if (name := name_of(arrival)) is not None:
+            groups.setdefault(name, []).append(waits[arrival.number])
+    return {name: summarize_waits(groups[name]) for name in sorted(groups)}
 
 
 def slot_use(schedule: Schedule) -> list[SlotUse]:
@@ -123,28 +112,17 @@ def slot_use(schedule: Schedule) -> list[SlotUse]:
         busy_us[profiles.of(run)] += max(0, min(run.ended_us, ends_us) - max(0, run.claimed_us))
     uses = []
     for types, busy_of_types_us in busy_us.items():
-        members = [member for member in workers if types_of(member) == types]
-        offered_us = sum(member.slots * _lifetime_us(member, ends_us) for member in members)
-        share = min(1.0, busy_of_types_us / offered_us) if offered_us else 0.0
-        uses.append(SlotUse(types, sum(member.slots for member in members), share))
+        slots = offered_us = 0
+        for member in (member for member in workers if types_of(member) == types):
+            left_us = ends_us if member.left_us is None else min(member.left_us, ends_us)
+            offered_us += member.slots * max(0, left_us - max(0, member.joined_us))
+            slots += member.slots
+        uses.append(SlotUse(types, slots, min(1.0, busy_of_types_us / offered_us) if offered_us else 0.0))
     return uses
-
-
-def _lifetime_us(worker: TracedWorker, ends_us: int) -> int:
-    left_us = ends_us if worker.left_us is None else min(worker.left_us, ends_us)
-    return max(0, left_us - max(0, worker.joined_us))
 
 
 #: Minimum difference in µs of two waits that is counted.
 _MIN_DIFFERENCE_US = 1_000
-
-
-class JobGroup(NamedTuple):
-    """Jobs with the same properties."""
-
-    type: str
-    on_demand: bool
-    tenant: str | None
 
 
 @dataclass(frozen=True)
@@ -168,32 +146,22 @@ class WaitGain:
 def gains_between(before: Schedule, after: Schedule) -> list[WaitGain]:
     """Return the change per group of jobs, sorted by the gain in seconds of all its jobs, the largest first."""
     waits, later_waits = waits_by_job(before), waits_by_job(after)
-    both = waits.keys() & later_waits.keys()
-    jobs = [job for job in before.scenario.arrivals if job.number in both]
-    groups = group_pairs(jobs, waits, later_waits)
-    gains = [_gain(group, pairs) for group, pairs in groups.items()]
+    groups: dict[tuple[str, bool, str | None], list[tuple[int | None, int | None]]] = {}
+    for job in before.scenario.arrivals:
+        if job.number in later_waits:
+            pair = waits[job.number], later_waits[job.number]
+            groups.setdefault((job.type, job.on_demand, job.tenant), []).append(pair)
+    gains = [
+        WaitGain(
+            *group,
+            shorter=sum(_is_longer(wait_us, later_us) for wait_us, later_us in pairs),
+            longer=sum(_is_longer(later_us, wait_us) for wait_us, later_us in pairs),
+            before=summarize_waits(wait_us for wait_us, _ in pairs),
+            after=summarize_waits(later_us for _, later_us in pairs),
+        )
+        for group, pairs in groups.items()
+    ]
     return sorted(gains, key=lambda g: (-g.mean_s * g.before.jobs, g.type, g.on_demand, g.tenant or ""))
-
-
-def group_pairs(
-    jobs: Iterable[Arrival], waits: dict[int, int | None], later_waits: dict[int, int | None]
-) -> dict[JobGroup, list[tuple[int | None, int | None]]]:
-    """Return the waits before and after of each job in µs, by group."""
-    pairs: dict[JobGroup, list[tuple[int | None, int | None]]] = {}
-    for job in jobs:
-        pair = waits[job.number], later_waits[job.number]
-        pairs.setdefault(JobGroup(job.type, job.on_demand, job.tenant), []).append(pair)
-    return pairs
-
-
-def _gain(group: JobGroup, pairs: Sequence[tuple[int | None, int | None]]) -> WaitGain:
-    return WaitGain(
-        *group,
-        shorter=sum(_is_longer(before, after) for before, after in pairs),
-        longer=sum(_is_longer(after, before) for before, after in pairs),
-        before=summarize_waits(before for before, _ in pairs),
-        after=summarize_waits(after for _, after in pairs),
-    )
 
 
 def _is_longer(wait_us: int | None, than_us: int | None) -> bool:

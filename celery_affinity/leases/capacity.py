@@ -1,4 +1,4 @@
-"""Count the slots that a worker offers to the server, and track the pauses that affect the worker."""
+"""Count the slots that a worker offers to the server, and log the pauses that affect the worker."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -11,8 +11,6 @@ from ..policy.slot_math import NOTHING_LENT, Lending, lending_of, most_buffered
 from ..reports import sentences
 from ..reports.type_limits import PauseInForce, pauses_in_force
 from ..scheduler.reader import Reader
-from ..schema import job_record, keys
-from ..schema.values import decode_part
 from .claims import ClaimTable
 from .held_claim import PoolPort
 
@@ -110,38 +108,6 @@ class Capacity:
     def _count_other(self) -> int:
         occupied = self._pool.unclaimed() + self._claims.void_count()
         return occupied - self._lending().lent - self._claims.buffered_count()
-
-
-#: Represents all keys, because a claim does not name its key. Jobs of unpaused keys are returned too, and redelivered
-#: immediately.
-_ANY_KEY = "key"
-
-
-class WithdrawnTypes:
-    """Claims from before a pause, which the server recalls with a control message; false if there are none.
-
-    Maps each paused target to the highest fencing token issued before the pause. Entries need not expire, because later
-    claims have higher tokens.
-    """
-
-    def __init__(self) -> None:
-        self._up_to: dict[str, int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._up_to)
-
-    def add(self, what: str, fence: int) -> None:
-        """Recall the claims of target *what* up to *fence*: "type:T" or "key:K", encoded, or "*" for all."""
-        self._up_to[_ANY_KEY if keys.parts_of(what)[0] == "key" else decode_part(what)] = fence
-
-    def has(self, job_id: str, type_: str, fence: str) -> bool:
-        """Return True if the claim must be returned instead of started."""
-        targets = (keys.ALL, keys.type_address(type_), *([_ANY_KEY] if job_record.has_key(job_id) else []))
-        return any(int(fence) <= self._up_to.get(target, 0) for target in targets)
-
-    def clear(self) -> None:
-        """Forget all targets: the server has reset its tokens, or has reclaimed the earlier claims."""
-        self._up_to.clear()
 
 
 logger = limited_logger(__name__)

@@ -15,12 +15,46 @@ from itertools import islice
 from ..clock import SECOND_US
 from ..log_limit import limited_logger
 from ..scheduler.messages import Claim, ClaimReport
+from ..schema import job_record, keys
+from ..schema.values import decode_part
 from .claim_log import ClaimLog
 from .held_claim import ACKED, FAILED, RETURNED, UNSETTLED, WAITS_AGAIN, HeldClaim, PoolPort, TaskRequest, delivery_tag
 from .job_metrics import MetricDeltas
 from .lease import Lease, ServerClock
 
 logger = limited_logger(__name__)
+
+
+#: Represents all keys, because a claim does not name its key. Jobs of unpaused keys are returned too, and redelivered
+#: immediately.
+_ANY_KEY = "key"
+
+
+class WithdrawnTypes:
+    """Claims from before a pause, which the server recalls with a control message; false if there are none.
+
+    Maps each paused target to the highest fencing token issued before the pause. Entries need not expire, because later
+    claims have higher tokens.
+    """
+
+    def __init__(self) -> None:
+        self._up_to: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._up_to)
+
+    def add(self, what: str, fence: int) -> None:
+        """Recall the claims of target *what* up to *fence*: "type:T" or "key:K", encoded, or "*" for all."""
+        self._up_to[_ANY_KEY if keys.parts_of(what)[0] == "key" else decode_part(what)] = fence
+
+    def has(self, job_id: str, type_: str, fence: str) -> bool:
+        """Return True if the claim must be returned instead of started."""
+        targets = (keys.ALL, keys.type_address(type_), *([_ANY_KEY] if job_record.has_key(job_id) else []))
+        return any(int(fence) <= self._up_to.get(target, 0) for target in targets)
+
+    def clear(self) -> None:
+        """Forget all targets: the server has reset its tokens, or has reclaimed the earlier claims."""
+        self._up_to.clear()
 
 
 class ClaimTable:
@@ -36,6 +70,7 @@ class ClaimTable:
         self.clock = ServerClock()
         self.sums = MetricDeltas()
         self.records = ClaimLog(self.clock, lower_first)
+        self.withdrawn_types = WithdrawnTypes()
         self._lock = threading.RLock()
         self._held: dict[str, HeldClaim] = {}
         self._acks: dict[str, HeldClaim] = {}
@@ -47,7 +82,8 @@ class ClaimTable:
         self._settled_in_buffer: set[str] = set()
         self._refused: set[str] = set()
         self._refused_up_to = 0
-        self._closed = False
+        #: True once the worker is stopping, so that it drains for good.
+        self.is_closed = False
         #: True if claims that still arrive must be returned.
         self.drained = False
 
@@ -55,7 +91,7 @@ class ClaimTable:
         """Hold a claim that arrived. Return its delivery tag, or None if the job must not run here."""
         tag = delivery_tag(claim.job_id, claim.fence)
         with self._lock:
-            if self._closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
+            if self.is_closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
                 return None
             waited_us = max(0, self.clock.now_us() - claim.enqueued_us)
             self._held[tag] = HeldClaim(
@@ -126,7 +162,7 @@ class ClaimTable:
         with self._lock:
             if tag in self._buffered:
                 held = self._held[tag]
-                held.outcome = RETURNED if self._closed else UNSETTLED
+                held.outcome = RETURNED if self.is_closed else UNSETTLED
                 self._note_settled(tag, held)
 
     @property
@@ -284,6 +320,11 @@ class ClaimTable:
         held = self._held.get(tag)
         return held is not None and held.void
 
+    def is_withdrawn(self, tag: str) -> bool:
+        """Return True if the claim was made before a pause, so that it must be returned instead of started."""
+        held = self._held.get(tag) if self.withdrawn_types else None
+        return held is not None and self.withdrawn_types.has(held.job_id, held.type, held.fence)
+
     def held(self) -> list[HeldClaim]:
         with self._lock:
             return list(self._held.values())
@@ -393,7 +434,7 @@ class ClaimTable:
         job, which must be lost instead when the worker leaves.
         """
         with self._lock:
-            tags = [tag for tag in self._tags_not_in(pool) if not (self._closed and self._held[tag].outcome == ACKED)]
+            tags = [tag for tag in self._tags_not_in(pool) if not (self.is_closed and self._held[tag].outcome == ACKED)]
             self._given_up.difference_update(tags)
             return self._drop(tags)
 
@@ -426,12 +467,7 @@ class ClaimTable:
             if not any(tag in tags for tags in ended) and not pool.still_has(held.request)
         ]
 
-    @property
-    def is_closed(self) -> bool:
-        """True once the worker is stopping, so that it drains for good."""
-        return self._closed
-
     def close(self) -> None:
         """Accept no further claim, because the worker stops."""
         with self._lock:
-            self._closed = True
+            self.is_closed = True

@@ -52,24 +52,21 @@ class Heartbeat:
 
     def join(self, scheduler: Scheduler, name: str, app: str, *, withdrawn: frozenset[str]) -> JoinReply:
         """Join or rejoin the fleet with all types except *withdrawn*, or with no types while drained."""
-        with self._report_lock:
-            return self._join(scheduler, name, app, withdrawn)
-
-    def _join(self, scheduler: Scheduler, name: str, app: str, withdrawn: frozenset[str]) -> JoinReply:
-        asked_at_s = now_s()
-        slots, other = self._capacity.tell()
         types = [type_ for type_ in self._capacity.types if type_ not in withdrawn]
         if self._claims.drained:
             types, withdrawn = [], frozenset()
-        stops, priority = self._capacity.stops, self._capacity.priority
-        arguments = JoinArguments(
-            self._claims.worker, name, types, slots, other, app, sorted(withdrawn), stops, priority
-        )
-        reply = scheduler.join(arguments, shared_settings(self._settings))
-        self._capacity.confirmed = slots
+        with self._report_lock:
+            asked_at_s = now_s()
+            slots, other = self._capacity.tell()
+            stops, priority = self._capacity.stops, self._capacity.priority
+            arguments = JoinArguments(
+                self._claims.worker, name, types, slots, other, app, sorted(withdrawn), stops, priority
+            )
+            reply = scheduler.join(arguments, shared_settings(self._settings))
+            self._capacity.confirmed = slots
         self._claims.clock.set(reply.now_us)
         self._stop_void(scheduler, self._claims.void_up_to(reply.void_up_to))
-        self._renew_lease(asked_at_s)
+        self._claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self.timeout_s)
         for setting in reply.replaced:
             logger.warning(
                 "%s in this worker's app.conf differs from the value in force, and replaces it for all workers. "
@@ -100,13 +97,10 @@ class Heartbeat:
             return reply
         self._settings_log.update(scheduler, reply.revision)
         self._stop_void(scheduler, self._claims.void(_void_numbers(running, reply.void)))
-        self._renew_lease(asked_at_s)
+        self._claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self.timeout_s)
         self._return_lost_claims(scheduler, reply.asked)
         self._pauses_log.update(scheduler.reader, reply.revision, self._capacity.types)
         return reply
-
-    def _renew_lease(self, asked_at_s: float) -> None:
-        self._claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self.timeout_s)
 
     def _stop_void(self, scheduler: Scheduler, void: list[HeldClaim]) -> None:
         existing_ids = scheduler.reader.known([held.job_id for held in void]) if void else set()

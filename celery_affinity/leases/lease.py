@@ -55,7 +55,7 @@ class ServerClock:
 class LoopMonitor:
     """Watches the event loop of the worker with id *worker* and node name *name*, and makes the guard watch it too.
 
-    While the loop is stalled, the server gives the worker no job (`lua/functions/heartbeat.lua`). Either the guard or
+    While the loop is stalled, the server gives the worker no job (`lua/functions/worker.lua`). Either the guard or
     the heartbeats report the stall, whichever notices it first.
 
     Args:

@@ -19,7 +19,7 @@ from ..scheduler import server_info
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import MOST_TYPES, REVOKED_KEPT_S
 from ..settings.table import HIGHER_FIRST, PREFIX, Settings
-from .capacity import Capacity, WithdrawnTypes
+from .capacity import Capacity
 from .claims import ClaimTable
 from .heartbeat import Heartbeat
 from .held_claim import HeldClaim, PoolPort, WorkerLoop
@@ -70,7 +70,6 @@ class Member:
         self.capacity = Capacity(pool, self.claims)
         self.capacity.priority = settings.worker_priority
         self.lookahead = Prefetch(settings.lookahead, settings.lookahead_ms / 1_000)
-        self.withdrawn_types = WithdrawnTypes()
         self.reporter = EndReporter(
             scheduler, self.claims, self.lookahead, pool=pool, host=host, heartbeats=self._heartbeats
         )
@@ -79,18 +78,14 @@ class Member:
         #: Types from which the worker has temporarily withdrawn, as reported to the server.
         self.withdrawn: frozenset[str] = frozenset()
         self._rejoin = False
-        self._started = False
+        #: True once the worker has joined, so that its heartbeats do everything else.
+        self.has_started = False
         self._loop = LoopMonitor(self.id, name, settings.heartbeat_interval, kin=kin, ends_children=pool.forks)
         self._dispatcher = Dispatcher(scheduler, announcer, ingest, recurring)
 
     @property
     def scheduler(self) -> Scheduler:
         return self.reporter.scheduler
-
-    @property
-    def has_started(self) -> bool:
-        """True once the worker has joined, so that its heartbeats do everything else."""
-        return self._started
 
     @property
     def guard_pid(self) -> int | None:
@@ -112,13 +107,15 @@ class Member:
 
         Raises SettingError if there are too many types, and a redis error if the server does not answer.
         """
-        if len(types) > MOST_TYPES and not self._started:
+        if len(types) > MOST_TYPES and not self.has_started:
             raise SettingError(
                 f"a worker must consume at most {MOST_TYPES:,} scheduled queues, got: {len(types):,}; "
                 f"{PREFIX}queues leaves queues to kombu"
             )
         self.capacity.types = tuple(types[:MOST_TYPES])
-        self._use(scheduler)
+        if scheduler is not self.scheduler:
+            self.scheduler.close()
+        self.reporter.scheduler = scheduler
         self._loop.note_run()
         self._loop.tend_guard(scheduler)
         try:
@@ -128,18 +125,13 @@ class Member:
             raise
         self._dispatcher.use(scheduler, quiet=False)
         self._dispatcher.declare_again()
-        if not self._started:
-            self._started = True
+        if not self.has_started:
+            self.has_started = True
             self._warn_of_eviction()
             self._heartbeats.start()
             self._dispatcher.start()
         self._heartbeats.wake()
         return is_new
-
-    def _use(self, scheduler: Scheduler) -> None:
-        if scheduler is not self.reporter.scheduler:
-            self.reporter.scheduler.close()
-        self.reporter.scheduler = scheduler
 
     def _join(self) -> bool:
         self._rejoin = False
@@ -148,7 +140,7 @@ class Member:
         self._recorder.joined()
         is_new = reply.void_up_to > 0
         if is_new:
-            self.withdrawn_types.clear()
+            self.claims.withdrawn_types.clear()
             self.claims.sums.drop_doubtful()
         return is_new
 
@@ -169,8 +161,7 @@ class Member:
         if serves != (type_ in self.capacity.types) and not self.claims.is_closed:
             other_types = tuple(served for served in self.capacity.types if served != type_)
             self.capacity.types = (*other_types, type_) if serves else other_types
-            self._rejoin = True
-            self._heartbeats.wake()
+            self.rejoin()
 
     def rejoin(self) -> None:
         """Join again, because the server needs new data about this worker. Any thread can call this method."""
@@ -223,10 +214,6 @@ class Member:
         if self._loop.stands_still_for(patience_s) and self.reporter.return_jobs_of_stalled_loop():
             self._heartbeats.wake()
 
-    def give_back(self, tags: Sequence[str]) -> None:
-        self.claims.abandon(tags)
-        self._heartbeats.wake()
-
     def pause(self) -> list[HeldClaim]:
         """Take no new job until `resume`, and return unstarted jobs. Return the claims of these jobs."""
         self._rejoin = True  # before any job is returned, or it would be delivered here again
@@ -236,8 +223,7 @@ class Member:
 
     def resume(self) -> None:
         self.claims.drained = False
-        self._rejoin = True
-        self._heartbeats.wake()
+        self.rejoin()
 
     def drop_unstarted(self) -> None:
         """Return the claims that a reconnect dropped (see `ClaimTable.drop_unstarted`), with their age intact."""
@@ -296,7 +282,8 @@ class Member:
             self._sync()
             # After the sync: before it, the server may consider the slots of the abandoned claims free.
             self._reconciler.requeue(self.scheduler, self.claims.release_given_up(given_up))
-            self.reporter.end_settled_in_buffer(settled)
+            for tag in settled:  # the sync has reported that they lend no slot
+                self.reporter.end(tag)
             self.claims.sums.hand_over(self.scheduler, self.id)
             self._recorder.heartbeat(self.scheduler)
         except (RedisError, OSError) as exc:

@@ -67,7 +67,8 @@ class Outbox:
         self._lock = threading.RLock()  # reentrant: see `claims`
         #: Held by the thread that reports. The event loop's thread holds it from `send` to `receive`.
         self._flush_lock = threading.Lock()
-        self._is_telling = False
+        #: True if a batch was sent, and its reply has not been received yet.
+        self.is_telling = False
         self._batch: _Batch | None = None
         self._sent_acks: list[_SentAcks] = []
         self._in_flight: InFlightCommands | None = None
@@ -132,7 +133,7 @@ class Outbox:
         Sent acks arrive even if this process ends. Do not call this while the outbox `is_telling`. Raises a redis error
         if the acks cannot be sent; the next call repeats them.
         """
-        assert not self._is_telling, "its reply would come first"
+        assert not self.is_telling, "its reply would come first"
         has_sent_acks = bool(self._sent_acks)
         if not in_flight.is_proven or (in_flight.is_under_way and not has_sent_acks):
             return False
@@ -209,7 +210,7 @@ class Outbox:
             self._requeue_sent_acks()
             raise
         finally:
-            self._is_telling = is_sent
+            self.is_telling = is_sent
             if not is_sent:
                 self._flush_lock.release()
 
@@ -268,20 +269,15 @@ class Outbox:
         return self.repeat_acks()
 
     @property
-    def is_telling(self) -> bool:
-        """True if a batch was sent, and its reply has not been received yet."""
-        return self._is_telling
-
-    @property
     def is_late(self) -> bool:
         """True if the reply to the batch, or to the sent acks, is overdue."""
-        is_due = self._is_telling or bool(self._sent_acks)
+        is_due = self.is_telling or bool(self._sent_acks)
         return is_due and self._in_flight is not None and self._in_flight.is_late
 
     def _clear_telling(self) -> bool:
         """Return True if the caller must end the exchange in progress: only one thread gets True."""
         with self._lock:
-            was_telling, self._is_telling = self._is_telling, False
+            was_telling, self.is_telling = self.is_telling, False
         return was_telling
 
     def _stop_telling(self) -> bool:
@@ -334,10 +330,10 @@ class EndReporter:
         self.claims.take_back(tag, request)
         self._heartbeats.wake()
 
-    def end_settled_in_buffer(self, tags: Collection[str]) -> None:
-        """End the claims that `ClaimTable.settled_in_buffer` returned before the last sync."""
-        for tag in tags:
-            self.end(tag)
+    def give_back(self, tags: Collection[str]) -> None:
+        """Return claims that will not start, with the next heartbeat."""
+        self.claims.abandon(tags)
+        self._heartbeats.wake()
 
     def check_may_start(self, tag: str) -> bool:
         """Return True if the task of a claim may start. Otherwise see `ClaimTable.check_may_start`."""
@@ -372,17 +368,14 @@ class EndReporter:
         if held is None:
             return
         if held.started_s is not None and held.request is not None:
-            self._note_length(held.type, held.request.name, time.monotonic() - held.started_s)
+            if self._host.limits_rate_of(held.request.name):
+                self.lookahead.forget(held.type)  # the next job may have to wait for the limit
+            else:
+                self.lookahead.note_length(held.type, time.monotonic() - held.started_s)
         had_jobs_to_start = bool(self.lookahead) or tag == self._freed_tag  # they start first, and ends are batched
         if not had_jobs_to_start or self._pool.blocks_the_loop:
             self.tell()  # the server works in parallel with the event loop
         self._request_report()
-
-    def _note_length(self, type_: str, task: str, seconds: float) -> None:
-        if self._host.limits_rate_of(task):
-            self.lookahead.forget(type_)  # the next job may have to wait for the limit
-        else:
-            self.lookahead.note_length(type_, seconds)
 
     def _request_report(self) -> None:
         if self._is_server_silent or not self._host.wake():
@@ -401,8 +394,9 @@ class EndReporter:
         in_flight = self._host.in_flight
         if in_flight is None or not self.has_news or self.lookahead.ends_can_wait(self._host):
             return
+        limit = NOTHING if self.lookahead.is_off else self.lookahead.room(self._pool.size())
         try:
-            self.outbox.send(self.scheduler, in_flight, may_hold=self._prefetch_limit)
+            self.outbox.send(self.scheduler, in_flight, may_hold=limit)
         except (RedisError, OSError) as exc:
             self.switch_to_heartbeat_thread(exc)
 
@@ -416,11 +410,6 @@ class EndReporter:
         except (RedisError, OSError) as exc:
             self.switch_to_heartbeat_thread(exc)
             return []
-
-    @property
-    def _prefetch_limit(self) -> PrefetchLimit:
-        """How much the worker may prefetch."""
-        return NOTHING if self.lookahead.is_off else self.lookahead.room(self._pool.size())
 
     def abandon_what_is_late(self) -> None:
         """Make the heartbeat thread report again if a reply is overdue."""

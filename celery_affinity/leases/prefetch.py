@@ -67,7 +67,8 @@ class Prefetch:
     def room(self, slots: int) -> PrefetchLimit:
         """Return the limit on further prefetching, given the worker's *slots*."""
         if isinstance(self._max_count, int):
-            return PrefetchLimit(self._max_jobs(self._max_count, slots))
+            is_short = self._average_s * self._max_count <= STARTS_WITHIN_S * slots
+            return PrefetchLimit(self._max_count if is_short else int(STARTS_WITHIN_S * slots / self._average_s))
         with self._lock:
             averages_s = list(self._averages_s.items())
         costs = {
@@ -79,12 +80,6 @@ class Prefetch:
             costs.get(claim.type, 0) for claim, _, _ in tuple(self._waiting)
         )
         return PrefetchLimit(0, capacity_us, costs) if costs and min(costs.values()) <= capacity_us else NOTHING
-
-    def _max_jobs(self, max_count: int, slots: int) -> int:
-        """Return *max_count*, or fewer if tasks are long."""
-        if self._average_s * max_count <= STARTS_WITHIN_S * slots:
-            return max_count
-        return int(STARTS_WITHIN_S * slots / self._average_s)
 
     def note_length(self, type_: str, seconds: float) -> None:
         """Record that a task of a job of *type_* ran for *seconds*."""
@@ -143,9 +138,7 @@ class Prefetch:
         """Remove the jobs that could not start in time because longer tasks occupy the slots. Return their tags."""
         deadline_s = time.monotonic() - STARTS_WITHIN_S
         with self._lock:
-            if (
-                not self._waiting or self._waiting[0][2] >= deadline_s
-            ):  # called in each loop iteration, usually without effect
+            if not self._waiting or self._waiting[0][2] >= deadline_s:  # the usual case, in each loop iteration
                 return []
             late = [item for item in self._waiting if item[2] < deadline_s]
             for item in late:

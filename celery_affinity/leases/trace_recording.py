@@ -27,9 +27,6 @@ logger = limited_logger(__name__)
 #: Number of pages per round trip.
 _PAGES_PER_TRIP = 10
 
-#: Facts about a worker, for JSON.
-JobFacts = dict[str, object]
-
 
 class TraceRecorder:
     """Hands over *claims* of the worker with the node name *name*. Only the heartbeat thread calls its methods.
@@ -71,7 +68,7 @@ class TraceRecorder:
             return
         up_to_us = self._clock.now_us()
         ended = self._collect(self._recording)
-        facts: JobFacts = {
+        facts: dict[str, object] = {
             "worker": self._claims.worker,
             "name": self._name,
             "types": sorted(self._capacity.types),
@@ -127,7 +124,7 @@ class TraceRecorder:
             self._records.stop()
         self._recording, self._rows = None, []
 
-    def _hand_over(self, recording: Recording, scheduler: Scheduler, facts: JobFacts, up_to_us: int) -> bool:
+    def _hand_over(self, recording: Recording, scheduler: Scheduler, facts: dict[str, object], up_to_us: int) -> bool:
         """Return True if the recording continues. Rows without a reply are kept."""
         while True:
             batch = self._rows[: _PAGES_PER_TRIP * MOST_RECORDED]

@@ -336,6 +336,7 @@ class Guard:
             arrows={
                 name: [str(part) for part in scheduler.command((server_function(name), []))] for name in _FUNCTIONS
             },
+            replies={name: server_function(name).reply for name in _FUNCTIONS},
             loads=list(scheduler.way.loading(_FUNCTIONS[0])),
             log_file=_log_file(),
         )

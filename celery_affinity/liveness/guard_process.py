@@ -176,6 +176,8 @@ class GuardedWorker(TypedDict):
     server: Address
     #: Command of each server function that the guard invokes, without the arguments.
     arrows: dict[str, list[str]]
+    #: Names of the values in these functions' replies.
+    replies: dict[str, tuple[str, ...]]
     #: Command that loads these functions.
     loads: list[str]
     log_file: str | None
@@ -199,27 +201,36 @@ class GuardFunctions:
 
     def heartbeat(self, loop_runs: bool) -> None:
         """Report that the worker is alive, and whether its event loop runs."""
-        again = True
-        while again:
-            _, again, unfilled = _parts(self._run("heartbeat", self._charge["worker"], int(loop_runs)), 3)
-            self._claim_for(unfilled)
+        while self._run("heartbeat", self._charge["worker"], int(loop_runs))["again"]:
+            pass
 
     def recover(self) -> int:
         """Report that the worker is dead. Return the number of its jobs, which are now pending again or lost."""
         recovered, again = 0, True
         while again:
-            again, count, unfilled = _parts(self._run("recover", self._charge["worker"]), 3)
-            recovered += count
-            self._claim_for(unfilled)
+            reply = self._run("recover", self._charge["worker"])
+            recovered, again = recovered + reply["recovered"], reply["again"]
         return recovered
 
-    def _claim_for(self, unfilled: bytes) -> None:
-        """Claim jobs for the types that a server function left unfilled, like `Scheduler`."""
-        while types := unfilled.split():
-            (unfilled,) = _parts(self._run("claim", *types), 1)
+    def _run(self, name: str, *arguments: object) -> dict[str, Any]:
+        """Invoke a function, and claim jobs for the types that it left unfilled, like `Scheduler`."""
+        reply = self._named_reply(name, *arguments)
+        types = reply["unfilled"].split()
+        while types:
+            types = self._named_reply("claim", *types)["unfilled"].split()
+        return reply
 
-    def _run(self, name: str, *arguments: object) -> object:
-        command = [*self._charge["arrows"][name], *arguments]
+    def _named_reply(self, name: str, *arguments: object) -> dict[str, Any]:
+        """Invoke a function. Return the values of its reply by name, or raise ConnectionError for another reply."""
+        names, reply = self._charge["replies"][name], self._load_and_call([*self._charge["arrows"][name], *arguments])
+        if isinstance(reply, list) and len(reply) == len(names):
+            named = dict(zip(names, reply, strict=True))
+            if isinstance(named["unfilled"], bytes):
+                return named
+        raise ConnectionError(f"the server gave a reply that is none of an arrow's: {reply!r:.200}")
+
+    def _load_and_call(self, command: list[object]) -> object:
+        """Invoke a command. If the server lacks its function, load the functions first."""
         try:
             return self._call(*command)
         except ServerError as exc:
@@ -258,13 +269,6 @@ def _is_missing(exc: Exception) -> bool:
 def _is_loaded(exc: Exception) -> bool:
     """Return True if another client has already loaded the library."""
     return isinstance(exc, ServerError) and "already exists" in str(exc)
-
-
-def _parts(reply: object, number: int) -> list[Any]:
-    """Return the *number* parts of a function's reply, the last one bytes. Otherwise raise ConnectionError."""
-    if isinstance(reply, list) and len(reply) == number and isinstance(reply[-1], bytes):
-        return reply
-    raise ConnectionError(f"the server gave a reply that is none of an arrow's: {reply!r:.200}")
 
 
 class ParentWatch:

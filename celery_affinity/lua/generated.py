@@ -1,10 +1,12 @@
 """Lua modules made from the tables of `schema` and `settings`: keys, job fields, settings and shared constants."""
 
-from ..schema import constants, job_record, keys
+import re
+from string import Formatter
+
+from ..schema import constants, job_record, keys, rules_codec
 from ..schema.job_record import FIELDS
 from ..schema.keys import KEYS
-from ..schema.rules_codec import KEYS as KEY_PLACE
-from ..schema.rules_codec import MARKS, OF_KEYS, suffix_characters
+from ..schema.rules_codec import FORMS, MARKS, OF_KEYS, STARTS, SUFFIX, VALUES, Form
 from ..schema.values import NAMES, WITHDRAWN, encode_part
 from ..settings import wire
 
@@ -20,6 +22,7 @@ def generated_modules() -> dict[str, str]:
     """Return the text of each generated module by name."""
     return {
         "protocol": _protocol(),
+        "rules_codec": _rules_codec(),
         "key": _key(),
         "job_fields": _job_fields(),
         "lanes": _lanes(),
@@ -31,41 +34,50 @@ def generated_modules() -> dict[str, str]:
 def _protocol() -> str:
     numbers = {
         **constants.NUMBERS,
+        **MARKS,
+        "SUFFIX": f"{SUFFIX}$",  # matches the suffix of an id
+        "HINT_SUFFIX": f"{SUFFIX}$".replace("?", "", 1),  # matches a suffix with a hint
         "SCHEMA": keys.SCHEMA,
         # Prefix of a type in a profile that is temporarily withdrawn.
         "WITHDRAWN": encode_part(WITHDRAWN),
         "SEVERAL": keys.SEVERAL.decode(),  # instead of the job id, if a task has several jobs
         "NONE": keys.NONE.decode(),  # instead of the job id of a revoked task without a job
     }
-    numbers |= {name: mark.character for name, mark in MARKS.items()}
-    return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items()) + _key_marks()
-
-
-def _key_marks() -> str:
-    """Return Lua with the marks of keys, the id suffix pattern of each other mark, and the rules with a word."""
     of_keys = "".join(f" [{_literal(mark)}] = true," for mark in OF_KEYS)
-    ends = {
-        name: f"%{mark.character}"
-        + "".join(_optional_mark(place) for place in range(mark.place + 1, KEY_PLACE + 1))
-        + "$"
-        for name, mark in MARKS.items()
-        if mark.place != KEY_PLACE
-    }
-    words = "".join(
-        f'    {{ says = "{mark.word}=([%w_.~%%-]*)", ends = {_literal(ends[name])} }},\n'
-        for name, mark in MARKS.items()
-        if mark.word
+    texts = "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items())
+    return f"{texts}protocol.MARKS_OF_KEYS = {{{of_keys} }}\n"
+
+
+def _rules_codec() -> str:
+    """Return Lua with the grammar of a job's rules, and how a text is split into rules."""
+    forms = "".join(
+        f"    [{_literal(rules_codec.words_of(form.template))}] = {_form(form)},\n" for form in FORMS.values()
     )
+    starts = "".join(f' {word} = "\\n{word}=",' for word in STARTS)
+    return f"rules_codec.FORMS = {{\n{forms}}}\nrules_codec.STARTS = {{{starts} }}\n"
+
+
+def _form(form: Form) -> str:
+    """Return a Lua table with the fields that ``lua/jobs/rules_codec.lua`` describes."""
+    pattern, longest, excluded = "^", [], list[str]()
+    for text, name, _, _ in Formatter().parse(form.template):
+        pattern += _pattern_of(text)
+        if name:
+            value = VALUES[name]
+            excluded += (f'"{pattern}{_pattern_of(excluded_text)}"' for excluded_text in value.excluded)
+            begin = _pattern_of(value.prefix) or value.first
+            pattern += f"({begin}{value.further}*)"
+            longest.append(str(value.longest))
+    place, is_key = rules_codec.KINDS[form.kind], str(form.kind in rules_codec.KINDS_OF_KEYS).lower()
     return (
-        f"protocol.MARKS_OF_KEYS = {{{of_keys} }}\n"
-        f"protocol.ENDS = {{ {', '.join(f'{name} = {_literal(end)}' for name, end in ends.items())} }}\n"
-        f"protocol.WORDS = {{\n{words}}}\n"
+        f'{{ kind = "{form.kind}", place = {place}, is_key = {is_key}, longest = {{ {", ".join(longest)} }},\n'
+        f'        pattern = "{pattern}$",\n        excluded = {{ {", ".join(excluded)} }} }}'
     )
 
 
-def _optional_mark(place: int) -> str:
-    """Return a Lua pattern that matches at most one mark of *place*."""
-    return "[" + "".join(f"%{character}" for character in suffix_characters(place)) + "]?"
+def _pattern_of(text: str) -> str:
+    """Return the Lua pattern that matches exactly *text*."""
+    return re.sub(r"([$%^*()\[\].+?-])", r"%\1", text)
 
 
 def _key() -> str:

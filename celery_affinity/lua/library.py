@@ -1,9 +1,12 @@
 """The Lua library: one text of all Lua files, the signatures of its server functions, and two ways to call them.
 
-A file is a module or a part of one: its first line, ``-- lanes: ...``, names the table of its functions. All tables are
-declared before the first file, so the order of files does not matter. The lines ``local name = ARGV[n]`` of a server
-function are its signature: `ServerFunction.arguments` takes the values by these names, so both sides stay consistent.
-A module with a MARK is a rule (`jobs/default_hooks.lua`) and is registered.
+The functions of a file belong to one table or to a few, such as ``lanes`` in ``function lanes.add``. All tables are
+declared before the first file, so the order of files does not matter. A table with a MARK is a rule (`jobs/hooks.lua`)
+and is registered.
+
+The Lua text of a server function is the only declaration of its arguments and its reply. The lines
+``local name = ARGV[n]`` name the arguments, and ``-- Returns {name, ...}`` in the comment before the function names the
+values of the reply (`ServerFunction`).
 
 A server loads the library as functions (`FunctionCalls`), which runs the definitions once. A server that rejects
 functions runs the text as a script (`ScriptCalls`), which repeats the definitions in each invocation.
@@ -25,11 +28,17 @@ from . import generated
 
 Argument = str | bytes | int
 
-_HEADER = re.compile(r"-- (\w+): ")
+_HEADER = re.compile(r"-- \w+: ")
+_TABLE = re.compile(r"^(?:function )?(\w+)[.:]\w+(?: = |\()", re.MULTILINE)
+_LOCAL_TABLE = re.compile(r"^local (\w+) = \{", re.MULTILINE)
+_SERVER_FUNCTION = re.compile(r"^function functions\.(\w+)\(ARGV\)\n(.*?)^end$", re.MULTILINE | re.DOTALL)
 _BINDING = re.compile(r"^    local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)
 _HOOK = re.compile(r"^function default_hooks\.(\w+)\(", re.MULTILINE)
 _MARK = re.compile(r"^(\w+)\.MARK\b", re.MULTILINE)
 _REST = re.compile(r"^    -- ARGV\[(\d+)\.\.\]", re.MULTILINE)
+#: The name of a server function and its reply, names and nested lists of names, in the comment before the function.
+_REPLY = re.compile(r"^-- (\w+): .*\n(?:--.*\n)*?-- Returns \{((?:[^{}\n]|\{[^{}\n]*\})*)\}", re.MULTILINE)
+_REPLY_VALUE = re.compile(r"\{[^{}]*\}|\w[^,{}]*")
 
 # Precedes the modules. Many globals do not exist while a library is loaded, and reading a global costs twice as much as
 # reading a local. `call.take_globals` copies them to locals in the first invocation.
@@ -53,28 +62,34 @@ class ServerFunction:
     names: tuple[str, ...]
     #: True if more values follow the named arguments.
     takes_rest: bool
+    #: Names of the values in a reply that is a list. Further values can follow them.
+    reply: tuple[str, ...]
 
     @cached_property
     def _name_set(self) -> frozenset[str]:
         return frozenset(self.names)
 
     def arguments(self, rest: Iterable[Argument] = (), **values: Argument) -> list[Argument]:
-        """Return ARGV for *values*, which must have exactly the names in `names`, followed by *rest*."""
+        """Return ARGV for *values*, which must have exactly the names in `names`, followed by *rest*.
+
+        True and False become 1 and 0.
+        """
         if values.keys() != self._name_set:
-            raise TypeError(f"{self.name}.lua takes {self.names}, got: {tuple(values)}")
+            raise TypeError(f"{self.name} takes {self.names}, got: {tuple(values)}")
         tail = list(rest)
         if tail and not self.takes_rest:
-            raise TypeError(f"{self.name}.lua takes nothing after {self.names}, got: {tail}")
-        return [values[name] for name in self.names] + tail
+            raise TypeError(f"{self.name} takes nothing after {self.names}, got: {tail}")
+        named = (values[name] for name in self.names)
+        return [int(value) if isinstance(value, bool) else value for value in named] + tail
 
 
-def read_bindings(name: str, source: str) -> ServerFunction:
-    """Return the signature of the server function *name* from the text of its file."""
+def read_bindings(name: str, source: str, reply: tuple[str, ...] = ()) -> ServerFunction:
+    """Return the signature of the server function *name* from its body. *reply*: names of the values in the reply."""
     bindings = {int(position): variable for variable, position in _BINDING.findall(source)}
     rest = [int(position) for position in _REST.findall(source)]
     if sorted(bindings) != list(range(1, len(bindings) + 1)) or rest not in ([], [len(bindings) + 1]):
-        raise ValueError(f"{name}.lua must bind ARGV[1] to ARGV[n], each once, then say what follows from ARGV[n+1] on")
-    return ServerFunction(name, tuple(bindings[position] for position in sorted(bindings)), bool(rest))
+        raise ValueError(f"{name} must bind ARGV[1] to ARGV[n], each once, then say what follows from ARGV[n+1] on")
+    return ServerFunction(name, tuple(bindings[position] for position in sorted(bindings)), bool(rest), reply)
 
 
 @cache
@@ -93,15 +108,25 @@ def _read_folder(folder: Traversable, path: str) -> Iterable[tuple[str, str]]:
 
 @cache
 def _server_functions() -> dict[str, ServerFunction]:
-    sources = {
-        path.removeprefix("functions/"): text for path, text in _files().items() if path.startswith("functions/")
-    }
-    return {name: read_bindings(name, source) for name, source in sources.items()}
+    texts = [text for path, text in _files().items() if path.startswith("functions/")]
+    bodies = dict(sorted(pair for text in texts for pair in _SERVER_FUNCTION.findall(text)))
+    replies = {name: tuple(_REPLY_VALUE.findall(values)) for text in texts for name, values in _REPLY.findall(text)}
+    return {name: read_bindings(name, body, replies.get(name, ())) for name, body in bodies.items()}
 
 
 def server_function(name: str) -> ServerFunction:
     """Return the signature of the server function *name*. Raises KeyError if it does not exist."""
     return _server_functions()[name]
+
+
+#: A server function and its arguments.
+FunctionCall = tuple[ServerFunction, list[Argument]]
+
+
+def function_call(name: str, rest: Iterable[Argument] = (), /, **values: Argument) -> FunctionCall:
+    """Return an invocation of the server function *name*. See `ServerFunction.arguments`."""
+    function = server_function(name)
+    return function, function.arguments(rest, **values)
 
 
 #: The names of all server functions.
@@ -111,21 +136,24 @@ FUNCTION_NAMES = tuple(_server_functions())
 def assemble(instead: Mapping[str, str] | None = None) -> str:
     """Return the text of all modules, with comments. *instead* replaces Lua files, path -> text, for tests."""
     texts, lua_files = generated.generated_modules(), {**_files(), **(instead or {})}
-    names = dict.fromkeys([*texts, "functions"])
-    parts = [f"do -- generated: {name}\n{text}end\n" for name, text in texts.items()]
     for path, text in lua_files.items():
-        header = _HEADER.match(text)
-        if header is None:
-            raise ValueError(f"{path}.lua must begin with its name: -- name: what it is about")
-        if not path.startswith("functions/"):
-            names[header[1]] = None
-        parts.append(f"do -- {path}\n{text}end\n")
-    return _BEGINNING + "".join(f"local {name} = {{}}\n" for name in names) + "".join(parts) + _registry(lua_files)
+        if not _HEADER.match(text):
+            raise ValueError(f"{path}.lua must begin with what it is about: -- name: ...")
+    tables = dict.fromkeys([*texts, *(name for text in lua_files.values() for name in _tables_of(text))])
+    parts = [f"do -- generated: {name}\n{text}end\n" for name, text in texts.items()]
+    parts += [f"do -- {path}\n{text}end\n" for path, text in lua_files.items()]
+    return _BEGINNING + "".join(f"local {name} = {{}}\n" for name in tables) + "".join(parts) + _registry(lua_files)
+
+
+def _tables_of(text: str) -> list[str]:
+    """Return the tables that a Lua file shares with others, by the functions that it adds to them."""
+    local_tables = set(_LOCAL_TABLE.findall(text))
+    return [name for name in _TABLE.findall(text) if name not in local_tables]
 
 
 def _registry(lua_files: Mapping[str, str]) -> str:
-    """Return Lua that registers each rule, a module with a MARK, and completes its hooks with the defaults."""
-    hooks = _HOOK.findall(lua_files["jobs/default_hooks"])
+    """Return Lua that registers each rule, a table with a MARK, and completes its hooks with the defaults."""
+    hooks = _HOOK.findall(lua_files["jobs/hooks"])
     rules = [name for text in lua_files.values() for name in _MARK.findall(text)]
     lines = [f"{rule}.{hook} = {rule}.{hook} or default_hooks.{hook}\n" for rule in rules for hook in hooks]
     return "".join(
@@ -150,7 +178,7 @@ _COMMENT_LINE = re.compile(r"^ *--.*$", re.MULTILINE)
 
 _FUNCTIONS_ENDING = """\
 local function register(server, name, flags, is_open)
-    local arrow = functions[name]
+    local called = functions[name]
     server.register_function({{
         function_name = "{name}_" .. name,
         callback = function(KEYS, ARGV)
@@ -158,7 +186,7 @@ local function register(server, name, flags, is_open)
             if not is_open then
                 call.refuse_producers()
             end
-            return arrow(ARGV)
+            return called(ARGV)
         end,
         flags = flags,
     }})
@@ -185,10 +213,10 @@ class CallMode(Protocol):
     missing: str
     """Beginning of the error of a server that lacks the functions or scripts which `loading` loads."""
 
-    def command(self, arrow: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-        """Return the command that calls the server function *arrow* on the keys that begin with *base*."""
+    def command(self, function: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+        """Return the command that calls the server function *function* on the keys that begin with *base*."""
 
-    def loading(self, arrow: str) -> tuple[str, ...]:
+    def loading(self, function: str) -> tuple[str, ...]:
         """Return the command that loads the functions or the script for `command`."""
 
 
@@ -202,10 +230,10 @@ class FunctionCalls:
         self.source = library.functions
         self._loading = ("FUNCTION", "LOAD", self.source)
 
-    def command(self, arrow: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-        return ("FCALL", f"{self.name}_{arrow}", 1, base, *arguments)
+    def command(self, function: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+        return ("FCALL", f"{self.name}_{function}", 1, base, *arguments)
 
-    def loading(self, arrow: str) -> tuple[str, ...]:
+    def loading(self, function: str) -> tuple[str, ...]:
         return self._loading
 
 
@@ -220,11 +248,11 @@ class ScriptCalls:
             brings: sha1(source.encode(), usedforsecurity=False).hexdigest() for brings, source in self._sources.items()
         }
 
-    def command(self, arrow: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-        return ("EVALSHA", self._digests[arrow in BRING_JOBS], 1, base, arrow, *arguments)
+    def command(self, function: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+        return ("EVALSHA", self._digests[function in BRING_JOBS], 1, base, function, *arguments)
 
-    def loading(self, arrow: str) -> tuple[str, ...]:
-        return ("SCRIPT", "LOAD", self._sources[arrow in BRING_JOBS])
+    def loading(self, function: str) -> tuple[str, ...]:
+        return ("SCRIPT", "LOAD", self._sources[function in BRING_JOBS])
 
 
 @dataclass(frozen=True)

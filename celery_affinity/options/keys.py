@@ -9,14 +9,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import cache
 from typing import ClassVar, Self, TypeVar
 
 from ..errors import OptionError, refuse
-from ..schema.constants import BY_SETTINGS, LONGEST_KEY, LONGEST_RATE_PERIOD_US, RATE_PREFIX, TENANT_PREFIX
-from ..schema.job_record import FIELDS
+from ..schema.constants import LONGEST_KEY, LONGEST_RATE_PERIOD_US, RATE_PREFIX, TENANT_PREFIX
 from ..schema.keys import OF_TYPE
-from ..schema.rules_codec import MARKS, keys_in
+from ..schema.rules_codec import StatedKey, decode_rules, encode_rule, is_valid
 from ..schema.values import COUNT, decode_part
 from .key_templates import (
     HASHED,
@@ -79,8 +77,8 @@ class Exclusive(NamedKey):
         """Return the rules of a job whose filled template is *key*. Raises OptionError for an invalid key."""
         if key.startswith(RESERVED):
             raise _reserved_prefix_error(key)
-        text = f"key={encoded_key(self.option, key)} limit={self.limit}"
-        return f"{text} order=1" if self.keep_order else text
+        encoded = encoded_key(self.option, key)
+        return encode_rule("ordered" if self.keep_order else "limit", key=encoded, limit=self.limit)
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,9 @@ class Rate(NamedKey):
     def text(self, key: str) -> str:
         """Return the rules of a job whose filled template is *key*. Raises OptionError for an invalid key."""
         check_key(self.option, key)
-        return f"key={encoded_key(self.option, self.prefix + key)} rate={as_stated(self.rate)}"
+        tokens, _, period_us = as_stated(self.rate).partition("/")
+        rate_key = encoded_key(self.option, self.prefix + key)
+        return encode_rule("rate", rate_key=rate_key, tokens=tokens, period_us=period_us)
 
 
 @dataclass(frozen=True)
@@ -145,12 +145,14 @@ class TenantKey(NamedKey):
             raise refuse(
                 self.option, f"a name of at most {LONGEST_KEY} characters, percent-encoded, with its prefix", key
             )
-        return f"key={name} quota={BY_SETTINGS}"
+        return encode_rule("tenant", tenant_key=name)
 
 
 def keeps_order(rule: "Rule | str") -> bool:
     """Return True if the key of *rule* (or of an encoded rule) stays reserved for a job's retry."""
-    return rule.endswith(" order=1") if isinstance(rule, str) else isinstance(rule, Exclusive) and rule.keep_order
+    if isinstance(rule, str):
+        return any(key.keeps_order for key in decode_rules(rule).keys)
+    return isinstance(rule, Exclusive) and rule.keep_order
 
 
 def specificity(rule: "Rule | str") -> float:
@@ -212,10 +214,8 @@ def check_tenant(name: str) -> str:
 
 def tenant_in(rules: object) -> str | None:
     """Return the decoded tenant in the *rules* of a job, or None."""
-    keys = keys_in(str(rules)) if is_rules_dict(rules) else ()
-    return next(
-        (decode_part(stated_key.key).removeprefix(OF_TENANT) for stated_key in keys if stated_key.stated is None), None
-    )
+    keys = _keys_in(rules)
+    return next((decode_part(key.key).removeprefix(OF_TENANT) for key in keys if key.is_of_tenant), None)
 
 
 def _as_rule(rule_class: type[_RuleClass], accepted: str, value: object) -> _RuleClass | None:
@@ -248,23 +248,13 @@ def rule_of_call(option: str, value: object) -> Rule | str | None:
 
 def key_in(rules: object) -> str | None:
     """Return the decoded exclusive key in the *rules* of a job, or its rate key, or None."""
-    keys = keys_in(str(rules)) if is_rules_dict(rules) else ()
-    by_kind = {
-        isinstance(stated_key.stated, int): stated_key.key for stated_key in keys if stated_key.stated is not None
-    }
+    by_kind = {key.is_exclusive: key.key for key in _keys_in(rules) if not key.is_of_tenant}
     key = by_kind.get(True) or by_kind.get(False)
     return None if key is None else decode_part(key)
 
 
-def is_rules_dict(value: object) -> bool:
-    """Return True if *value* is a valid rules string ("" for no rules)."""
-    return value == "" or (isinstance(value, str) and _rules_pattern().fullmatch(value) is not None)
-
-
-@cache
-def _rules_pattern() -> re.Pattern[str]:
-    """Return the pattern of rules. It is compiled at first use, because that takes half as long as our whole import."""
-    return re.compile(FIELDS["rules"].pattern)
+def _keys_in(rules: object) -> tuple[StatedKey, ...]:
+    return decode_rules(str(rules)).keys if is_valid(rules) else ()
 
 
 def _reserved_prefix_error(key: str) -> OptionError:
@@ -280,14 +270,14 @@ _ANY_EXCLUSIVE, _ANY_TENANT = Exclusive("any"), TenantKey("any")
 class ValueRule(NamedKey):
     """A single-token rule. Raises OptionError for invalid values.
 
-    *key*: the value, like the *key* of `Exclusive`. A subclass sets *option*, *word* (the token's name in a job's
-    rules) and *accepted* (the accepted values, as text).
+    *key*: the value, like the *key* of `Exclusive`. A subclass sets *option*, *form* (a key of `rules_codec.FORMS`) and
+    *accepted* (the accepted values, as text).
     """
 
     key: str | KeyFunction
 
     option: ClassVar[str]
-    word: ClassVar[str]
+    form: ClassVar[str]
     accepted: ClassVar[str]
 
     def __post_init__(self) -> None:
@@ -299,7 +289,7 @@ class ValueRule(NamedKey):
 
     def text(self, key: str) -> str:
         """Return the rules of a job with the value *key*. Raises OptionError for an invalid value."""
-        return f"{self.word}={encoded_key(self.option, key)}"
+        return encode_rule(self.form, **{self.form: encoded_key(self.option, key)})
 
     @classmethod
     def of_task(cls, value: object) -> Self | None:
@@ -332,5 +322,5 @@ class Locality(ValueRule):
     """
 
     option: ClassVar[str] = "locality"
-    word: ClassVar[str] = MARKS["HINTED"].word
+    form: ClassVar[str] = "hint"
     accepted: ClassVar[str] = "a hint (str)"

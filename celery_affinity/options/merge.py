@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from ..clock import SECOND_US
 from ..errors import OptionError, printable, refuse
 from ..schema.constants import USUAL_MOST, USUAL_MOST_BYTES
-from ..schema.rules_codec import merge_in
+from ..schema.rules_codec import decode_rules, encode_rule
 from ..schema.values import COUNT, check_whole, decode_part, is_number_between
 from .key_templates import KeyFunction, NamedKey, check_template, encoded_key
 
@@ -127,11 +127,15 @@ class Merge(NamedKey):
 
     def text(self, key: str) -> str:
         """Return the rules of a job whose filled template is *key*. Raises OptionError for an invalid key."""
-        text = f"merge={encoded_key(self.option, key)} most={self.most} bytes={self.most_bytes}"
-        if not self.wait:
-            return text
         at_most = min(_MAX_WAIT_FACTOR * self.wait, _MAX_WAIT_S) if self.at_most is None else self.at_most
-        return f"{text} wait={_as_us(self.wait)}/{_as_us(at_most)}"
+        return encode_rule(
+            "merge_window" if self.wait else "merge",
+            merge_key=encoded_key(self.option, key),
+            most=self.most,
+            most_bytes=self.most_bytes,
+            wait_us=_as_us(self.wait),
+            at_most_us=_as_us(at_most),
+        )
 
 
 def _as_us(seconds: float) -> int:
@@ -140,7 +144,7 @@ def _as_us(seconds: float) -> int:
 
 def merge_key_in(rules: str) -> str | None:
     """Return the decoded merge key in *rules*, or None."""
-    merge = merge_in(rules)
+    merge = decode_rules(rules).merge
     return decode_part(merge.key) if merge else None
 
 

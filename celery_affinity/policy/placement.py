@@ -2,7 +2,7 @@
 
 If several equally specialised workers have a free slot, either the longest idle one gets the job or the one with the
 most points. The points include the worker's priority. In Redis the same rules are ``lua/matching/slot_choice.lua``
-(`view.best`), ``free_slots.lua`` and ``placement.lua``.
+(`view.best`), ``free_slots.lua`` and ``slot_choice.lua``.
 """
 
 import hashlib

@@ -14,7 +14,7 @@ A tenant's tag halves its past use in each half-life (``affinity_tenant_half_lif
     tag = log2( sum over all uses u:  u * 2 ** (time of u / half-life) )
 
 with u in µs of slots divided by the tenant's weight, and the time since the epoch. All uses decay alike, so the order
-of tags stays, and a tag changes only when its tenant uses more. ``lua/keys/half_life.lua`` computes the same tags. Both
+of tags stays, and a tag changes only when its tenant uses more. `lua/keys/fair_share.lua` computes the same tags. Both
 use only sums and products in one order, so that they agree to the last bit.
 """
 

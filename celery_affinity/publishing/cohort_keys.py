@@ -18,7 +18,7 @@ from ..options.key_templates import KeyFunction, pattern_of
 from ..options.keys import Exclusive, Rate, Rule, TenantKey, ValueRule
 from ..options.merge import Merge
 from ..schema import values
-from ..schema.rules_codec import keys_in, texts_of_keys
+from ..schema.rules_codec import decode_rules
 from ..schema.values import decode_part
 from ..settings import tenants
 from ..settings.table import Settings
@@ -93,9 +93,8 @@ def _sources(
     """
     for part in parts:
         if isinstance(part, str):
-            rate, exclusive, _ = texts_of_keys(part)
-            for option, text in (("rate", rate), ("exclusive", exclusive)):
-                yield from ((option, decode_part(stated_key.key)) for stated_key in keys_in(text))
+            stated_keys = (key for key in decode_rules(part).keys if not key.is_of_tenant)
+            yield from (("exclusive" if key.is_exclusive else "rate", decode_part(key.key)) for key in stated_keys)
         elif isinstance(part, Rule):
             made_by = pattern_of(part.option, part.key, task_name) if isinstance(part.key, str) else part.key
             if not isinstance(part, TenantKey) or _has_quota(made_by, settings):

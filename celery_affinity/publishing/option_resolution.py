@@ -40,9 +40,9 @@ from ..options.call_options import (
     resolve_source,
 )
 from ..options.key_templates import Arguments, CallArguments, arguments_read_by, fill_template
-from ..options.keys import Exclusive, Rate, Rule, TenantKey, ValueRule, keeps_order, specificity
+from ..options.keys import Rule, TenantKey, ValueRule, keeps_order, specificity
 from ..options.merge import Merge
-from ..schema.rules_codec import as_preemptible, is_preemptible, join_rules, split_rules, texts_of_keys, value_in
+from ..schema.rules_codec import as_preemptible, decode_rules, join_rules
 from ..schema.untrusted import describe_shape
 from . import option_checks, option_sources, routing
 from .app_config import rules_by_name, settings_of, tasks_of
@@ -159,15 +159,10 @@ def _inherited_by_retry(retry_state: object) -> dict[str, Any]:
     inherited, kept = options_in(retry_state), rules_in(retry_state)
     if kept is None:
         return inherited
-    merging, keys = split_rules(kept)
-    rate, exclusive, of_tenant = texts_of_keys(as_preemptible(keys, False))
-    parts = {"merge_key": merging}
-    for rule in WORDS:
-        value = value_in(kept, rule.word)
-        parts[rule.option] = f"{rule.word}={value}" if value else ""
-    parts |= {Rate.option: rate, Exclusive.option: exclusive, TenantKey.option: of_tenant}
+    rules = decode_rules(as_preemptible(kept, False))
+    parts = {name: rules.texts.get(OPTIONS[name].of_affinity or name, "") for name in RULE_OPTIONS}
     inherited |= dict(sorted(parts.items(), key=lambda part: kept.find(part[1])))
-    return {**inherited, "preemptible": is_preemptible(kept)} if of_tenant else inherited
+    return {**inherited, "preemptible": decode_rules(kept).is_preemptible} if parts[TenantKey.option] else inherited
 
 
 def rule_by_name(task_name: str, task: Task | None, message: Mapping[str, Any], settings: "Settings") -> str:

@@ -27,7 +27,8 @@ from ..clock import now_s
 from ..errors import OptionError
 from ..options import call_options
 from ..options.affinity import Affinity, as_affinity
-from ..options.keys import TenantKey, is_rules_dict, tenant_in
+from ..options.keys import TenantKey, tenant_in
+from ..schema.rules_codec import is_valid
 from .message import PROPERTY, Message
 
 #: Options that set a message's destination.
@@ -233,7 +234,7 @@ def copy_move_to_retry(run: Context, other: Context) -> None:
 def rules_in(retry_state: object) -> str | None:
     """Return the rules that a retry inherits ("" for none), or None if *retry_state* has no valid rules."""
     rules = retry_state.get("rules") if isinstance(retry_state, Mapping) else None
-    return rules if is_rules_dict(rules) else None
+    return rules if is_valid(rules) else None
 
 
 def expires_at(expires: object, retry_state: object) -> float | None:

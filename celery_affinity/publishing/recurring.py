@@ -20,7 +20,7 @@ from ..options.recurring import Recurring, RecurringCall, check_name, check_sinc
 from ..scheduler.messages import DueCall
 from ..schema.constants import MOST_SIGNATURE
 from ..schema.job_record import NewJob
-from ..schema.rules_codec import merge_in
+from ..schema.rules_codec import decode_rules
 from ..schema.untrusted import are_usual_types, loads
 from ..schema.values import SECONDS_OR_0
 from ..settings.table import HIGHER_FIRST, PREFIX
@@ -98,7 +98,7 @@ def _match_rule(app: Celery, name: str, signature: Signature) -> tuple[str, str]
     sources = sources._replace(options=routed, call_affinity=as_affinity(routed.get("affinity")))
     rule = option_resolution.resolve_keys(task_name, task, sources)
     rules = "" if rule is None else rule.text(signature.args, signature.kwargs)
-    merge = merge_in(rules)
+    merge = decode_rules(rules).merge
     if merge is None:
         raise OptionError(f"recurring {name!r} needs a task with a merge key: that is what 'matching' means")
     return type_, merge.key

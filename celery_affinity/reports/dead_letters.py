@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from redis.exceptions import NoPermissionError
 
@@ -9,10 +10,13 @@ from ..clock import SECOND_US
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Reader
 from ..schema import values
+from ..schema.constants import REASONS
 from ..schema.job_record import is_batch
 from ..schema.untrusted import describe_shape, is_number, loads
-from ..schema.values import decode_number, decode_text
+from ..schema.values import MOST_COUNT, decode_number, decode_text
 from .job_rows import BatchCalls, calls_of, read_jobs
+from .render import Table, time_text
+from .report import Answer, Param, Source, report
 
 #: Number of dead letters per round trip.
 _PAGE = 500
@@ -178,3 +182,49 @@ def _calls(reader: Reader, ids: Sequence[str]) -> list[BatchCalls]:
     """Return the calls of each of the jobs *ids*. A job that is not a batch has only one call: itself."""
     merged = calls_of(reader, [job_id for job_id in ids if is_batch(job_id)])
     return [merged.get(job_id) or BatchCalls(job_id, 1) for job_id in ids]
+
+
+#: Maximum length of an error in a table, in characters.
+_MAX_WHY = 80
+
+
+def _why(letter: DeadLetter) -> str:
+    why = letter.why or ""
+    return f"{why[:_MAX_WHY]}..." if len(why) > _MAX_WHY else why
+
+
+LETTERS = Table[DeadLetter](
+    {
+        "ended": lambda letter: time_text(letter.ended_s),
+        "reason": "reason",
+        "calls": "calls",
+        "type": "type",
+        "task": "task",
+        "task id": "task_id",
+        "why": _why,
+    },
+    empty="there are no dead letters",
+    optional={"calls": lambda letter: letter.calls > 1},
+)
+
+Reason = Annotated[str | None, Param("Only letters with this reason.", choices=tuple(REASONS))]
+Type = Annotated[str | None, Param("Only jobs of this type.")]
+Task = Annotated[str | None, Param("Only jobs of tasks with this name; * stands for anything.")]
+OlderThan = Annotated[float | None, Param("Only jobs that ended at least this long ago: 90s, 30m, 2h, 1d.")]
+Limit = Annotated[int, Param("Largest number to show.", least=1, most=MOST_COUNT, most_over_http=1000)]
+
+
+@report("dead list", "/api/dead", "Dead letters, the newest first", text=LETTERS.text)
+def list_letters(
+    source: Source,
+    reason: Reason = None,
+    type: Type = None,
+    task: Task = None,
+    older_than_s: OlderThan = None,
+    limit: Limit = 100,
+) -> Answer[list[DeadLetter]]:
+    """List dead letters, the newest first."""
+    which = LetterFilter((), reason, type, task, older_than_s)
+    answer = source.rows(lambda scheduler: find_letters(scheduler.reader, which, limit))
+    letters = sorted(answer.report, key=lambda letter: letter.ended_s, reverse=True)[:limit]
+    return Answer(letters, answer.down, if_empty="" if which.is_empty else "no dead letter matches")

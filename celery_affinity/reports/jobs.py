@@ -17,7 +17,7 @@ from ..scheduler.reader import Command, Reader
 from ..schema.constants import is_recently_reported
 from ..schema.job_record import is_batch
 from ..schema.keys import SEVERAL
-from ..schema.rules_codec import hint_in
+from ..schema.rules_codec import decode_rules
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, is_readable
 from ..settings import wire
 from ..settings.wire import complete_settings
@@ -279,7 +279,7 @@ def with_runs(
                     why=run.why,
                     keys=[decode_part(key.key) for key in stated_keys(run.rules)],
                     merge_key=merge_key_in(run.rules),
-                    hint=decode_part(hint_in(run.rules or "")) or None,
+                    hint=decode_part(decode_rules(run.rules or "").hint) or None,
                     calls=number,
                     patient_until_s=seconds_between(run.patient_us) if run.state == "scheduled" else None,
                     paused_until_s=seconds_between(run.paused_until_us),

@@ -7,9 +7,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ..clock import SECOND_US
-from ..scheduler.cohorts import CohortRow
+from ..scheduler.cohorts import CohortAnswers, CohortRow
 from ..scheduler.reader import Lane, Reader
 from ..schema.job_record import has_key, has_many_keys
 from ..schema.keys import type_address
@@ -23,14 +24,18 @@ from .keys import (
     KeyName,
     encoded_name,
     facts_of,
+    holder_text,
     holders_of,
     limit_of,
+    limit_text,
     limits_in_force,
     rates_of,
     read_keys,
     stated_keys,
 )
 from .queue_order import ClaimGroup, ClaimOrder, jobs_ahead
+from .render import Table, duration_or_dash, pluralize
+from .report import Answer, Param, Source, report, rows_of_all
 from .type_limits import all_limits
 
 #: Number of waiting keys per round trip, and the maximum number that is read.
@@ -127,6 +132,72 @@ def show_key(reader: Reader, key: str) -> KeyDetails | None:
             for lane, jobs in zip(facts.sublanes, lengths, strict=True)
         ],
     )
+
+
+def _held_by(key: KeyName) -> str:
+    if key.holder is None:
+        return "-"
+    return holder_text(key.holder) + (f" and {pluralize(key.held - 1, 'other')}" if key.held > 1 else "")
+
+
+_KEYS = Table[KeyName](
+    {
+        "key": "key",
+        "limit": limit_text,
+        "held": "held",
+        "waiting": "waiting",
+        "oldest wait": lambda key: duration_or_dash(key.oldest_wait_s),
+        "held by": _held_by,
+    },
+)
+
+_TYPES = Table[TypeUnderLimit](
+    {
+        "limit of a type": lambda row: type_address(row.type),
+        "limit": "limit",
+        "running": "running",
+        "waiting": "waiting",
+    }
+)
+
+
+def keys_text(in_use: KeysInUse) -> str:
+    """Return keys as a table with a note if there are more, followed by the types with a limit."""
+    parts = [table_of_keys(in_use, _KEYS, "no job holds such a key or waits for one")]
+    return "\n\n".join([*parts, _TYPES.text(in_use.types)] if in_use.types else parts)
+
+
+def table_of_keys(in_use: KeysInUse, table: Table[KeyName], empty: str) -> str:
+    """Return keys as a table, with a note if there may be more."""
+    if not in_use.keys and in_use.are_all:
+        return empty
+    more = "" if in_use.are_all else "\n\nthere may be more: give a PATTERN, or a higher --limit"
+    return f"{table.text(in_use.keys)}{more}"
+
+
+Pattern = Annotated[str, Param(is_argument=True)]
+Limit = Annotated[int, Param("Largest number to show.", least=1, most=1000)]
+
+
+@report(
+    "keys list",
+    "/api/keys",
+    "Keys that jobs hold or wait for; * in the pattern stands for any characters",
+    type_name="FoundKeys",
+    text=keys_text,
+)
+def keys(source: Source, pattern: Pattern = "*", limit: Limit = 100) -> Answer[KeysInUse]:
+    """List the keys that jobs hold or wait for. * in PATTERN matches any characters."""
+    return keys_of_cohorts(source, pattern, limit)
+
+
+def keys_of_cohorts(source: Source, pattern: str, limit: int) -> Answer[KeysInUse]:
+    """Return the keys in use in all cohorts as one report."""
+    replies = source.fleet.each(lambda scheduler: find_keys(scheduler.reader, pattern, limit))
+    keys = CohortAnswers({name: usage.keys for name, usage in replies.answers.items()}, replies.down)
+    types = CohortAnswers({name: usage.types for name, usage in replies.answers.items()}, replies.down)
+    are_all = all(usage.are_all for usage in replies.answers.values())
+    return Answer(KeysInUse(rows_of_all(keys), are_all, rows_of_all(types)), replies.down)
 
 
 class _KeySearch:

@@ -7,16 +7,17 @@ from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..options.key_templates import HASHED, encoded_key
-from ..options.keys import OF_TENANT, is_rules_dict
+from ..options.keys import OF_TENANT
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Lane, Reader
 from ..schema.constants import TENANT_PREFIX
-from ..schema.rules_codec import StatedKey, StatedRate, keys_in, rate_in, readable_rules
+from ..schema.rules_codec import StatedKey, StatedRate, decode_rules, is_valid, rate_in, readable_rules
 from ..schema.values import decode_number, decode_part, decode_text, encode_part
 from ..settings import limits as limit_settings
 from ..settings.limits import rate_set
 from ..settings.tenants import maximum_of, minimum_of
 from .job_rows import JobRow, read_jobs
+from .render import duration_text
 
 #: Fields of a key's hash: "type lane" of a sub-lane, and a limit that a task stated. A sub-lane's value: the time and
 #: id of its first job, the admitted job, "!" if that runs before all others, and "~" with the generation of its turn.
@@ -90,6 +91,17 @@ class KeyName(CohortRow):
         return self.turn not in (None, type_) and self.limit is not None and self.held == self.limit - 1
 
 
+def limit_text(key: KeyName) -> str:
+    """Return the limit or the rate in force as text."""
+    if key.starts:
+        return f"{key.starts.most} in {duration_text(key.starts.period_s)}"
+    return "-" if key.limit is None else str(key.limit)
+
+
+def holder_text(holder: Holder) -> str:
+    return f"{holder.task_id} ({holder.task}) on {holder.worker} for {duration_text(holder.held_s)}"
+
+
 def encoded_name(key: str) -> str:
     """Return *key*, as typed or as shown by `show_key`, in Redis form. Raises OptionError."""
     begin, hashed, digest = key.rpartition(HASHED)
@@ -98,8 +110,7 @@ def encoded_name(key: str) -> str:
 
 def stated_keys(text: str) -> tuple[StatedKey, ...]:
     """Return the keys in the field ``rules`` of a job hash, in the order in which the job passes them."""
-    rules = readable_rules(text)
-    return keys_in(rules) if rules and is_rules_dict(rules) else ()
+    return decode_rules(text).keys if is_valid(readable_rules(text)) else ()
 
 
 def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[KeyName]:

@@ -1,19 +1,23 @@
 """Determine the order in which pending jobs would be claimed, and count the jobs ahead without reading each one."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge, nsmallest
 from itertools import islice
+from typing import Annotated
 
 from ..clock import SECOND_US
+from ..options.type_names import did_you_mean
 from ..policy.score import MICRO, QueueRank, Terms, Weights, overtakes, score
-from ..scheduler.cohorts import CohortRow
+from ..scheduler.cohorts import CohortRow, Cohorts
 from ..scheduler.reader import Lane, Reader
-from ..schema.values import decode_number, decode_part, decode_text
+from ..schema.values import MOST_COUNT, decode_number, decode_part, decode_text, encode_part
 from ..settings import wire
 from ..settings.wire import complete_settings, weights_of
 from .job_rows import read_jobs
+from .render import Table, duration_text, mode_text
+from .report import Answer, Param, Source, report, rows_of_all, with_cohort_name
 
 #: Maximum number of jobs of one lane and one µs that are compared by id. Even two are rare.
 _MAX_TIED = 1000
@@ -228,3 +232,68 @@ def _first(order: ClaimOrder, lanes: Iterable[Lane], limit: int) -> list[Lane]:
 def _rank(order: ClaimOrder, lane: Lane, enqueued_us: int, job_id: str) -> tuple[bool, bool, int, int, str]:
     place = order.place(lane, enqueued_us, job_id)
     return (lane.type not in order.fits, lane.is_kept_back, -place.score, place.enqueued_us, place.job_id)
+
+
+def next_jobs_of_all(
+    fleet: Cohorts, types: Iterable[str] | None, limit: int
+) -> tuple[list[NextJob], Mapping[str, str]]:
+    """Return the next pending jobs of *types*, or of all types, and the reasons why cohorts are down.
+
+    Cohorts claim separately. The merged jobs are ordered by score.
+    """
+    names = None if types is None else [encode_part(type_) for type_ in types]
+    replies = fleet.each(lambda scheduler: next_jobs(scheduler.reader, names, limit))
+    if not replies.is_split:
+        return rows_of_all(replies), {}
+    lists = [with_cohort_name(jobs, name) for name, jobs in replies.answers.items()]
+    return list(islice(merge(*lists, key=lambda job: -job.score), limit)), replies.down
+
+
+def served_by(fleet: Cohorts) -> set[str]:
+    """Return the types that live workers serve."""
+    replies = fleet.each(lambda scheduler: list(scheduler.reader.capacity()))
+    return {decode_part(type_) for types in replies.answers.values() for type_ in types}
+
+
+def _note(job: NextJob) -> str:
+    return "no live worker serves it" if not job.served else "waits for its key" if job.kept_back else ""
+
+
+#: Pending jobs, the next one first.
+NEXT_JOBS = Table[NextJob](
+    {
+        "type": "type",
+        "priority": "priority",
+        "mode": lambda job: mode_text(job.on_demand),
+        "score": lambda job: f"{job.score:,.1f}" if job.served else None,
+        "waited": lambda job: duration_text(job.waited_s),
+        "task": "task",
+        "task id": "task_id",
+        "": _note,
+    },
+    is_red=lambda job: not job.served,
+    is_numbered=True,
+)
+
+
+def _nothing_pending_text(types: Sequence[str], served: Collection[str]) -> str:
+    """Return the text for an empty table of *types*, or of all. *served*: types with live workers."""
+    if not types:
+        return "nothing is pending"
+    return "\n".join(f"nothing is pending of type {type_!r}{_unless_served(type_, served)}" for type_ in types)
+
+
+def _unless_served(type_: str, served: Collection[str]) -> str:
+    return "" if type_ in served else f", which no live worker serves{did_you_mean(type_, served)}"
+
+
+Types = Annotated[tuple[str, ...], Param(is_argument=True)]
+Limit = Annotated[int, Param("Largest number to show.", least=1, most=MOST_COUNT)]
+
+
+@report("pending", text=NEXT_JOBS.text)
+def pending(source: Source, types: Types = (), limit: Limit = 20) -> Answer[list[NextJob]]:
+    """List the next pending jobs, in the order in which they would be claimed now."""
+    jobs, down = next_jobs_of_all(source.fleet, types or None, limit)
+    served = served_by(source.fleet) if types and not jobs else set()
+    return Answer(jobs, down, if_empty=_nothing_pending_text(types, served))

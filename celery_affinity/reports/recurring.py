@@ -9,6 +9,8 @@ from ..clock import SECOND_US
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Reader
 from ..schema.values import decode_number, decode_part, decode_text
+from .render import Table, approximate_text, duration_text
+from .report import Answer, Source, report
 
 #: Maximum number of recurring calls that are shown, and number of signatures per round trip.
 MOST_SHOWN = 5_000
@@ -104,3 +106,44 @@ def _row(name: str, fields: Sequence[bytes | None], signature: bytes | None, now
         is_suspended=bool(suspended),
         signature=decode_text(signature),
     )
+
+
+def _every(row: RecurringRow) -> str:
+    return approximate_text(row.stale_after_s) + (" from the end" if row.since == "end" else "")
+
+
+def _last_match(row: RecurringRow) -> str:
+    if row.matched_ago_s is None:
+        return "-"
+    return f"{duration_text(row.matched_ago_s)} ago" + (f", task {row.matched_by}" if row.matched_by else "")
+
+
+def _fires_in(row: RecurringRow) -> str:
+    return "paused" if row.is_suspended or row.fires_in_s is None else duration_text(max(0.0, row.fires_in_s))
+
+
+_CALLS = Table[RecurringRow](
+    {
+        "name": "name",
+        "task": "task",
+        "type": "type",
+        "key": "merge_key",
+        "every": _every,
+        "last match": _last_match,
+        "fires in": _fires_in,
+        "declared by": lambda row: row.app or "run time",
+    },
+    empty="there are no recurring calls",
+)
+
+
+@report(
+    "recurring list",
+    "/api/recurring",
+    "Recurring calls: what they match, the last match, and the next firing",
+    text=_CALLS.text,
+)
+def list_recurring(source: Source) -> Answer[list[RecurringRow]]:
+    """List the recurring calls: what they match, the last match, and the next firing."""
+    answer = source.rows(lambda scheduler: recurring_rows(scheduler.reader))
+    return replace(answer, report=without_arguments(answer.report)) if source.hidden_reason else answer

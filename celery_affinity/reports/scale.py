@@ -1,11 +1,15 @@
-"""Calculate how many slots each part of the fleet needs: the answer of ``celery affinity scale``."""
+"""Report how many slots each part of the fleet needs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..policy.slot_math import TARGET_WAIT_S, TypeLoad, wanted_slots
+from ..errors import refuse
+from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S, TypeLoad, wanted_slots
 from ..scheduler.cohorts import CohortRow
-from .status import Status, TypeStatus
+from .render import Table
+from .report import Answer, Param, Source, report, with_cohort_name
+from .status import Report, Status, TypeStatus
 
 
 @dataclass(frozen=True)
@@ -85,3 +89,44 @@ def _load(status: TypeStatus, own_slots: int) -> TypeLoad:
     waiting = 0 if status.paused else max(0, status.pending - kept_back)
     running = status.busy if status.claimed is None else status.claimed
     return TypeLoad(waiting * part, running * part, status.average_s)
+
+
+_SCALES = Table[Scale](
+    {
+        "types": "profile",
+        "slots": "slots",
+        "running": "running",
+        "waiting": lambda scale: f"{scale.waiting:,.1f}",
+        "work": lambda scale: f"{scale.work_s:,.1f} s",
+        "wanted slots": "wanted_slots",
+    }
+)
+
+Types = Annotated[tuple[str, ...], Param(is_argument=True, over_http=False)]
+TargetWait = Annotated[
+    float, Param("Seconds within which the jobs that wait now should start.", above=0, most=MOST_TARGET_WAIT_S)
+]
+
+
+@report("scale", "/api/scale", "How many slots each group of workers should have", text=_SCALES.text)
+def scale(source: Source, types: Types = (), target_wait: TargetWait = TARGET_WAIT_S) -> Answer[list[Scale]]:
+    """Show the wanted number of slots, for each group of workers or for the workers that serve exactly TYPEs."""
+    return read_scales(source, types, target_wait)
+
+
+def read_scales(source: Source, types: Sequence[str], target_wait_s: float) -> Answer[list[Scale]]:
+    """Return the wanted slots of each group of workers or, for *types*, of their workers in each cohort.
+
+    Raises OptionError.
+    """
+    if not 0 < target_wait_s <= MOST_TARGET_WAIT_S:
+        accepted = f"a number of seconds above 0, {MOST_TARGET_WAIT_S:,.0f} at most"
+        raise refuse("target_wait", accepted, target_wait_s)
+    scales: list[Scale] = []
+    replies = source.fleet.each(lambda scheduler: Report(scheduler.reader).status())
+    for name, status in replies.answers.items():
+        of_types = [type_ for type_ in types if source.fleet.cohort_of(type_) == name]
+        rows = [scale_of(status, of_types, target_wait_s)] if of_types else []
+        rows = rows if types else scale_of_types(status, target_wait_s)
+        scales += with_cohort_name(rows, name) if replies.is_split else rows
+    return Answer(scales, replies.down)

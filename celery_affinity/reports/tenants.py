@@ -5,14 +5,17 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ..clock import SECOND_US
+from ..options.keys import OF_TENANT
 from ..policy.score import decayed_use_us
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Lane, Reader
 from ..schema.constants import TENANT_PREFIX
 from ..schema.values import decode_text, encode_part
 from ..settings.tenants import OTHERS, quotas_in, weight_of
-from .key_usage import sample_keys
-from .keys import facts_of, limits_in_force, read_keys
+from .key_usage import KeysInUse, Limit, Pattern, keys_of_cohorts, sample_keys, table_of_keys
+from .keys import KeyName, facts_of, limits_in_force, read_keys
+from .render import Table, duration_or_dash, pluralize
+from .report import Answer, Source, report
 
 #: Maximum numbers of tenants without and with an own quota that are shown.
 MOST_OTHERS, MOST_NAMED = 20, 100
@@ -68,6 +71,55 @@ def tenants_status(reader: Reader, now_us: int) -> list[TenantStatus]:
         for key in (read_keys(reader, sorted(keys), now_us) if keys else [])
     ]
     return sorted(tenants, key=lambda tenant: (-tenant.waiting, -tenant.held, tenant.name))
+
+
+def _note(tenant: TenantStatus) -> str:
+    if tenant.is_below_minimum:
+        stops = f", {pluralize(tenant.preempting, 'job')} of others being stopped" if tenant.preempting else ""
+        return f"below its minimum: its jobs go first{stops}"
+    return "at its maximum" if tenant.is_at_maximum else ""
+
+
+#: Tenants in the fleet's status.
+TENANTS = Table[TenantStatus](
+    {
+        "tenant": "name",
+        "slots": "held",
+        "min": lambda tenant: tenant.minimum or None,
+        "max": "limit",
+        "weight": "weight",
+        "waiting": "waiting",
+        "oldest wait": lambda tenant: duration_or_dash(tenant.oldest_wait_s),
+        "": _note,
+    }
+)
+
+_TENANT_KEYS = Table[KeyName](
+    {
+        "tenant": "tenant",
+        "min": lambda key: key.minimum or None,
+        "max": "limit",
+        "slots": "held",
+        "waiting": "waiting",
+        "oldest wait": lambda key: duration_or_dash(key.oldest_wait_s),
+    }
+)
+
+
+def _tenants_text(in_use: KeysInUse) -> str:
+    return table_of_keys(in_use, _TENANT_KEYS, "no job of such a tenant runs or waits")
+
+
+@report("tenants list", text=_tenants_text)
+def tenants_in_use(source: Source, pattern: Pattern = "*", limit: Limit = 100) -> Answer[KeysInUse]:
+    """List the tenants whose jobs run or wait. * in PATTERN matches any characters."""
+    return keys_of_cohorts(source, OF_TENANT + pattern, limit)
+
+
+@report("/api/tenants", "/api/tenants", "Tenants with a quota of their own, and those with the most waiting jobs")
+def list_tenants(source: Source) -> Answer[list[TenantStatus]]:
+    """Report the tenants of the fleet's status."""
+    return source.rows(lambda scheduler: tenants_status(scheduler.reader, scheduler.reader.now_us()))
 
 
 def _count_evictions(reader: Reader) -> Counter[str]:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from ..clock import SECOND_US
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Reader
+from ..scheduler.scheduler import Scheduler
 from ..schema.keys import ALL, Kind, key_address, parts_of, type_address
 from ..schema.values import decode_part, encode_part
 from . import sentences
 from .keys import encoded_name
+from .render import time_text
+from .report import Answer, Source, report
 
 
 @dataclass(frozen=True)
@@ -120,3 +123,25 @@ def _limits_in(reader: Reader, rules: Mapping[str, str]) -> list[TypeLimit]:
         TypeLimit(decode_part(type_), limit, int(str(count)), "counting" in rules[type_])
         for (type_, limit), count in zip(limits.items(), running, strict=True)
     ]
+
+
+def pauses_text(pauses: Sequence[PauseInForce]) -> str:
+    return "\n".join(map(pause_line, pauses)) if pauses else "nothing is paused"
+
+
+def pause_line(pause: PauseInForce) -> str:
+    """Return a pause as one line."""
+    until = "" if pause.until is None else f"; until {time_text(pause.until)}"
+    why = f": {pause.why}" if pause.why else ""
+    where = f" in cohort {pause.cohort}" if pause.cohort else ""
+    return f"paused: {pause}{where} since {time_text(pause.since)}{why}{until}"
+
+
+@report("pause", "/api/pauses", "Pauses of types, keys and all types", text=pauses_text)
+def pauses(source: Source) -> Answer[list[PauseInForce]]:
+    """List the pauses."""
+    return source.rows(pauses_of_cohort)
+
+
+def pauses_of_cohort(scheduler: Scheduler) -> list[PauseInForce]:
+    return pauses_in_force(scheduler.reader)

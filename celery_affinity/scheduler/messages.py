@@ -23,7 +23,7 @@ from ..schema.values import decode_number, decode_text
 
 
 class EndArguments(NamedTuple):
-    """The end of a claimed job. *outcome*: a keyword of ``release.lua`` ("acked", "failed", ...), or with a reason."""
+    """The end of a claimed job. *outcome*: an outcome of ``release`` ("acked", "failed", ...), or one with a reason."""
 
     job_id: str
     fence: str

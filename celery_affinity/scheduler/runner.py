@@ -15,7 +15,17 @@ from redis.exceptions import BusyLoadingError, InvalidResponse, NoPermissionErro
 from ..broker.failover import is_transient
 from ..broker.inflight import InFlightCommands
 from ..log_limit import limited_logger
-from ..lua.library import Argument, CallMode, Library, ServerFunction, load_library, server_function
+from ..lua.library import (
+    BRING_JOBS,
+    Argument,
+    CallMode,
+    FunctionCall,
+    Library,
+    ServerFunction,
+    function_call,
+    load_library,
+    server_function,
+)
 from ..options.recurring import RecurringCall
 from ..policy.slot_math import PrefetchLimit
 from ..schema import bounds
@@ -25,9 +35,6 @@ from ..schema.job_record import NewJob, job_words
 from ..schema.keys import Keys
 from .messages import EndArguments
 from .reader import Reader
-
-#: A server function and its arguments.
-FunctionCall = tuple[ServerFunction, list[Argument]]
 
 Item = TypeVar("Item")
 #: Maximum number of jobs in one invocation of `publish`, which takes about 20 µs per job and places up to `MOST_MOVES`.
@@ -62,12 +69,6 @@ def _with_bounds(arguments: list[Argument], bounded: dict[str, Bound]) -> list[A
     return [*arguments, bounds.bound_words(bounded)] if bounded else arguments
 
 
-def ingest_arguments(list_: str, jobs: Iterable[NewJob]) -> list[FunctionCall]:
-    """Return one invocation per job; the messages of *jobs* are in a list of stock Celery."""
-    ingest = server_function("ingest")
-    return [(ingest, ingest.arguments(job.arguments, list=list_, readable=int(job.readable))) for job in jobs]
-
-
 def declare_arguments(entries: Iterable[RecurringCall]) -> Iterator[list[Argument]]:
     """Yield the arguments of the invocations that declare *entries*, within the limits of one invocation."""
     arguments: list[Argument] = []
@@ -93,15 +94,10 @@ def ack_arguments(
     """Return the invocations that ack messages and release the slots of ended jobs; none without *acks* or *ends*."""
     invocations = []
     if acks:
-        invocations.append(
-            (server_function("ack"), server_function("ack").arguments(worker=worker, rest=flatten(acks)))
-        )
+        invocations.append(function_call("ack", flatten(acks), worker=worker))
     if ends:
-        release = server_function("release")
-        arguments = release.arguments(
-            rest=flatten(ends), worker=worker, sequence=sequence, caller=int(inline), may_hold=may_hold.in_words
-        )
-        invocations.append((release, arguments))
+        numbers: dict[str, Argument] = {"sequence": sequence, "caller": inline, "may_hold": may_hold.in_words}
+        invocations.append(function_call("release", flatten(ends), worker=worker, **numbers))
     return invocations
 
 
@@ -176,9 +172,36 @@ class Runner:
     def _commands(self, calls: Iterable[FunctionCall]) -> list[tuple[Argument, ...]]:
         return [self.command(call) for call in calls]
 
-    def _run(self, function: ServerFunction, rest: Iterable[Argument] = (), **values: Argument) -> Any:
-        (reply,) = self._run_together([(function, function.arguments(rest, **values))])
-        return reply
+    def _run(self, name: str, rest: Iterable[Argument] = (), /, **values: Argument) -> Any:
+        """Invoke a function, and fill the slots that it left free. Return its reply without `unfilled`."""
+        call = function_call(name, rest, **values)
+        (reply,) = self._run_together([call])
+        return self._filled(call[0], reply)
+
+    def _repeat(self, name: str, rest: Iterable[Argument] = (), /, **values: Argument) -> Iterator[Sequence[Any]]:
+        """Invoke a function until its reply has no `again`. Yield each reply without `again` and `unfilled`.
+
+        The slots that an invocation left free are filled after its reply was yielded.
+        """
+        function, arguments = function_call(name, rest, **values)
+        again = True
+        while again:
+            (reply_values,) = self._run_together([(function, arguments)])
+            reply = dict(zip(function.reply, reply_values, strict=True))
+            again = reply.pop("again")
+            unfilled = reply.pop("unfilled", b"")
+            yield tuple(reply.values())
+            self._fill_slots(unfilled)
+
+    def _filled(self, function: ServerFunction, reply: Any) -> Any:
+        """Claim further jobs for slots that *function* left free. Return its reply without `unfilled`."""
+        if not reply or "unfilled" not in function.reply:
+            return reply
+        place = function.reply.index("unfilled")
+        # A publisher without the right to read messages cannot claim: a worker claims at its next release or sync.
+        with suppress(*([NoPermissionError] if function.name in BRING_JOBS else [])):
+            self._fill_slots(reply[place])
+        return [*reply[:place], *reply[place + 1 :]]
 
     def _run_together(self, calls: Sequence[FunctionCall]) -> list[Any]:
         """Invoke functions in one round trip. If one meets corrupt data, repair the data and invoke all again."""
@@ -203,7 +226,7 @@ class Runner:
         """Claim jobs of the types in *unfilled* until no pending job fits a free slot."""
         types = unfilled.split()
         while types:
-            (unfilled,) = self._run(server_function("claim"), rest=types[:MOST_FILLED])
+            ((unfilled,),) = self._run_together([function_call("claim", types[:MOST_FILLED])])
             types = [*unfilled.split(), *types[MOST_FILLED:]]
 
     def repair(
@@ -224,8 +247,7 @@ class Runner:
             first = 0
             while first >= 0:
                 rest = names if first == 0 else ()
-                repair = server_function("repair")
-                (reply,) = self._attempt([(repair, repair.arguments(rest, first=first, how=how))])
+                (reply,) = self._attempt([function_call("repair", rest, first=first, how=how)])
                 first, page_types, page_findings = reply
                 types += page_types
                 findings += [finding.decode(errors="replace") for finding in page_findings]

@@ -1,20 +1,22 @@
 """The scheduler of a cohort: one method per server function, in one class per kind of caller.
 
+The Lua file of a function declares its arguments and its reply (`lua.library.ServerFunction`). `Runner._run` and
+`Runner._repeat` invoke a function by these declarations.
+
 Every invocation can be repeated after a lost reply. Publishing an existing id, a stale fencing token and a repeated
 sequence number change nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import redis
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import ResponseError
 
 from ..broker.inflight import InFlightCommands
 from ..clock import SECOND_US, ServerTime, now_s
 from ..errors import OptionError
-from ..lua.library import server_function
+from ..lua.library import FunctionCall, function_call, server_function
 from ..options.recurring import RecurringCall
 from ..policy.slot_math import NOTHING, PrefetchLimit
 from ..schema.constants import MOST_ALIKE, MOST_PURGED, MOST_SHARED
@@ -76,14 +78,9 @@ class PublishFunctions(Runner):
 
     def published(self, replies: Sequence[Any]) -> list[PublishReply]:
         """Return the outcomes in replies of `publish`; claim further jobs for slots that it left free."""
-        published = []
-        for state, unfilled, served, *further in replies:
-            # A user without the right to read messages cannot claim: a worker claims at its next release or sync.
-            with suppress(NoPermissionError):
-                self._fill_slots(unfilled)
-            pairs = [(state, served), *zip(further[::2], further[1::2], strict=True)]
-            published += [PublishReply.parse(*pair) for pair in pairs]
-        return published
+        publish = server_function("publish")
+        values = [value for reply in replies for value in self._filled(publish, reply)]
+        return list(map(PublishReply.parse, values[::2], values[1::2]))
 
 
 class WorkerFunctions(Runner):
@@ -91,8 +88,9 @@ class WorkerFunctions(Runner):
 
     def join(self, joining: JoinArguments, settings: dict[str, str]) -> JoinReply:
         """Register a live worker. *settings*: the settings of its app.conf, from `settings.wire.shared_settings`."""
-        unfilled, namesake, replaced, void_up_to, now_us = self._run(
-            server_function("join"),
+        namesake, replaced, void_up_to, now_us = self._run(
+            "join",
+            flatten(settings.items()),
             worker=joining.worker,
             name=encode_part(joining.name),
             slots_in_all=joining.slots,
@@ -102,11 +100,9 @@ class WorkerFunctions(Runner):
             app=encode_part(joining.app),
             stops=joining.stops,
             priority=joining.priority,
-            rest=flatten(settings.items()),
         )
         if self.way is self.library.by_script:  # each function is a separate script
             self.load()
-        self._fill_slots(unfilled)
         return JoinReply(decode_text(namesake) or None, list(map(decode_text, replaced)), int(void_up_to), now_us)
 
     def release_and_claim(
@@ -172,32 +168,21 @@ class WorkerFunctions(Runner):
     def _parse_releases(self, replies: Sequence[Any], has_ends: bool) -> list[Claim]:
         if not has_ends:
             return []
-        unfilled, *parts = replies[-1]
-        self._fill_slots(unfilled)
-        return parse_claims(parts)
+        return parse_claims(self._filled(server_function("release"), replies[-1]))
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> int:
         """Requeue *claims* (job id, fencing token), *counted* as a delivery or not. Return the number requeued."""
         returned = 0
         for page in argument_pages(list(claims)):
-            unfilled, count = self._run(
-                server_function("requeue"), worker=worker, counted=int(counted), rest=flatten(page)
-            )
+            (count,) = self._run("requeue", flatten(page), worker=worker, counted=counted)
             returned += int(count)
-            self._fill_slots(unfilled)
         return returned
 
     def sync(self, worker: str, claims: Iterable[ClaimReport], *, slots: int, other: int, draining: bool) -> SyncReply:
         """Send a heartbeat with the *claims* that the worker holds."""
-        is_known, ticker, unfilled, unnamed, void, revision, now_us, returned = self._run(
-            server_function("sync"),
-            worker=worker,
-            slots_in_all=slots,
-            other=other,
-            draining=int(draining),
-            rest=flatten(claims),
+        is_known, ticker, unnamed, void, revision, now_us, returned = self._run(
+            "sync", flatten(claims), worker=worker, slots_in_all=slots, other=other, draining=draining
         )
-        self._fill_slots(unfilled)
         fields = [decode_text(value) for value in unnamed]
         pairs = list(zip(fields[::2], fields[1::2], strict=True))
         void_ids = [decode_text(job_id) for job_id in void]
@@ -208,14 +193,7 @@ class WorkerFunctions(Runner):
 
         *number* grows with each invocation that is not a repetition.
         """
-        return bool(
-            self._run(
-                server_function("add_metrics"),
-                worker=worker,
-                number=number,
-                rest=flatten(delta.words for delta in sums),
-            )
-        )
+        return bool(self._run("add_metrics", flatten(delta.words for delta in sums), worker=worker, number=number))
 
     def record(self, recording: str, pages: Iterable[tuple[str, Sequence[ClaimRow]]]) -> bool:
         """Add *pages* (facts, claims) and the server's times to a recording. Return True while it is on."""
@@ -226,47 +204,28 @@ class WorkerFunctions(Runner):
 
         While the loop is blocked, the worker gets no jobs, and the jobs in its inbox are requeued.
         """
-        while True:
-            is_known, again, unfilled = self._run(server_function("heartbeat"), worker=worker, loop_runs=int(loop_runs))
-            self._fill_slots(unfilled)
-            if not again:
-                return bool(is_known)
+        *_, (is_known,) = self._repeat("heartbeat", worker=worker, loop_runs=loop_runs)
+        return bool(is_known)
 
     def heartbeats(self, workers: Sequence[str]) -> list[bool]:
         """Report in one round trip that *workers* live and their loops run. Return True for each registered worker."""
-        calls = [
-            (server_function("heartbeat"), server_function("heartbeat").arguments(worker=worker, loop_runs=1))
-            for worker in workers
-        ]
+        calls = [function_call("heartbeat", worker=worker, loop_runs=True) for worker in workers]
         replies = self._run_together(calls) if calls else []
-        for _, _, unfilled in replies:
-            self._fill_slots(unfilled)
-        return [bool(is_known) for is_known, _, _ in replies]
+        return [bool(is_known) for is_known, _ in map(self._filled, (function for function, _ in calls), replies)]
 
     def leave(self, worker: str) -> int:
         """Deregister a worker. Return the number of jobs that it still held, which are pending again."""
-        returned, unfinished = 0, True
-        while unfinished:
-            unfilled, unfinished, count = self._run(server_function("leave"), worker=worker)
-            returned += int(count)
-            self._fill_slots(unfilled)
-        return returned
+        return sum(returned for (returned,) in self._repeat("leave", worker=worker))
 
     def recover(self, worker: str) -> int:
         """Reclaim all jobs of a dead worker. Return their number."""
-        recovered = 0
-        while True:
-            again, count, unfilled = self._run(server_function("recover"), worker=worker)
-            recovered += int(count)
-            self._fill_slots(unfilled)
-            if not again:
-                return recovered
+        return sum(recovered for (recovered,) in self._repeat("recover", worker=worker))
 
 
-def _record_invocation(recording: str, worker: str, rows: Sequence[ClaimRow]) -> runner.FunctionCall:
-    record, page = server_function("record"), page_query(rows)
+def _record_invocation(recording: str, worker: str, rows: Sequence[ClaimRow]) -> FunctionCall:
+    page = page_query(rows)
     rest = [*page.plain, *page.others]
-    return record, record.arguments(rest, recording=recording, worker=worker, rows=page.text, plain=len(page.plain))
+    return function_call("record", rest, recording=recording, worker=worker, rows=page.text, plain=len(page.plain))
 
 
 class DispatcherFunctions(Runner):
@@ -275,28 +234,24 @@ class DispatcherFunctions(Runner):
     def tick(self, lists: Sequence[str] = ()) -> TickReply:
         """Make due jobs and dead workers' jobs pending. *lists*: up to a few hundred lists of Celery to check."""
         due = recovered = dead = 0
-        time: ServerTime | None = None
-        while True:
-            began_s = now_s()
-            again, next_due_us, *counts, untold, recurring, filled, unfilled, now_us, ticked = self._run(
-                server_function("tick"), lists
-            )
-            time = time or ServerTime(decode_number(now_us), began_s, now_s(), decode_number(ticked) or None)
+        times: list[ServerTime] = []
+        began_s = now_s()
+        for reply in self._repeat("tick", lists):
+            next_due_us, *counts, untold, recurring, filled, now_us, ticked = reply
+            times.append(ServerTime(decode_number(now_us), began_s, now_s(), decode_number(ticked) or None))
             due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
-            self._fill_slots(unfilled)
-            if not again:
-                break
         due_in_us = decode_number(next_due_us, -1)
         next_due_s = None if due_in_us < 0 else due_in_us / SECOND_US
         filled = [decode_text(name) for name in filled]
-        return TickReply(next_due_s, due, recovered, dead, bool(untold), bool(recurring), filled, time)
+        return TickReply(next_due_s, due, recovered, dead, bool(untold), bool(recurring), filled, times[0])
 
     def ingest(self, list_: str, jobs: Sequence[NewJob]) -> int:
         """Move messages from a list of stock Celery into their lanes. Return the number of *jobs* still in the list.
 
         *jobs*: at most ten jobs with one type, in the order of their messages in the list.
         """
-        replies = self._run_together(runner.ingest_arguments(list_, jobs))
+        calls = [function_call("ingest", job.arguments, list=list_, readable=job.readable) for job in jobs]
+        replies = self._run_together(calls)
         self._fill_slots(b" ".join(unfilled for _, unfilled, _ in replies))
         for job, (state, _, bad) in zip(jobs, replies, strict=True):
             PublishReply.parse(state, bad).check(job)
@@ -309,9 +264,7 @@ class DispatcherFunctions(Runner):
         *app*: the caller's app. Ends that it has left to others are returned only after the others had their time.
         *telling*: ids of jobs whose ends this process reports next.
         """
-        row = self._run(
-            server_function("next_report"), telling, again_us=round(again_s * SECOND_US), app=encode_part(app)
-        )
+        row = self._run("next_report", telling, again_us=round(again_s * SECOND_US), app=encode_part(app))
         return UnreportedEnd.parse(row) if row else None
 
     def batch_calls(
@@ -323,7 +276,7 @@ class DispatcherFunctions(Runner):
         *after*: the cursor of the previous page, 0 for the first page.
         *most*: maximum number of calls.
         """
-        page = self._run(server_function("batch_calls"), batch=batch, fence=fence, after=after, most=most)
+        page = self._run("batch_calls", batch=batch, fence=fence, after=after, most=most)
         return BatchCallsPage.parse(*page) if page else None
 
     def split_batch(self, batch: str, callers: Sequence[str], *, fence: str) -> int:
@@ -332,8 +285,7 @@ class DispatcherFunctions(Runner):
         *fence*: the token of the caller's claim of the batch. -1: the batch is not the caller's, and nothing changed.
         A repetition changes nothing. Calls that have ended, or were split off before, are not counted.
         """
-        parted, unfilled = self._run(server_function("split_batch"), batch=batch, fence=fence, rest=callers)
-        self._fill_slots(unfilled)
+        (parted,) = self._run("split_batch", callers, batch=batch, fence=fence)
         return int(parted)
 
     def ack_batch_reports(self, batch: str, callers: Sequence[str], *, fence: str = "", outcome: str = "acked") -> int:
@@ -345,21 +297,20 @@ class DispatcherFunctions(Runner):
         """
         remaining = -1
         for page in argument_pages(callers, MOST_SHARED):
-            function = server_function("ack_batch_reports")
-            remaining = int(self._run(function, batch=batch, fence=fence, outcome=outcome, rest=page))
+            remaining = int(self._run("ack_batch_reports", page, batch=batch, fence=fence, outcome=outcome))
         return remaining
 
     def ack_report(self, job_ids: Sequence[str]) -> None:
         """Record that the ends of these jobs were reported. Batches with calls that lack the result stay unreported."""
-        self._run(server_function("ack_report"), how="told", app="", rest=job_ids)
+        self._run("ack_report", job_ids, how="told", app="")
 
     def leave_to_others(self, app: str, job_ids: Sequence[str]) -> None:
         """Record that *app* cannot report the ends of these jobs, because it does not define their tasks."""
-        self._run(server_function("ack_report"), how="left", app=encode_part(app), rest=job_ids)
+        self._run("ack_report", job_ids, how="left", app=encode_part(app))
 
     def set_aside(self, job_ids: Sequence[str]) -> None:
         """Stop reporting the ends of these unreadable jobs. The keys of the jobs stay unchanged."""
-        self._run(server_function("ack_report"), how="aside", app="", rest=job_ids)
+        self._run("ack_report", job_ids, how="aside", app="")
 
 
 class AdminFunctions(Runner):
@@ -376,9 +327,7 @@ class AdminFunctions(Runner):
             for page in argument_pages(names):
                 remaining, after = page, 0
                 while remaining:
-                    count, others, after = self._run(
-                        server_function("revoke"), by=by, keep_s=keep_s, after=after, rest=remaining
-                    )
+                    count, others, after = self._run("revoke", remaining, by=by, keep_s=keep_s, after=after)
                     remaining = remaining[len(remaining) - others :]
                     revoked += int(count)
         return revoked
@@ -386,12 +335,9 @@ class AdminFunctions(Runner):
     def purge(self, type_: str) -> int:
         """Delete the pending and scheduled jobs of a type. Return their number."""
         encoded = encode_part(type_)
-        deleted, again = 0, 1
-        while again:
-            count, again = self._run(server_function("purge"), type=encoded)
-            deleted += int(count)
+        deleted: int = sum(count for (count,) in self._repeat("purge", type=encoded))
         for waiting in self.reader.scheduled(type_, MOST_PURGED):
-            count, _ = self._run(server_function("purge"), type=encoded, rest=waiting)
+            count, _ = self._run("purge", waiting, type=encoded)
             deleted += int(count)
         return deleted
 
@@ -414,11 +360,10 @@ class AdminFunctions(Runner):
             "new_priority": "" if priority is None else priority,
         }
         for page in argument_pages(job_ids):
-            unfilled, served, *states = self._run(server_function("move"), rest=page, **wanted)
+            served, *states = self._run("move", page, **wanted)
             previous += [
                 JobState(decode_text(state), int(n)) for state, n in zip(states[::2], states[1::2], strict=True)
             ]
-            self._fill_slots(unfilled)
         return MoveReply(bool(served), previous)
 
     def replay(self, job_ids: Sequence[str]) -> list[str]:
@@ -427,15 +372,14 @@ class AdminFunctions(Runner):
         for page in argument_pages(job_ids):
             remaining = list(page)
             while remaining:
-                unfilled, others, *ids = self._run(server_function("replay"), rest=remaining)
+                others, *ids = self._run("replay", remaining)
                 remaining = remaining[len(remaining) - others :]
                 replayed += [job_id.decode() for job_id in ids]
-                self._fill_slots(unfilled)
         return replayed
 
     def drop(self, job_ids: Sequence[str]) -> int:
         """Delete dead letters. Return their number. A batch is deleted after all of its calls have the result."""
-        return sum(int(self._run(server_function("drop"), rest=page)) for page in argument_pages(job_ids))
+        return sum(int(self._run("drop", page)) for page in argument_pages(job_ids))
 
     def pause(self, what: str, *, for_s: float | None = None, why: str = "") -> bool:
         """Start no more jobs of *what*: "type:T" or "key:K", encoded, or "*" for all. *for_s* None: until `resume`.
@@ -443,22 +387,20 @@ class AdminFunctions(Runner):
         Return True if it was not paused before. Running jobs continue.
         """
         for_us = "" if for_s is None else round(for_s * SECOND_US)
-        return bool(self._run(server_function("pause"), what=what, for_us=for_us, why=why))
+        return bool(self._run("pause", what=what, for_us=for_us, why=why))
 
     def resume(self, what: str) -> bool:
         """End the pause of *what*. Return True if it was paused."""
-        resumed, unfilled = self._run(server_function("resume"), what=what)
-        self._fill_slots(unfilled)
+        (resumed,) = self._run("resume", what=what)
         return bool(resumed)
 
     def configure(self, changes: dict[str, str]) -> int:
         """Change settings at run time, by their names in Redis; "" resets a setting. Return the settings' revision."""
-        revision, unfilled = self._run(server_function("configure"), rest=flatten(changes.items()))
-        self._fill_slots(unfilled)
+        (revision,) = self._run("configure", flatten(changes.items()))
         return int(revision)
 
 
-class RecurringFunctions(PublishFunctions):
+class RecurringFunctions(Runner):
     """Stores recurring calls and publishes their jobs."""
 
     def declare_recurring(self, entries: Sequence[RecurringCall], *, app: str = "") -> list[str]:
@@ -470,14 +412,14 @@ class RecurringFunctions(PublishFunctions):
         """
         encoded, replaced, refused = encode_part(app), [], []
         for arguments in runner.declare_arguments(entries):
-            some_replaced, some_refused = self._run(server_function("declare_recurring"), arguments, app=encoded)
+            some_replaced, some_refused = self._run("declare_recurring", arguments, app=encoded)
             replaced += [decode_part(decode_text(name)) for name in some_replaced]
             refused += [decode_part(decode_text(name)) for name in some_refused]
         if app:
             named = {encode_part(entry.name) for entry in entries}
             dropped = sorted(self.reader.large_hash("recurring_of", encoded).keys() - named)
             for page in argument_pages(dropped):
-                self._run(server_function("remove_recurring"), page, app=encoded)
+                self._run("remove_recurring", page, app=encoded)
         if refused:
             requirement = f"among the first {MOST_ALIKE} that match the same task, type and merge key"
             raise OptionError(f"recurring calls must be {requirement}, got also: {', '.join(map(repr, refused))}")
@@ -488,30 +430,28 @@ class RecurringFunctions(PublishFunctions):
 
         *identity*: the caller's app, which gets the calls that it declined (`decline_recurring`) only after a while.
         """
-        row = self._run(
-            server_function("due_recurring"), again_us=round(again_s * SECOND_US), app=encode_part(identity)
-        )
+        row = self._run("due_recurring", again_us=round(again_s * SECOND_US), app=encode_part(identity))
         return DueCall.parse(row) if row else None
 
     def decline_recurring(self, identity: str, name: str) -> None:
         """Record that *identity* does not define the task of a recurring call: others can get it immediately."""
-        self._run(server_function("decline_recurring"), name=encode_part(name), app=encode_part(identity))
+        self._run("decline_recurring", name=encode_part(name), app=encode_part(identity))
 
     def fire_recurring(self, name: str, due: str, job: NewJob) -> PublishReply | None:
         """Publish the *job* of a recurring call and set the next time. None if the call is no longer due.
 
         *due*: `DueCall.due`, or "" for an operator, who can make the call at any time, also while it is suspended.
         """
-        reply = self._run(server_function("fire_recurring"), job.arguments, name=encode_part(name), due=due)
-        return self.published([reply])[0] if reply else None
+        outcome = self._run("fire_recurring", job.arguments, name=encode_part(name), due=due)
+        return PublishReply.parse(*outcome) if outcome else None
 
     def remove_recurring(self, name: str) -> bool:
         """Remove a recurring call. Return True if there was one."""
-        return bool(self._run(server_function("remove_recurring"), [encode_part(name)], app=""))
+        return bool(self._run("remove_recurring", [encode_part(name)], app=""))
 
     def pause_recurring(self, name: str, suspended: bool) -> bool:
         """Suspend or resume a recurring call without removing it. Return True if there is one."""
-        return bool(self._run(server_function("pause_recurring"), name=encode_part(name), suspended=int(suspended)))
+        return bool(self._run("pause_recurring", name=encode_part(name), suspended=suspended))
 
 
 class Scheduler(WorkerFunctions, DispatcherFunctions, RecurringFunctions, PublishFunctions, AdminFunctions):

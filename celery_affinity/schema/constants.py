@@ -119,7 +119,7 @@ USUAL_BOUNDS = f" most={USUAL_MOST} bytes={USUAL_MOST_BYTES}"
 MOST_STAMPS = 100
 MOST_STAMP_BYTES = 20_000
 #: Values of field ``!`` of key ``heads``: types have pauses or limits; there are reserves, and possibly pauses or
-#: limits too. Otherwise the field can name the placement policy (``lua/matching/placement.lua``).
+#: limits too. Otherwise the field can name the placement policy (``lua/matching/slot_choice.lua``).
 HAS_TYPE_RULES = "rules"
 HAS_RESERVES = "reserves"
 #: Control messages in an inbox: the first token of a line that is not a job. They make the worker run a tick, return

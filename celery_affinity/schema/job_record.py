@@ -17,37 +17,8 @@ from typing import Any, NamedTuple
 from ..errors import OptionError, refuse
 from . import rules_codec, values
 from .bounds import Bound
-from .constants import (
-    BY_SETTINGS,
-    LONGEST_ID,
-    LONGEST_KEY,
-    LONGEST_NUMBER,
-    LONGEST_PATIENCE,
-    MAX_PRIORITY,
-    MOST_STAMP_BYTES,
-    MOST_STAMPS,
-    PREEMPTIBLE,
-    RATE_PREFIX,
-    TENANT_PREFIX,
-)
-from .rules_codec import (
-    ALL,
-    BATCH,
-    HINT,
-    HINTED,
-    KEYED,
-    KEYS,
-    MANY_KEYED,
-    MERGES,
-    OF_KEYS,
-    RULE,
-    TENANTED,
-    WORDS,
-    keys_in,
-    split_rules,
-    suffix_characters,
-    value_in,
-)
+from .constants import LONGEST_ID, LONGEST_NUMBER, MAX_PRIORITY, MOST_STAMP_BYTES, MOST_STAMPS
+from .rules_codec import BATCH, FORMS, MANY_KEYED, MERGES, OF_KEYS
 from .values import DEMAND, QUEUED
 
 
@@ -69,27 +40,6 @@ class JobField(NamedTuple):
 _ENCODED = "[A-Za-z0-9_.~%-]"
 TEXT = f"{_ENCODED}*"
 _STAMP = "[A-Za-z0-9_.~%:-]+"
-_COUNT = f"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}"
-#: µs. Short enough that its sum with a time is exact, in Lua as well.
-_TIME = f"[1-9][0-9]{{0,{LONGEST_PATIENCE - 1}}}"
-#: At least 2.
-_SEVERAL = f"[2-9]|[1-9][0-9]{{1,{LONGEST_NUMBER - 1}}}"
-_MERGE = f"merge={_ENCODED}{{1,{LONGEST_KEY}}} most=(?:{_SEVERAL}) bytes={_COUNT}(?: wait={_TIME}/{_TIME})?"
-_LIMIT, _RATE = f"(?:limit={_COUNT}|limit=1 order=1)", f"rate={_COUNT}/{_COUNT}"
-_KEY = f"key={_ENCODED}{{1,{LONGEST_KEY}}}"
-_OF_RATE, _EXCLUSIVE = (
-    f"(?=key={RATE_PREFIX}){_KEY} {_RATE}",
-    f"(?!key=(?:{RATE_PREFIX}|{TENANT_PREFIX})){_KEY} {_LIMIT}",
-)
-_OF_TENANT = f"(?=key={TENANT_PREFIX}){_KEY} quota={BY_SETTINGS}(?: {PREEMPTIBLE})?"
-_BEFORE_TENANT = f"(?:{_OF_RATE}|{_EXCLUSIVE}|{_OF_RATE} {_EXCLUSIVE}|{_EXCLUSIVE} {_OF_RATE})"
-_KEYS = f"(?:{_BEFORE_TENANT}(?: {_OF_TENANT})?|{_OF_TENANT})"
-_PARTS = (_MERGE, *(f"{mark.word}={_ENCODED}{{1,{LONGEST_KEY}}}" for mark in WORDS), _KEYS)
-_WORDS = ", ".join(f"'{mark.word}=K' with {mark.character!r} before the marks of keys" for mark in WORDS)
-#: At least one of the parts, in order.
-_RULES = "|".join(
-    first + "".join(f"(?: {part})?" for part in _PARTS[nth:]) for nth, first in enumerate(_PARTS, start=1)
-)
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
 #: Name -> field, in the order of the functions' arguments. Rarely used fields are last (`job_words`).
@@ -133,16 +83,11 @@ FIELDS: dict[str, JobField] = {
         rf"(?=[^\n]{{0,{MOST_STAMP_BYTES}}}(?:\n|\Z)) *(?:{_STAMP}(?: +{_STAMP}){{0,{MOST_STAMPS - 1}}} *)?",
         "",
     ),
-    "rules": JobField(  # "rules" has them (`encode_rules`), if there are any; the id suffix names the kinds of rules
+    "rules": JobField(  # "rules" has them, if there are any; the id suffix names the kinds of rules
         "merge, locality, exclusive, rate, tenant and preemptible of the task, or of the call",
-        f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
-        f"whose id has {MERGES!r} at its end (N of calls at least 2), or one key if the id ends with {KEYED!r}: "
-        f"'key=K limit=N', 'key=K limit=1 order=1', or 'key=K rate=N/MICROSECONDS', whose K begins with "
-        f"{RATE_PREFIX!r}; or 'key=K quota={BY_SETTINGS}' or 'key=K quota={BY_SETTINGS} {PREEMPTIBLE}', whose K "
-        f"begins with {TENANT_PREFIX!r}, if it ends with {TENANTED!r}; or several of these kinds, the last one last, "
-        f"if it ends with {MANY_KEYED!r}; or merging, with {MERGES!r} before the other mark, and keys; and before the "
-        f"keys {_WORDS}; K of up to {LONGEST_KEY} characters, percent-encoded",
-        f"(?:{_RULES})?",
+        "nothing, or rules of the kinds that the end of the id names, at most one of each kind, in this order (a rate "
+        f"can also follow the key): {', '.join(repr(form.template) for form in FORMS.values())}",
+        rules_codec.PATTERN,
         "",
     ),
 }
@@ -151,7 +96,7 @@ FIELDS: dict[str, JobField] = {
 LEAST_FIELDS = list(FIELDS).index("message") + 1
 
 
-_SUFFIX = re.compile("".join(f"[{re.escape(suffix_characters(place))}]?" for place in (HINT, RULE, KEYS)) + r"\Z")
+_SUFFIX = re.compile(rules_codec.SUFFIX + r"\Z")
 
 
 def suffix_of(job_id: str) -> str:
@@ -168,11 +113,6 @@ def has_many_keys(job_id: str) -> bool:
     return job_id.endswith(MANY_KEYED)
 
 
-def has_tenant_alone(job_id: str) -> bool:
-    """Return True if the tenant's key is the only key of the job."""
-    return job_id.endswith(TENANTED)
-
-
 def key_suffix(job_id: str) -> str:
     """Return the part of the suffix of *job_id* that names its keys, or ""."""
     return job_id[-1:] if has_key(job_id) else ""
@@ -181,10 +121,6 @@ def key_suffix(job_id: str) -> str:
 def is_merged(job_id: str) -> bool:
     """Return True if *job_id* belongs to a single call that merges with other waiting calls."""
     return job_id.removesuffix(key_suffix(job_id)).endswith(MERGES)
-
-
-def has_hint(job_id: str) -> bool:
-    return HINTED in suffix_of(job_id)
 
 
 def is_batch(job_id: str) -> bool:
@@ -197,24 +133,9 @@ def batch_of(first: str) -> str:
     return first.removesuffix(mark).removesuffix(MERGES) + BATCH + mark
 
 
-def suffix_for(rules: str) -> str:
-    """Return the id suffix of a job with these *rules*."""
-    merging, keys = split_rules(rules)
-    suffixes = {mark.character for mark in WORDS if value_in(rules, mark.word)}
-    suffixes |= {MERGES if merging else "", _key_suffix_for(keys)}
-    return "".join(character for character in ALL if character in suffixes)
-
-
-def _key_suffix_for(keys: str) -> str:
-    stated_keys = keys_in(keys)
-    if len(stated_keys) == 1:
-        return TENANTED if stated_keys[0].stated is None else KEYED
-    return MANY_KEYED if stated_keys else ""
-
-
 def with_suffix(job_id: str, rules: str) -> str:
     """Return *job_id* with the id suffix of a job with these *rules* ("" for a job without rules)."""
-    return f"{job_id}{suffix_for(rules)}" if rules else job_id
+    return job_id + rules_codec.decode_rules(rules).suffix
 
 
 _NAMES = tuple(FIELDS)
@@ -243,14 +164,8 @@ def first_invalid_field(arguments: Sequence[object]) -> str | None:
     for name, place, matches in _MULTILINE_CHECKS if _GOOD_LINES("\n".join(map(str, _LINES(arguments)))) else _CHECKS:
         if not matches(str(arguments[place])):
             return name
-    return None if _has_matching_suffix(str(arguments[_ID]), str(arguments[_VALID_RULES])) else "rules"
-
-
-def _has_matching_suffix(job_id: str, rules: str) -> bool:
-    """Return True if *job_id* has the suffix of a job with *rules*."""
-    if not rules:
-        return not job_id.endswith(rules_codec.ALL)
-    return suffix_of(job_id) == suffix_for(rules)
+    suffix = rules_codec.decode_rules(str(arguments[_VALID_RULES])).suffix
+    return None if suffix_of(str(arguments[_ID])) == suffix else "rules"
 
 
 def job_words(arguments: Sequence[str | bytes | int]) -> Sequence[str | bytes | int]:

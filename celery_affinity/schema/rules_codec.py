@@ -1,72 +1,147 @@
-"""The field ``rules`` of a job (how it merges, and its keys), and the suffix of a job id.
+"""The field ``rules`` of a job (how it merges, its hint and its keys), and the suffix of a job id.
 
-The id suffix names the kinds of rules. It has at most one character per place, in this order: hint, merge rule, keys.
-The table `MARKS` generates all code about suffixes: the patterns of accepted fields (`job_record`), how Lua reads ids
-and rules, and the samples of the conformance test.
+`FORMS` is the grammar of the field. Encoding, decoding and validation follow from it here. In Lua, validation follows
+from it (`lua.generated`, ``lua/jobs/rules_codec.lua``). A job has at most one rule of each kind, in the order of
+`KINDS`. An exclusive key can also precede the rate: the job passes its keys in their order, and the key that fewer jobs
+share comes first, since a job that waits for it blocks no others.
 
-The field ``rules`` has some of these parts, in this order:
-
-- ``merge=K most=N bytes=N wait=US/US``; ``wait=`` only if the call has a merge window;
-- single-token rules (`WORDS`), such as ``near=H``, a locality hint;
-- ``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys. The key that fewer
-  jobs share comes first, since a job that waits for it blocks no others;
-- ``key=tenant%3AK quota=settings``, optionally followed by ``preemptible=1``.
-
-Server functions parse these strings with ``lua/jobs/rules_codec.lua``. `options.merge`, `options.keys` and this module
-write them.
+The id suffix names the kinds of rules, so that server functions select the rules from the id. It has at most one
+character per place, in this order: hint, merge rule, keys. All code about suffixes follows from `MARKS`.
 """
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from .constants import BY_SETTINGS, LONGEST_NUMBER, PREEMPTIBLE, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
-
-HINT, RULE, KEYS = range(3)
-
-
-class IdSuffix(NamedTuple):
-    """One character of an id suffix."""
-
-    character: str
-    #: HINT, RULE or KEYS.
-    place: int
-    #: Name of the single-token rule ``word=K``; "" for rules with more than one token, which have their own grammar.
-    word: str = ""
-
-
-#: Name -> suffix character, in the order of places.
-MARKS = {
-    "HINTED": IdSuffix("~", HINT, "near"),  # `locality`
-    "MERGES": IdSuffix("+", RULE),  # a call that merges with others
-    "BATCH": IdSuffix("*", RULE),  # several such calls, combined by the server functions; no message has this suffix
-    "KEYED": IdSuffix("!", KEYS),  # one key
-    "MANY_KEYED": IdSuffix("&", KEYS),  # several keys
-    "TENANTED": IdSuffix("$", KEYS),  # only the key of a tenant
-}
-
-#: Suffixes of single-token rules, in the order of the rules. They precede keys.
-WORDS = tuple(mark for mark in MARKS.values() if mark.word)
-
-HINTED, MERGES, BATCH, KEYED, MANY_KEYED, TENANTED = (
-    MARKS[name].character for name in ("HINTED", "MERGES", "BATCH", "KEYED", "MANY_KEYED", "TENANTED")
+from .constants import (
+    BY_SETTINGS,
+    LONGEST_KEY,
+    LONGEST_NUMBER,
+    LONGEST_PATIENCE,
+    PREEMPTIBLE,
+    RATE_PREFIX,
+    TENANT_PREFIX,
+    USUAL_BOUNDS,
 )
 
+#: Name -> suffix character, in the order of the suffix.
+MARKS = {
+    "HINTED": "~",  # `locality`
+    "MERGES": "+",  # a call that merges with others
+    "BATCH": "*",  # several such calls, combined by the server functions; no message has this suffix
+    "KEYED": "!",  # one key
+    "MANY_KEYED": "&",  # several keys
+    "TENANTED": "$",  # only the key of a tenant
+}
+
 #: All suffix characters, and the suffix characters of keys.
-ALL = tuple(mark.character for mark in MARKS.values())
-OF_KEYS = tuple(mark.character for mark in MARKS.values() if mark.place == KEYS)
+ALL = HINTED, MERGES, BATCH, KEYED, MANY_KEYED, TENANTED = tuple(MARKS.values())
+OF_KEYS = KEYED, MANY_KEYED, TENANTED
+#: Pattern of a suffix, for Python and for Lua.
+SUFFIX = f"[{HINTED}]?[{MERGES}{BATCH}]?[{''.join(OF_KEYS)}]?"
 
 
-def suffix_characters(place: int) -> str:
-    """Return the suffix characters of *place*."""
-    return "".join(mark.character for mark in MARKS.values() if mark.place == place)
+class Value(NamedTuple):
+    """The accepted texts of a value."""
+
+    #: Lua patterns of the first character, and of any further character.
+    first: str
+    further: str
+    longest: int
+    #: Text with which the value must begin.
+    prefix: str = ""
+    #: Texts with which the value, or the value and the text after it, must not begin.
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def pattern(self) -> str:
+        """The Python pattern."""
+        excluded = "".join(f"(?!{re.escape(text)})" for text in self.excluded)
+        characters = f"{self.first}{self.further}{{0,{self.longest - 1}}}"
+        for lua, python in (("%w", "A-Za-z0-9"), ("%d", "[0-9]"), ("%%", "%")):
+            characters = characters.replace(lua, python)
+        return f"{excluded}(?={self.prefix}){characters}"
 
 
-_COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
-#: Matches the rule of one key.
-_KEY_PART = re.compile(r"key=\S+ (?:(?!key=)\S+ ?)+(?<! )")
-#: Matches a single-token rule.
-_WORD_RULE = re.compile(rf"(?:^| )({'|'.join(mark.word for mark in WORDS)})=(\S+)")
+_KEY = Value("[%w_.~%%-]", "[%w_.~%%-]", LONGEST_KEY)
+_COUNT = Value("[1-9]", "%d", LONGEST_NUMBER)
+#: µs. Short enough that its sum with a time is exact, in Lua as well.
+_TIME = _COUNT._replace(longest=LONGEST_PATIENCE)
+
+VALUES = {
+    "merge_key": _KEY,
+    "most": _COUNT._replace(excluded=("1 ",)),  # calls per run
+    "most_bytes": _COUNT,  # size of a run's messages
+    "wait_us": _TIME,  # time by which each call extends the merge window
+    "at_most_us": _TIME,  # maximum length of the merge window
+    "hint": _KEY,
+    "rate_key": _KEY._replace(prefix=RATE_PREFIX),
+    "tokens": _COUNT,
+    "period_us": _COUNT,
+    "key": _KEY._replace(excluded=(RATE_PREFIX, TENANT_PREFIX)),
+    "limit": _COUNT,
+    "tenant_key": _KEY._replace(prefix=TENANT_PREFIX),
+}
+
+
+class Form(NamedTuple):
+    """One form of a rule: tokens ``word=text`` with names of `VALUES` in braces."""
+
+    kind: str
+    template: str
+
+    @property
+    def pattern(self) -> str:
+        """The Python pattern, with a group for each value."""
+        return self.template.format_map({name: f"({value.pattern})" for name, value in VALUES.items()})
+
+
+MERGE, LOCALITY, RATE, EXCLUSIVE, TENANT = "merge", "locality", "rate", "exclusive", "tenant"
+#: Kind of a rule (the name of the option that sets it) -> place in the field. Two keys can have any order.
+KINDS = {MERGE: 1, LOCALITY: 2, RATE: 3, EXCLUSIVE: 3, TENANT: 4}
+KINDS_OF_KEYS = (RATE, EXCLUSIVE, TENANT)
+
+FORMS = {
+    "merge": Form(MERGE, "merge={merge_key} most={most} bytes={most_bytes}"),
+    "merge_window": Form(MERGE, "merge={merge_key} most={most} bytes={most_bytes} wait={wait_us}/{at_most_us}"),
+    "hint": Form(LOCALITY, "near={hint}"),
+    "rate": Form(RATE, "key={rate_key} rate={tokens}/{period_us}"),
+    "limit": Form(EXCLUSIVE, "key={key} limit={limit}"),
+    "ordered": Form(EXCLUSIVE, "key={key} limit=1 order=1"),
+    "tenant": Form(TENANT, f"key={{tenant_key}} quota={BY_SETTINGS}"),
+    "preemptible": Form(TENANT, f"key={{tenant_key}} quota={BY_SETTINGS} {PREEMPTIBLE}"),
+}
+
+
+def words_of(rule: str) -> str:
+    """Return the words of the tokens of a rule, which determine the form."""
+    return re.sub(r"=\S*", "", rule)
+
+
+_FORM_OF_WORDS = {words_of(form.template): name for name, form in FORMS.items()}
+_MATCHES = {name: re.compile(form.pattern).fullmatch for name, form in FORMS.items()}
+#: First words of the rules. No encoded value has an equals sign, so such a word begins a rule.
+STARTS = tuple(dict.fromkeys(words.partition(" ")[0] for words in _FORM_OF_WORDS))
+_BOUNDARY = re.compile(f" (?={'|'.join(f'{word}=' for word in STARTS)})")
+
+
+def _pattern() -> str:
+    """Return the pattern of the whole field."""
+    # A blank precedes each rule except the first one. The field can be a line of a longer text.
+    separator = "(?:(?<=[!-~]) |(?<![!-~]))"
+    rules = {
+        kind: f"{separator}(?:{'|'.join(form.pattern for form in FORMS.values() if form.kind == kind)})"
+        for kind in KINDS
+    }
+    both = f"(?:(?:{rules[RATE]})?(?:{rules[EXCLUSIVE]})?|{rules[EXCLUSIVE]}{rules[RATE]})"
+    pattern = f"(?:{rules[MERGE]})?(?:{rules[LOCALITY]})?{both}(?:{rules[TENANT]})?"
+    return re.sub(r"\((?!\?)", "(?:", pattern)
+
+
+#: Pattern of all valid texts of the field.
+PATTERN = _pattern()
+_VALID = re.compile(PATTERN).fullmatch
 
 
 class StatedRate(NamedTuple):
@@ -101,36 +176,87 @@ class StatedKey(NamedTuple):
     def is_of_tenant(self) -> bool:
         return self.stated is None
 
+    @property
+    def is_exclusive(self) -> bool:
+        return isinstance(self.stated, int)
+
 
 class StatedMerge(NamedTuple):
-    """How a call merges."""
+    """How a call merges. For the units see `VALUES`."""
 
     #: Encoded.
     key: str
-    #: Maximum number of calls per run.
     most: int
-    #: Maximum size of a run's messages in bytes.
     most_bytes: int
-    #: Time by which each call extends the merge window.
+    #: 0 without a merge window.
     wait_us: int = 0
-    #: Maximum length of the merge window.
     at_most_us: int = 0
 
 
+class JobRules(NamedTuple):
+    """The decoded rules of a job."""
+
+    #: Kind -> text of the rule, in the order of the field.
+    texts: Mapping[str, str]
+    merge: StatedMerge | None
+    #: Encoded, or "".
+    hint: str
+    #: In the order in which the job passes them.
+    keys: tuple[StatedKey, ...]
+    #: True if the job can be preempted for another tenant's job.
+    is_preemptible: bool
+
+    @property
+    def text_of_keys(self) -> str:
+        return join_rules(*(text for kind, text in self.texts.items() if kind in KINDS_OF_KEYS))
+
+    @property
+    def suffix(self) -> str:
+        """The id suffix of the job."""
+        of_keys = {0: "", 1: TENANTED if TENANT in self.texts else KEYED}.get(len(self.keys), MANY_KEYED)
+        return (HINTED if self.hint else "") + (MERGES if self.merge else "") + of_keys
+
+
 @lru_cache(maxsize=1024)
-def merge_in(text: str) -> StatedMerge | None:
-    """Return how a job with the valid or encoded rules *text* merges, or None if it does not."""
-    if not text.startswith("merge="):
-        return None
-    tokens = dict(word.split("=", 1) for word in split_rules(text)[0].split(" "))
-    wait_us, _, at_most_us = tokens.get("wait", "0/0").partition("/")
-    most, most_bytes = tokens.get("most", USUAL_MOST), tokens.get("bytes", USUAL_MOST_BYTES)
-    return StatedMerge(tokens["merge"], int(most), int(most_bytes), int(wait_us), int(at_most_us))
+def decode_rules(text: str) -> JobRules:
+    """Return the rules in *text*, from a message or from a job hash. Invalid rules in a job hash are left out."""
+    texts: dict[str, str] = {}
+    merge, hint, keys, is_preemptible = None, "", list[StatedKey](), False
+    for rule in _BOUNDARY.split(readable_rules(text)):
+        name = _FORM_OF_WORDS.get(words_of(rule), "")
+        match = _MATCHES[name](rule) if name else None
+        if match is None:
+            continue
+        key, *numbers = match[1], *map(int, match.groups()[1:])
+        kind = FORMS[name].kind
+        texts[kind] = rule
+        if kind == MERGE:
+            merge = StatedMerge(key, *numbers)
+        elif kind == LOCALITY:
+            hint = key
+        elif kind == RATE:
+            keys.append(StatedKey(key, StatedRate(*numbers)))
+        elif kind == EXCLUSIVE:
+            keys.append(StatedKey(key, numbers[0] if numbers else 1, name == "ordered"))
+        else:
+            keys.append(StatedKey(key, None))
+            is_preemptible = name == "preemptible"
+    return JobRules(texts, merge, hint, tuple(keys), is_preemptible)
 
 
-def encode_rules(text: str) -> str:
-    """Return the rules *text* in the format of the job hash: without default limits of a run."""
-    return re.sub(rf"{USUAL_BOUNDS}(?!\d)", "", text, count=1)
+def encode_rule(form: str, **values: str | int) -> str:
+    """Return the text of a rule in a form of `FORMS`."""
+    return FORMS[form].template.format(**values)
+
+
+def join_rules(*rules: str) -> str:
+    """Return the field with the non-empty *rules*, which must be in the order of the field."""
+    return " ".join(filter(None, rules))
+
+
+def is_valid(text: object) -> bool:
+    """Return True if *text* is a valid field, such as "" for no rules."""
+    return isinstance(text, str) and _VALID(text) is not None
 
 
 def readable_rules(kept: str) -> str:
@@ -138,65 +264,16 @@ def readable_rules(kept: str) -> str:
     return re.sub(r"^(merge=[^ ]+)(?= |$)(?! most=)", rf"\1{USUAL_BOUNDS}", kept, count=1)
 
 
-def split_rules(text: str) -> tuple[str, str]:
-    """Return the merge rule and the keys in *text*, each "" if missing."""
-    text = without_words(text)
-    start = text.find("key=")  # no encoded key has an equals sign
-    keys = "" if start < 0 else text[start:]
-    return text.removesuffix(keys).rstrip(), keys
-
-
-def value_in(text: str, word: str) -> str:
-    """Return the encoded value of the single-token rule *word* in *text*, or ""."""
-    return next((value for name, value in _WORD_RULE.findall(text) if name == word), "")
-
-
-def hint_in(text: str) -> str:
-    """Return the encoded hint in *text*, or ""."""
-    return value_in(text, MARKS["HINTED"].word)
-
-
-def without_words(text: str) -> str:
-    """Return *text* without single-token rules."""
-    return _WORD_RULE.sub("", text).lstrip()
-
-
-def texts_of_keys(text: str) -> tuple[str, str, str]:
-    """Return the rules of the rate, the exclusive key and the tenant in *text*, each "" if missing."""
-    parts = {part.split(" ")[1].partition("=")[0]: part for part in _KEY_PART.findall(text)}
-    return parts.get("rate", ""), parts.get("limit", ""), parts.get("quota", "")
-
-
-def is_preemptible(text: str) -> bool:
-    """Return True if the job with these rules can be preempted for another tenant's job."""
-    return text.endswith(f" {PREEMPTIBLE}")
-
-
 def as_preemptible(text: str, preemptible: bool) -> str:
     """Return rules that set whether the job is preemptible. A job without a tenant is never preemptible."""
     text = text.removesuffix(f" {PREEMPTIBLE}")
-    return f"{text} {PREEMPTIBLE}" if preemptible and text.endswith(f" quota={BY_SETTINGS}") else text
+    return f"{text} {PREEMPTIBLE}" if preemptible and TENANT in decode_rules(text).texts else text
 
 
-def join_rules(*parts: str) -> str:
-    """Return the rules with the non-empty *parts*, which must be in the order of the field."""
-    return " ".join(filter(None, parts))
-
-
-@lru_cache(maxsize=1024)
-def keys_in(text: str) -> tuple[StatedKey, ...]:
-    """Return the keys in the valid rules *text*, in the order in which the job passes them."""
-    stated_keys = []
-    for part in _KEY_PART.findall(text):
-        key, word, *order = part.split(" ")
-        value = word.partition("=")[2]
-        stated = None if value == BY_SETTINGS else rate_in(value) or int(value)
-        stated_keys.append(StatedKey(key.removeprefix("key="), stated, order == ["order=1"]))
-    return tuple(stated_keys)
+_RATE = re.compile(f"({_COUNT.pattern})/({_COUNT.pattern})")
 
 
 def rate_in(stated: str) -> StatedRate | None:
     """Return the rate ``tokens/period_us``, or None if *stated* is a limit or invalid."""
-    tokens, slash, period_us = stated.partition("/")
-    is_one = slash and _COUNT.fullmatch(tokens) and _COUNT.fullmatch(period_us)
-    return StatedRate(int(tokens), int(period_us)) if is_one else None
+    match = _RATE.fullmatch(stated)
+    return StatedRate(int(match[1]), int(match[2])) if match else None

@@ -16,7 +16,7 @@ from ..options.type_names import is_type_name
 from ..schema import values
 from ..schema.constants import LONGEST_NUMBER, RATE_PREFIX
 from ..schema.keys import OF_TYPE
-from ..schema.rules_codec import StatedRate, rate_in
+from ..schema.rules_codec import StatedKey, StatedRate, rate_in
 from ..schema.values import COUNT_OR_0, MOST_COUNT
 
 ACCEPTED = (
@@ -102,6 +102,12 @@ def rate_set(key: str, limits: str) -> StatedRate | None:
     """Return the rate that *limits*, in Redis form, set for *key* (encoded), or None, like `limit_set`."""
     matching = _for_key(key, limits) if key.startswith(RATE_PREFIX) else ()
     return next((rate for limit in matching if (rate := rate_in(limit))), None)
+
+
+def limit_in_force(key: StatedKey, limits: str) -> int | StatedRate | None:
+    """Return the limit or the rate that *limits*, in Redis form, set for *key*. By default, the one of its job."""
+    limit = (rate_set if isinstance(key.stated, StatedRate) else limit_set)(key.key, limits)
+    return key.stated if limit is None else limit
 
 
 def _for_key(key: str, limits: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ The setting has three forms:
 - typed and shown: ``acme=max:10,min:2 *=max:20``, or ``none``.
 - Redis: the same, with the names encoded like keys. A ``*`` in a tenant's name is encoded.
 
-Server functions read the setting with ``lua/keys/tenants.lua``.
+Server functions read the setting with ``lua/keys/capacity.lua``.
 """
 
 import re

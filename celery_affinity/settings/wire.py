@@ -1,7 +1,7 @@
 """Convert the settings shared by a fleet to and from their Redis form: strings by name, times in µs.
 
 Each worker sends the settings of its ``app.conf`` when it joins (`shared_settings`). Server functions read the settings
-in force (``lua/base/settings_in_force.lua``). Most settings can be changed at run time.
+in force (``lua/base/settings.lua``). Most settings can be changed at run time.
 
 The overtaking bound is computed here too: only jobs enqueued less than `overtaking_seconds` after a job can overtake
 it, regardless of the load. ``docs/explanation/scheduling.md`` has its conditions, ``docs/internals/overtaking.md`` the

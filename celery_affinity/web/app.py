@@ -66,12 +66,12 @@ def routes_of(app: Celery, allow: Iterable[str] = (), traces: str | os.PathLike[
     )
     add_handlers(api)
     guarded = APIRouter(dependencies=[Depends(refuse_unknown_queries), Depends(BEARER)], responses=error_responses())
+    report_routes.add_report_routes(guarded, site)
     for add_routes in (
         report_routes.add_fleet_routes,
         job_routes.add_submit_routes,
         job_routes.add_bulk_routes,
         job_routes.add_job_routes,
-        report_routes.add_type_routes,
         rule_routes.add_pause_routes,
         report_routes.add_worker_report_routes,
         worker_routes.add_http_worker_routes,

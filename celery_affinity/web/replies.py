@@ -24,8 +24,8 @@ from ..http_workers.handout import TooManyPollsError
 from ..http_workers.job_end import EndInProgressError, EndRefusedError
 from ..http_workers.worker import StaleClaimError, UnknownWorkerError, WrongSecretError
 from ..log_limit import limited_logger
-from ..reports import cohorts
 from ..reports.json import OF_COHORTS, as_json, properties_of
+from ..reports.report import rows_of_all
 from ..results.chords import ChordIsClaimedError
 from ..scheduler.cohorts import CohortAnswers, CohortRow
 from .broker import BrokerDownError, BusyError
@@ -87,7 +87,7 @@ def json_reply(report: object, status: int = 200, headers: dict[str, str] | None
 
 def rows_reply(answers: CohortAnswers[list[R]]) -> Response:
     """Return the rows of all cohorts as JSON, with a header that names the cohorts that are down."""
-    return json_reply(cohorts.rows_of_all(answers), headers=cohorts_down_header(answers.down))
+    return json_reply(rows_of_all(answers), headers=cohorts_down_header(answers.down))
 
 
 def cohorts_down_header(down: Mapping[str, str] | None) -> dict[str, str] | None:

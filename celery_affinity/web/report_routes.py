@@ -3,35 +3,73 @@
 Also the routes that drain and resume workers.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from inspect import Parameter, Signature
+from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import APIRouter, FastAPI, Query, Request
 from starlette.responses import Response
 
-from ..errors import refuse
 from ..http_workers.worker import is_http_worker
 from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S
-from ..reports import cohorts, key_usage
+from ..reports import REPORTS, cohorts, key_usage
+from ..reports.fleet_status import status_of_all
 from ..reports.metrics import CONTENT_TYPE, metrics_text
-from ..reports.scale import Scale, scale_of_type
-from ..reports.status import Report, Status, TypeStatus, WorkerStatus
+from ..reports.report import Param, ReportDefinition, find_report
+from ..reports.scale import Scale, read_scales, scale_of_type
 from ..scheduler.cohorts import Cohorts
 from ..schema.untrusted import bounded_text
+from ..schema.values import LONGEST_S
 from .broker import BrokerDownError, BusyError
 from .replies import RefusedError, cohorts_down_header, json_reply, model_of, reply_responses, text_response
-from .site import Site
+from .site import Site, values_hidden_reason
+
+
+def add_report_routes(api: APIRouter, site: Site) -> None:
+    """Add the routes of all declared reports."""
+    for report in map(find_report, REPORTS):
+        if report.path:
+            model = report.type if report.type_name is None else model_of(report.type, report.type_name)
+            api.get(report.path, summary=report.summary, name=report.read.__name__, responses=reply_responses(model))(
+                _handler(report, site)
+            )
+
+
+def _handler(report: ReportDefinition[Any], site: Site) -> Callable[..., Awaitable[Response]]:
+    """Return the handler of a report's route. FastAPI reads the parameters of the query from its signature."""
+    params = [param for param in report.params if param.over_http]
+
+    async def handler(request: Request, **options: Any) -> Response:
+        for param in params:
+            _check_choice(param, options[param.name])
+        hidden_reason = values_hidden_reason(site, request)
+        answer = await site.with_fleet(lambda fleet: report.read(site.source(fleet, hidden_reason), **options))
+        return json_reply(answer.report, headers=cohorts_down_header(answer.down))
+
+    handler.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter("request", Parameter.KEYWORD_ONLY, annotation=Request), *map(_query_parameter, params)]
+    )
+    return handler
+
+
+def _query_parameter(param: Param) -> Parameter:
+    is_time = param.name.endswith("_s")
+    least = 0 if is_time else param.least
+    most = LONGEST_S if is_time else param.most_over_http or param.most
+    query = Query(param.default, ge=least, le=most)
+    if param.above is not None:  # checked by the report, whose message names both ends of the range
+        query = Query(param.default, json_schema_extra={"exclusiveMinimum": param.above, "maximum": most})
+    return Parameter(param.name, Parameter.KEYWORD_ONLY, default=query, annotation=param.type)
+
+
+def _check_choice(param: Param, value: object) -> None:
+    choices = param.choices
+    if choices and value is not None and value not in choices:
+        raise RefusedError(400, f"{param.name} must be one of {', '.join(choices)}, got: {str(value)[:100]!r}")
 
 
 def add_fleet_routes(api: APIRouter, site: Site) -> None:
-    @api.get(
-        "/api/status",
-        summary="Types, workers, pauses and counts, as `celery affinity status --json` prints them",
-        responses=reply_responses(Status),
-    )
-    async def status() -> Response:
-        return json_reply(await site.with_fleet(cohorts.status_of_all, site.bounds, site.lists))
-
     @api.get(
         "/metrics",
         summary="Metrics for Prometheus",
@@ -40,17 +78,10 @@ def add_fleet_routes(api: APIRouter, site: Site) -> None:
     )
     async def metrics() -> Response:
         try:
-            fleet_metrics = await site.with_fleet(cohorts.metrics_of_all, site.bounds)
+            fleet_metrics = await site.with_fleet(cohorts.metrics_of_all, site.settings.max_pending)
         except (BrokerDownError, BusyError):
             fleet_metrics = None  # the metric `up` reports it
         return Response(metrics_text(fleet_metrics), media_type=CONTENT_TYPE)
-
-
-def add_type_routes(api: APIRouter, site: Site) -> None:
-    @api.get("/api/types", summary="Types with jobs or workers", responses=reply_responses(list[TypeStatus]))
-    async def types() -> Response:
-        status = await site.with_fleet(cohorts.status_of_all, site.bounds)
-        return json_reply(status.types, headers=cohorts_down_header(status.down))
 
 
 #: Seconds for which a worker can take to answer.
@@ -67,11 +98,6 @@ class DrainReply:
 
 def add_worker_report_routes(api: APIRouter, site: Site) -> None:
     responses = reply_responses(DrainReply, 404, 409, 504, status=202)
-
-    @api.get("/api/workers", summary="Live workers", responses=reply_responses(list[WorkerStatus]))
-    async def workers() -> Response:
-        status = await site.with_fleet(cohorts.status_of_all, site.bounds)
-        return json_reply(status.workers, headers=cohorts_down_header(status.down))
 
     @api.post(
         "/api/workers/{name:path}/drain",
@@ -108,7 +134,7 @@ async def _send_command(site: Site, name: str, command: str) -> Response:
 
 
 def _names(fleet: Cohorts) -> set[str]:
-    return {worker.name for worker in cohorts.status_of_all(fleet).workers}
+    return {worker.name for worker in status_of_all(fleet).workers}
 
 
 def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:
@@ -122,38 +148,20 @@ def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:
     return None
 
 
-#: Checked by `_check`, whose message names both ends of the range.
+#: Checked by `read_scales`, whose message names both ends of the range.
 _Target = Annotated[float, Query(json_schema_extra={"exclusiveMinimum": 0, "maximum": MOST_TARGET_WAIT_S})]
 
 
 def add_scale_routes(api: APIRouter, site: Site) -> None:
-    @api.get(
-        "/api/scale", summary="How many slots each group of workers should have", responses=reply_responses(list[Scale])
-    )
-    async def of_all(target_wait: _Target = TARGET_WAIT_S) -> Response:
-        _check(target_wait)
-        return json_reply(await site.with_fleet(_scale, [], target_wait))
-
     @api.get(
         "/api/scale/{profile:path}",
         summary="How many slots the workers of exactly these types should have: pdf,excel",
         responses=reply_responses(Scale, 404),
     )
     async def of_profile(profile: str, target_wait: _Target = TARGET_WAIT_S) -> Response:
-        _check(target_wait)
         types = [name for name in profile.split(",") if name]
-        return json_reply(scale_of_type(await site.with_fleet(_scale, types, target_wait), types))
-
-
-def _scale(fleet: Cohorts, types: list[str], target_wait_s: float) -> list[Scale]:
-    answers = fleet.each(lambda scheduler: Report(scheduler.reader).status())
-    return cohorts.scale_of_all(fleet, answers, types, target_wait_s)
-
-
-def _check(target_wait_s: float) -> None:
-    if not 0 < target_wait_s <= MOST_TARGET_WAIT_S:
-        accepted = f"a number of seconds above 0, {MOST_TARGET_WAIT_S:,.0f} at most"
-        raise refuse("target_wait", accepted, target_wait_s)
+        answer = await site.with_fleet(lambda fleet: read_scales(site.source(fleet), types, target_wait))
+        return json_reply(scale_of_type(answer.report, types))
 
 
 @dataclass(frozen=True)
@@ -174,21 +182,7 @@ def add_probe_routes(api: FastAPI, site: Site) -> None:
         return json_reply(Alive())
 
 
-_Limit = Annotated[int, Query(ge=1, le=1000)]
-
-
 def add_key_routes(api: APIRouter, site: Site) -> None:
-    @api.get(
-        "/api/keys",
-        summary="Keys that jobs hold or wait for; * in the pattern stands for any characters",
-        responses=reply_responses(model_of(key_usage.KeysInUse, "FoundKeys")),
-    )
-    async def keys(pattern: str = "*", limit: _Limit = 100) -> Response:
-        answers = await site.with_fleet(
-            Cohorts.each, lambda scheduler: key_usage.find_keys(scheduler.reader, pattern, limit)
-        )
-        return json_reply(cohorts.found_in_cohorts(answers), headers=cohorts_down_header(answers.down))
-
     @api.get(
         "/api/keys/{key:path}",
         summary="A key: its limit, its holders, and the jobs that wait for it",

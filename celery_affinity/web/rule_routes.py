@@ -13,18 +13,17 @@ from ..errors import CohortDownError, refuse
 from ..options.did_you_mean import closest_names
 from ..options.type_names import ACCEPTED, is_type_name
 from ..publishing.app_config import settings_of
-from ..reports import cohorts, dead_letters
-from ..reports.blockers import ReservedSlots
+from ..reports import dead_letters
 from ..reports.dead_letters import DeadLetter, LetterDetails, LetterFilter
 from ..reports.recurring import RecurringRow, recurring_rows, without_arguments
+from ..reports.report import rows_of_all
 from ..reports.tenants import TenantStatus, tenants_status
-from ..reports.type_limits import PauseInForce, has_no_pause, is_without_effect, pause_address, pauses_in_force
+from ..reports.type_limits import PauseInForce, has_no_pause, is_without_effect, pause_address, pauses_of_cohort
 from ..scheduler import runtime_settings
 from ..scheduler.cohorts import Cohorts
 from ..scheduler.messages import DueCall
 from ..scheduler.runtime_settings import RuntimeSetting
 from ..scheduler.scheduler import Scheduler
-from ..schema.constants import REASONS
 from ..schema.keys import Kind
 from ..schema.values import LONGEST_S
 from ..settings.cohorts import DEFAULT
@@ -53,14 +52,6 @@ class QuotaChange(BaseModel):
 
 def add_tenant_routes(api: APIRouter, site: Site) -> None:
     app_settings = settings_of(site.app)
-
-    @api.get(
-        "/api/tenants",
-        summary="Tenants with a quota of their own, and those with the most waiting jobs",
-        responses=reply_responses(list[TenantStatus]),
-    )
-    async def list_tenants() -> Response:
-        return rows_reply(await site.with_fleet(Cohorts.each, _tenants))
 
     @api.patch(
         "/api/tenants/{name:path}",
@@ -97,18 +88,6 @@ def _tenants(scheduler: Scheduler) -> list[TenantStatus]:
 def add_setting_routes(api: APIRouter, site: Site) -> None:
     app_settings = settings_of(site.app)
 
-    @api.get(
-        "/api/settings",
-        summary="Settings that can be changed at run time",
-        responses=reply_responses(list[RuntimeSetting]),
-    )
-    async def settings() -> Response:
-        return rows_reply(
-            await site.with_fleet(
-                Cohorts.each, lambda scheduler: runtime_settings.read_settings(scheduler, app_settings)
-            )
-        )
-
     @api.patch(
         "/api/settings",
         summary="Change settings: name -> value; null resets a setting to its value in app.conf",
@@ -128,12 +107,6 @@ def add_setting_routes(api: APIRouter, site: Site) -> None:
             return [*changed, *(runtime_settings.reset_settings(scheduler, app_settings, names) if names else [])]
 
         return rows_reply(await site.with_fleet(Cohorts.each, both))
-
-    @api.get("/api/reserves", summary="Reserved slots, by type", responses=reply_responses(list[ReservedSlots]))
-    async def reserves() -> Response:
-        status = await site.with_fleet(cohorts.status_of_all, site.bounds)
-        reserves_found = [reserve for type_status in status.types for reserve in type_status.reserves]
-        return json_reply(reserves_found, headers=cohorts_down_header(status.down))
 
 
 class PauseRequest(BaseModel):
@@ -166,12 +139,6 @@ class PauseReply:
 def add_pause_routes(api: APIRouter, site: Site) -> None:
     paused = reply_responses(PauseReply, status=202)
     resumed = reply_responses(list[PauseInForce], 409, status=202, text="The pauses that are left.")
-
-    @api.get(
-        "/api/pauses", summary="Pauses of types, keys and all types", responses=reply_responses(list[PauseInForce])
-    )
-    async def all_of_them() -> Response:
-        return rows_reply(await site.with_fleet(Cohorts.each, _pauses))
 
     @api.post(
         "/api/pauses",
@@ -218,7 +185,7 @@ async def _pause_target(site: Site, kind: Kind, name: str, given: PauseRequest) 
         outcome = fleet.each(begin, fleet.serving(name if kind == "type" else None))
         if not outcome.answers:
             raise CohortDownError(*next(iter(outcome.down.items())))
-        pauses = cohorts.rows_of_all(fleet.each(_pauses))
+        pauses = rows_of_all(fleet.each(pauses_of_cohort))
         return PauseReply(pauses, next(iter(outcome.answers.values())), dict(outcome.down) or None)
 
     reply = await site.with_fleet(pause)
@@ -233,7 +200,7 @@ async def _resume_target(site: Site, kind: Kind, name: str) -> Response:
         ended = fleet.act_in_each(lambda scheduler: scheduler.resume(address), names)
         if ended.down and not any(ended.answers.values()):
             raise CohortDownError(*next(iter(ended.down.items())))
-        return any(ended.answers.values()), cohorts.rows_of_all(fleet.each(_pauses)), ended.down
+        return any(ended.answers.values()), rows_of_all(fleet.each(pauses_of_cohort)), ended.down
 
     was_paused, remaining, down = await site.with_fleet(resume)
     if not was_paused:
@@ -252,10 +219,6 @@ def _checked_address(kind: Kind, name: str) -> str:
     return pause_address(kind, name)
 
 
-def _pauses(scheduler: Scheduler) -> list[PauseInForce]:
-    return pauses_in_force(scheduler.reader)
-
-
 @dataclass(frozen=True)
 class RemoveReply:
     """The name of the *removed* recurring call. *declared_by* is the app whose setting declares it, if any."""
@@ -267,20 +230,9 @@ class RemoveReply:
 def add_recurring_routes(api: APIRouter, site: Site) -> None:
     changed = reply_responses(RecurringRow, 404, status=202)
 
-    def _shown(rows: list[RecurringRow], request: Request) -> list[RecurringRow]:
-        return without_arguments(rows) if values_hidden_reason(site, request) else rows
-
     def one(row: RecurringRow, request: Request) -> Response:
-        return json_reply(_shown([row], request)[0], 202)
-
-    @api.get(
-        "/api/recurring",
-        summary="Recurring calls: what they match, the last match, and the next firing",
-        responses=reply_responses(list[RecurringRow]),
-    )
-    async def calls(request: Request) -> Response:
-        outcome = await site.with_fleet(Cohorts.each, _rows)
-        return json_reply(_shown(cohorts.rows_of_all(outcome), request), headers=cohorts_down_header(outcome.down))
+        (shown,) = without_arguments([row]) if values_hidden_reason(site, request) else [row]
+        return json_reply(shown, 202)
 
     @api.post(
         "/api/recurring/{name:path}/fire",
@@ -324,7 +276,7 @@ def _rows(scheduler: Scheduler) -> list[RecurringRow]:
 def _find_recurring(fleet: Cohorts, name: str) -> RecurringRow:
     """Return a recurring call, with its cohort if there are several cohorts."""
     outcome = fleet.each(_rows)
-    rows = {row.name: row for row in cohorts.rows_of_all(outcome)}
+    rows = {row.name: row for row in rows_of_all(outcome)}
     if name not in rows:
         if outcome.down:
             raise CohortDownError(*next(iter(outcome.down.items())))
@@ -372,21 +324,6 @@ class DropReply:
 
 
 def add_dead_routes(api: APIRouter, site: Site) -> None:
-    @api.get("/api/dead", summary="Dead letters, the newest first", responses=reply_responses(list[DeadLetter]))
-    async def dead(
-        reason: str | None = None,
-        type: str | None = None,
-        task: str | None = None,
-        older_than_s: Annotated[float | None, Query(ge=0, le=LONGEST_S)] = None,
-        limit: _Limit = 100,
-    ) -> Response:
-        if reason is not None and reason not in REASONS:
-            raise RefusedError(400, f"reason must be one of {', '.join(REASONS)}, got: {reason[:100]!r}")
-        filter_ = LetterFilter((), reason, type, task, older_than_s)
-        outcome = await site.with_fleet(Cohorts.each, lambda scheduler: _find_letter(scheduler, filter_, limit))
-        letters = sorted(cohorts.rows_of_all(outcome), key=lambda letter: letter.ended_s, reverse=True)[:limit]
-        return json_reply(letters, headers=cohorts_down_header(outcome.down))
-
     @api.get(
         "/api/dead/{id:path}",
         summary="A dead letter, by the id of its task or job, with the arguments of the call",

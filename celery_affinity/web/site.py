@@ -1,7 +1,7 @@
 """State shared by all routes: the app, its jobs, its broker, the request threads, and the right to see values."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,9 +14,11 @@ from ..http_workers.handout import InboxPoller
 from ..http_workers.heartbeat import DispatcherDuty
 from ..publishing.app_config import settings_of
 from ..reports.jobs import Job
+from ..reports.report import Source
+from ..scheduler.cohorts import Cohorts
 from ..schema import values
-from ..schema.bounds import Bound
 from ..schema.keys import StockLists
+from ..settings.table import Settings
 from ..transport.app_api import stock_lists_of
 from .auth import SEES_AS
 from .broker import Broker, RequestThreads
@@ -81,8 +83,7 @@ class Site:
     traces: Traces
     broker: Broker = field(init=False)
     jobs: Jobs = field(init=False)
-    #: The setting ``affinity_max_pending``.
-    bounds: Mapping[str, int | Bound] = field(init=False)
+    settings: Settings = field(init=False)
     #: Redis lists to which stock Celery's producers of the app publish.
     lists: StockLists = field(init=False)
     listening: InboxPoller = field(init=False)
@@ -90,11 +91,9 @@ class Site:
 
     def __post_init__(self) -> None:
         self.broker = Broker(self.app)
-        self.bounds = settings_of(self.app).max_pending
+        self.settings = settings_of(self.app)
         self.lists = stock_lists_of(self.app)
-        self.listening = InboxPoller(
-            lambda: self.broker.call(self.broker.opened), settings_of(self.app).heartbeat_interval
-        )
+        self.listening = InboxPoller(lambda: self.broker.call(self.broker.opened), self.settings.heartbeat_interval)
         self.dispatcher_duty = DispatcherDuty(self.app, self.broker.opened)
         self.jobs = Jobs(self.app, self.broker.reach)
         self._threads = RequestThreads("affinity-web", _OF_BROKER, _BROKER_S)
@@ -112,7 +111,7 @@ class Site:
 
     async def with_scheduler(self, function: Callable[..., T], *args: object) -> T:
         """Run *function* with the scheduler of `default` as its first argument."""
-        return await self.ask(_with_scheduler, self.broker, function, *args)
+        return await self.with_fleet(lambda fleet: function(fleet.main, *args))
 
     async def with_fleet(self, function: Callable[..., T], *args: object) -> T:
         """Run *function* with the cohorts as its first argument."""
@@ -128,10 +127,14 @@ class Site:
             self._broker_of_foreign.call, _with_scheduler, self._broker_of_foreign, function, *args
         )
 
+    def source(self, fleet: Cohorts, hidden_reason: str | None = None) -> Source:
+        """Return what a report of *fleet* is read from."""
+        return Source(fleet, self.settings, lambda: self.lists, hidden_reason)
+
     @property
     def is_split(self) -> bool:
         """True if there are cohorts other than `default`."""
-        return bool(settings_of(self.app).cohorts)
+        return bool(self.settings.cohorts)
 
     def allows(self, task: str) -> bool:
         return task in self.app.tasks and any(values.matches(pattern, task) for pattern in self.allow)

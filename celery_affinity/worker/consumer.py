@@ -6,7 +6,7 @@ It reconnects as soon as the server answers; Celery's own pauses between attempt
 from collections.abc import Callable
 from functools import cache
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import redis
 from celery.worker.consumer import Consumer
@@ -15,18 +15,17 @@ from celery.worker.state import maybe_shutdown
 from kombu.exceptions import OperationalError
 
 from ..broker.failover import LOST, is_transient, refuses_writes
-from ..leases.member import Member
 from ..log_limit import limited_logger
 from ..publishing.app_config import has_own_strategy
 from ..publishing.message import Revoke
 from . import request_end
 from .buffers import StrategyBuffers, requeue_buffered
-from .cohort_member import CohortMembers
 from .pool import read_results
 
 if TYPE_CHECKING:
     from kombu.utils.limits import TokenBucket
 
+    from .cohort_member import CohortMembers
     from .job_feed import PrebuiltRequests
     from .rate_limits import RateLimits
 
@@ -35,10 +34,6 @@ logger = limited_logger(__name__)
 _MIN_CONNECTION_S = 0.5
 _PAUSE_S = 0.05
 _MAX_PAUSE_S = 1.0
-
-
-class _Wakeable(Protocol):
-    def wake(self) -> bool: ...
 
 
 class AffinityBlueprint(Consumer.Blueprint):
@@ -80,8 +75,7 @@ class AffinityConsumer(Consumer):
     affinity_reconnecting: "ReconnectingConsumer | None" = None
     #: Names of the tasks with a custom strategy, which can buffer requests.
     affinity_own_strategies: frozenset[str] = frozenset()
-    #: Wakes the event loop.
-    affinity_host: _Wakeable | None = None
+    affinity_members: "CohortMembers | None" = None
 
     def __init__(self, on_task_request: Callable[[Request], Any], *args: Any, **kwargs: Any) -> None:
         self.affinity_made_ahead: list[PrebuiltRequests] = []
@@ -152,8 +146,8 @@ class AffinityConsumer(Consumer):
         An error of *p* does not end the loop, because a remote control command may request something impossible.
         """
         promise = super().call_soon(_log_errors_of(p), *args, **kwargs)
-        if self.affinity_host is not None:
-            self.affinity_host.wake()
+        if self.affinity_members is not None:
+            self.affinity_members.wake()
         return promise
 
 
@@ -195,7 +189,7 @@ class ReconnectingConsumer:
     heartbeat thread reports them before the event loop's connection is back, which takes a second or more.
     """
 
-    def __init__(self, consumer: "Consumer", members: Member | CohortMembers) -> None:
+    def __init__(self, consumer: "Consumer", members: "CohortMembers") -> None:
         self._consumer = consumer
         self._members = members
         self._returns_seen = 0
@@ -221,7 +215,7 @@ class ReconnectingConsumer:
             return ensure(waiting, max_retries, *pauses, **options)
 
         connection.ensure_connection = ensuring
-        self._returns_seen = self._members.reporter.returns
+        self._returns_seen = self._members.returns
         try:
             return connect(connection)
         finally:
@@ -231,11 +225,11 @@ class ReconnectingConsumer:
         """Wait *pause_s*, or until the server is available again. Return if it recovered during the last attempt."""
         until_s = monotonic() + pause_s
         self._members.ask()
-        while self._members.reporter.returns == self._returns_seen and monotonic() < until_s:
+        while self._members.returns == self._returns_seen and monotonic() < until_s:
             maybe_shutdown()
             self._read_ends()
             sleep(_POLL_S)
-        self._returns_seen = self._members.reporter.returns
+        self._returns_seen = self._members.returns
 
     def _read_ends(self) -> None:
         try:

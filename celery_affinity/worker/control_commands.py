@@ -4,6 +4,7 @@ Celery's commands are replaced in workers of this transport only. The replaced `
 that wait in Redis.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from celery import Celery
@@ -48,43 +49,6 @@ class ControlState(Protocol):
     hostname: str
 
 
-_stock_scheduled = control.scheduled
-_stock_query_task = control.query_task
-_stock_rate_limit = control.rate_limit
-_stock_time_limit = control.time_limit
-_stock_pool_grow = control.pool_grow
-_stock_pool_shrink = control.pool_shrink
-_stock_autoscale = control.autoscale
-_stock_add_consumer = control.add_consumer
-_stock_cancel_consumer = control.cancel_consumer
-_stock_revoke = control.revoke
-_stock_terminate = control.terminate
-
-
-def replace() -> None:
-    """Replace Celery's commands: `inspect` lists the jobs waiting in Redis; `control` takes effect immediately."""
-    control.inspect_command(alias="dump_schedule")(scheduled)
-    control.inspect_command(variadic="ids", signature="[id1 [id2 [... [idN]]]]")(query_task)
-    control.control_command(
-        args=[("task_name", str), ("rate_limit", str)], signature="<task_name> <rate_limit (e.g., 5/s | 5/m | 5/h)>"
-    )(rate_limit)
-    control.control_command(
-        args=[("task_name", str), ("soft", float), ("hard", float)], signature="<task_name> <soft_secs> [hard_secs]"
-    )(time_limit)
-    control.control_command(args=[("n", int)], signature="[N=1]")(pool_grow)
-    control.control_command(args=[("n", int)], signature="[N=1]")(pool_shrink)
-    control.control_command(args=[("max", int), ("min", int)], signature="[max [min]]")(autoscale)
-    control.control_command(
-        args=[("queue", str), ("exchange", str), ("exchange_type", str), ("routing_key", str)],
-        signature="<queue> [exchange [type [routing_key]]]",
-    )(add_consumer)
-    control.control_command(args=[("queue", str)], signature="<queue>")(cancel_consumer)
-    control.control_command(variadic="task_id", signature="[id1 [id2 [... [idN]]]]")(revoke)
-    control.control_command(variadic="task_id", args=[("signal", str)], signature="<signal> [id1 [id2 [... [idN]]]]")(
-        terminate
-    )
-
-
 def keep_the_connection(app: Celery) -> None:
     """Let *app*'s workers survive a refused reply to remote control, even with a custom node class."""
     mailbox = app.control.mailbox
@@ -112,7 +76,7 @@ def describe(state: ControlState) -> Reply:
     step = _step(state)
     if step is None:
         return _refuse_other_transport(state)
-    replies = {member.scheduler.keys.cohort: _describe_member(step, member) for member in step.memberships}
+    replies = {member.scheduler.keys.cohort: _describe_member(step, member) for member in step.members.joined}
     return next(iter(replies.values())) if len(replies) == 1 else {"cohorts": replies}
 
 
@@ -151,7 +115,7 @@ def resume(state: ControlState) -> Reply:
     step = _step(state)
     if step is None:
         return _refuse_other_transport(state)
-    for member in step.memberships:
+    for member in step.members.joined:
         member.resume()
     return control.ok("takes jobs")  # type: ignore[no-any-return]
 
@@ -164,14 +128,14 @@ def set_priority(state: ControlState, priority: int) -> Reply:
     accepted = placement.check_worker_priority(priority)
     if accepted:
         return control.nok(f"priority must be {accepted}, got: {priority!r}")  # type: ignore[no-any-return]
-    for member in step.memberships:
+    for member in step.members.joined:
         member.set_priority(priority)
     return control.ok(f"has priority {priority}")  # type: ignore[no-any-return]
 
 
 def scheduled(state: ControlState, **kwargs: object) -> list[Reply]:
     """List of currently scheduled ETA/countdown tasks; one worker lists those that wait in Redis."""
-    tasks: list[Reply] = _stock_scheduled(state, **kwargs)
+    tasks: list[Reply] = control.scheduled(state, **kwargs)
     reader = _reader_if_responder(state)
     return (
         tasks
@@ -182,7 +146,7 @@ def scheduled(state: ControlState, **kwargs: object) -> list[Reply]:
 
 def query_task(state: ControlState, ids: object, **kwargs: object) -> Reply:
     """Query for task information by id; one worker answers for those that wait in Redis."""
-    tasks: Reply = _stock_query_task(state, ids, **kwargs)
+    tasks: Reply = control.query_task(state, ids, **kwargs)
     reader = _reader_if_responder(state)
     if reader is not None:
         task_ids = [id_ for id_ in control.maybe_list(ids) or () if isinstance(id_, str) and is_readable(id_)]
@@ -195,14 +159,14 @@ def rate_limit(state: ControlState, task_name: str, rate_limit: object, **kwargs
     """Tell worker(s) to modify the rate limit for a task by type."""
     if not isinstance(rate_limit, str):
         _check_numbers(rate_limit=rate_limit)
-    return _stock_rate_limit(state, task_name, rate_limit, **kwargs)  # type: ignore[no-any-return]
+    return control.rate_limit(state, task_name, rate_limit, **kwargs)  # type: ignore[no-any-return]
 
 
 def time_limit(state: ControlState, task_name: str | None = None, **kwargs: object) -> Reply:
     """Tell worker(s) to modify the time limit for task by type."""
     # The pool would receive the value with the next tasks, and the event loop's timers accept only numbers.
     _check_numbers(soft=kwargs.get("soft"), hard=kwargs.get("hard"))
-    reply: Reply = _stock_time_limit(state, task_name=task_name, **kwargs)
+    reply: Reply = control.time_limit(state, task_name=task_name, **kwargs)
     state.consumer.update_strategies()  # each strategy has a copy of its task's previous limits
     return reply
 
@@ -210,7 +174,7 @@ def time_limit(state: ControlState, task_name: str | None = None, **kwargs: obje
 def pool_grow(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
     """Grow pool by n processes/threads."""
     _check_whole(n=n)
-    reply: Reply = _stock_pool_grow(state, n, **kwargs)
+    reply: Reply = control.pool_grow(state, n, **kwargs)
     # The server already has the new slots; Celery on its own starts the processes 5 s later.
     state.consumer.pool.maintain_pool()
     return reply
@@ -219,13 +183,13 @@ def pool_grow(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
 def pool_shrink(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
     """Shrink pool by n processes/threads."""
     _check_whole(n=n)
-    return _stock_pool_shrink(state, n, **kwargs)  # type: ignore[no-any-return]
+    return control.pool_shrink(state, n, **kwargs)  # type: ignore[no-any-return]
 
 
 def autoscale(state: ControlState, max: int | None = None, min: int | None = None) -> Reply:
     """Modify autoscale settings."""
     _check_whole(max=max, min=min)
-    reply: Reply = _stock_autoscale(state, max, min)
+    reply: Reply = control.autoscale(state, max, min)
     state.consumer.pool.maintain_pool()
     return reply
 
@@ -244,14 +208,14 @@ def add_consumer(
     types = state.consumer.task_consumer.channel.exchange_types
     if exchange_type and exchange_type not in types:
         raise ValueError(f"exchange_type must be one of {', '.join(types)}, got: {exchange_type!r}")
-    reply: Reply = _stock_add_consumer(state, queue, exchange, exchange_type, routing_key, **options)
+    reply: Reply = control.add_consumer(state, queue, exchange, exchange_type, routing_key, **options)
     return reply
 
 
 def cancel_consumer(state: ControlState, queue: str, **kwargs: object) -> Reply:
     """Tell worker(s) to stop consuming from task queue by name."""
     _check_names(queue=queue)
-    return _stock_cancel_consumer(state, queue, **kwargs)  # type: ignore[no-any-return]
+    return control.cancel_consumer(state, queue, **kwargs)  # type: ignore[no-any-return]
 
 
 def revoke(
@@ -262,7 +226,7 @@ def revoke(
     if terminate and step is not None:
         ids = [id_ for id_ in control.maybe_list(task_id) or () if isinstance(id_, str) and is_readable(id_)]
         step.end_merged_runs(ids, signal)
-    return _stock_revoke(state, task_id, terminate, signal, **kwargs)  # type: ignore[no-any-return]
+    return control.revoke(state, task_id, terminate, signal, **kwargs)  # type: ignore[no-any-return]
 
 
 def terminate(state: ControlState, signal: object, task_id: object, **kwargs: object) -> Reply:
@@ -270,12 +234,24 @@ def terminate(state: ControlState, signal: object, task_id: object, **kwargs: ob
     return revoke(state, task_id, terminate=True, signal=signal, **kwargs)
 
 
+#: Commands that replace Celery's commands of these names. `inspect` lists the jobs waiting in Redis; `control` takes
+#: effect immediately.
+REPLACEMENTS: tuple[Callable[..., object], ...] = (
+    *(scheduled, query_task, rate_limit, time_limit, pool_grow, pool_shrink, autoscale),
+    *(add_consumer, cancel_consumer, revoke, terminate),
+)
+
+
+def replace() -> None:
+    """Replace Celery's commands in this process. Their arguments and descriptions stay Celery's."""
+    control.Panel.data |= {command.__name__: command for command in REPLACEMENTS}
+    control.Panel.data["dump_schedule"] = scheduled  # Celery's alias
+
+
 def _check_names(queue: object, **others: object) -> None:
     """Raise ValueError, which is logged and sent as reply, unless each value is a name; *others* may be None."""
-    for option, name in {
-        "queue": queue,
-        **{option: name for option, name in others.items() if name is not None},
-    }.items():
+    names = {option: name for option, name in others.items() if name is not None}
+    for option, name in {"queue": queue, **names}.items():
         if not (isinstance(name, str) and is_readable(name) and (name or option != "queue")):
             raise ValueError(f"{option} must be a name, got: {_shown(name)}")
 
@@ -312,8 +288,9 @@ def _reader_if_responder(state: ControlState) -> Reader | None:
     step = _step(state)
     if step is None:
         return None
-    reader = step.members.scheduler.reader
-    return reader if celery_inspect.responder_id(reader) == step.members.id else None
+    member = step.members.joined[0]
+    reader = member.scheduler.reader
+    return reader if celery_inspect.responder_id(reader) == member.id else None
 
 
 def _arguments(state: ControlState) -> celery_inspect.Arguments:

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from celery.worker import state
 from kombu.asynchronous.hub import Hub
@@ -15,6 +15,8 @@ from .request_end import LeakedClaims
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
+
+    from .job_feed import JobFeed
 
 
 class EventLoop:
@@ -125,17 +127,12 @@ class _Waker:
 _READ_ENDS_S = 1.0
 
 
-class _Receiver(Protocol):
-    def receive_elsewhere(self, claims: list[Claim]) -> None: ...
-    def start_next(self) -> None: ...
-
-
 class CeleryWorkerLoop:
     """The worker of *consumer*. `loop` is set while an event loop runs, the other attributes from the join on."""
 
     def __init__(self, consumer: "Consumer") -> None:
         self.loop: EventLoop | None = None
-        self.job_feed: _Receiver | None = None
+        self.job_feed: JobFeed | None = None
         self.leaked_claims: LeakedClaims | None = None
         self._consumer = consumer
 

@@ -16,7 +16,7 @@ from ..schema.keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
 from . import consumer, control_commands, own_commands, pool, task_context  # noqa: F401  # registers our commands
-from .bootstep import AffinityBootstep, CohortsBootstep
+from .bootstep import AffinityBootstep
 
 
 class ClassesStep(bootsteps.Step):
@@ -69,7 +69,7 @@ def install(worker: WorkController) -> None:
     settings = settings_of(app)
     worker.affinity_kin = ForkMarker() if settings.guard else None  # before the pool forks
     app.steps["worker"].add(ClassesStep)
-    app.steps["consumer"].add(CohortsBootstep if settings.cohorts else AffinityBootstep)
+    app.steps["consumer"].add(AffinityBootstep)
     control_commands.replace()
     for name in _MESSAGE_LOGGERS:
         limited_logger(name)

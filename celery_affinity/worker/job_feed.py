@@ -29,7 +29,6 @@ from ..scheduler.scheduler import Scheduler
 from ..schema import constants, values
 from ..schema.values import decode_part
 from ..transport.channel import AffinityChannel
-from ..transport.inbox import Inbox
 from . import pool
 from .event_loop import CeleryWorkerLoop
 from .pool import PoolSlots
@@ -111,31 +110,31 @@ _MAX_BLOCKING_S = 0.002
 
 
 class JobFeed:
-    """Starts the jobs claimed by *members* in *consumer*. Claims arrive in the inbox (`Inbox`) and in replies.
+    """Starts the jobs claimed by *member* in *consumer*. Claims arrive in the inbox (`Inbox`) and in replies.
 
     All methods except `receive_elsewhere` run in the event loop's thread.
     """
 
-    def __init__(self, consumer: "AffinityConsumer", members: Member, host: CeleryWorkerLoop, slots: PoolSlots) -> None:
-        self.reporter = members.reporter
+    def __init__(self, consumer: "AffinityConsumer", member: Member, host: CeleryWorkerLoop, slots: PoolSlots) -> None:
+        self.member, self.host = member, host
+        self.reporter = member.reporter
         self.schedules = settings_of(consumer.app).schedules
         self._consumer = consumer
-        self._members, self._host, self._slots = members, host, slots
-        self._lookahead = members.lookahead
-        self._prebuilt = PrebuiltRequests(consumer, members.claims)
-        self._preemption = Preemption(consumer, members, slots)
+        self._slots = slots
+        self._lookahead = member.lookahead
+        self._prebuilt = PrebuiltRequests(consumer, member.claims)
+        self._preemption = Preemption(consumer, member, slots)
         self._arrived: deque[Claim] = deque()
         self._channel: AffinityChannel | None = None
         self._follows_consumers = False
         self._watch: PeriodicThread | None = None
         self._next_check_s = 0.0
 
-    def begin(self, channel: AffinityChannel, inbox: Inbox | None = None) -> None:
-        """Read the inbox on *channel*, at the start and after each reconnect. *inbox* replaces this feed as reader."""
+    def begin(self, channel: AffinityChannel) -> None:
+        """Start jobs with the consumers of *channel*, at the start and after each reconnect."""
         self._channel = channel
         self._follows_consumers = True
         self.drop()  # Celery dropped these jobs too when the connection was lost
-        channel.inbox = inbox or self
         self._preemption.begin()
 
     def pause(self) -> None:
@@ -156,7 +155,7 @@ class JobFeed:
 
     def _return_if_loop_blocked(self) -> None:
         if self._lookahead or self.reporter.outbox.is_telling:  # a reply that nothing reads contains further jobs
-            self._members.look_at_the_loop(STARTS_WITHIN_S)
+            self.member.look_at_the_loop(STARTS_WITHIN_S)
 
     def stop(self) -> None:
         """Stop watching the event loop."""
@@ -166,7 +165,7 @@ class JobFeed:
 
     @property
     def worker(self) -> str:
-        return self._members.id
+        return self.member.id
 
     @property
     def key(self) -> str:
@@ -181,16 +180,16 @@ class JobFeed:
 
     def serve(self, queue: str, serves: bool) -> None:
         if self._follows_consumers:
-            self._members.serve(queue, serves)
+            self.member.serve(queue, serves)
             if not serves:
                 self._give_back({queue})
 
     def loop_ran(self) -> None:
-        self._members.loop_ran()
+        self.member.loop_ran()
 
     def receive(self, claim: Claim) -> None:
         """Start a job that the server sent for a free slot, unless a prefetched job already has the slot."""
-        if self._host.loop is None or self._lookahead.is_off:
+        if self.host.loop is None or self._lookahead.is_off:
             self._start(claim)
         else:
             self._prefetch(claim)
@@ -199,7 +198,7 @@ class JobFeed:
     def obey(self, message: list[str]) -> None:
         match message:
             case [constants.TICK_SIGN]:
-                self._members.tick()
+                self.member.tick()
             case [constants.BACK_SIGN, limit, *types] if limit.isdecimal() and len(limit) <= _MAX_DIGITS:
                 self._return(self._lookahead.give_back(set(map(decode_part, types)), int(limit)))
             case [constants.PAUSED_SIGN, target, fence] if fence.isdecimal() and len(fence) <= LONGEST_FENCE:
@@ -213,15 +212,15 @@ class JobFeed:
 
     def _recall(self, target: str, fence: int) -> None:
         """Return claims up to *fence* that the pause of *target* affects: prefetched ones now, others on arrival."""
-        self._members.withdrawn_types.add(target, fence)
+        self.reporter.claims.withdrawn_types.add(target, fence)
         kind, _, name = target.partition(":")
-        types = self._members.capacity.types if kind == "*" else (decode_part(name),) if kind == "type" else ()
+        types = self.member.capacity.types if kind == "*" else (decode_part(name),) if kind == "type" else ()
         self._return(self._lookahead.give_back(types, len(self._lookahead)))
 
     def iterate(self) -> None:
         """Start jobs, report the ends since the loop's last iteration, and prebuild requests."""
-        self._members.loop_ran()
-        self._members.notice_slots()
+        self.member.loop_ran()
+        self.member.notice_slots()
         self._prefetch_arrived()
         if self._lookahead:
             self._return_late_jobs()
@@ -235,7 +234,7 @@ class JobFeed:
             return
         started = self._start_arrived() + self._start_ready_jobs()
         if started and not pool.writes_immediately(self._consumer.pool, self._consumer.hub):
-            self._host.wake()  # for the rest, once the loop has made the pool write
+            self.host.wake()  # for the rest, once the loop has made the pool write
             return
         self.reporter.tell()
         self._prebuild_requests()
@@ -266,11 +265,11 @@ class JobFeed:
         else:
             for claim in claims:
                 self._prefetch(claim)
-        self._host.wake()
+        self.host.wake()
 
     def room(self) -> int:
         """Return the number of jobs that the pool could start in addition to jobs with a slot or a rate limit wait."""
-        return self._members.capacity.room() + len(self._lookahead)
+        return self.member.capacity.room() + len(self._lookahead)
 
     def _prefetch_arrived(self) -> None:
         """With look-ahead, prefetch all arrived jobs before the first of them starts."""
@@ -294,8 +293,7 @@ class JobFeed:
 
     def _start_claim(self, claim: Claim, tag: str) -> None:
         assert self._channel is not None, "begun"
-        withdrawn = self._members.withdrawn_types
-        if withdrawn and withdrawn.has(claim.job_id, claim.type, claim.fence):
+        if self.reporter.claims.is_withdrawn(tag):
             self._return([tag])
         elif tag in self._prebuilt:
             self._channel.burying(claim, tag, partial(self._prebuilt.start, tag))
@@ -322,10 +320,10 @@ class JobFeed:
         has_run = False
         while (self._arrived or self._lookahead) and (self._start_arrived() or self._fill_free_slots()):
             has_run = True
-            if time.monotonic() >= until_s or not self._host.goes_on:
+            if time.monotonic() >= until_s or not self.host.goes_on:
                 break
         if has_run:
-            self._host.wake()
+            self.host.wake()
 
     def start_next(self) -> None:
         """Start a job in the slot of a task that has just ended, and make a prefork pool write it immediately.
@@ -343,13 +341,13 @@ class JobFeed:
         """Start a prefetched job in each free slot. Return the number of jobs started."""
         started = self._fill_free_slots()
         if started and self._lookahead and self._free_slots() > 0:
-            self._host.wake()  # for example, a job waiting for a rate limit has lent its slot to the next
+            self.host.wake()  # for example, a job waiting for a rate limit has lent its slot to the next
         return started
 
     def _fill_free_slots(self) -> int:
         if not self._lookahead:
             return 0
-        self._give_back(self._members.capacity.unwanted)
+        self._give_back(self.member.capacity.unwanted)
         started = max(0, min(len(self._lookahead), self._free_slots()))
         for _ in range(started):
             self._start_claim(*self._lookahead.next())
@@ -361,18 +359,18 @@ class JobFeed:
         now_s = time.monotonic()
         if self._lookahead and now_s >= self._next_check_s:
             self._next_check_s = now_s + STARTS_WITHIN_S
-            self._host.wake_in(STARTS_WITHIN_S)
+            self.host.wake_in(STARTS_WITHIN_S)
 
     def _free_slots(self) -> int:
         """Return the number of jobs that may start, in free slots and in slots lent by rate-limited jobs."""
-        return self.room() + self._members.capacity.lent
+        return self.room() + self.member.capacity.lent
 
     def _give_back(self, types: Collection[str]) -> None:
         """Return the prefetched jobs of *types*, which the worker no longer serves."""
         tags = self._lookahead.give_back(types, len(self._lookahead)) if types else []
         if tags:
             self._prebuilt.drop(tags)
-            self._members.give_back(tags)
+            self.reporter.give_back(tags)
 
 
 def _fail(exc: BaseException) -> None:

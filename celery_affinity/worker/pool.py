@@ -40,11 +40,6 @@ def pool_forks(pool: BasePool) -> bool:
     return isinstance(pool, _prefork_pool())
 
 
-def is_prefork(pool: type[BasePool]) -> bool:
-    """Return True if pools of the class *pool* run tasks in processes that they fork."""
-    return issubclass(pool, _prefork_pool())
-
-
 @cache
 def _prefork_pool() -> Any:
     from celery.concurrency.prefork import TaskPool  # imports billiard's pool, which producers do not need
@@ -194,11 +189,6 @@ def unclaimed_requests() -> list[Request]:
         return []
     with _lock:
         return [request for request in _unclaimed if request in reserved_requests]
-
-
-def count_unclaimed() -> int:
-    """Return the number of slots that requests without a claim take: one each."""
-    return len(unclaimed_requests())
 
 
 logger = limited_logger(__name__)
@@ -425,7 +415,7 @@ def _accepted_jobs_kept(pool: _AsynPool) -> Iterator[None]:
 @cache
 def derive_pool(base: type[BasePool]) -> type[BasePool]:
     """Return a pool class that derives from *base* and has its name."""
-    if not is_prefork(base):
+    if not issubclass(base, _prefork_pool()):
         return base if issubclass(base, AffinityPool) else _derive(base, AffinityPool)
     if issubclass(base, CountingPool):
         return base
@@ -482,7 +472,7 @@ class PoolSlots:
 
     def unclaimed(self) -> int:
         other_runs: OtherRuns | None = getattr(self._consumer.pool, "affinity_other_runs", None)
-        return count_unclaimed() + (0 if other_runs is None else other_runs.count())
+        return len(unclaimed_requests()) + (0 if other_runs is None else other_runs.count())
 
     def still_has(self, request: object) -> bool:
         pool = self._consumer.pool

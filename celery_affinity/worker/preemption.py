@@ -107,15 +107,15 @@ _INBOX_INTERVAL_S, _MAX_INBOX_ITEMS = 0.5, 20
 
 
 class Preemption:
-    """Stops tasks of *consumer* whose claims *members* has, when a control message from the server orders it.
+    """Stops tasks of *consumer* whose claims *member* has, when a control message from the server orders it.
 
     Until then, the task may end, fail, or stop by itself (`Preempted`). A worker that shuts down ignores the graces:
     its jobs end or are requeued, as always. All methods except `asked` run in the event loop's thread.
     """
 
-    def __init__(self, consumer: "Consumer", members: Member, slots: PoolSlots) -> None:
-        self._consumer, self._members, self._slots = consumer, members, slots
-        self._claims = members.claims
+    def __init__(self, consumer: "Consumer", member: Member, slots: PoolSlots) -> None:
+        self._consumer, self._member, self._slots = consumer, member, slots
+        self._claims = member.claims
         self._next_check_s = 0.0
 
     def begin(self) -> None:
@@ -142,12 +142,12 @@ class Preemption:
             return []
         request = claim.request
         if request is None:
-            self._members.lookahead.discard(tag)
+            self._member.lookahead.discard(tag)
             return [tag]
         if claim.is_buffered:
             logger.info("%s goes on: it cannot be taken out of the buffer of its task's strategy", claim.in_words)
         elif claim.started_s is None and not self._slots.still_has(request):  # for example, it waits for a rate limit
-            self._members.give_back([tag])
+            self._member.reporter.give_back([tag])
             state.task_ready(request)
         elif claim.outcome != UNSETTLED or not request.task.acks_late:
             logger.warning("%s goes on: the job may not run again, since it was acked when it started", claim.in_words)
@@ -186,7 +186,7 @@ class Preemption:
         if claim is None:
             return
         if self._slots.stops_when_asked(name):
-            self._members.rejoin()
+            self._member.rejoin()
         if self._slots.blocks_the_loop and claim.stops_at_s is None:
             self._find_stop_order(claim)
 
@@ -197,7 +197,7 @@ class Preemption:
             return
         self._next_check_s = now_s + _INBOX_INTERVAL_S
         prefix = f"\n{PREEMPT_SIGN} {claim.job_id} {claim.fence} ".encode()
-        client, inbox = self._members.scheduler.client, self._claims.inbox
+        client, inbox = self._member.scheduler.client, self._claims.inbox
         try:
             for item in client.lrange(inbox, -_MAX_INBOX_ITEMS, -1):
                 grace_ms = item.removeprefix(prefix)

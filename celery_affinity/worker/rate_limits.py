@@ -19,15 +19,14 @@ from celery.worker import state
 from celery.worker.request import Request
 
 from ..broker.failover import short_traceback
-from ..leases.member import Member
+from ..leases.held_claim import HeldClaim
 from ..log_limit import limited_logger
 from ..results.reporter import describe_error
-from .cohort_member import CohortMembers
-from .job_feed import JobFeed
 
 if TYPE_CHECKING:
     from kombu.utils.limits import TokenBucket
 
+    from .cohort_member import CohortMembers
     from .consumer import AffinityConsumer
 
 logger = limited_logger(__name__)
@@ -41,22 +40,18 @@ _ACCEPT_BEFORE_S = 0.9 * _MAX_KEY_WAIT_S
 class RateLimits:
     """The token buckets of *consumer*, which notifies this class of each job that enters or leaves a bucket."""
 
-    def __init__(
-        self, consumer: "AffinityConsumer", members: Member | CohortMembers, job_feed: JobFeed | CohortMembers
-    ) -> None:
-        self._consumer = consumer
-        self._members, self._job_feed = members, job_feed
+    def __init__(self, consumer: "AffinityConsumer", members: "CohortMembers") -> None:
+        self._consumer, self._members = consumer, members
         #: True if slots were ever lent, so that a job may arrive whose slot is taken.
         self.has_lent = False
         self._avoided: set[str] = set()
 
     def count(self) -> None:
         """Count the waiting jobs, and lend their slots."""
-        find = self._members.claims.find
-        claims = (find(request._tag) for request in self.waiting())
+        claims = map(_claim_of, self.waiting())
         waiting = Counter(claim.type for claim in claims if claim is not None)
         self.has_lent = self.has_lent or bool(waiting)
-        self._members.lend(waiting, frozenset(self._avoided))
+        self._members.lend(waiting, self._avoided)
 
     def begin(self) -> None:
         """Continue after a lost connection, when Celery dropped the waiting requests and all timers."""
@@ -84,7 +79,7 @@ class RateLimits:
         # Fill a full bucket from now on: kombu before 5.7 also counts its time since it was full, and would start two.
         if bucket._tokens >= bucket.capacity:
             bucket.timestamp = monotonic()
-        if bucket.contents and self._job_feed.room() <= -self._waiting_count() and bucket.expected_time(1) <= 0:
+        if bucket.contents and self._members.room() <= -self._waiting_count() and bucket.expected_time(1) <= 0:
             self._return(_remove_claims(bucket))  # all of them, because the others would overtake the first
         try:
             start(bucket)
@@ -98,7 +93,7 @@ class RateLimits:
         returned: list[Request] = []
         for entry in tuple(bucket.contents):
             request, wait_s = entry[0], bucket.expected_time(len(kept) + 1)
-            claim = self._members.claims.find(request._tag) if _is_claimed(request) else None
+            claim = _claim_of(request)
             if claim is None or wait_s <= _MAX_KEY_WAIT_S or not request.holds_a_key:
                 kept.append(entry)
                 continue
@@ -137,12 +132,9 @@ class RateLimits:
 
     def _return_withdrawn(self, bucket: "TokenBucket") -> None:
         """Return jobs that were claimed before a pause."""
-        if not self._members.withdrawn_types:
-            return
         for entry in tuple(bucket.contents):
             request = entry[0]
-            claim = self._members.claims.find(request._tag) if _is_claimed(request) else None
-            if claim is not None and self._members.withdrawn_types.has(claim.job_id, claim.type, claim.fence):
+            if _is_claimed(request) and request._reporting.claims.is_withdrawn(request._tag):
                 bucket.contents.remove(entry)
                 logger.info("Task %s[%s] is given back: it is paused", request.name, request.id)
                 self._give_back([request])
@@ -150,7 +142,7 @@ class RateLimits:
     def start_if_there_is_room(self, request: Request, start: Callable[[Request], Any]) -> Any:
         """Start the task of *request* with *start*, or return the job if its slot is taken."""
         # The job was sent for a lent slot, but the lender has started since.
-        if self.has_lent and _is_claimed(request) and self._job_feed.room() < -self._waiting_count():
+        if self.has_lent and _is_claimed(request) and self._members.room() < -self._waiting_count():
             self._return([request])
             return None
         return start(request)
@@ -175,8 +167,7 @@ class RateLimits:
 
     def _sort_by_claim(self, bucket: "TokenBucket") -> None:
         """Sort the waiting jobs by their claims, because a job in a reply can overtake a job in the inbox."""
-        find = self._members.claims.find
-        claims = [find(getattr(request, "_tag", "")) for request, _ in bucket.contents]
+        claims = [_claim_of(request) for request, _ in bucket.contents]
         fences = [int(claim.fence) for claim in claims if claim is not None]
         if len(fences) == len(claims) and fences != sorted(fences):
             sorted_entries = sorted(zip(fences, bucket.contents, strict=True), key=itemgetter(0))
@@ -194,11 +185,15 @@ class RateLimits:
     def _give_back(self, requests: list[Request]) -> None:
         for request in requests:
             state.task_ready(request)
-        self._members.give_back([request._tag for request in requests])
+            request._reporting.give_back([request._tag])
 
 
 def _is_claimed(request: Request) -> bool:
     return getattr(request, "_reporting", None) is not None
+
+
+def _claim_of(request: Request) -> HeldClaim | None:
+    return request._reporting.claims.find(request._tag) if _is_claimed(request) else None
 
 
 def _remove_claims(bucket: "TokenBucket") -> list[Any]:

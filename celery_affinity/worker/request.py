@@ -30,7 +30,7 @@ from ..results.events import SENDS_EVENTS, are_events_sent
 from ..results.reporter import describe_error
 from ..schema.constants import PREEMPTED
 from ..schema.job_record import is_batch
-from ..schema.rules_codec import texts_of_keys
+from ..schema.rules_codec import EXCLUSIVE, decode_rules
 from ..schema.untrusted import as_whole_number, bounded_text, describe_shape, is_number
 from ..transport.inbox import WAIT, Inbox
 from .buffers import requeue_buffered
@@ -55,13 +55,53 @@ def _is_limit(limit: object) -> bool:
     return limit is None or is_number(limit, _MAX_LIMIT_S)
 
 
+#: True if a cancel can omit the retry event: not in Celery 5.5.
+_CAN_CANCEL_SILENTLY = "emit_retry" in inspect.signature(Request.cancel).parameters
+#: Result that the gevent and eventlet pools return for a greenlet that they have killed.
+_KILLED = (False, None, None)
+#: Errors that prefork raises if a process ended before its task.
+_PROCESS_ENDED = (Terminated, WorkerLostError, SystemExit, KeyboardInterrupt)
+
+
+class NotStartedError(Reject):
+    """Raised in place of a task's body that cannot start now. The job is returned, without counting a delivery."""
+
+    def __init__(self, reason: str, requeue: bool = True) -> None:
+        super().__init__(reason, requeue)
+
+    def __str__(self) -> str:
+        return str(self.reason)
+
+
 class ClaimedRequest(_Request):
-    """A mixin for ``celery.worker.request.Request``. The request of an unclaimed message only takes a slot."""
+    """A mixin for ``celery.worker.request.Request``. The request of an unclaimed message only takes a slot.
+
+    The task starts only while no other worker can have the job. A worker can lose a job between its claim and its
+    start, if the server declared the worker dead. Then the task does not start. If it has already started, it is
+    stopped if the pool can stop tasks.
+
+    Celery cancels tasks in a cold shutdown or after a lost connection. It would report a retry to the caller of an
+    early-acked task, although there is none, and a killed greenlet as a success. Here a cold shutdown acts like the
+    death of the worker. A late-acked job is requeued. An early-acked job is lost when the worker leaves, and a
+    dispatcher reports that to the caller. Unclaimed messages behave as in Celery.
+    """
 
     _reporting: EndReporter | None = None
     _tag: str
     #: True if the task's strategy buffers the request (`buffers`).
     is_buffered = False
+    _is_cancelled = False
+    #: The pool that the task was submitted to.
+    _pool: Any
+    #: True if the worker stops, so that nothing is announced: the fleet observes the job's fate.
+    _is_left_behind = False
+    #: The outcome (`RETURNED` or `PREEMPTED`) if the job must run again after this end, even if it was acked; or "".
+    _returned_as = ""
+    _is_fenced = False
+    #: True if the body must not start, because another worker may have claimed the job since it was submitted.
+    is_cancelled_before_start = False
+    #: Returns True if the pool runs the task or will run it. None before the task is submitted to the pool.
+    is_in_the_pool: Callable[[], bool] | None = None
 
     def __init__(self, message: Any, **options: Any) -> None:
         inbox: Inbox | None = getattr(message.channel, "inbox", None)
@@ -92,7 +132,7 @@ class ClaimedRequest(_Request):
     def holds_a_key(self) -> bool:
         """True if the claim prevents other jobs of an exclusive key from being claimed."""
         rules = rules_in(self.request_dict["properties"].get(PROPERTY))
-        return bool(rules and texts_of_keys(rules)[1])
+        return EXCLUSIVE in decode_rules(rules or "").texts
 
     def _check_unvalidated_values(self) -> None:
         """Raise InvalidTaskError, so that Celery refuses the message, for values that would later end the loop."""
@@ -173,31 +213,6 @@ class ClaimedRequest(_Request):
         revoked_tasks.add(self.id)  # as in Celery: `inspect revoked` shows the task
         return True
 
-
-#: True if a cancel can omit the retry event: not in Celery 5.5.
-_CAN_CANCEL_SILENTLY = "emit_retry" in inspect.signature(Request.cancel).parameters
-#: Result that the gevent and eventlet pools return for a greenlet that they have killed.
-_KILLED = (False, None, None)
-#: Errors that prefork raises if a process ended before its task.
-_PROCESS_ENDED = (Terminated, WorkerLostError, SystemExit, KeyboardInterrupt)
-
-
-class CancelledRequest(ClaimedRequest):
-    """A request whose task Celery cancels, in a cold shutdown or after a lost connection: neither success nor failure.
-
-    Celery would report a retry to the caller of an early-acked task, although there is none, and a killed greenlet as a
-    success. Here a cold shutdown acts like the death of the worker. A late-acked job is requeued. An early-acked job is
-    lost when the worker leaves, and a dispatcher reports that to the caller. Unclaimed messages behave as in Celery.
-    """
-
-    _is_cancelled = False
-    #: The pool that the task was submitted to.
-    _pool: Any
-    #: True if the worker stops, so that nothing is announced: the fleet observes the job's fate.
-    _is_left_behind = False
-    #: The outcome (`RETURNED` or `PREEMPTED`) if the job must run again after this end, even if it was acked; or "".
-    _returned_as = ""
-
     def cancel(self, pool: Any, signal: Any = None, *, emit_retry: bool = True) -> None:
         """End the task if the pool can. In the threads pool the task continues, and the worker waits for its end.
 
@@ -262,30 +277,6 @@ class CancelledRequest(ClaimedRequest):
             self._reporting.end(self._tag, self._returned_as)
         elif self._reporting is not None and not self.acknowledged:
             self._reporting.end(self._tag)
-
-
-class NotStartedError(Reject):
-    """Raised in place of a task's body that cannot start now. The job is returned, without counting a delivery."""
-
-    def __init__(self, reason: str, requeue: bool = True) -> None:
-        super().__init__(reason, requeue)
-
-    def __str__(self) -> str:
-        return str(self.reason)
-
-
-class StartedRequest(CancelledRequest):
-    """A request whose task starts only while no other worker can have the job.
-
-    A worker can lose a job between its claim and its start, if the server declared the worker dead. Then the task does
-    not start. If it has already started, it is stopped if the pool can stop tasks.
-    """
-
-    _is_fenced = False
-    #: True if the body must not start, because another worker may have claimed the job since it was submitted.
-    is_cancelled_before_start = False
-    #: Returns True if the pool runs the task or will run it. None before the task is submitted to the pool.
-    is_in_the_pool: Callable[[], bool] | None = None
 
     def _end(self, failure: Any = None) -> None:
         """Free the slot; see `EndOfTask`. *failure*: an exception, or None if the task succeeded."""

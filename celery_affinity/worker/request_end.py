@@ -47,7 +47,7 @@ from ..schema.job_record import is_batch
 from .buffers import BufferedRequest, is_buffered
 from .pool import unclaimed_requests
 from .preemption import Preempted
-from .request import NotStartedError, StartedRequest, starting_if_allowed
+from .request import ClaimedRequest, NotStartedError, starting_if_allowed
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
@@ -57,7 +57,7 @@ logger = limited_logger(__name__)
 _KEEPS_REJECTED_PENDING = celery.VERSION[:2] < (5, 7)
 
 
-class EndOfTask(StartedRequest):
+class EndOfTask(ClaimedRequest):
     """A mixin for ``celery.worker.request.Request`` and for classes derived from it."""
 
     #: The kind of revoke that was announced: `REVOKED` or `EXPIRED`; "" before that.

@@ -34,7 +34,7 @@ def page() -> str:
     app.conf.broker_transport = "celery_affinity:Transport"
     rows = [
         (f"`{method.upper()} {path}`", needed_role(method.upper(), path) or "none", about["summary"])
-        for path, methods in routes_of(app).openapi()["paths"].items()
+        for path, methods in sorted(routes_of(app).openapi()["paths"].items())
         for method, about in methods.items()
     ]
     return MADE + BEFORE + table(("request", "role", "what it does"), rows) + AFTER

@@ -7,10 +7,15 @@ OURS = "celery_affinity:Transport"
 
 
 @pytest.fixture
-def new_app(monkeypatch):
-    """Return a function that makes an app, which is closed after the test, without what other tests share with apps."""
+def only_own_tasks(monkeypatch):
+    """Keep the tasks that other tests share with all apps out of the apps of this test."""
     own = {each for each in _state._on_app_finalizers if each.__module__ == "celery.app.builtins"}
     monkeypatch.setattr(_state, "_on_app_finalizers", own)
+
+
+@pytest.fixture
+def new_app(only_own_tasks):
+    """Return a function that makes an app, which is closed after the test, without what other tests share with apps."""
     made = []
 
     def make(url="redis://localhost", **settings):

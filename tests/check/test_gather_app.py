@@ -1,5 +1,6 @@
 """The facts that the checks gather of an app."""
 
+import ssl
 from datetime import timedelta
 
 import pytest
@@ -7,10 +8,17 @@ from celery import Task
 from kombu import Queue
 
 from celery_affinity import Affinity, Exclusive, Merge, Rate
-from celery_affinity.check import check
-from celery_affinity.check.app import gather_app
-from celery_affinity.check.facts import TaskWithoutTenant
+from celery_affinity.check import Facts, check, jobs, server, tenants
+from celery_affinity.check import app as app_findings
+from celery_affinity.check.facts import FleetFacts, gather_app
 from celery_affinity.check.gather import gather_facts
+from celery_affinity.reports.status import Status
+from celery_affinity.scheduler.runtime_settings import RuntimeSetting
+
+
+def whats(rule, app):
+    """Return what *rule* says of *app*."""
+    return [finding.what for finding in rule.findings(Facts(gather_app(app)))]
 
 
 def test_types_that_an_app_declares(new_app):
@@ -43,7 +51,7 @@ def test_types_that_an_app_declares(new_app):
         "night": {"beat_schedule entry 'nightly'"},
         "celery": {"task shop.plain"},
     }
-    assert gather_app(app).priorities == ()
+    assert whats(app_findings.priority_order, app) == []
 
 
 def nothing():
@@ -67,52 +75,44 @@ def test_priorities_out_of_range_are_named_with_their_places(new_app):
     )
     app.task(nothing, name="shop.pdf", shared=False, affinity=Affinity("pdf", priority=12))
     app.task(nothing, name="shop.fine", shared=False, priority=10)
-    assert set(gather_app(app).out_of_range) >= {
-        "beat_schedule entry 'nightly': priority 255 counts as 10",
-        "task_routes 'shop.*': priority -1 counts as 0",
-        "task_annotations 'shop.pdf': priority 11 counts as 10",
-        "task shop.pdf: priority 12 counts as 10",
+    found = whats(app_findings.priority_range, app)
+    assert set(found) >= {
+        "beat_schedule entry 'nightly': priority 255 counts as 10.",
+        "task_routes 'shop.*': priority -1 counts as 0.",
+        "task_annotations 'shop.pdf': priority 11 counts as 10.",
+        "task shop.pdf: priority 12 counts as 10.",
     }
-    assert not [each for each in gather_app(app).out_of_range if "shop.fine" in each]
+    assert not [each for each in found if "shop.fine" in each]
 
 
 def test_what_an_app_gets_wrong(new_app):
+    """`test_rules` has an app for each finding. These apps are further causes, or have none."""
     url = "redis://127.0.0.1:1"
     assert ids(new_app(url)) == set()
-    assert ids(new_app(url, affinity_hartbeat_interval=1)) == {"settings"}
-    assert ids(new_app(url, broker_transport_options={"visibility_timeout": 9, "namespce": "x"})) == {
-        "void-options",
-        "unknown-option",
-    }
     assert ids(new_app(url, task_default_priority=3)) == {"priority-order"}
     assert ids(new_app(url, task_default_priority=3, affinity_priority_order="lower-first")) == set()
-    assert ids(new_app(url, worker_prefetch_multiplier=1)) == {"prefetch"}
-    assert ids(new_app(url, worker_cancel_long_running_tasks_on_connection_loss=True)) == {"cancel-on-loss"}
     assert ids(new_app(url, task_default_priority=255, affinity_priority_order="lower-first")) == {"priority-range"}
     assert ids(new_app(url, beat_schedule=entry(priority="high"), affinity_priority_order="lower-first")) == {
         "not-sent"
     }
-    assert ids(new_app(url, beat_schedule=entry(affinity=7))) == {"not-sent"}
     assert ids(new_app(url, beat_schedule=entry(affinty="pdf"))) == {"option-misspelt"}
     assert ids(new_app(url, affinity_guard=False)) == {"no-guard"}
-    assert ids(new_app(url, result_backend=url + "/1", result_expires=None)) == {"results-never-expire"}
     assert ids(new_app(url, result_backend=url + "/1", result_expires=timedelta(hours=1))) == set()
+    assert ids(new_app(url, result_backend=url + "/1", result_expires=timedelta(0))) == {"results-never-expire"}
     assert ids(new_app(url, result_backend="redis://127.0.0.1:2", result_expires=None)) == {"backend-down"}
-    assert ids(new_app(url.replace("redis", "rediss") + "?ssl_cert_reqs=none")) == {"tls-unverified"}
     assert ids(new_app(url.replace("redis", "rediss"))) == set()
-    assert ids(new_app(url, include=("no.such.module",))) == {"imports"}
+    insecure = new_app(url.replace("redis", "rediss"), broker_use_ssl={"ssl_cert_reqs": ssl.CERT_NONE})
+    assert ids(insecure) == {"tls-unverified"}
     mixed = new_app(url, affinity_queues=["pdf"], worker_prefetch_multiplier=1, task_routes={"shop.*": "mail"})
     assert ids(mixed) == set()
     assert set(gather_app(mixed).declared) <= {"pdf"}
-    assert ids(new_app(url, broker_transport="celery_affinity:transport")) == {"transport"}
     assert ids(new_app(url, broker_transport="celery_affinity:nothing")) == {"transport"}
     (misspelt,) = (
         f for f in check(gather_facts(new_app(url, broker_transport="celery_afinity:Transport"))) if f.id == "transport"
     )
     assert "is not a transport: ModuleNotFoundError" in misspelt.what
     assert ids(new_app(url, broker_transport_options={"global_keyprefix": None})) == set()
-    for namespace in ("{x}", 5):
-        assert ids(new_app(url, broker_transport_options={"namespace": namespace})) == {"settings"}
+    assert ids(new_app(url, broker_transport_options={"namespace": 5})) == {"settings"}
     wrong = new_app(url)
     wrong.task(nothing, name="bad", shared=False)
     wrong.tasks["bad"].affinity = 3
@@ -123,7 +123,11 @@ def test_tasks_with_hints_are_known(new_app):
     app = new_app(affinity_task_rules={"shop.named": {"locality": "m:{x}"}, "shop.other": {"tenant": "{x}"}})
     app.task(nothing, name="shop.hinted", shared=False, affinity=Affinity(locality="m:{x}"))
     app.task(nothing, name="shop.plain", shared=False, affinity=Affinity("pdf"))
-    assert gather_app(app).hinted == ("task shop.hinted", "affinity_task_rules['shop.named']")
+    facts, values = gather_app(app), {"locality_bonus": 0, "placement": "idle"}
+    settings = tuple(RuntimeSetting(name=name, value=value, conf=value, own=value) for name, value in values.items())
+    fleet = FleetFacts(facts, Status(types=[], workers=[], scheduled=0, dead=0, counters={}), settings=settings)
+    (finding,) = jobs.hints_without_effect.findings(Facts(facts, fleet=fleet))
+    assert finding.what.startswith("Jobs of task shop.hinted, affinity_task_rules['shop.named'] have hints")
 
 
 def of_customer(customer):
@@ -143,8 +147,11 @@ def test_keys_of_tasks_in_several_cohorts(new_app):
         ("shop.mail", Affinity("gpu", exclusive=Exclusive(lambda customer: customer))),
     ):
         app.task(of_customer, name=name, shared=False, affinity=affinity)
-    both = {"shop.draw": "ml", "shop.render": "default"}
-    assert gather_app(app).shared_keys == {"customer:*": both, "tenant:*": both}
+    found = [what.partition(". Each")[0] for what in whats(tenants.key_in_cohorts, app)]
+    assert sorted(found) == [
+        f"Tasks of several cohorts have keys such as {key!r}: shop.draw (ml), shop.render (default)"
+        for key in ("customer:*", "tenant:*")
+    ]
 
 
 def test_tasks_that_merge_and_have_a_class_that_does_so_too(new_app):
@@ -160,10 +167,10 @@ def test_tasks_that_merge_and_have_a_class_that_does_so_too(new_app):
         ("shop.plain", singleton, None),
     ):
         app.task(nothing, name=name, base=base, shared=False, affinity=affinity)
-    assert gather_app(app).merges_twice == {
-        "shop.derived": "celery_singleton.Singleton",
-        "shop.named": "celery_once.QueueOnce",
-    }
+    assert [what.partition(" refuses")[0] for what in whats(app_findings.merges_twice, app)] == [
+        "Task shop.derived says merge, and its base class celery_singleton.Singleton",
+        "Task shop.named says merge, and its base class celery_once.QueueOnce",
+    ]
 
 
 def strategy(task, app, consumer):
@@ -173,9 +180,12 @@ def strategy(task, app, consumer):
 def test_a_task_that_gathers_more_than_a_worker_buffers_is_found(new_app):
     gathering = type("Gathering", (Task,), {"abstract": True, "Strategy": strategy})
     for conf, expected in (
-        ({}, {"shop.large": (1_001, 1_000)}),
-        ({"worker_prefetch_multiplier": 0}, {"shop.large": (1_001, 1_000)}),
-        ({"worker_prefetch_multiplier": 251, "worker_concurrency": 4}, {}),
+        ({}, ["Task shop.large gathers 1,001 calls (flush_every), but a worker keeps at most 1,000 calls"]),
+        (
+            {"worker_prefetch_multiplier": 0},
+            ["Task shop.large gathers 1,001 calls (flush_every), but a worker keeps at most 1,000 calls"],
+        ),
+        ({"worker_prefetch_multiplier": 251, "worker_concurrency": 4}, []),
     ):
         app = new_app(**conf)
         for name, base, number in (
@@ -185,9 +195,8 @@ def test_a_task_that_gathers_more_than_a_worker_buffers_is_found(new_app):
             ("shop.plain", Task, 5_000),
         ):
             app.task(nothing, name=name, base=base, shared=False, flush_every=number)
-        found = gather_app(app)
-        assert found.small_batches == expected
-        assert found.void == {}, "the setting has an effect"
+        assert [what.partition(" in buffers")[0] for what in whats(app_findings.small_batches, app)] == expected
+        assert whats(app_findings.prefetch, app) == [], "the setting has an effect"
 
 
 def test_a_task_that_gathers_calls_and_merges_them_is_refused(new_app):
@@ -214,7 +223,9 @@ def test_tasks_that_may_be_stopped_and_whether_they_have_a_tenant(new_app):
     ):
         app.task(nothing, name=name, shared=False, affinity=affinity)
     expected = {"shop.bare": True, "shop.named": False, "shop.own": True, "shop.routed": True}
-    assert gather_app(app).preemptible == expected
+    assert dict(tenants._preemptible_tasks(gather_app(app))) == expected
+    (finding,) = whats(tenants.preemptible_without_tenant, app)
+    assert finding.startswith("Task shop.named says preemptible=True, and no tenant")
 
 
 def for_anybody(pages=1, *, customer=None, region="eu"):
@@ -243,13 +254,21 @@ def test_tasks_whose_tenant_has_no_value_in_some_calls(new_app):
         ("shop.template", for_anybody, own),
     ):
         app.task(function, name=name, shared=False, affinity=affinity)
-    route, complaint = "task_routes 'shop.routed.*'", "task shop.routed.no has no argument 'customer'; it takes none"
-    assert gather_app(app).no_tenant == (
-        TaskWithoutTenant("shop.by_name", "affinity_task_rules", "{customer}:{region}", ("customer",)),
-        TaskWithoutTenant("shop.routed.it", route, "{customer}", ("customer",)),
-        TaskWithoutTenant("shop.routed.no", route, "{customer}", complaint=f'tenant "{{customer}}": {complaint}'),
-        TaskWithoutTenant("shop.template", "task shop.template", "{customer}", ("customer",)),
-    )
+    route = "task_routes 'shop.routed.*'"
+    places = [what.partition(" of task ")[2].partition(" out:")[0] for what in whats(tenants.tenant_without_value, app)]
+    assert places == [
+        "shop.by_name that leave {customer}",
+        "shop.routed.it that leave {customer}",
+        "shop.template that leave {customer}",
+    ]
+    assert [what.partition(" has no value")[0] for what in whats(tenants.tenant_without_value, app)] == [
+        'affinity_task_rules: tenant "{customer}:{region}"',
+        f'{route}: tenant "{{customer}}"',
+        'task shop.template: tenant "{customer}"',
+    ]
+    (complaint,) = whats(tenants.tenant_not_filled, app)
+    no_argument = "task shop.routed.no has no argument 'customer'; it takes none"
+    assert complaint.startswith(f'{route}: tenant "{{customer}}": {no_argument}.')
 
 
 CLUSTER = "redis+cluster://:secret@one:7000;redis+cluster://two"
@@ -273,12 +292,14 @@ CLUSTER = "redis+cluster://:secret@one:7000;redis+cluster://two"
     ],
 )
 def test_results_on_a_node_of_a_cluster_are_found(new_app, backend, is_there):
-    found = gather_app(new_app(broker_url=CLUSTER, result_backend=backend))
-    assert (found.cluster, found.results_on_a_node, found.url_refused) == (True, is_there, None)
-    assert found.backend is None, "results are elsewhere, or on many nodes"
+    app = new_app(broker_url=CLUSTER, result_backend=backend)
+    found = gather_app(app)
+    assert (found.cluster, bool(whats(server.cluster_results, app)), found.url_refused) == (True, is_there, None)
+    assert not found.results_on_broker, "results are elsewhere, or on many nodes"
     assert "secret" not in found.broker
 
 
 def test_a_server_is_no_cluster(new_app):
-    found = gather_app(new_app(broker_url="redis://one:7000/0", result_backend="redis://one:7000/0"))
-    assert (found.cluster, found.results_on_a_node) == (False, False)
+    app = new_app(broker_url="redis://one:7000/0", result_backend="redis://one:7000/0")
+    assert (gather_app(app).cluster, whats(server.cluster_results, app)) == (False, [])
+    assert gather_app(app).results_on_broker

@@ -5,7 +5,9 @@ import os
 
 import pytest
 
-from celery_affinity.check.app import gather_app
+from celery_affinity.check import jobs, tenants
+from celery_affinity.check.app import _names_without_task
+from celery_affinity.check.facts import gather_app
 from celery_affinity.check.gather import gather_facts
 from celery_affinity.options.affinity import Affinity
 from celery_affinity.options.keys import Exclusive
@@ -85,7 +87,7 @@ def test_names_of_tasks_in_each_setting_are_compared_with_the_tasks(new_app):
         affinity_task_rules={"shop.rende": {"exclusive": "{customer}"}},
     )
     app.task(nothing, name="shop.render", shared=False)
-    assert {(each.where, each.meant) for each in gather_app(app).no_tasks} == {
+    assert set(_names_without_task(gather_app(app))) == {
         ("task_routes 'shop.rendr'", "shop.render"),
         ("task_routes 'far.*'", None),
         ("task_annotations 'shop.rnder'", "shop.render"),
@@ -96,18 +98,18 @@ def test_names_of_tasks_in_each_setting_are_compared_with_the_tasks(new_app):
 
 def test_an_app_without_tasks_may_name_any(new_app):
     app = new_app(task_routes={"far.*": "pdf"}, affinity_task_types={"far.*": "pdf"})
-    assert gather_app(app).no_tasks == ()
+    assert list(_names_without_task(gather_app(app))) == []
 
 
 def test_the_keys_that_rules_make_are_known_unless_a_function_makes_them(new_app):
     app = new_app(affinity_task_rules={"far.*": {"rate": ("10/s", "rates:{args[0]}")}})
     app.task(nothing, name="shop.render", shared=False, affinity=Affinity("pdf", exclusive="c:{customer}:{task}"))
     found = gather_app(app)
-    assert found.refused or found.key_patterns == ("c:*:shop.render", "rates:*")
+    assert found.refused or jobs._key_patterns(found) == ["c:*:shop.render", "rates:*"]
     app.task(
         nothing, name="shop.any", shared=False, affinity=Affinity("pdf", exclusive=Exclusive(lambda args, kwargs: "x"))
     )
-    assert gather_app(app).key_patterns is None
+    assert jobs._key_patterns(gather_app(app)) is None
 
 
 def test_a_full_queue_is_found_with_the_pauses_that_keep_it_full(valkey, fleet, new_app):
@@ -116,13 +118,15 @@ def test_a_full_queue_is_found_with_the_pauses_that_keep_it_full(valkey, fleet, 
     for number in range(2):
         fleet.publish(f"job{number}", "pdf")
         fleet.publish(f"mail{number}", "mail")
-    (full,) = gather_facts(app).fleet.full
-    assert (full.type, full.pending, full.most, full.effect, full.pauses) == ("pdf", 2, 2, "refuse", ())
+    (full,) = jobs.bound_full.findings(gather_facts(app))
+    assert full.what.startswith("2 jobs of type 'pdf' wait, of at most 2 (affinity_max_pending): further calls are ref")
+    assert "paused" not in full.what
     fleet.scheduler.pause(pause_address("type", "pdf"), why="db migration")
     fleet.scheduler.pause(pause_address("type", "mail"))
     fleet.scheduler.pause(pause_address("all", ""))
-    (full,) = gather_facts(app).fleet.full
-    assert set(full.pauses) == {"all types are paused", "type 'pdf' is paused: db migration"}
+    (full,) = jobs.bound_full.findings(gather_facts(app))
+    pauses = full.what.partition("because ")[2].removesuffix(".").split("; ")
+    assert set(pauses) == {"all types are paused", "type 'pdf' is paused: db migration"}
 
 
 def test_a_limit_of_a_key_that_a_job_has_is_in_use(valkey, fleet, new_app):
@@ -143,5 +147,10 @@ def test_of_tenants_the_minima_and_misspelt_names_are_known(valkey, fleet, new_a
     fleet.publish("more", "pdf")
     for tenant in ("acme", "big"):
         fleet.publish(f"waits-{tenant}$", "pdf", rules=f"key=tenant%3A{tenant} quota=settings")
-    found = gather_facts(app).fleet
-    assert (found.slots, found.minima, found.tenants_misspelt) == (5, {"acmee": 2, "big": 4}, {"acmee": "acme"})
+    facts = gather_facts(app)
+    assert facts.fleet.minima == {"acmee": 2, "big": 4}
+    (promised,) = tenants.minima_of_tenants.findings(facts)
+    assert "promises 6 slots in all (min), and the fleet has 5:" in promised.what
+    (misspelt,) = tenants.tenant_misspelt.findings(facts)
+    assert "has a quota for 'acmee'" in misspelt.what
+    assert "did you mean 'acme'" in misspelt.what

@@ -6,7 +6,7 @@ from itertools import count
 from celery_affinity.schema import bounds, job_record
 from celery_affinity.schema.constants import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
 from celery_affinity.schema.job_record import NewJob, has_key, is_merged, key_suffix, suffix_of
-from celery_affinity.schema.rules_codec import WORDS
+from celery_affinity.schema.rules_codec import HINTED
 from celery_affinity.schema.values import encode_part
 from tests.conformance.reference.replies import NONE
 
@@ -43,8 +43,8 @@ def rules_of(job_id):
     merge = [ways[number % len(ways)]] if is_merged(job_id) else []
     of_mark = {"": ("",), "!": RULES, "&": RULES_OF_MANY, "$": RULES_OF_TENANT}[key_suffix(job_id)]
     of_key = [of_mark[number % (min(3, len(of_mark)) if merge else len(of_mark))]] if has_key(job_id) else []
-    words = [f"{mark.word}={HINTS[number % len(HINTS)]}" for mark in WORDS if mark.character in suffix_of(job_id)]
-    return " ".join(merge + words + of_key)
+    hint = [f"near={HINTS[number % len(HINTS)]}"] if HINTED in suffix_of(job_id) else []
+    return " ".join(merge + hint + of_key)
 
 
 def task_of(job_id):

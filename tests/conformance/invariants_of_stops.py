@@ -1,6 +1,6 @@
 """Invariants of stops of running jobs for other tenants, and of hints: they hold after every arrow."""
 
-from celery_affinity.schema.rules_codec import is_preemptible
+from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.settings.tenants import minimum_of
 from tests.conformance.reference import keys
 
@@ -16,7 +16,7 @@ def check_that_stops_are_just(reference, ordered):
     orders = {(job_id, stop.fence): stop for job_id, stop in reference.vacating.items()}
     for (job_id, _), stop in orders.items() - ordered.items():
         job = reference.jobs[job_id]
-        assert is_preemptible(job.rules), f"{job_id} may not be stopped"
+        assert decode_rules(job.rules).is_preemptible, f"{job_id} may not be stopped"
         assert not job.acked, f"{job_id} was acked, and would be lost"
         assert job.preemptions < int(reference.settings.get("preemption_max")), f"{job_id} is stopped too often"
         its_key = keys.keys_of(job)[-1].key

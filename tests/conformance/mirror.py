@@ -19,8 +19,10 @@ from celery_affinity.schema.constants import CONF_KEPT_S, ENDED_KEPT_S, METRICS_
 from celery_affinity.schema.histograms import PUBLISHED, PUBLISHED_BEFORE
 from celery_affinity.schema.job_record import FIELDS
 from celery_affinity.schema.keys import Keys
-from celery_affinity.schema.rules_codec import StatedRate, encode_rules, is_preemptible
+from celery_affinity.schema.rules_codec import StatedRate, decode_rules
 from tests.conformance.reference import fair_share, keys, locality, matching, preemption
+
+from ..support.kept_rules import kept_rules
 
 #: How many times as long as they say keys are kept in walks (`wire`): none is forgotten by the server's own clock, on
 #: however busy a machine, and what is left of a time to live tells what it was.
@@ -331,7 +333,7 @@ def _job_hash(job):
         "moved": job.is_moved and "1",
         "limited": job.is_limited and "1",
         "stamps": " ".join(job.stamps),
-        "rules": job.has_rules_of_its_own and encode_rules(job.rules),
+        "rules": job.has_rules_of_its_own and kept_rules(job.rules),
         "left": " ".join(map(encode, job.left)),
         "tries": job.tries and str(job.tries),
         "into": job.into,
@@ -502,7 +504,7 @@ def _expect_keys(reference, entry, standing):
 def _expect_stops(reference, entry):
     giving = Counter()
     for job in reference.jobs.values():
-        if job.state == "claimed" and is_preemptible(job.rules):
+        if job.state == "claimed" and decode_rules(job.rules).is_preemptible:
             entry(["preemptible", preemption.tenant_of(job)], job.id, job.fence)
             giving[preemption.tenant_of(job)] += 1
     for its_key, number in giving.items():

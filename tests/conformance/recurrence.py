@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from celery_affinity.schema.job_record import is_batch
-from celery_affinity.schema.rules_codec import merge_in
+from celery_affinity.schema.rules_codec import decode_rules
 
 #: States of jobs that have become pending, and whose run is to come; a call that waits for others counts as pending.
 _TO_RUN = ("pending", "merged", "claimed")
@@ -45,7 +45,7 @@ class Recurrence:
                 self._known[name] = _Known(entry.call, is_suspended, max(now_us, entry.due_us - _interval(entry)))
         for name in self._known.keys() - reference.recurring.keys():
             del self._known[name]
-        calls = [job for job in reference.jobs.values() if merge_in(job.rules) and not is_batch(job.id)]
+        calls = [job for job in reference.jobs.values() if decode_rules(job.rules).merge and not is_batch(job.id)]
         states = {job.id: "pending" if job.is_patient else job.state for job in calls}
         self._see_tasks(reference)
         changes = [
@@ -117,7 +117,7 @@ class Recurrence:
 
     def _place(self, job, jobs):
         batch = jobs.get(job.into)  # it may have been moved to another type, with all its calls
-        return (batch or job).type, merge_in(job.rules).key, job.task_name
+        return (batch or job).type, decode_rules(job.rules).merge.key, job.task_name
 
     def _matching(self, place):
         calls = ((known.call.type, known.call.merge_key, known.call.task) for known in self._known.values())

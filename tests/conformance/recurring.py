@@ -3,7 +3,7 @@
 from celery_affinity.options.recurring import RecurringCall
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import IS_KNOWN, IS_REFUSED
-from celery_affinity.schema.rules_codec import merge_in
+from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.schema.values import encode_part
 from tests.conformance.reference.replies import NONE
 
@@ -28,7 +28,7 @@ a_call = draw.tuples(
 
 
 def _call(name, type_, merge, task, stale_after_us, since, signature):
-    return RecurringCall(name, task, type_, merge_in(MERGES[merge]).key, stale_after_us, since, signature)
+    return RecurringCall(name, task, type_, decode_rules(MERGES[merge]).merge.key, stale_after_us, since, signature)
 
 
 class RecurringCalls(Both):
@@ -136,7 +136,7 @@ class RecurringCalls(Both):
             job_id = f"f{next(self.job_numbers)}+"
             job, _ = job_of(job_id, known.call.type if known else TYPES[0], False, 0, 0)
             wanted = known and (known.call.merge_key, known.call.task)
-            if (merge_in(job.rules).key, job.task_name) == wanted:
+            if (decode_rules(job.rules).merge.key, job.task_name) == wanted:
                 break
         return job_id
 

@@ -3,7 +3,7 @@
 from itertools import count
 
 from celery_affinity.policy.slot_math import NOTHING
-from celery_affinity.schema.rules_codec import is_preemptible
+from celery_affinity.schema.rules_codec import decode_rules
 
 from . import draw
 from .both import Both, often, rules_of
@@ -73,7 +73,9 @@ class Stopping(Both):
         self._purge(type_)
         self._join(worker, (type_,), slots, 0, {})
         given = _first(
-            self._ids(), lambda rules: (kinds == "any" or is_preemptible(rules)) and "tenant%3Ad " not in rules, 4
+            self._ids(),
+            lambda rules: (kinds == "any" or decode_rules(rules).is_preemptible) and "tenant%3Ad " not in rules,
+            4,
         )
         for number, (job_id, priority) in enumerate(zip(given, priorities, strict=True)):
             self._publish(job_id, type_, number == 3 and kinds != "beside a reserve", priority, 0)

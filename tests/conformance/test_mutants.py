@@ -154,13 +154,12 @@ def test_accepted_survivor_without_a_reason_is_refused():
             parsed(f"[[accepted]]\n{row}")
 
 
-def test_judges_are_files_of_tests_and_name_modules():
-    modules = {judge.module_of(file) for file in judge.texts()}
+def test_judges_are_files_of_tests_and_name_lua_files():
     for test, judged in judge.judges().items():
         file, _, name = test.partition("::")
         assert not name or f"def {name.partition('[')[0]}(" in (judge.ROOT / file).read_text(), test
         assert (judge.ROOT / file).is_file(), test
-        assert set(judged) <= modules, test
+        assert set(judged) <= judge.texts().keys(), test
 
 
 def test_verdicts_of_an_ended_run_are_kept(tmp_path):
@@ -196,17 +195,15 @@ def test_mutant_is_killed_by_steps_or_test_or_survives(tmp_path, monkeypatch):
         assert noticed.by.startswith("SEED=7 step ")
         runs.clear()
         moved = '[redis.call("ZADD", key.callers(part), number, id) ->]'
-        assert _verdict("functions/split_batch", "drop a Redis write", moved, *judges) == Verdict(
-            KILLED, f"{test}[valkey]"
-        )
+        assert _verdict("functions/results", "drop a Redis write", moved, *judges) == Verdict(KILLED, f"{test}[valkey]")
         always = 'return [lane or "queued.0" -> lane], call.text(enqueued), bytes'
-        assert _verdict("functions/split_batch", "drop an operand", always, *judges) == Verdict(SURVIVED)
+        assert _verdict("functions/results", "drop an operand", always, *judges) == Verdict(SURVIVED)
 
 
 def test_mutant_that_cannot_be_loaded_is_not_counted():
     with EmbeddedServer() as server:
         replay = Replay(server, [])
-        mutant = Mutant("functions/ack", "arrows.ack", "an operator", "", 0, 0, "-- ack: is no Lua\nif if ")
+        mutant = Mutant("functions/claim", "functions.ack", "an operator", "", 0, 0, "-- ack: is no Lua\nif if ")
         assert verdict_on(mutant, replay, None) == Verdict(UNLOADED)
 
 

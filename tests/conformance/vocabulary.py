@@ -4,7 +4,7 @@ from celery_affinity.policy.slot_math import NOTHING, PrefetchLimit
 from celery_affinity.scheduler.messages import TypeMetricsDelta
 from celery_affinity.schema import histograms
 from celery_affinity.schema.constants import FORCE, MOST_MOVES
-from celery_affinity.schema.rules_codec import HINT, OF_KEYS, WORDS
+from celery_affinity.schema.rules_codec import HINTED, OF_KEYS
 from celery_affinity.schema.values import withdrawn_mark
 
 from . import draw
@@ -118,9 +118,8 @@ PATIENT = (
     "merge=p most=4 bytes=1700 wait=3000000/5000000",
 )
 #: End of a job's id: whether the job merges, and has a key.
-_words = [each for mark in WORDS for each in (*[mark.character] * 5, *(mark.character + key for key in OF_KEYS))]
-_hints = [mark.character + more for mark in WORDS if mark.place == HINT for more in ("+", "+!")]
-marks = draw.sampled_from([*[""] * 4, *"!!&&$$++", "+!", "+&", "+$", *_words, *_hints])
+_hints = [HINTED] * 5 + [HINTED + more for more in (*OF_KEYS, "+", "+!")]
+marks = draw.sampled_from([*[""] * 4, *"!!&&$$++", "+!", "+&", "+$", *_hints])
 #: µs, on both sides of every limit of time: a tick lately, a silence that counts, a heartbeat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(

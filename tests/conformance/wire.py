@@ -6,7 +6,7 @@ import redis
 
 from celery_affinity.broker.client import take_connection
 from celery_affinity.lab.scripts_engine import CLOCKED, at_fake_time
-from celery_affinity.lua.library import library_of, server_function
+from celery_affinity.lua.library import function_call, library_of
 
 from .mirror import LONGER, READ_ALL
 
@@ -83,7 +83,7 @@ class Wire:
         self._queue.append(command)
 
     def add_script(self, name, base, rest, values):
-        self._queue.append(self._way.command(name, base, server_function(name).arguments(rest, **values)))
+        self._queue.append(self._way.command(name, base, function_call(name, rest, **values)[1]))
 
     def read_state(self):
         self.add("EVALSHA", self._read_all, 0)

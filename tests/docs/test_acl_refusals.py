@@ -5,7 +5,6 @@ import json
 import pytest
 import redis
 
-from celery_affinity.lua.library import server_function
 from celery_affinity.scheduler.messages import EndArguments, JoinArguments
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.job_record import NewJob
@@ -141,7 +140,7 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
         lambda: producer.tick(),
         lambda: producer.next_report("app", again_s=1),
         lambda: producer.ack_report(["job"]),
-        lambda: producer._run(server_function("claim"), rest=["pdf"]),
+        lambda: producer._run("claim", ["pdf"]),
     ):
         with pytest.raises(redis.exceptions.NoPermissionError):
             call()

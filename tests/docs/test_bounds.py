@@ -6,9 +6,9 @@ import click
 import pytest
 from celery import Celery
 
-from celery_affinity.cli import status
 from celery_affinity.publishing.app_config import settings_of
 from celery_affinity.reports.explain import explain
+from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.bounds import Bound
@@ -62,7 +62,7 @@ def test_what_status_and_explain_print(shop):
         shop.render.delay(number)
     results = [shop.render.apply_async((number,), affinity="crawl.a") for number in range(4)]
     found = Report(shop.reader, settings_of(shop.app).max_pending).status()
-    said = click.unstyle(status.status_text(found))
+    said = click.unstyle(status_text(found))
     assert "75 % full: 4 may wait, further calls are refused" in said
     assert "100 % full: 2 may wait, then the oldest job is dropped" in said
     assert " % full: 10,000 may wait, further calls are refused" in page

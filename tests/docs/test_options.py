@@ -8,7 +8,7 @@ from kombu.utils.json import loads
 from celery_affinity import Affinity, Merge
 from celery_affinity.options.call_options import FIRST_TRY, OPTIONS, PARENT, PLAIN
 from celery_affinity.schema.job_record import FIELDS
-from celery_affinity.schema.rules_codec import is_preemptible
+from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.schema.values import decode_part
 from docs.pages.options import PLACES
 
@@ -87,7 +87,7 @@ def publish(valkey, redis_client):
         text = row.get("rules", "")
         rules = text.partition("=")[2].partition(" ")[0].removeprefix("tenant%3A")
         found = {"type": row["type"], "priority": int(priority), "mode": mode == "demand", "key": rules}
-        found["preemption"] = is_preemptible(text)
+        found["preemption"] = decode_rules(text).is_preemptible
         found |= {each: read(each, row.get(field, "")) for each, field in FIELDS_OF.items()}
         return found.get(option, rules), message
 

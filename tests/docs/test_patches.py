@@ -22,7 +22,7 @@ from celery_affinity.transport.transport import Transport
 from celery_affinity.worker import control_commands
 from celery_affinity.worker.consumer import AffinityBlueprint, AffinityConsumer
 from celery_affinity.worker.pool import AffinityPool, AffinityProcesses, AffinityResults
-from celery_affinity.worker.request import CancelledRequest, ClaimedRequest, StartedRequest
+from celery_affinity.worker.request import ClaimedRequest
 from celery_affinity.worker.request_end import EndOfTask
 
 from ..support import private_names
@@ -124,10 +124,10 @@ def test_what_a_workers_consumer_and_pool_override_is_on_the_page():
 
 
 def test_what_a_worker_changes_is_on_the_page():
-    mixed_in = {name for each in (EndOfTask, StartedRequest, CancelledRequest, ClaimedRequest) for name in vars(each)}
+    mixed_in = {name for each in (EndOfTask, ClaimedRequest) for name in vars(each)}
     request = {f"Request.{name}" for name in mixed_in if callable(getattr(EndOfTask, name, None))}
     request = {name for name in request if hasattr(Request, name.partition(".")[2])}
-    commands = {name.replace("_stock_", "control.") for name in vars(control_commands) if name.startswith("_stock_")}
+    commands = {f"control.{command.__name__}" for command in control_commands.REPLACEMENTS}
     assert request | commands == {
         name for name in on_the_page("In a worker") if name.startswith(("Request.", "control."))
     }

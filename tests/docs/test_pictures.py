@@ -5,11 +5,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from celery_affinity.cli import status
 from celery_affinity.clock import SECOND_US
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.placement import choose_worker
-from celery_affinity.reports.queue_order import next_jobs
+from celery_affinity.reports.fleet_status import status_text
+from celery_affinity.reports.queue_order import NEXT_JOBS, next_jobs
 from celery_affinity.reports.status import Report
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
@@ -43,7 +43,7 @@ def test_the_picture_of_top_shows_what_top_prints(valkey, redis_client):
         fleet.sync(worker, slots=4 if worker == "pdf-1" else 2)
     fleet.scheduler.advance(2)
     reader = ClockedReader(fleet.scheduler)
-    found = f"{status.status_text(Report(reader).status())}\n\n{status.upcoming_text(next_jobs(reader, None, 6))}\n"
+    found = f"{status_text(Report(reader).status())}\n\n{NEXT_JOBS.text(next_jobs(reader, None, 6))}\n"
     assert found == SHOWN.read_text(), f"{SHOWN} is to hold:\n{found}"
 
 

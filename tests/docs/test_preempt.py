@@ -5,7 +5,7 @@ import re
 import pytest
 
 from celery_affinity import OptionError
-from celery_affinity.schema.rules_codec import is_preemptible
+from celery_affinity.schema.rules_codec import decode_rules
 
 from ..support.pages import blocks
 from ..support.preempting import Victim
@@ -55,7 +55,7 @@ def test_the_batch_of_the_page_goes_on_from_its_checkpoint(code, shop, valkey, r
 
 
 def test_a_task_of_the_page_without_late_acks_is_refused(shop):
-    assert is_preemptible("key=tenant%3Abatch quota=settings preemptible=1")
+    assert decode_rules("key=tenant%3Abatch quota=settings preemptible=1").is_preemptible
     with pytest.raises(OptionError, match="preemptible=True needs acks_late=True"):
         shop["render"].apply_async(("acme", 7), preemptible=True)
     shop["archive"].apply_async(([],), preemptible=False, countdown=60)

@@ -7,10 +7,10 @@ import pytest
 from celery import Celery
 
 from celery_affinity.cli import explain_text
-from celery_affinity.cli.status import status_text
 from celery_affinity.errors import SettingError
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports.explain import explain
+from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.status import Report
 from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.loader import load_settings

@@ -7,12 +7,12 @@ import click
 import pytest
 import redis
 
-from celery_affinity.cli import dead, explain_text
-from celery_affinity.cli.status import status_text
+from celery_affinity.cli import explain_text
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.reports.dead_letters import LetterFilter, find_letters
+from celery_affinity.reports.dead_letters import LETTERS, LetterFilter, find_letters
 from celery_affinity.reports.explain import explain
+from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.status import Report
 from celery_affinity.reports.type_limits import pause_address
 from celery_affinity.scheduler.scheduler import Scheduler
@@ -56,7 +56,7 @@ class Shop(ScriptedFleet):
         return [each.why for each in explain(ClockedReader(self.scheduler), task).waiting.blocked_by]
 
     def dead_list(self):
-        return click.unstyle(dead.letters_text(find_letters(ClockedReader(self.scheduler), LetterFilter())))
+        return click.unstyle(LETTERS.text(find_letters(ClockedReader(self.scheduler), LetterFilter())))
 
 
 def says(name, printed):

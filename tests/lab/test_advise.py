@@ -7,18 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.errors import OptionError
+from celery_affinity.lab import fast_engine
 from celery_affinity.lab.advise import advise, resample_days, with_slots
 from celery_affinity.lab.scenario import Scenario, scenario_of
 from celery_affinity.lab.targets import Target, parse_target
 from celery_affinity.lab.trace import TracedWorker
 
-from . import simple_engine
 from .traces import TRACES, S, flood, job, trace, workers
 
 
 def advised(scenario: Scenario, *targets: str, **more):
     types = {each.type for each in scenario.arrivals}
-    return advise(scenario, [parse_target(each, types) for each in targets], simple_engine.schedule, **more)
+    return advise(scenario, [parse_target(each, types) for each in targets], fast_engine.schedule_fast, **more)
 
 
 def burst(number: int, took_s: int, slots: int, **more) -> Scenario:
@@ -104,12 +104,12 @@ def test_what_is_advised_reaches_the_targets_and_one_slot_less_of_a_profile_does
         if each.settings:
             continue
         slots = dict(each.slots)
-        assert target.wait_s(simple_engine.schedule(with_slots(scenario, slots, {}))) < 0.8
-        assert each.targets[0].then_s == target.wait_s(simple_engine.schedule(with_slots(scenario, slots, {})))
+        assert target.wait_s(fast_engine.schedule_fast(with_slots(scenario, slots, {}))) < 0.8
+        assert each.targets[0].then_s == target.wait_s(fast_engine.schedule_fast(with_slots(scenario, slots, {})))
         if len(slots) == 1 and not found.already:
             ((profile, number),) = slots.items()
             less = with_slots(scenario, {profile: number - 1}, {})
-            assert target.wait_s(simple_engine.schedule(less)) >= 0.8
+            assert target.wait_s(fast_engine.schedule_fast(less)) >= 0.8
 
 
 def test_slots_come_and_go_by_profile():
@@ -160,6 +160,6 @@ def test_a_bad_target_is_refused_with_what_came(text):
 
 def test_jobs_that_are_never_claimed_count_as_endless_waits():
     scenario = scenario_of(trace(workers(("pdf", 1)), [(job("xls", 0), S), (job("pdf", 0), S)]))
-    assert parse_target("all:p50<1s", ()).wait_s(simple_engine.schedule(scenario)) == 0
-    assert parse_target("all:p51<1s", ()).wait_s(simple_engine.schedule(scenario)) == math.inf
+    assert parse_target("all:p50<1s", ()).wait_s(fast_engine.schedule_fast(scenario)) == 0
+    assert parse_target("all:p51<1s", ()).wait_s(fast_engine.schedule_fast(scenario)) == math.inf
     assert advised(scenario, "xls:p95<1s").advice[0].slots == [(("xls",), 1)]

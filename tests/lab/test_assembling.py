@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from celery_affinity.lab.trace_assembly import KeyHashes, TraceAssembly, UnclaimedJobs
+from celery_affinity.lab.trace_assembly import KeyHashes, TraceAssembly, traced_job
 from celery_affinity.scheduler.messages import page_query
 from celery_affinity.scheduler.recordings import Page
 
@@ -105,14 +105,14 @@ def test_a_claim_that_ended_before_the_trace_is_not_in_it(assembly):
 def test_a_claim_that_ends_after_the_trace_is_running_and_one_that_begins_after_it_waits(assembly):
     rows = [row("a", 1, 900, 1_100, 1_200, 2_001), row("b", 2, 1_900, 2_001, 2_002, 2_003), row("c", 3, 2_001, 2_002)]
     add(assembly, page(ended=2), rows)
-    first, second = trace(assembly, [UnclaimedJobs("b", "pdf", 1_900, "queued.3")]).jobs
+    first, second = trace(assembly, [("b", traced_job("pdf", 1_900, "queued.3", {}))]).jobs
     assert (first.outcome, first.ended_us, first.started_us, first.fence) == ("running", None, 200, 1)
     assert (second.outcome, second.claimed_us, second.worker, second.fence) == ("pending", None, None, None)
 
 
 def test_a_job_that_came_back_waits_from_then_on(assembly):
     add(assembly, page(ended=1), [row("a", 1, 900, 1_100, None, 1_300, "returned")])
-    first, second = trace(assembly, [UnclaimedJobs("a", "pdf", 900, "demand.7")]).jobs
+    first, second = trace(assembly, [("a", traced_job("pdf", 900, "demand.7", {}))]).jobs
     assert (first.outcome, first.started_us) == ("returned", None)
     assert (second.since_us, second.enqueued_us, second.outcome) == (300, -100, "pending")
     assert (second.on_demand, second.priority) == (True, 7)

@@ -1,32 +1,35 @@
-"""`celery affinity lab replay` and `whatif`, run as a user runs them."""
+"""The commands `celery affinity lab replay`, `whatif`, `optimum` and `advise`, run as a user runs them."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
-from celery_affinity.lab import synthetic_traces
 from celery_affinity.lab.trace import Trace
 from celery_affinity.lab.trace_file import write_trace
+from examples.made_up_trace import make_trace
 
 from ..support.lab_scenarios import S, traced, worker
+from . import traces
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory):
+def recorded(tmp_path_factory):
     path = tmp_path_factory.mktemp("traces") / "trace.jsonl"
-    write_trace(synthetic_traces.make_trace(300), path)
+    write_trace(make_trace(150), path)
     return path
 
 
-def test_a_replay_prints_fidelity_and_waits(lab, trace):
-    code, text = lab("replay", trace)
+def test_a_replay_prints_fidelity_and_waits(lab, recorded):
+    code, text = lab("replay", recorded)
     assert code == 0
-    assert text.startswith("fidelity 100.00%: 300 of 300 claims in the recorded order on the recorded types")
+    assert text.startswith("fidelity 100.00%: 150 of 150 claims in the recorded order on the recorded types")
     assert "p95 recorded  p95 replayed" in text
 
 
-def test_a_replay_as_json_has_the_same_facts(lab, trace):
-    code, text = lab("replay", trace, "--json", "--engine", "judge")
+def test_a_replay_as_json_has_the_same_facts(lab, recorded):
+    code, text = lab("replay", recorded, "--json", "--engine", "judge")
     found = json.loads(text)
     assert (code, found["engine"], found["fidelity"], found["first_difference"]) == (0, "judge", 1.0, None)
     assert found["recorded"] == found["replayed"]
@@ -67,20 +70,20 @@ def test_a_replay_of_a_record_without_claims_says_that_there_is_nothing_to_compa
     assert lab("replay", path)[1].startswith("fidelity unknown: the record has no claims (engine: twin)\n")
 
 
-def test_a_what_if_prints_both_and_plots_them(lab, trace, tmp_path):
+def test_a_what_if_prints_both_and_plots_them(lab, recorded, tmp_path):
     plot = tmp_path / "waits.svg"
-    code, text = lab("whatif", trace, "--add", "[ocr]:2", "--priority", "pdf=9", "--rate", "xls=0.5", "--plot", plot)
+    code, text = lab("whatif", recorded, "--add", "[ocr]:2", "--priority", "pdf=9", "--rate", "xls=0.5", "--plot", plot)
     assert code == 0
     assert "who gains" in text
     assert "[ocr]          -" in text
     assert plot.read_text().startswith("<svg ")
 
 
-def test_a_what_if_as_json(lab, trace):
-    found = json.loads(lab("whatif", trace, "--set", "limits.type:pdf=0", "--json")[1])
+def test_a_what_if_as_json(lab, recorded):
+    found = json.loads(lab("whatif", recorded, "--set", "limits.type:pdf=0", "--json")[1])
     assert found["after"]["types"]["pdf"]["jobs"] == 0
     assert found["gains"][0].keys() >= {"type", "on_demand", "tenant", "shorter", "longer", "mean_s"}
-    assert "never started" in lab("whatif", trace, "--set", "limits.type:pdf=0")[1]
+    assert "never started" in lab("whatif", recorded, "--set", "limits.type:pdf=0")[1]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +95,8 @@ def test_a_what_if_as_json(lab, trace):
         (["--add", "[pdf]:1", "--plot", "/nowhere/waits.svg"], 1, "No such file or directory: '/nowhere/waits.svg'"),
     ],
 )
-def test_what_cannot_be_asked_is_a_line(lab, trace, words, code, complaint):
-    found, text = lab("whatif", trace, *words)
+def test_what_cannot_be_asked_is_a_line(lab, recorded, words, code, complaint):
+    found, text = lab("whatif", recorded, *words)
     assert (found, complaint in text) == (code, True), text
 
 
@@ -104,3 +107,105 @@ def test_a_file_without_a_trace_is_a_line(lab, tmp_path):
     assert (code, text.startswith("Error: ")) == (1, True)
     write_trace(Trace(S, (worker("w"),), ()), path)
     assert "has no jobs" in lab("replay", path)[1]
+
+
+def test_optimum_prints_four_waits_and_what_they_mean(lab, recorded):
+    code, text = lab("optimum", recorded, "--bins", 32)
+    assert code == 0
+    rows = [line.split("  ")[0] for line in text.splitlines()]
+    assert rows[0] == "150 jobs"
+    assert rows[2:6] == ["schedule", "recorded", "replayed", "upper bound: the best schedule found"]
+    assert rows[6].startswith("lower bound: ")
+    bounds, sentence = text.splitlines()[-2:]
+    assert bounds.startswith("Lower bounds: prices in 32 steps of ")
+    assert sentence.startswith("The replayed schedule waits between ")
+
+
+def test_optimum_as_json_has_the_bounds_in_their_order(lab, recorded):
+    code, text = lab("optimum", recorded, "--bins", 32, "--json", "--weights", "priority")
+    found = json.loads(text)
+    assert code == 0
+    assert 0 <= found["lower_s"] <= found["upper_s"] <= found["replayed_s"]
+    assert found["jobs"] == 150
+
+
+def test_a_trace_that_is_not_there_is_named(lab, tmp_path):
+    code, text = lab("optimum", tmp_path / "none.jsonl")
+    assert (code, text.count("\n")) == (1, 1)
+    assert "there is no '" in text
+
+
+def test_optimum_without_its_packages_says_what_to_install(lab, recorded, monkeypatch):
+    monkeypatch.setitem(sys.modules, "celery_affinity.lab.optimum", None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    code, text = lab("optimum", recorded)
+    assert (code, text.count("\n")) == (1, 1)
+    assert "pip install 'celery-affinity[lab] @ " in text
+
+
+def test_other_commands_of_the_lab_need_no_further_packages():
+    blocked = "import sys; sys.modules.update(numpy=None, scipy=None); import celery_affinity.cli.lab"
+    subprocess.run([sys.executable, "-c", blocked], check=True)
+
+
+def test_optimum_of_jobs_that_nobody_serves_is_refused_in_a_line(lab, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    write_trace(traces.trace(traces.workers(("pdf", 1)), [(traces.job("xls", 0), S)]), path)
+    assert lab("optimum", path) == (
+        1,
+        "Error: no job of the trace is claimed by a worker of it, so there is no wait to compare\n",
+    )
+
+
+def test_advise_prints_slots_waits_and_their_range(lab, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    write_trace(traces.trace(traces.workers(("pdf", 4)), [(traces.job("pdf", S), 10 * S) for _ in range(24)]), path)
+    code, text = lab("advise", path, "--target", "pdf:p99<15s")
+    assert code == 0
+    first, mean, days, _, number = text.splitlines()
+    assert first.startswith("8 more [pdf] slots: 50.0 s -> 10.0 s (")
+    assert mean == "  mean wait of all jobs: 25.0 s -> 5.0 s"
+    assert days.endswith(" of 10 days drawn again reach the targets")
+    assert number.endswith(" simulations)")
+
+
+def test_advise_says_which_limit_ended_the_search_and_how_to_raise_it(lab, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    write_trace(
+        traces.trace(
+            traces.workers(("pdf", 4), ("xls", 4)),
+            [(traces.job("pdf", S), 10 * S), (traces.job("xls", S), 10 * S)] * 99,
+        ),
+        path,
+    )
+    arguments = "advise", path, "--target", "pdf:p99<11s", "--target", "xls:p99<11s"
+    last = lab(*arguments, "--simulations", "30")[1].splitlines()[-1]
+    ended = (
+        "the limit of 30, 10 of them for days drawn again, ended the search. More --simulations may find better advice"
+    )
+    assert last == f"(20 simulations: {ended})"
+    assert lab(*arguments)[1].splitlines()[-1].endswith(" simulations)")
+
+
+def test_advise_says_that_a_target_is_reached_and_that_fewer_slots_would_do(lab, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    write_trace(traces.trace(traces.workers(("pdf", 20)), [(traces.job("pdf", S), 10 * S) for _ in range(24)]), path)
+    lines = lab("advise", path, "--target", "pdf:p99<15s")[1].splitlines()
+    assert lines[:2] == ["reached already: pdf:p99<15s is 10.0 s", "fewer would do:"]
+    assert lines[2].startswith("8 fewer [pdf] slots: 10.0 s -> 10.0 s")
+
+
+def test_advise_as_json_has_the_same_facts(lab, recorded):
+    code, text = lab("advise", recorded, "--target", "pdf:p95<1h", "--json")
+    found = json.loads(text)
+    assert code == 0
+    assert found["already"] is True
+    assert found["now"][0]["target"] == "pdf:p95<1h"
+
+
+@pytest.mark.parametrize(("target", "said"), [("pdf<5s", "got: 'pdf<5s'"), ("doc:p5<1s", "jobs of ocr, pdf, xls")])
+def test_a_bad_target_ends_the_command_with_a_line(lab, recorded, target, said):
+    code, text = lab("advise", recorded, "--target", target)
+    assert (code, text.count("\n")) == (1, 1)
+    assert text.startswith("Error: --target ")
+    assert said in text

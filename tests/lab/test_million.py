@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from celery_affinity.lab import synthetic_traces, trace_file
+from celery_affinity.lab import trace_file
+from examples.made_up_trace import make_trace
 
 JOBS, MOST_MIB = 1_000_000, 1_024
 
@@ -14,7 +15,7 @@ JOBS, MOST_MIB = 1_000_000, 1_024
 @pytest.mark.slow
 def test_a_million_jobs_are_replayed_in_less_than_a_gibibyte(tmp_path):
     path = tmp_path / "trace.jsonl"
-    trace_file.write_trace(synthetic_traces.make_trace(JOBS), path)
+    trace_file.write_trace(make_trace(JOBS), path)
     command = [sys.executable, "-m", "celery", "affinity", "lab", "replay", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as replay:
         said = replay.stdout.read()

@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from celery_affinity.lab import fast_engine, list_schedules, lower_bounds
-from celery_affinity.lab.list_schedules import equal_weights, list_schedule, mean_wait_s, open_slots, priority_weights
-from celery_affinity.lab.lower_bounds import Market, classes_of
+from celery_affinity.lab import fast_engine, list_schedules
+from celery_affinity.lab.list_schedules import ListScheduler, equal_weights, mean_wait_s, open_slots, priority_weights
+from celery_affinity.lab.lower_bounds import Market, Program, classes_of
 from celery_affinity.lab.optimum import bounds_of, optimum, starts_of
 from celery_affinity.lab.scenario import Arrival, Scenario, Schedule, scenario_of
 from celery_affinity.lab.trace import TracedWorker
 
-from . import simple_engine
 from .traces import TRACES, S, job, trace, workers
 
 FLEETS = (
@@ -86,7 +85,7 @@ def test_the_best_schedule_is_between_the_bounds(scenario, weight):
 @settings(max_examples=20, deadline=None)
 @given(scenarios(most=12), st.lists(st.floats(0, 10), min_size=12, max_size=12), st.booleans(), st.data())
 def test_no_list_makes_a_schedule_below_the_lower_bounds(scenario, places, ahead, data):
-    made = list_schedule(scenario, dict(enumerate(places)), ahead=ahead)
+    made = ListScheduler(scenario, dict(enumerate(places)), ahead=ahead).run()
     if len(made.runs) < len(scenario.arrivals):
         return
     waited = mean_wait_s(scenario.arrivals, starts_of(made), equal_weights) * len(scenario.arrivals)
@@ -94,7 +93,7 @@ def test_no_list_makes_a_schedule_below_the_lower_bounds(scenario, places, ahead
     assert list_schedules.weighted_wait_us(scenario.arrivals, slots, equal_weights) / 1e6 <= waited + 1e-9
     edges = np.unique([0.0, *data.draw(st.lists(st.floats(0.1, 40), min_size=2, max_size=30))])
     for by_length in (1, 2, 8):
-        solved = lower_bounds.solve_program(classes_of(scenario.arrivals, equal_weights, by_length), slots, edges)
+        solved = Program(classes_of(scenario.arrivals, equal_weights, by_length), slots, edges).solve()
         assert solved is not None
         assert solved.bound_s <= waited + 1e-9
     market = Market(scenario.arrivals, slots, equal_weights, float(edges[-1]), len(edges))
@@ -176,7 +175,7 @@ def test_a_list_keeps_to_keys_rates_and_limits_of_types():
 @pytest.mark.parametrize("name", ["flood", "diurnal", "heavy_tail", "tenants"])
 def test_the_bounds_of_a_trace_are_below_and_above_what_they_bound(name):
     recorded = TRACES[name](250, 3)
-    replayed = simple_engine.schedule(scenario_of(recorded))
+    replayed = fast_engine.schedule_fast(scenario_of(recorded))
     found = optimum(recorded, replayed, bins=32)
     assert found.jobs == 250
     assert found.lower_s <= found.upper_s <= found.replayed_s
@@ -210,8 +209,8 @@ def test_bounds_of_a_heavy_tail_are_below_every_schedule_and_no_more_is_computed
         return found
 
     monkeypatch.setattr(Market, "value", counted)
-    schedules = [fast_engine.schedule_fast(scenario), simple_engine.schedule(scenario)]
-    schedules += [list_schedule(scenario, dict(enumerate(Random(n).sample(range(250), 250)))) for n in range(10)]
+    schedules = [fast_engine.schedule_fast(scenario)]
+    schedules += [ListScheduler(scenario, dict(enumerate(Random(n).sample(range(250), 250)))).run() for n in range(10)]
     best, spent, widths = 0.0, [], []
     for most in (100_000, 2_000_000):
         looks.clear()
@@ -252,7 +251,7 @@ def test_the_cheapest_start_is_found_among_the_edges_that_a_job_can_gain_by():
 
 def test_jobs_that_the_record_did_not_claim_do_not_count():
     recorded = trace(workers(("a", 1)), [(job("a", 0), S), (job("a", 0), S), (job("b", 0), S)])
-    found = optimum(recorded, simple_engine.schedule(scenario_of(recorded)), bins=32)
+    found = optimum(recorded, fast_engine.schedule_fast(scenario_of(recorded)), bins=32)
     assert (found.jobs, found.left_out) == (2, 1)
     assert found.upper_s == pytest.approx(0.5)
 
@@ -260,7 +259,7 @@ def test_jobs_that_the_record_did_not_claim_do_not_count():
 def test_a_trace_without_claims_is_refused():
     recorded = trace(workers(("a", 1)), [(job("b", 0), S)])
     with pytest.raises(ValueError, match="no job of the trace is claimed"):
-        optimum(recorded, simple_engine.schedule(scenario_of(recorded)))
+        optimum(recorded, fast_engine.schedule_fast(scenario_of(recorded)))
 
 
 def test_jobs_of_a_key_wait_for_one_another_also_in_the_lower_bound():
@@ -279,12 +278,12 @@ def test_jobs_of_a_key_wait_for_one_another_also_in_the_lower_bound():
 @settings(max_examples=100, deadline=None)
 @given(scenarios(most=8), st.lists(st.floats(0, 10), min_size=8, max_size=8), st.booleans(), st.data())
 def test_the_numbers_of_any_schedule_fulfill_each_row_of_the_linear_program(scenario, places, ahead, data):
-    made = list_schedule(scenario, dict(enumerate(places)), ahead=ahead)
+    made = ListScheduler(scenario, dict(enumerate(places)), ahead=ahead).run()
     if len(made.runs) < len(scenario.arrivals):
         return
     edges = np.unique([0.0, *data.draw(st.lists(st.floats(0.1, 40), min_size=2, max_size=12))])
     classes = classes_of(scenario.arrivals, equal_weights, data.draw(st.sampled_from([1, 2, 8])))
-    program = lower_bounds.Program(classes, open_slots(scenario.workers, scenario.arrivals), edges)
+    program = Program(classes, open_slots(scenario.workers, scenario.arrivals), edges)
     values = numbers_of(made, program)
     over = program.at_most.matrix(program.columns) @ values - np.concatenate(program.at_most.limits)
     assert over.max() < 1e-6
@@ -296,7 +295,7 @@ def test_the_numbers_of_any_schedule_fulfill_each_row_of_the_linear_program(scen
         assert program.cost @ values == pytest.approx(waited)
 
 
-def numbers_of(made: Schedule, program: lower_bounds.Program) -> np.ndarray:
+def numbers_of(made: Schedule, program: Program) -> np.ndarray:
     """Return the numbers that the columns of *program* stand for: those of the schedule *made*."""
     edges, starts, values = program.edges, starts_of(made), np.zeros(program.columns)
     for number, jobs in enumerate(program.classes):

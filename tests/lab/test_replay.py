@@ -4,19 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from celery_affinity.lab import advise, fast_engine, synthetic_traces
+from celery_affinity.lab import advise, fast_engine
 from celery_affinity.lab.changes import Changes
 from celery_affinity.lab.fast_engine import UnknownRuleError
 from celery_affinity.lab.replay import compare_with_record, recorded_jobs, replay, schedule_both
 from celery_affinity.lab.scenario import Schedule, ScheduledRun, scenario_of
 from celery_affinity.lab.trace import Trace
+from examples.made_up_trace import make_trace
 
 from ..support.lab_scenarios import S, job, order, scenario, traced, worker
 
 
 @pytest.fixture(scope="module")
 def made():
-    return synthetic_traces.make_trace(400)
+    return make_trace(400)
 
 
 def trace(*jobs, workers=(), **fields):

@@ -13,6 +13,7 @@ from celery_affinity.lab import trace_file
 from celery_affinity.lab.replay import replay, run_engine
 from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.trace import OUTCOMES, SCHEMA, Trace, TracedJob, TracedWorker
+from examples.made_up_trace import with_claims
 
 HEADER = {"row": "header", "schema": SCHEMA, "length_us": 9, "workers": [{"name": "w", "types": ["pdf"], "slots": 1}]}
 JOB = {"row": "job", "type": "pdf", "enqueued_us": 1, "claimed_us": 2, "started_us": 3, "ended_us": 4, "worker": "w"}
@@ -129,37 +130,33 @@ def test_another_schema_is_refused(read):
         read({**HEADER, "schema": "celery-affinity-trace/2"}, JOB)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"ended_us": 2}, r"line 3: the clock steps: ended_us must be started_us \(3\) or later, got: 2"),
-        ({"claimed_us": 0}, r"line 3: the clock steps: claimed_us must be since_us \(1\) or later, got: 0"),
-        ({"started_us": None, "ended_us": 1}, r"ended_us must be claimed_us \(2\) or later, got: 1"),
-        ({"claimed_us": "soon"}, "line 3: claimed_us must be a whole number, got: 'soon'"),
-        (
-            {"freed_us": 10**19},
-            "line 3: freed_us must be a whole number of 4,000,000,000,000,000,000 at most, got: 1000",
-        ),
-        ({"claimed_us": 2.5}, "line 3: claimed_us must be a whole number, got: 2.5"),
-        ({"priority": 11}, "line 3: priority must be a whole number from 0 to 10, got: 11"),
-        ({"mode": "now"}, "line 3: mode must be queued or demand, got: 'now'"),
-        ({"outcome": "gone"}, "line 3: outcome must be done or failed or .*, got: 'gone'"),
-        ({"type": ""}, "line 3: type must be a text that is not empty, got: ''"),
-        ({"type": "p\ud800"}, r"line 3: type must be a text in UTF-8, got: 'p\\ud800'"),
-        ({"type": None}, "line 3: a job needs the column type"),
-        ({"clamed_us": 1}, "line 3: unknown column 'clamed_us'; did you mean 'claimed_us'?"),
-        ({"colour": 1}, "line 3: unknown column 'colour'; columns are fence, type,"),
-        ({"row": "jib"}, "line 3: row must be job, join or leave, got: 'jib'"),
-    ],
-)
-def test_a_bad_row_is_refused_with_its_line(read, change, words):
-    with pytest.raises(TraceError, match=words):
-        read(HEADER, JOB, {**JOB, **change})
+#: A change of the second job -> the sentence that refuses it.
+BAD_ROWS = [
+    ({"ended_us": 2}, r"line 3: the clock steps: ended_us must be started_us \(3\) or later, got: 2"),
+    ({"claimed_us": 0}, r"line 3: the clock steps: claimed_us must be since_us \(1\) or later, got: 0"),
+    ({"started_us": None, "ended_us": 1}, r"ended_us must be claimed_us \(2\) or later, got: 1"),
+    ({"claimed_us": "soon"}, "line 3: claimed_us must be a whole number, got: 'soon'"),
+    (
+        {"freed_us": 10**19},
+        "line 3: freed_us must be a whole number of 4,000,000,000,000,000,000 at most, got: 1000",
+    ),
+    ({"claimed_us": 2.5}, "line 3: claimed_us must be a whole number, got: 2.5"),
+    ({"priority": 11}, "line 3: priority must be a whole number from 0 to 10, got: 11"),
+    ({"mode": "now"}, "line 3: mode must be queued or demand, got: 'now'"),
+    ({"outcome": "gone"}, "line 3: outcome must be done or failed or .*, got: 'gone'"),
+    ({"type": ""}, "line 3: type must be a text that is not empty, got: ''"),
+    ({"type": "p\ud800"}, r"line 3: type must be a text in UTF-8, got: 'p\\ud800'"),
+    ({"type": None}, "line 3: a job needs the column type"),
+    ({"clamed_us": 1}, "line 3: unknown column 'clamed_us'; did you mean 'claimed_us'?"),
+    ({"colour": 1}, "line 3: unknown column 'colour'; columns are fence, type,"),
+    ({"row": "jib"}, "line 3: row must be job, join or leave, got: 'jib'"),
+]
 
 
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
+        *(([HEADER, JOB, {**JOB, **change}], words) for change, words in BAD_ROWS),
         ([HEADER], "the trace has no jobs"),
         ([""], "line 1: a header in JSON, or the columns of a CSV file, must come first"),
         (['{"row": '], "line 1: the header is cut"),
@@ -242,24 +239,6 @@ def test_what_is_written_as_csv_is_the_same_trace(read):
     assert as_csv.jobs == as_json.jobs
 
 
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        (["type,enqueued_us,color", "pdf,1,red"], "line 1: unknown column 'color'"),
-        (["type,enqueued_us,enqueued", "pdf,1,2"], "line 1: the column enqueued_us stands twice"),
-        (["type,enqueued_us", "pdf," + "9" * 5_000], "line 2: enqueued_us must be a whole number, got: '9{79}$"),
-        (["type,enqueued_us", "pdf,early"], "line 2: enqueued_us must be a whole number, got: 'early'"),
-        (["type,enqueued_us", "pdf", "pdf,1"], "line 2: a row must have 2 cells, got: 1"),
-        (["type,enqueued_us", "pdf,1,2"], "line 2: a row must have 2 cells, got: 3"),
-        (["type,enqueued_us", 'pdf,"1"2'], "line 2: it is no row of a CSV file"),
-        (["type,enqueued_us"], "the trace has no jobs"),
-    ],
-)
-def test_a_bad_csv_file_is_refused_with_its_line(read, lines, words):
-    with pytest.raises(TraceError, match=words):
-        read(*lines)
-
-
 def test_a_last_row_of_a_csv_file_that_is_cut_is_left_out_with_a_warning(read):
     trace, warnings = read("type,enqueued_us,worker", "pdf,1,w", "pdf,2", end="")
     assert len(trace.jobs) == 1
@@ -297,11 +276,8 @@ FLEET = Trace(
 
 def scheduled(trace):
     """Return *trace* with the claims that its fleet makes."""
-    jobs = [replace(job, fence=None, claimed_us=None, worker=None, outcome="pending") for job in trace.jobs]
-    for fence, run in enumerate(run_engine(scenario_of(trace)).schedule.runs, 1):
-        times = {"claimed_us": run.claimed_us, "started_us": run.claimed_us, "ended_us": run.ended_us}
-        jobs[run.number] = replace(jobs[run.number], fence=fence, worker=run.worker, outcome="done", **times)
-    return replace(trace, jobs=tuple(jobs), length_us=max(job.ended_us or 0 for job in jobs))
+    waiting = tuple(replace(job, fence=None, claimed_us=None, worker=None, outcome="pending") for job in trace.jobs)
+    return with_claims(replace(trace, jobs=waiting), run_engine(scenario_of(trace)).schedule)
 
 
 def test_a_trace_in_csv_is_the_one_in_json_and_its_replay_as_well(tmp_path):
@@ -361,6 +337,14 @@ def test_a_mark_of_order_before_the_columns_is_no_part_of_them(read):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
+        (["type,enqueued_us,color", "pdf,1,red"], "line 1: unknown column 'color'"),
+        (["type,enqueued_us,enqueued", "pdf,1,2"], "line 1: the column enqueued_us stands twice"),
+        (["type,enqueued_us", "pdf," + "9" * 5_000], "line 2: enqueued_us must be a whole number, got: '9{79}$"),
+        (["type,enqueued_us", "pdf,early"], "line 2: enqueued_us must be a whole number, got: 'early'"),
+        (["type,enqueued_us", "pdf", "pdf,1"], "line 2: a row must have 2 cells, got: 1"),
+        (["type,enqueued_us", "pdf,1,2"], "line 2: a row must have 2 cells, got: 3"),
+        (["type,enqueued_us", 'pdf,"1"2'], "line 2: it is no row of a CSV file"),
+        (["type,enqueued_us"], "the trace has no jobs"),
         (["# set age_weight", "type,enqueued_us"], "line 1: set must be NAME=VALUE"),
         (["# set age_weigth=3", "type,enqueued_us"], "line 1: set: .*age_weight"),
         (["# set priority_order=lower-first", "type,enqueued_us"], "line 1: set: a trace has its priorities"),
@@ -374,6 +358,6 @@ def test_a_mark_of_order_before_the_columns_is_no_part_of_them(read):
         (["# set age_weight=3", "type,enqueued_us", "pdf,early"], "line 3: enqueued_us must be a whole number"),
     ],
 )
-def test_a_bad_comment_is_refused_with_its_line(read, lines, words):
+def test_a_bad_csv_file_is_refused_with_its_line(read, lines, words):
     with pytest.raises(TraceError, match=words):
         read(*lines)

@@ -6,9 +6,10 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from celery_affinity.lab import fast_engine, replay, scripts_engine, synthetic_traces
+from celery_affinity.lab import fast_engine, replay, scripts_engine
 from celery_affinity.lab.fast_engine import UnknownRuleError
 from celery_affinity.lab.scenario import scenario_of
+from examples.made_up_trace import make_unscheduled
 
 from ..support.lab_scenarios import S, claims, job, order, scenario, worker
 from ..support.random_scenarios import scenarios
@@ -186,7 +187,7 @@ def test_progress_is_stepped_for_each_job():
 
 def test_a_day_of_load_takes_a_hundredth_of_its_time():
     """Some 100 times slower than it is, this would still hold: `python -m benchmarks.lab` measures."""
-    trace = synthetic_traces.make_unscheduled(5_000)
+    trace = make_unscheduled(5_000)
     began_s = time.perf_counter()
     fast_engine.schedule_fast(scenario_of(trace))
     assert (time.perf_counter() - began_s) * 100 < trace.length_us / S

@@ -9,10 +9,10 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from celery_affinity.lab import fast_engine
 from celery_affinity.lab.scenario import scenario_of
-from celery_affinity.lab.trace import DONE, Trace, TracedJob, TracedWorker
-
-from . import simple_engine
+from celery_affinity.lab.trace import Trace, TracedJob, TracedWorker
+from examples.made_up_trace import with_claims
 
 S = 1_000_000
 
@@ -36,23 +36,12 @@ def poisson_us(drawn: random.Random, rate: Callable[[float], float], most_rate: 
 
 
 def trace(workers: list[TracedWorker], jobs: list[tuple[TracedJob, int]], **settings: str) -> Trace:
-    """Return a trace of *jobs*, each with how long it takes, µs, as `simple_engine` schedules them."""
+    """Return a trace of *jobs*, each with how long it takes, µs, as the fast engine schedules them."""
     come = sorted(jobs, key=lambda each: each[0].since_us)
-    bare = scenario_of(Trace(0, tuple(workers), tuple(each for each, _ in come), settings))
-    arrivals = tuple(replace(each, took_us=come[each.number][1]) for each in bare.arrivals)
-    runs = simple_engine.schedule(replace(bare, arrivals=arrivals)).runs
-    ran = [each for each, _ in come]
-    for fence, run in enumerate(runs, 1):
-        ran[run.number] = replace(
-            ran[run.number],
-            fence=fence,
-            claimed_us=run.claimed_us,
-            started_us=run.claimed_us,
-            ended_us=run.ended_us,
-            worker=run.worker,
-            outcome=DONE,
-        )
-    return Trace(max((run.ended_us for run in runs), default=0), tuple(workers), tuple(ran), settings)
+    bare = Trace(0, tuple(workers), tuple(each for each, _ in come), settings)
+    scenario = scenario_of(bare)
+    arrivals = tuple(replace(each, took_us=come[each.number][1]) for each in scenario.arrivals)
+    return with_claims(bare, fast_engine.schedule_fast(replace(scenario, arrivals=arrivals)))
 
 
 def job(type: str, at_us: int, **more: object) -> TracedJob:

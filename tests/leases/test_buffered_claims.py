@@ -50,7 +50,7 @@ def test_acked_claim_ends_after_the_next_sync():
     assert (set(acks), set(ends)) == ({tag}, set()), "the ack goes at once"
     assert (capacity.room(), capacity.tell()) == (2, (2, 0))
     assert claims.running() != [], "the next sync still names the claim"
-    reporting.end_settled_in_buffer(claims.settled_in_buffer())
+    end_all(reporting, claims.settled_in_buffer())
     assert set(claims.pending_reports(10)[1]) == {tag}
     claims.forget({tag: claims.find(tag)})
     assert (claims.held(), claims.settled_in_buffer()) == ([], frozenset())
@@ -96,6 +96,11 @@ def test_full_buffer_withdraws_only_its_own_types(monkeypatch):
 STEPS = ("hold", "buffer", "sync", "ack", "drop", "end", "back", "void")
 
 
+def end_all(reporting, tags):
+    for tag in tags:
+        reporting.end(tag)
+
+
 @given(st.integers(0, 2**32))
 def test_server_never_sees_more_free_slots_than_exist(seed):
     """The server counts the slots from the last sync and the claims whose ends have not been reported.
@@ -117,7 +122,7 @@ def test_server_never_sees_more_free_slots_than_exist(seed):
             case "sync":
                 settled = claims.settled_in_buffer()
                 told, unknown = capacity.tell()[1], 0
-                reporting.end_settled_in_buffer(settled)
+                end_all(reporting, settled)
             case "buffer" if tag:
                 claims.buffer(tag, request())
             case "back" if tag:

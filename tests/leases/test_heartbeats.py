@@ -15,9 +15,9 @@ def membership_with(claims, sync):
     members, calls = Member.__new__(Member), []
     members.claims, members.capacity = claims, Capacity(Pool(2), claims)
     members.capacity.types = ("mail", "pdf")
-    members.reporter = reporting_of(claims)
     members.withdrawn, members._rejoin = frozenset(), False
     members._loop, members._host, members._heartbeats = Mock(), Host(), Mock()
+    members.reporter = reporting_of(claims, heartbeats=members._heartbeats)
     members._loop.stands_still = members._loop.report.return_value = False
     members._settings = SimpleNamespace(heartbeat_interval=5)
     members._dispatcher, members._recorder = Mock(), Mock()
@@ -40,7 +40,7 @@ def test_a_claim_that_is_given_up_during_a_heartbeat_goes_back_only_once_its_typ
     def sync(scheduler):
         if not claims.given_up() and claims.find(tag):  # the event loop's thread does this meanwhile
             members.lend({}, frozenset({"mail"}))
-            members.give_back([tag])
+            members.reporter.give_back([tag])
         return SimpleNamespace(known=True, ticker=False)
 
     members, calls = membership_with(claims, sync)

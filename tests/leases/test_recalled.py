@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.leases.capacity import WithdrawnTypes
+from celery_affinity.leases.claims import WithdrawnTypes
 from celery_affinity.schema.values import encode_part
 
 

@@ -45,7 +45,7 @@ def repeating():
 
 
 def unclaimed_requests():
-    return pool._lock, pool.count_unclaimed
+    return pool._lock, pool.unclaimed_requests
 
 
 @pytest.mark.timeout(20)

@@ -7,7 +7,9 @@ from celery import Celery, shared_task
 from kombu.exceptions import OperationalError
 
 from celery_affinity import OptionError, publish_many
-from celery_affinity.check.app import gather_app
+from celery_affinity.check import Facts
+from celery_affinity.check.app import misspelt_options, not_sent
+from celery_affinity.check.facts import gather_app
 from celery_affinity.publishing import validation
 from celery_affinity.publishing.validation import check_app
 
@@ -63,7 +65,8 @@ def test_a_value_that_is_refused_is_refused_wherever_it_is_written(new_app, valk
         with refused(f"{where}: {words}"):
             check_app(new_app(**settings))
     beat = new_app(beat_schedule={"nightly": {"task": "shop.far", "schedule": 9.0, "options": options}})
-    assert any(each.startswith(f"beat_schedule entry 'nightly': {words}") for each in gather_app(beat).not_sent)
+    found = [finding.what for finding in not_sent.findings(Facts(gather_app(beat)))]
+    assert any(each.startswith(f"beat_schedule entry 'nightly': {words}") for each in found)
 
 
 @pytest.mark.parametrize("priority", [None, 0, 10, "5", 5.0, True])
@@ -138,7 +141,8 @@ def test_an_app_that_says_later_which_transport_it_has_is_not_finalized_with_a_m
         for call in (lambda: other.delay(), lambda: render.delay(), app.finalize, lambda: app.tasks):
             with refused("task shop.render: unknown option 'affinty'; did you mean 'affinity'?"):
                 call()
-    assert gather_app(app).misspelt == ("task shop.render: unknown option 'affinty'; did you mean 'affinity'?",)
+    (finding,) = misspelt_options.findings(Facts(gather_app(app)))
+    assert finding.what == "task shop.render: unknown option 'affinty'; did you mean 'affinity'?"
     app.close()
 
 

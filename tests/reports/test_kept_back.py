@@ -7,14 +7,14 @@ from click import unstyle
 from prometheus_client import CollectorRegistry
 
 from celery_affinity.cli import explain_text, keys
-from celery_affinity.cli.status import status_text, upcoming_text
 from celery_affinity.dispatcher.dispatcher import ReserveWarnings
 from celery_affinity.reports import jobs
 from celery_affinity.reports.explain import explain
+from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.flower import StatusCollector
 from celery_affinity.reports.key_usage import show_key
 from celery_affinity.reports.metrics import Metrics
-from celery_affinity.reports.queue_order import next_jobs
+from celery_affinity.reports.queue_order import NEXT_JOBS, next_jobs
 from celery_affinity.reports.status import Report
 from celery_affinity.schema.constants import USUAL_BOUNDS
 from celery_affinity.schema.keys import KEYS, Keys
@@ -125,7 +125,7 @@ def test_they_are_listed_after_those_that_may_start(fleet, reader):
         ("more!", True, True),
         ("sheet!", True, False),
     ]
-    assert "waits for its key" in upcoming_text(next_jobs(reader, ["pdf"], 20))
+    assert "waits for its key" in NEXT_JOBS.text(next_jobs(reader, ["pdf"], 20))
 
 
 def test_jobs_ahead_that_a_key_keeps_back_are_counted_apart(fleet, reader):

@@ -5,9 +5,9 @@ import random
 import pytest
 from click import unstyle
 
-from celery_affinity.cli import keys
-from celery_affinity.cli.status import status_text
 from celery_affinity.reports import key_usage
+from celery_affinity.reports.fleet_status import status_text
+from celery_affinity.reports.key_usage import keys_text
 from celery_affinity.reports.metrics import metrics_text, read_metrics
 from celery_affinity.reports.scale import scale_of
 from celery_affinity.reports.status import Report
@@ -115,7 +115,7 @@ def test_a_type_at_its_limit_is_seen_in_the_status_and_in_what_scales_the_fleet(
     assert [(each.type, each.limit, each.running, each.waiting) for each in found.types] == [
         ("pdf", limit, running, 9 - running)
     ]
-    assert keys.keys_text(found).splitlines()[-1].split() == ["type:pdf", str(limit), str(running), str(9 - running)]
+    assert keys_text(found).splitlines()[-1].split() == ["type:pdf", str(limit), str(running), str(9 - running)]
     assert key_usage.find_keys(reader, "pdf", 10).types == []
 
 

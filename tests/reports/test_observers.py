@@ -7,11 +7,11 @@ import pytest
 import redis
 
 from celery_affinity.cli import explain_text
-from celery_affinity.cli.status import status_text, upcoming_text
 from celery_affinity.reports.explain import explain
+from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.flower import merge_flower_rows
 from celery_affinity.reports.metrics import metrics_text, read_metrics
-from celery_affinity.reports.queue_order import next_jobs
+from celery_affinity.reports.queue_order import NEXT_JOBS, next_jobs
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler
@@ -70,8 +70,8 @@ def _page(reader):
 
 OBSERVERS = {
     "status": _status,
-    "pending": lambda reader: upcoming_text(next_jobs(reader, None, 20)),
-    "pending of a type": lambda reader: upcoming_text(next_jobs(reader, ["pdf"], 20)),
+    "pending": lambda reader: NEXT_JOBS.text(next_jobs(reader, None, 20)),
+    "pending of a type": lambda reader: NEXT_JOBS.text(next_jobs(reader, ["pdf"], 20)),
     "a queue's length": lambda reader: reader.pending("pdf"),
     "explain": lambda reader: explain_text.explanation_text(explain(reader, "task-first5")),
     "metrics": _metrics,

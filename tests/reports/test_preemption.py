@@ -3,11 +3,12 @@
 import click
 import pytest
 
-from celery_affinity.cli import explain_text, keys
+from celery_affinity.cli import explain_text
 from celery_affinity.clock import SECOND_US
 from celery_affinity.reports.blockers import PreemptedJob, StopOrder
 from celery_affinity.reports.metrics import metrics_text, read_metrics
 from celery_affinity.reports.status import Report
+from celery_affinity.reports.tenants import TENANTS
 
 from ..support.asking import why
 
@@ -97,7 +98,7 @@ def test_stops_and_the_time_that_they_cost_are_counted(fleet, reader, claim):
 def test_a_report_says_for_which_tenants_jobs_are_being_stopped(fleet, reader, claim):
     (beta,) = (each for each in Report(reader).status().tenants if each.name == "beta")
     assert beta.preempting == 1
-    assert "its jobs go first, 1 job of others being stopped" in keys.tenants_summary([beta])
+    assert "its jobs go first, 1 job of others being stopped" in TENANTS.text([beta])
     fleet.end("pdf2", claim, outcome="preempted 41000000")
     assert [each.preempting for each in Report(reader).status().tenants if each.name == "beta"] == [0]
 

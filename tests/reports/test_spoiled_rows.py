@@ -3,9 +3,9 @@
 import pytest
 
 from celery_affinity.cli import dead, explain_text
-from celery_affinity.cli.status import status_text, upcoming_text
 from celery_affinity.reports import celery_inspect, dead_letters, explain
-from celery_affinity.reports.queue_order import next_jobs
+from celery_affinity.reports.fleet_status import status_text
+from celery_affinity.reports.queue_order import NEXT_JOBS, next_jobs
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler
@@ -67,10 +67,10 @@ def test_a_spoiled_row_does_not_hide_the_others(redis_client, spoiled, garbage):
     assert [each.job_id for each in next_jobs(reader, ["pdf"], 5)] == ["waits"]
     found = dead_letters.find_letters(reader, dead_letters.LetterFilter())
     assert {each.job_id for each in found} >= {"buried", "half"}
-    assert dead.letters_text(found)
+    assert dead_letters.LETTERS.text(found)
     assert all(dead.letter_text(dead_letters.show_letter(reader, each)) for each in found)
     assert status_text(status)
-    assert upcoming_text(next_jobs(reader, None, 100))
+    assert NEXT_JOBS.text(next_jobs(reader, None, 100))
     assert dead_letters.find_letters(reader, dead_letters.LetterFilter(ids=["task-buried", "list", "bytes"]))
     assert explain.explain(reader, "task-waits").state == "pending"
     for task in ("task-later", "task-buried", "half", "bytes", "list", "unknown"):

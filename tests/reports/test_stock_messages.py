@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from celery_affinity.reports import cohorts
+from celery_affinity.reports.fleet_status import status_of_all
 from celery_affinity.reports.stock_messages import StockMessage, StockMessages, StockQueue
 from celery_affinity.scheduler.cohorts import Cohorts
 from celery_affinity.scheduler.reader import Reader
@@ -129,7 +130,7 @@ def test_status_and_explain_find_a_call_without_a_worker(redis_client, fleet, li
     redis_client.lpush("celery", wire("lost", task="shop.render"))
     redis_client.lpush("pdf", wire("taken over"))
     whole = Cohorts.alone(fleet.scheduler)
-    status = cohorts.status_of_all(whole, None, lists_of())
+    status = status_of_all(whole, None, lists_of())
     assert [(each.queue, each.messages, each.oldest_task) for each in status.unserved_lists] == [
         ("celery", 1, "shop.render")
     ]

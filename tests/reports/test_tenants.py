@@ -5,7 +5,7 @@ import json
 import pytest
 from click import unstyle
 
-from celery_affinity.cli import status
+from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.json import as_json
 from celery_affinity.reports.metrics import metrics_text, read_metrics
 from celery_affinity.reports.status import Report
@@ -56,11 +56,11 @@ def test_a_fleet_without_tenants_has_none_at_the_cost_of_two_commands(fleet, rea
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     assert tenants_status(reader, reader.now_us()) == []
-    assert "tenant" not in status.status_text(Report(reader).status())
+    assert "tenant" not in status_text(Report(reader).status())
 
 
 def test_status_has_a_table_of_them(shared_fleet, reader):
-    lines = [line.split() for line in unstyle(status.status_text(Report(reader).status())).splitlines()]
+    lines = [line.split() for line in unstyle(status_text(Report(reader).status())).splitlines()]
     assert ["tenant", "slots", "min", "max", "weight", "waiting", "oldest", "wait"] in lines
     assert ["full", "2", "-", "2", "1", "2", "2.0", "s", "at", "its", "maximum"] in lines
     (poor,) = [line for line in lines if line[:1] == ["poor"]]

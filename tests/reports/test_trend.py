@@ -3,9 +3,9 @@
 import pytest
 from click import unstyle
 
-from celery_affinity.cli import status
 from celery_affinity.dispatcher.dispatcher import TrendNotes
 from celery_affinity.reports import type_metrics
+from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.status import Report
 from celery_affinity.schema.keys import Keys
 
@@ -32,7 +32,7 @@ def test_status_says_which_queue_grows_and_by_how_much(fleet, reader):
     found = types(reader)["pdf"].trend
     assert (found.seconds, found.before, found.published, found.ended) == (120, 0, 20, 1)
     assert found.grows
-    assert "grows by 17 in 2 min 0 s: 20 published, 1 ended" in unstyle(status.status_text(Report(reader).status()))
+    assert "grows by 17 in 2 min 0 s: 20 published, 1 ended" in unstyle(status_text(Report(reader).status()))
     assert not types(reader)["excel"].trend.grows
 
 
@@ -42,7 +42,7 @@ def test_a_type_without_workers_grows_and_no_numbers_are_said_that_nobody_counts
     for number in range(20):
         fleet.publish(f"a{number}", "drawing")
     fleet.scheduler.advance(120)
-    assert "grows by 20 in 2 min 0 s; no live worker serves it" in unstyle(status.status_text(Report(reader).status()))
+    assert "grows by 20 in 2 min 0 s; no live worker serves it" in unstyle(status_text(Report(reader).status()))
 
 
 def test_the_oldest_note_within_ten_minutes_is_compared(fleet, reader):

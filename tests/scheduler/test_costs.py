@@ -16,8 +16,6 @@ from celery import Celery
 from celery_affinity import OptionError, SettingError
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.leases.member import Member
-from celery_affinity.lua.library import server_function
-from celery_affinity.lua.library import server_function as find
 from celery_affinity.publishing.message import written_message
 from celery_affinity.scheduler.messages import Claim, EndArguments, JoinArguments
 from celery_affinity.scheduler.scheduler import Scheduler
@@ -131,7 +129,7 @@ def test_the_scripts_refuse_it_as_well_before_they_write(scheduler, redis_client
     redis_client.lpush("list", "message")
     more = {"list": "list", "readable": 1} if arrow == "ingest" else {}
     with suppress(redis.ResponseError):
-        scheduler._run(find(arrow), job.arguments, **more)
+        scheduler._run(arrow, job.arguments, **more)
     assert not redis_client.exists(scheduler.keys.key("stamped", "of:7"))
     assert not redis_client.zcard(scheduler.keys.key("lane", "pdf", "queued.0"))
 
@@ -279,7 +277,7 @@ def test_a_tick_looks_at_any_number_of_lists(scheduler, redis_client):
 
 def test_a_worker_is_refused_more_queues_than_are_looked_at_for_each_job():
     membership = Member.__new__(Member)  # no server, no threads: the refusal comes first
-    membership._started = False
+    membership.has_started = False
     with pytest.raises(SettingError, match="must consume at most 1,000 scheduled queues, got: 1,001"):
         membership.join(None, [f"q{number}" for number in range(MOST_TYPES + 1)])
     membership.capacity = SimpleNamespace(types=tuple(f"q{number}" for number in range(MOST_TYPES)))
@@ -296,7 +294,7 @@ def test_repair_looks_at_some_workers_at_a_time(scheduler):
     scheduler.calls.clear()
     first = 0
     while first >= 0:
-        first, _, found = scheduler._run(server_function("repair"), first=first, how=0)
+        first, _, found = scheduler._run("repair", first=first, how=0)
         assert found == []
     assert scheduler.most() < 2_000
     assert scheduler.most("hgetall") <= 100, "each worker's claims are looked at once"
@@ -313,7 +311,7 @@ def test_repair_looks_at_some_jobs_with_keys_at_a_time(scheduler):
     )
     first, calls = 0, []
     while first >= 0:
-        first, _, found = scheduler._run(server_function("repair"), first=first, how=0)
+        first, _, found = scheduler._run("repair", first=first, how=0)
         calls.append(first)
         assert found == []
     assert scheduler.most() < 2_000
@@ -330,11 +328,11 @@ def test_repair_goes_through_very_many_types_some_at_a_time(scheduler, redis_cli
     heads = scheduler.keys.key("heads")
     spoiled = (0, waiting // 2, waiting - 1)
     redis_client.hset(heads, mapping={f"type{nth}": "queued.0 1 nothing" for nth in spoiled})
-    first, _, found = scheduler._run(server_function("repair"), first=0, how=0)
+    first, _, found = scheduler._run("repair", first=0, how=0)
     scheduler.calls.clear()  # it may have made sums of all workers
     calls = []
     while first >= 0:
-        first, _, some = scheduler._run(server_function("repair"), first=first, how=0)
+        first, _, some = scheduler._run("repair", first=first, how=0)
         calls.append(first)
         found += some
     told = [each.decode().partition(": ") for each in found]

@@ -3,7 +3,6 @@
 import pytest
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.lua.library import server_function
 from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
@@ -98,7 +97,7 @@ def test_a_repair_after_the_clock_was_set_back_finds_nothing_and_a_tick_ends_the
     assert fleet.jobs("videos") == [], "the tick comes to the key when the turn was to be over"
     first, found = 0, []
     while first >= 0:
-        first, _, some = fleet.scheduler._run(server_function("repair"), first=first, how=1)
+        first, _, some = fleet.scheduler._run("repair", first=first, how=1)
         found += some
     assert found == []
     fleet.scheduler.tick()

@@ -3,7 +3,6 @@
 import pytest
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.lua.library import server_function
 from celery_affinity.options.recurring import RecurringCall
 from celery_affinity.schema.constants import MOST_BYTES, MOST_FORGOTTEN, MOST_MOVES, MOST_SHARED
 from celery_affinity.schema.keys import Keys
@@ -164,7 +163,7 @@ def test_a_dead_batch_that_is_replayed_waits_again_in_parts_with_all_its_calls(f
 def test_a_replay_that_was_broken_off_leaves_a_dead_batch_that_a_later_one_goes_on_with(fleet):
     ids = dead(fleet)
     found = tell_all(fleet)
-    _, left = fleet.scheduler._run(server_function("replay"), rest=["a0*"])
+    (left,) = fleet.scheduler._run("replay", ["a0*"])
     assert left == 1
     assert fleet.state("a0*") == "dead"
     assert len(found["rejected"]) == len(ids) - 1

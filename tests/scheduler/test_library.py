@@ -13,7 +13,7 @@ from celery_affinity import lua
 from celery_affinity.errors import SettingError
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.lua import generated
-from celery_affinity.lua.library import BRING_JOBS, FUNCTION_NAMES, assemble, server_function
+from celery_affinity.lua.library import BRING_JOBS, FUNCTION_NAMES, assemble, function_call, server_function
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import KEYS, Keys
 
@@ -28,14 +28,16 @@ def test_a_file_says_what_it_is(subtests):
             assert re.match(r"-- \w+: ", source)
             assert "math.random" not in source
             if path.parent.name == "functions":
-                assert re.search(r"^-- Returns ", source, re.MULTILINE)
-                assert f"function functions.{path.stem}(ARGV)" in source
-                assert source.startswith(f"-- {path.stem}: ")
+                for name in re.findall(r"^function functions\.(\w+)\(ARGV\)", source, re.MULTILINE):
+                    assert re.search(rf"^-- {name}: .*\n(--.*\n)*-- Returns ", source, re.MULTILINE), name
 
 
-def test_no_module_takes_the_name_of_another_and_files_of_one_room_may_be_one_module():
-    found = set(re.findall(r"^do -- (?!functions/)(?:(.*)/)?.*\n-- (\w+): ", assemble(), re.MULTILINE))
-    assert not [name for name, times in Counter(name for _, name in found).items() if times > 1]
+def test_a_table_is_shared_by_files_of_one_folder_only():
+    files = re.findall(r"^do -- (?!functions/|generated)(.*)/.*\n((?s:.*?))(?=^do -- |\Z)", assemble(), re.MULTILINE)
+    tables = {(name, folder) for folder, text in files for name in re.findall(r"^function (\w+)\.", text, re.MULTILINE)}
+    assert len(tables) > 50
+    shared = {name for name, times in Counter(name for name, _ in tables).items() if times > 1}
+    assert shared == {"hooks"}, "a hook is in the file of its rule"
 
 
 def test_a_rule_has_every_hook_and_is_found_by_its_mark():
@@ -63,31 +65,37 @@ def test_a_function_is_defined_once_since_hooks_are_in_the_files_of_their_rules(
     assert [name for name, times in found.items() if times > 1] == []
 
 
-#: Rooms of rules, and arrows that belong to one: anywhere else a rule is not known by name.
-ROOMS_OF_RULES = ("keys", "merging", "recurring", "types")
-ARROWS_OF_RULES = {
+#: Folders of rules, and the server functions and files that belong to a rule: all others know no rule by its name.
+FOLDERS_OF_RULES = ("keys", "merging", "recurring", "types")
+PARTS_OF_RULES = {
+    "ack_batch_reports",
     "batch_calls",
+    "declare_recurring",
+    "decline_recurring",
     "due_recurring",
     "fire_recurring",
-    "decline_recurring",
-    "split_batch",
     "pause",
-    "declare_recurring",
-    "resume",
-    "ack_batch_reports",
-    "remove_recurring",
     "pause_recurring",
+    "recurring",
+    "remove_recurring",
+    "repair",
+    "resume",
+    "split_batch",
 }
 
 
-def test_arrows_claims_and_settings_ask_rules_through_the_registry_alone():
-    room = Path(lua.__file__).parent
-    of_rules = [name.stem for each in ROOMS_OF_RULES for name in (room / each).glob("*.lua")] + ["max_pending"]
-    asks = re.compile(rf"^(?!\s*--).*(?<![\w.])({'|'.join(of_rules)})\.\w", re.MULTILINE)
-    others = [path for each in ("functions", "base", "workers", "matching") for path in (room / each).glob("*.lua")]
-    assert asks.search("    if gate.reevaluate(its_key) then")
-    named = {path.stem: asks.findall(path.read_text()) for path in others}
-    assert {name: found for name, found in named.items() if found and name not in {*ARROWS_OF_RULES, "repair"}} == {}
+def test_server_functions_claims_and_settings_ask_rules_through_the_registry_alone():
+    folder = Path(lua.__file__).parent
+    texts = "".join(path.read_text() for name in FOLDERS_OF_RULES for path in (folder / name).glob("*.lua"))
+    rules = {*re.findall(r"^function (\w+)\.", texts, re.MULTILINE), "max_pending"} - {"hooks"}
+    uses_rule = re.compile(rf"^(?!\s*--).*(?<![\w.])({'|'.join(sorted(rules))})\.\w", re.MULTILINE)
+    assert uses_rule.search("    if gate.reevaluate(its_key) then")
+    others = [path for name in ("functions", "base", "workers", "matching") for path in (folder / name).glob("*.lua")]
+    section = re.compile(r"^-- (\w+): ((?s:.*?))(?=^-- \w+: |\Z)", re.MULTILINE)
+    parts = [part for path in others for part in section.findall(path.read_text())]
+    assert len(parts) > len(others)
+    used = {name: uses_rule.findall(text) for name, text in parts if name not in PARTS_OF_RULES}
+    assert {name: rules for name, rules in used.items() if rules} == {}
 
 
 @pytest.mark.parametrize("by_script", [False, True])
@@ -136,10 +144,23 @@ def test_a_full_server_takes_a_release_whether_or_not_it_ends_something(redis_cl
 
 
 def test_a_call_with_other_names_than_the_scripts_own_is_refused():
-    with pytest.raises(TypeError, match=re.escape("leave.lua takes ('worker',), got: ('wroker',)")):
+    with pytest.raises(TypeError, match=re.escape("leave takes ('worker',), got: ('wroker',)")):
         server_function("leave").arguments(wroker="w")
     with pytest.raises(TypeError, match="takes nothing after"):
         server_function("leave").arguments(worker="w", rest=["more"])
+
+
+def test_the_header_of_a_function_names_the_values_of_its_reply(redis_client):
+    assert server_function("tick").reply[7:] == ("{list, ...}", "unfilled", "now", "ticked")
+    assert server_function("publish").reply == ("state", "unfilled", "served", "state", "served")
+    assert server_function("ack").reply == ()
+    scheduler = FakeClockScheduler(redis_client, Keys())
+    for name in ("heartbeat", "leave", "recover", "purge", "tick", "resume", "configure", "requeue", "sync", "revoke"):
+        call = function_call(name, **dict.fromkeys(server_function(name).names, "1"))
+        (reply,) = scheduler._attempt([call])
+        assert len(reply) == len(call[0].reply), name
+        place = call[0].reply.index("unfilled") if "unfilled" in call[0].reply else None
+        assert place is None or reply[place] == b"", name
 
 
 @pytest.mark.parametrize("by_script", [False, True])
@@ -189,8 +210,8 @@ def test_python_and_lua_spell_the_same_keys(redis_client):
     }
     table = ", ".join(f'"{name}", {spelling}' for name, spelling in spelled.items())
     modules = (
-        "local key, memo, protocol = {}, {}, { MOST_KEPT = 9 }\n"
-        + Path(lua.__file__).with_name("base").joinpath("memo.lua").read_text()
+        "local key, call, memo, last_use, idle_libraries, protocol = {}, {}, {}, {}, {}, { MOST_KEPT = 9 }\n"
+        + Path(lua.__file__).with_name("base").joinpath("call.lua").read_text()
     )
     found = redis_client.eval(
         f"{modules}{generated.generated_modules()['key']}key.begin(KEYS[1])\nreturn {{ {table} }}",

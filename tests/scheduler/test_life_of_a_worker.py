@@ -3,7 +3,6 @@
 import pytest
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lua.library import server_function
 from celery_affinity.scheduler.messages import Claim, JoinArguments
 from celery_affinity.schema.constants import MOST_MOVES, TICKED_LATELY_US, TICKERS
 from celery_affinity.schema.keys import Keys
@@ -134,7 +133,7 @@ def test_a_late_heartbeat_does_not_stop_a_recovery_that_is_under_way(fleet):
     for number in range(60):
         fleet.publish(f"job{number:02}", "pdf")
     fleet.join("dead", "pdf", slots=60)
-    again, recovered, _ = fleet.scheduler._run(server_function("recover"), worker="dead")
+    again, recovered = fleet.scheduler._run("recover", worker="dead")
     assert (again, recovered) == (1, MOST_MOVES)
     assert not fleet.scheduler.heartbeat("dead", loop_runs=True)
     assert len(fleet.claims("dead")) == 60 - MOST_MOVES

@@ -9,9 +9,10 @@ from celery_affinity.scheduler.messages import EndArguments
 from celery_affinity.schema.constants import MOST_MOVES, MOST_SHARED
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
-from celery_affinity.schema.rules_codec import encode_rules, merge_in
+from celery_affinity.schema.rules_codec import decode_rules
 
 from ..support.counting import Counting
+from ..support.kept_rules import kept_rules
 from ..support.scripted_fleet import ScriptedFleet
 
 RULES = "merge=city most=1000 bytes=1000000"
@@ -80,8 +81,8 @@ def test_another_merge_key_task_type_or_key_is_another_run(fleet):
 def test_usual_bounds_of_a_run_go_without_saying(fleet, said, kept):
     publish(fleet, "a+", rules=said)
     row = fleet.scheduler.client.hget(Keys().key("job", "a+"), "rules").decode()
-    assert row == kept == encode_rules(said)
-    assert merge_in(row) == merge_in(said)
+    assert row == kept == kept_rules(said)
+    assert decode_rules(row).merge == decode_rules(said).merge
 
 
 def test_a_call_among_many_that_leaves_its_rules_to_the_batch_is_explained_and_told_as_any(fleet):

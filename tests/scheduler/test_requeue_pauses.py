@@ -3,10 +3,10 @@
 import pytest
 
 from celery_affinity.cli import explain_text
-from celery_affinity.cli.status import status_text
 from celery_affinity.clock import SECOND_US
 from celery_affinity.reports import dead_letters
 from celery_affinity.reports.explain import explain
+from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 

@@ -6,8 +6,8 @@ import pytest
 from celery import Celery
 
 from celery_affinity import SettingError
-from celery_affinity.check import gather
 from celery_affinity.check.jobs import settings_damaged
+from celery_affinity.publishing.app_config import settings_of
 from celery_affinity.scheduler import runtime_settings
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.settings.loader import CHANGEABLE, parse_change
@@ -112,15 +112,15 @@ def test_damaged_setting_is_reset_logged_and_reported_until_set_again(fleet, cap
 def reported(fleet):
     """Return the settings that both the settings list and `check` report as damaged."""
     listed = {each.name for each in runtime_settings.read_settings(fleet.scheduler, CONF) if each.damaged_s is not None}
-    assert {each.name for each in of_check(fleet) if each.is_damaged} == listed
-    said = [each.what for each in settings_damaged(SimpleNamespace(fleet=SimpleNamespace(settings=of_check(fleet))))]
+    facts = SimpleNamespace(fleet=SimpleNamespace(settings=of_check(fleet)))
+    said = [finding.what for finding in settings_damaged.findings(facts)]
     assert len(said) == len(listed)
     assert all(f"affinity_{name} " in " ".join(said) for name in listed)
     return listed
 
 
 def of_check(fleet):
-    return gather._changed_settings(Celery("shop", set_as_current=False), fleet.scheduler)
+    return runtime_settings.read_settings(fleet.scheduler, settings_of(Celery("shop", set_as_current=False)))
 
 
 def test_check_and_the_list_of_settings_agree_after_a_repair(fleet):

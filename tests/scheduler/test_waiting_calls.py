@@ -3,7 +3,6 @@
 import pytest
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.lua.library import server_function
 from celery_affinity.reports.status import Report
 from celery_affinity.schema.constants import MOST_PURGED, MOST_RECOUNTED
 from celery_affinity.schema.keys import Keys
@@ -132,5 +131,5 @@ def test_calls_that_wait_for_more_are_not_counted_so_a_purge_of_them_counts_none
     publish(fleet, "a+", "b+", "c+")
     rules = "merge=other most=1000 bytes=1000000 wait=9000000/9000000"
     fleet.scheduler.publish(*fleet.made(["p+", "q+"], "pdf", task_name="tests.task", rules=rules))
-    fleet.scheduler._run(server_function("purge"), type="pdf", rest=["p*"])
+    fleet.scheduler._run("purge", ["p*"], type="pdf")
     assert waiting(fleet) == {"pdf": (6, 8)}

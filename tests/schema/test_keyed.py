@@ -11,10 +11,10 @@ from kombu.utils.json import dumps, loads
 
 from celery_affinity import Exclusive, OptionError, Rate
 from celery_affinity.options.key_templates import encoded_key
-from celery_affinity.options.keys import as_exclusive, as_rate, is_rules_dict, key_in, rule_of_call
+from celery_affinity.options.keys import as_exclusive, as_rate, key_in, rule_of_call
 from celery_affinity.schema.constants import LONGEST_KEY, LONGEST_NUMBER
 from celery_affinity.schema.job_record import FIELDS
-from celery_affinity.schema.rules_codec import StatedRate, rate_in
+from celery_affinity.schema.rules_codec import StatedRate, is_valid, rate_in
 from celery_affinity.schema.values import MOST_COUNT
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -40,7 +40,7 @@ def refused(words):
 )
 def test_a_job_says_key_and_figures(rule, text):
     assert rule.text("HH") == text
-    assert is_rules_dict(text)
+    assert is_valid(text)
     assert key_in(text) == ("rate:HH" if isinstance(rule, Rate) else "HH")
     assert pickle.loads(pickle.dumps(rule)) == copy.deepcopy(rule) == rule
     assert type(rule)(**loads(dumps(rule))) == rule
@@ -89,8 +89,8 @@ def test_the_begin_of_a_long_key_is_whole_characters():
 def test_what_is_no_text_of_rules_has_no_key():
     for text in ("", None, 5, "key=a", "key=a limit=0", "key=a limit=1 order=1\n", {"key": "a"}, "limit=1 key=a"):
         assert key_in(text) is None
-    assert is_rules_dict("")
-    assert not is_rules_dict(None)
+    assert is_valid("")
+    assert not is_valid(None)
 
 
 # -- what is refused

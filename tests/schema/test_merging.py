@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from kombu.utils.json import dumps
 
 from celery_affinity import Affinity, Call, Exclusive, Merge, OptionError
-from celery_affinity.options.keys import is_rules_dict, key_in
+from celery_affinity.options.keys import key_in
 from celery_affinity.options.merge import merge_key, merge_key_in
 from celery_affinity.schema.constants import USUAL_BOUNDS
 from celery_affinity.schema.job_record import FIELDS
-from celery_affinity.schema.rules_codec import encode_rules, join_rules, merge_in, readable_rules, split_rules
+from celery_affinity.schema.rules_codec import decode_rules, is_valid, join_rules, readable_rules
+
+from ..support.kept_rules import kept_rules
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
@@ -30,7 +32,7 @@ def refused(words):
 def test_a_job_says_key_and_bounds():
     text = Merge("{city}", keep="last", most=5, most_bytes=100).text("New York")
     assert text == "merge=New%20York most=5 bytes=100"
-    assert is_rules_dict(text)
+    assert is_valid(text)
     assert merge_key_in(text) == "New York"
     assert key_in(text) is None
 
@@ -48,13 +50,13 @@ def test_a_job_says_key_and_bounds():
 def test_a_job_says_how_long_it_waits_for_others_if_it_does(given_, text):
     rules = Merge("k", keep="first", **given_).text("k")
     assert rules == "merge=k most=1000 bytes=1000000" + text
-    merge = merge_in(rules)
+    merge = decode_rules(rules).merge
     assert (merge.most, merge.most_bytes) == (1000, 1_000_000)
     assert f" wait={merge.wait_us}/{merge.at_most_us}" == (text or " wait=0/0")
     both = join_rules(rules, "key=k limit=1")
-    assert is_rules_dict(both)
-    assert merge_in(both) == merge
-    assert split_rules(both) == (rules, "key=k limit=1")
+    assert is_valid(both)
+    assert decode_rules(both).merge == merge
+    assert dict(decode_rules(both).texts) == {"merge": rules, "exclusive": "key=k limit=1"}
 
 
 @given(texts, texts)
@@ -63,7 +65,8 @@ def test_a_merge_key_and_an_exclusive_key_stand_side_by_side(merge, key):
     of_key = Exclusive("k").text("of " + key)
     assert re.fullmatch(FIELDS["rules"].pattern, join_rules(of_merging, of_key))
     for parts in ((of_merging, of_key), (of_merging, ""), ("", of_key), ("", "")):
-        assert split_rules(join_rules(*parts)) == parts
+        texts_of_parts = decode_rules(join_rules(*parts)).texts
+        assert tuple(texts_of_parts.get(kind, "") for kind in ("merge", "exclusive")) == parts
 
 
 def test_a_rule_is_a_value():
@@ -155,6 +158,6 @@ def test_a_call_with_other_arguments():
 @pytest.mark.parametrize("rest", ["", " wait=1/2", " key=city%3AHH limit=1", " wait=1/2 key=most limit=1 order=1"])
 def test_what_a_row_keeps_of_rules_says_all_of_them(bounds, rest):
     rules = f"merge=HH{bounds}{rest}"
-    assert readable_rules(encode_rules(rules)) == readable_rules(rules) == rules
+    assert readable_rules(kept_rules(rules)) == readable_rules(rules) == rules
     assert readable_rules("") == ""
     assert readable_rules("key=merge limit=1") == "key=merge limit=1"

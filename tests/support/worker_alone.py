@@ -7,7 +7,7 @@ from unittest.mock import Mock
 from celery import Celery
 from kombu.utils.limits import TokenBucket
 
-from celery_affinity.leases.capacity import Capacity, WithdrawnTypes
+from celery_affinity.leases.capacity import Capacity
 from celery_affinity.leases.held_claim import FAILED, REJECTED
 from celery_affinity.leases.member import Member
 from celery_affinity.scheduler.messages import Claim
@@ -30,8 +30,8 @@ class LimitingConsumer(AffinityConsumer):
 class Request(SimpleNamespace):
     __hash__ = object.__hash__
 
-    def __init__(self, tag, *, name="mail", holds_a_key=False):
-        super().__init__(_tag=tag, _reporting=True, id=tag, name=name, expires=None, holds_a_key=holds_a_key)
+    def __init__(self, tag, reporting, *, name="mail", holds_a_key=False):
+        super().__init__(_tag=tag, _reporting=reporting, id=tag, name=name, expires=None, holds_a_key=holds_a_key)
         self.request_dict = {"properties": {}}
 
 
@@ -44,18 +44,18 @@ class Worker:
         self.limited.task_buckets["mail"]._tokens = 0
         self.limited.app = Celery(set_as_current=False)
         pool = Pool(slots)
-        self.reporter = reporting_of(lookahead=8, pool=pool)
+        self.reporter = reporting_of(lookahead=8, pool=pool, heartbeats=(heartbeats := Mock()))
         self.claims = self.reporter.claims
         self.members = members = Member.__new__(Member)
-        members._heartbeats, members._rejoin, members._pool = Mock(), False, pool
+        members._heartbeats, members._rejoin, members._pool = heartbeats, False, pool
         members.claims, members.reporter, members.lookahead = self.claims, self.reporter, self.reporter.lookahead
         members.capacity = Capacity(pool, self.claims)
         members.capacity.types = types
-        members.withdrawn_types = WithdrawnTypes()
         self.host = SimpleNamespace(loop=Mock(), wake=Mock(), goes_on=True)
         self.job_feed = JobFeed(self.limited, members, self.host, pool)
         self.job_feed.begin(SimpleNamespace(consume=self.consume, burying=self.burying))
-        self.slots, self.limits = slots, RateLimits(self.limited, members, self.job_feed)
+        lending = SimpleNamespace(lend=members.lend, room=self.job_feed.room)
+        self.slots, self.limits = slots, RateLimits(self.limited, lending)
         self.limited.affinity_limits = self.limits
         self.numbers = count(1)
 
@@ -69,7 +69,7 @@ class Worker:
     def consume(self, claim, tag, *, has_slot=True):
         if has_slot:
             self.claims.count_wait(tag, on_demand=False)
-        request = Request(tag, name=claim.type)
+        request = Request(tag, self.reporter, name=claim.type)
         self.claims.bind(tag, request)
         if claim.type == "mail":
             self.limited._limit_task(request, self.limited.task_buckets["mail"], 1)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from celery_affinity.errors import SettingError
-from celery_affinity.lab import replay, synthetic_traces
+from celery_affinity.lab import replay
 from celery_affinity.lab.changes import read_changes
 from celery_affinity.lab.scenario import fleet_of_members as fleet_of
 from celery_affinity.lab.scenario import scenario_of
@@ -19,13 +19,14 @@ from celery_affinity.lab.trace_file import write_trace
 from celery_affinity.reports.json import as_json
 from celery_affinity.web import lab_routes
 from celery_affinity.web import traces as rooms
+from examples.made_up_trace import make_trace
 
 ADDED = {"add": ["[ocr]:2"]}
 
 
 @pytest.fixture(scope="module")
 def made():
-    return replace(synthetic_traces.make_trace(300), recorded_at="2026-11-20T08:00:00+00:00")
+    return replace(make_trace(300), recorded_at="2026-11-20T08:00:00+00:00")
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_what_if_is_that_of_the_command(web, made):
 
 def test_a_file_that_changed_is_read_again(web, directory):
     web.get("/api/lab/traces/night.jsonl/replay")
-    write_trace(synthetic_traces.make_trace(20), directory / "night.jsonl")
+    write_trace(make_trace(20), directory / "night.jsonl")
     assert web.get("/api/lab/traces/night.jsonl/replay").json()["jobs"] == 20
     assert ask(web, ADDED).json()["before"]["all"]["jobs"] == 20
 

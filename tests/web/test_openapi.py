@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi import checks
 
-from celery_affinity.lab import synthetic_traces
 from celery_affinity.lab.trace_file import write_trace
+from examples.made_up_trace import make_trace
 
 from ..support import openapi
 from ..support.openapi import description, schema
@@ -70,7 +70,7 @@ def test_each_route_says_what_it_replies_and_that_errors_have_one_form(method, p
 
 @pytest.fixture
 def web(serve, tmp_path):
-    write_trace(synthetic_traces.make_trace(50), tmp_path / "night.jsonl")
+    write_trace(make_trace(50), tmp_path / "night.jsonl")
     return serve(traces=tmp_path)
 
 

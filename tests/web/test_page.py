@@ -11,7 +11,6 @@ import pytest
 import redis
 
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.lab import synthetic_traces
 from celery_affinity.lab.trace import TracedJob
 from celery_affinity.lab.trace_file import write_trace
 from celery_affinity.scheduler.scheduler import Scheduler
@@ -20,6 +19,7 @@ from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.cohorts import cohort_map, map_text, shown_cohorts
 from celery_affinity.web import page
+from examples.made_up_trace import make_trace
 
 from ..support.apps import APP
 from ..support.processes import Process, wait_until
@@ -391,7 +391,7 @@ def _publish(server, type_):
 
 @in_a_browser
 def test_a_slider_of_the_lab_shows_what_more_slots_and_a_limit_would_change(valkey, browser, tmp_path):
-    made = synthetic_traces.make_trace(300)
+    made = make_trace(300)
     waits = TracedJob("ghost", enqueued_us=made.length_us, since_us=made.length_us)
     write_trace(replace(made, jobs=(*made.jobs, waits)), tmp_path / "night.jsonl")
     screen = Screen(browser, serve(valkey.url, "--traces", str(tmp_path)) + "#/lab", width=390, height=844)

@@ -60,7 +60,7 @@ def test_what_ends_while_the_server_is_away_is_told_as_soon_as_it_is_back(tmp_pa
         wait_until(lambda: set(pools.ledger.starts()) == jobs, 20, "all run")
         broker.kill()
         wait_until(lambda: set(pools.ledger.ends()) == jobs, 20, "all end")
-        wait_until(lambda: "in 6.00 seconds" in pools.workers["prefork"].log(), 20, "it waits long for its next try")
+        wait_until(lambda: "in 6.00 seconds" in pools.workers["prefork"].log(), 60, "it waits long for its next try")
         broker.start()
         wait_until(lambda: not pools.claims(), 3, f"all are told\n{pools.logs()}")
         assert pools.ledger.starts() == dict.fromkeys(jobs, 1)

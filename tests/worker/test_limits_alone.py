@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kombu.utils.limits import TokenBucket
 
-from celery_affinity.leases.capacity import WithdrawnTypes
 from celery_affinity.leases.held_claim import RETURNED, HeldClaim
 from celery_affinity.worker.rate_limits import RateLimits
 
@@ -26,20 +25,17 @@ class Bucket:
         self.claims = {
             tag: HeldClaim(tag, fence, "mail") for tag, fence in [("a", "9"), ("b", "11"), ("c", "10"), ("d", "8")]
         }
-        members = SimpleNamespace(
-            lend=self.lend,
-            claims=SimpleNamespace(find=self.claims.get),
-            give_back=self.give_back,
-            withdrawn_types=WithdrawnTypes(),
-        )
-        following = SimpleNamespace(room=lambda: self.room)
-        self.consumer.affinity_limits = RateLimits(self.consumer, members, following)
+        claims = SimpleNamespace(find=self.claims.get, is_withdrawn=lambda tag: tag in self.withdrawn)
+        self.withdrawn = ""
+        self.reporting = SimpleNamespace(claims=claims, give_back=self.give_back)
+        members = SimpleNamespace(lend=self.lend, room=lambda: self.room)
+        self.consumer.affinity_limits = RateLimits(self.consumer, members)
         for tag in self.claims:
-            self.consumer._limit_task(Request(tag, holds_a_key=tag in with_keys), self.bucket, 1)
+            self.consumer._limit_task(Request(tag, self.reporting, holds_a_key=tag in with_keys), self.bucket, 1)
 
     def lend(self, waiting, avoided):
         self.told.append(waiting)
-        self.avoided = avoided
+        self.avoided = frozenset(avoided)
 
     def give_back(self, tags):
         self.given_back.extend(tags)
@@ -74,12 +70,20 @@ def test_when_no_slot_is_left_all_that_waits_goes_back_or_it_would_overtake_the_
 def test_a_job_that_came_for_a_slot_that_is_needed_again_goes_back():
     limits = Bucket()
     limits.room = -3
-    limits.consumer.on_task_request(Request("another"))
+    limits.consumer.on_task_request(Request("another", limits.reporting))
     assert limits.started[-1]._tag == "another", "it has the last slot"
     limits.room = -4
-    limits.consumer.on_task_request(Request("one more"))
+    limits.consumer.on_task_request(Request("one more", limits.reporting))
     assert limits.given_back == ["one more"]
     assert limits.started[-1]._tag == "another"
+
+
+def test_claims_from_before_a_pause_are_returned_when_a_token_comes():
+    limits = Bucket()
+    limits.withdrawn = "dc"
+    limits.a_token_comes()
+    assert limits.given_back == ["d", "c"]
+    assert limits.started[-1]._tag == "b"
 
 
 def test_a_job_that_would_hold_a_key_for_long_goes_back_and_no_more_of_its_type_come_until_a_token_is_near():

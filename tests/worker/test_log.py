@@ -13,7 +13,7 @@ from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.server_info import product_of_info
 from celery_affinity.schema.keys import Keys
-from celery_affinity.worker import bootstep
+from celery_affinity.worker import cohort_member
 from celery_affinity.worker.bootstep import AffinityBootstep
 
 from ..support.apps import APP
@@ -97,14 +97,13 @@ def test_a_worker_says_how_it_came_back_and_nowhere_the_password(tmp_path):
 def test_a_worker_that_ends_while_it_connects_again_counts_what_it_gives_back_then(caplog):
     caplog.set_level("INFO")
     step = AffinityBootstep.__new__(AffinityBootstep)
-    step._host, step._job_feed, step._returned_before = Mock(loop=None), None, None
-    step.membership = Mock(returned=101)
+    step._returned_before, step.members = None, Mock(returned=101)
 
     def leave():
-        step.membership.returned += 20
+        step.members.returned += 20
         return True
 
-    step.membership.leave = leave
+    step.members.leave = leave
     step.shutdown(Mock())
     assert "left the fleet; 20 jobs given back" in caplog.text
 
@@ -124,12 +123,12 @@ def test_the_server_is_named_by_what_it_says(info, shown):
 
 def test_a_worker_of_many_types_names_some():
     given = {"guard": None, "timeout_s": 30.0, "prefix": "", "server": "Redis 7", "uri": "redis://host:6379/0"}
-    many = bootstep.line_on_joining(types=[f"type-{n}" for n in range(1000)], slots=2000, namespace="a", **given)
+    many = cohort_member.line_on_joining(types=[f"type-{n}" for n in range(1000)], slots=2000, namespace="a", **given)
     assert (
         "serves type-0, type-1, type-2, type-3, type-4, type-5, type-6, type-7, ... (1,000 in all) with 2,000" in many
     )
     given["prefix"] = "mine:"
-    none = bootstep.line_on_joining(types=[], slots=1, namespace="a", **given)
+    none = cohort_member.line_on_joining(types=[], slots=1, namespace="a", **given)
     assert (
         "serves no scheduled queue with 1 slot; no guard: declared dead after 30 s of silence; namespace 'a' behind"
         in none

@@ -51,9 +51,9 @@ def reconnect(server, monkeypatch, returns):
     def connect(conn):
         return conn.ensure_connection(said_and_tried, 100)
 
-    reporting = Mock()
-    type(reporting).returns = PropertyMock(side_effect=lambda: returns(now.s))
-    reconnects = consumer.ReconnectingConsumer(SimpleNamespace(pool=None), Mock(reporter=reporting))
+    members = Mock()
+    type(members).returns = PropertyMock(side_effect=lambda: returns(now.s))
+    reconnects = consumer.ReconnectingConsumer(SimpleNamespace(pool=None), members)
     assert reconnects.connected(server, connect) is server
     return [round(each) for each in waited], said
 

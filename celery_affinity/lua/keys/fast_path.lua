@@ -110,3 +110,196 @@ function fast_path.hold(id, type, lane, fence, is_out_of_turn)
     end
     return true
 end
+
+-- unbounded: handles tenants that block no job. Such a tenant has no minimum, is not paused, and fair shares are off.
+-- It has no maximum, or at most that many jobs wait for its key or hold it. Only a new job raises this number: a claim
+-- turns a waiting job into a holder. A sub-lane that begins in this time is unbounded: all its jobs are also in the
+-- lane, and none has a separate admission. The sub-lane's field in the key's hash is "*", followed by the maximum if
+-- there is one. A claim only removes the job from the sub-lane and lets it hold the key; the key is not re-evaluated.
+-- All unbounded sub-lanes of the key become bounded when a job exceeds the maximum. The same happens when the key is
+-- read after a pause or a change of settings that forbids them. The first job of each sub-lane is admitted. The others
+-- are blocked in several invocations, youngest first. Field "+type lane" of the key's hash has the number of first jobs
+-- that may still have to be blocked. A claim of one of them first checks whether the job may start (`hooks.may_start`).
+--
+-- Cost: four commands per claim, O(log n). With a maximum, a new job costs one command per sub-lane; a key with more
+-- than MOST_SUBLANES sub-lanes becomes bounded without a count.
+local STAR = 42 -- the byte of "*"
+local UNCOUNTED = "*-" -- an unbounded sub-lane of a key whose jobs must be counted
+
+-- Returns true if `text` is the field value of an unbounded sub-lane.
+function unbounded.is_one(text)
+    return string.byte(text or "") == STAR
+end
+
+local field_texts = memo.cache() -- formatting a number costs as much as a fifth of a command
+
+-- Returns the field value of an unbounded sub-lane whose key has the maximum `max`.
+local function text_of(max)
+    return field_texts.of[max] or memo.keep(field_texts, max, max == math.huge and "*" or "*" .. max)
+end
+
+-- Returns true if the field value `text` means unbounded under the present settings of tenant `name`.
+function unbounded.says(text, name)
+    local max = tenants.most_unbounded(name)
+    return max > 0 and text == text_of(max)
+end
+
+-- Returns the number of waiting jobs and holders up to which the tenant's key blocks no job.
+local function max_of(state)
+    return state.is_paused and 0 or tenants.most_unbounded(state.tenant)
+end
+
+-- Returns true if at most `max` jobs wait for a key or hold it, including `added` new ones.
+local function is_below_max(job_key, state, max, added)
+    if max == math.huge or max == 0 then
+        return max > 0
+    end
+    local sublane_keys = {}
+    for _, sublane in pairs(state.sublanes) do
+        sublane_keys[#sublane_keys + 1] = key.key_queue(job_key, sublane.type, sublane.lane)
+    end
+    if #sublane_keys > protocol.MOST_SUBLANES then
+        return false
+    end
+    local number = added + key_state.held(job_key, state)
+    for _, sublane_key in ipairs(sublane_keys) do
+        number = number + redis.call("ZCARD", sublane_key)
+    end
+    return number <= max
+end
+
+-- Makes the unbounded sub-lane `name` of a key bounded.
+local function bound(job_key, state, name)
+    local sublane = state.sublanes[name]
+    local sublane_key = key.key_queue(job_key, sublane.type, sublane.lane)
+    local first, enqueued = unpack(corrupt.first_of(sublane_key, 1))
+    if not first then -- another client deleted it
+        key_state.end_sublane(job_key, state, name)
+        return
+    end
+    sublane.first, sublane.enqueued, sublane.standing = first, enqueued, first
+    sublane.is_unbounded, sublane.is_changed = false, true
+    state.unkept[name] = redis.call("ZCARD", sublane_key)
+end
+
+-- Keeps the unbounded sub-lanes of a key, with `max` in its hash, or makes them bounded. They stay unbounded if at most
+-- `max` jobs wait for the key or hold it, including `added` new ones. Returns true if they stay unbounded. The caller
+-- re-evaluates the key.
+local function apply_max(job_key, state, max, added)
+    local stays_unbounded = is_below_max(job_key, state, max, added)
+    local has_new_max = stays_unbounded and state.unbounded ~= text_of(max)
+    state.unbounded = stays_unbounded and text_of(max) or nil
+    for name, sublane in pairs(state.sublanes) do
+        if sublane.is_unbounded and not stays_unbounded then
+            bound(job_key, state, name)
+        elseif sublane.is_unbounded and has_new_max then
+            sublane.is_changed = true
+        end
+    end
+    return stays_unbounded
+end
+
+-- Checks the unbounded sub-lanes of a key that was just read against a new maximum or a pause.
+function unbounded.check(job_key, state)
+    local max = max_of(state)
+    if state.unbounded ~= text_of(max) then
+        apply_max(job_key, state, max, 0)
+    end
+end
+
+-- Marks a key whose holders or waiting jobs a repair has changed: its next reader counts them.
+function unbounded.doubt(job_key)
+    local fields = redis.call("HGETALL", key.key_state(job_key))
+    for i = 1, #fields, 2 do
+        if unbounded.is_one(fields[i + 1]) then
+            redis.call("HSET", key.key_state(job_key), fields[i], UNCOUNTED)
+        end
+    end
+end
+
+-- Prepares a key for a new job in a sub-lane.
+--   sublane: the sub-lane if it begins with this job, or false.
+function unbounded.admit(job_key, state, sublane)
+    local stays_unbounded = apply_max(job_key, state, max_of(state), 1)
+    if sublane then
+        sublane.is_unbounded, sublane.is_changed = stays_unbounded, stays_unbounded
+    end
+end
+
+-- Returns the tenant's key as job `id` specifies it, or nil. The key must be the job's only key, and must not be
+-- reserved for a type (`key_turns`). The sub-lane must exist and be unbounded. Without a maximum, two fields of the
+-- key's hash usually suffice; with one, the whole key is read.
+local function unbounded_key_of(id, type, lane)
+    local stated = id_suffix.has_only_tenant(id) and key_state.keys_of(id)[1]
+    local max = stated and stated.tenant and tenants.most_unbounded(stated.tenant) or 0
+    if max == 0 then
+        return nil
+    end
+    if max == math.huge and not key_state.cache().known[stated.key] then
+        local text, turn = unpack(redis.call("HMGET", key.key_state(stated.key), type .. " " .. lane, "turn"))
+        if text == text_of(max) and not turn then
+            return stated
+        end
+    end
+    local state = key_state.read(stated.key)
+    local sublane = state.sublanes[type .. " " .. lane]
+    return sublane and sublane.is_unbounded and not state.turn and stated or nil
+end
+
+-- Adds a job with keys to its unbounded sub-lane and to its lane. Returns true if it has such a sub-lane that stays
+-- unbounded.
+--   heads: the heads of its type, or nil if the caller has not read them.
+function unbounded.enter(id, type, lane, enqueued, heads)
+    local stated = unbounded_key_of(id, type, lane)
+    local state = stated and key_state.cache().known[stated.key]
+    if not stated or state and (state.sublanes[type .. " " .. lane].is_changed -- otherwise the sub-lane is not written
+        or not is_below_max(stated.key, state, max_of(state), 1)) then
+        return false
+    end
+    redis.call("ZADD", key.key_queue(stated.key, type, lane), enqueued, id)
+    hooks.enters_lane(id, type, lane, enqueued)
+    lanes.add(id, type, lane, enqueued, heads)
+    return true
+end
+
+-- Blocks jobs of a formerly unbounded sub-lane, except the admitted one, as the budget of the invocation permits.
+-- Returns the number of first jobs that remain.
+local function block_some(job_key, sublane, number)
+    local budget = key_state.budget()
+    local remaining = math.max(0, number - budget.to_keep_back)
+    budget.to_keep_back = budget.to_keep_back - (number - remaining)
+    if remaining == number then
+        return remaining
+    end
+    local sublane_key = key.key_queue(job_key, sublane.type, sublane.lane)
+    local jobs = redis.call("ZRANGE", sublane_key, remaining, number - 1, "WITHSCORES")
+    local old_heads = lanes.heads_of(sublane.type)
+    local heads = old_heads
+    for i = #jobs - 1, 1, -2 do
+        local id, enqueued = jobs[i], jobs[i + 1]
+        if id ~= sublane.standing then
+            hooks.leaves_lane(id, sublane.type, sublane.lane)
+            heads = lanes.without(id, sublane.type, sublane.lane, heads)
+            key_steps.block(id, sublane.type, sublane.lane, enqueued)
+        end
+    end
+    if heads ~= old_heads then
+        lanes.write(sublane.type, heads)
+    end
+    return remaining
+end
+
+-- Continues to block jobs in the formerly unbounded sub-lanes of a key.
+function unbounded.block(job_key, state)
+    for name, number in pairs(state.unkept) do
+        local budget = block_some(job_key, state.sublanes[name], number)
+        if budget > 0 then
+            redis.call("HSET", key.key_state(job_key), "+" .. name, budget)
+            state.unkept[name] = budget
+            admission.continue_later(job_key)
+        else
+            redis.call("HDEL", key.key_state(job_key), "+" .. name)
+            state.unkept[name] = nil
+        end
+    end
+end

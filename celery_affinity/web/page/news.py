@@ -15,7 +15,9 @@ from typing import Any
 from ...clock import SECOND_US
 from ...log_limit import limited_logger
 from ...reports import cohorts
+from ...reports.fleet_status import merge_status, with_unserved_lists
 from ...reports.json import as_json
+from ...reports.queue_order import next_jobs_of_all
 from ...reports.status import Report, Status
 from ...reports.type_metrics import TypeMetrics, metrics_of
 from ...scheduler.cohorts import CohortAnswers, Cohorts
@@ -160,7 +162,7 @@ class News:
 
     async def _query(self) -> None:
         try:
-            snapshot = await self._site.with_fleet(_snapshot, self._site.bounds, self._site.lists)
+            snapshot = await self._site.with_fleet(_snapshot, self._site.settings.max_pending, self._site.lists)
         except Exception as exc:  # the broker is down, or refuses: the web UI shows that, and this loop continues
             logger.debug("No news: %s", exc)
             self._is_gap = True
@@ -194,8 +196,8 @@ def _event(name: str, data: str) -> str:
 
 def _snapshot(fleet: Cohorts, bounds: Mapping[str, int | Bound], lists: StockLists) -> dict[str, Any]:
     answers = fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status())
-    status = cohorts.with_unserved_lists(fleet, cohorts.merge_status(answers), lists)
-    upcoming, _ = cohorts.next_jobs_of_all(fleet, None, _MAX_NEXT)
+    status = with_unserved_lists(fleet, merge_status(answers), lists)
+    upcoming, _ = next_jobs_of_all(fleet, None, _MAX_NEXT)
     now_s = fleet.main.reader.now_us() / SECOND_US
     sample = _sample(status, now_s)
     metrics = fleet.each(

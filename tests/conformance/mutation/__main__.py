@@ -115,7 +115,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", default="", help="of the sample; without one, a new one that is printed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many are judged at the same time")
     parser.add_argument("--steps", type=int, default=STEPS, help="random steps for each mutant")
-    parser.add_argument("--quick", action="store_true", help="leave out tests that the mutant's module does not have")
+    parser.add_argument("--quick", action="store_true", help="leave out tests that do not judge the mutant's file")
     parser.add_argument("--again", action="store_true", help="judge survivors of earlier runs again")
     parser.add_argument("--write-docs", action="store_true", help=f"write the table into {FAULTS.name}")
     options = parser.parse_args(words)

@@ -1,4 +1,4 @@
-"""Judges a mutant: by random steps, by the tests of its Lua module, then by all other short tests of the server."""
+"""Judges a mutant: by random steps, by the tests of its Lua file, then by all other short tests of the server."""
 
 import os
 import re
@@ -40,7 +40,6 @@ _OPTIONS = f"-x -q -k valkey --tb=no -rfE -p no:cacheprovider -p pytest_timeout 
 _LONG = ("spoiled", "costs", "costs_of_rules", "instructions")
 OTHERS = ("tests/scheduler", *(f"--ignore=tests/scheduler/test_{name}.py" for name in _LONG))
 
-_MODULE = re.compile(r"-- (\w+): ")
 _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 KILLED, SURVIVED, UNLOADED, UNJUDGED = "killed", "survived", "does not load", "not judged"
@@ -100,7 +99,7 @@ class Tree:
 
 
 def verdict_on(mutant: Mutant, replay: Replay, tree: Tree, others: Sequence[str] = OTHERS) -> Verdict:
-    """Return the verdict on *mutant* of *replay*, of its module's tests in *tree*, and of the *others* there."""
+    """Return the verdict on *mutant* of *replay*, of its file's tests in *tree*, and of the *others* there."""
     source = mutant.applied(texts()[mutant.file])
     text = assemble({mutant.file: source})
     if not _loads(text, replay):
@@ -141,24 +140,16 @@ def texts() -> dict[str, str]:
     return {path.relative_to(folder).with_suffix("").as_posix(): path.read_text() for path in paths}
 
 
-def module_of(file: str) -> str:
-    """Return the name of the Lua module that *file* is a part of: that of a server function is its own."""
-    name = _MODULE.match(texts()[file])
-    if name is None:
-        raise ValueError(f"{file}.lua does not begin with its name")
-    return name[1]
-
-
 @cache
 def judges() -> dict[str, list[str]]:
-    """Return the modules that each test of the list judges."""
+    """Return the Lua files that each test of the list judges."""
     found: dict[str, list[str]] = tomllib.loads(JUDGES.read_text())["judges"]
     return found
 
 
 def judges_of(file: str) -> list[str]:
     """Return the tests that judge mutants of *file*."""
-    return [test for test, modules in judges().items() if module_of(file) in modules]
+    return [test for test, files in judges().items() if file in files]
 
 
 # -- in a process of its own

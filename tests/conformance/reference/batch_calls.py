@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from celery_affinity.schema.rules_codec import merge_in, split_rules
+from celery_affinity.schema.rules_codec import decode_rules
 
 from . import hooks, recurring
 from .model import Cohort, Job
@@ -10,8 +10,8 @@ from .model import Cohort, Job
 
 def place(job: Job) -> tuple[str, str, str, str]:
     """Return what calls merge by that are alike in it."""
-    merge = merge_in(job.rules)
-    return job.type, merge.key if merge else "", split_rules(job.rules)[1], job.task_name
+    merge = decode_rules(job.rules).merge
+    return job.type, merge.key if merge else "", decode_rules(job.rules).text_of_keys, job.task_name
 
 
 def published_us(call: Job) -> int:
@@ -22,7 +22,7 @@ def published_us(call: Job) -> int:
 
 def close(cohort: Cohort, job: Job) -> None:
     """Let no further call join *job*, which may be one that merges, or a batch."""
-    if merge_in(job.rules) and cohort.merging.get(place(job)) == job.id:
+    if decode_rules(job.rules).merge and cohort.merging.get(place(job)) == job.id:
         del cohort.merging[place(job)]
 
 

@@ -5,7 +5,7 @@ from typing import cast
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCHEDULED, TICK_US
 from celery_affinity.schema.histograms import PUBLISHED
-from celery_affinity.schema.rules_codec import merge_in
+from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.schema.values import withdrawn_mark
 
 from . import batch_calls, ends, hooks, job_index, merging, workers
@@ -28,7 +28,7 @@ def insert(cohort: Cohort, new: job_record.NewJob, enqueued_us: int, now_us: int
         state="pending" if is_due else "scheduled",
         message=cast("str", new.message),
         rules=new.rules,
-        bytes=len(cast("str", new.message).encode()) if merge_in(new.rules) else None,
+        bytes=len(cast("str", new.message).encode()) if decode_rules(new.rules).merge else None,
         recurring=recurring,
         **job_record.kept_values(new),
     )
@@ -63,7 +63,7 @@ def insert(cohort: Cohort, new: job_record.NewJob, enqueued_us: int, now_us: int
 def _first_published_us(cohort: Cohort, job: Job) -> int | None:
     """Return when the first of the jobs of the task of *job* was published; None if *job* does not merge."""
     first = next(iter(cohort.tasks[job.task_id]))
-    return batch_calls.published_us(cohort.jobs[first]) if merge_in(job.rules) else None
+    return batch_calls.published_us(cohort.jobs[first]) if decode_rules(job.rules).merge else None
 
 
 def _is_served(cohort: Cohort, type_: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable
 
 from celery_affinity.policy import score
 from celery_affinity.schema.constants import MOST_KEYS
-from celery_affinity.schema.rules_codec import keys_in
+from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.settings.tenants import weight_of
 
 from .model import Cohort, Job
@@ -16,7 +16,7 @@ from .model import Cohort, Job
 
 def key_of(job: Job) -> str | None:
     """Return the key of the job's tenant."""
-    return next((rules.key for rules in keys_in(job.rules) if rules.is_of_tenant), None)
+    return next((rules.key for rules in decode_rules(job.rules).keys if rules.is_of_tenant), None)
 
 
 def change_shares(cohort: Cohort) -> None:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Collection, Iterable
 
 from celery_affinity.schema.constants import AT_ONCE_US, MOST_KEYS, MOST_MOVES, MOST_SUBLANES, TENANT_PREFIX, TICK_US
-from celery_affinity.schema.rules_codec import StatedKey, StatedRate, keys_in
+from celery_affinity.schema.rules_codec import StatedKey, StatedRate, decode_rules
 from celery_affinity.schema.values import encode_part
 from celery_affinity.settings.limits import limit_set, rate_set
 from celery_affinity.settings.tenants import maximum_of, minimum_of
@@ -180,7 +180,7 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
 
 def keys_of(job: Job) -> tuple[StatedKey, ...]:
     """Return the keys that the rules of *job* say, in the order in which it passes them."""
-    return keys_in(job.rules)
+    return decode_rules(job.rules).keys
 
 
 def has(job: Job, key: str) -> bool:

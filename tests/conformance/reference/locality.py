@@ -5,7 +5,7 @@ import math
 from celery_affinity.policy.score import MICRO
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import MOST_HINTS
-from celery_affinity.schema.rules_codec import hint_in
+from celery_affinity.schema.rules_codec import HINTED, decode_rules
 from celery_affinity.settings.wire import complete_settings
 
 from .model import Cohort, Job, Worker
@@ -13,7 +13,7 @@ from .model import Cohort, Job, Worker
 
 def hint_of(job: Job) -> str:
     """Return the hint of *job*; "" for none."""
-    return hint_in(job.rules) if job_record.has_hint(job.id) else ""
+    return decode_rules(job.rules).hint if HINTED in job_record.suffix_of(job.id) else ""
 
 
 def bonus(cohort: Cohort) -> int:

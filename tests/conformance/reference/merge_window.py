@@ -4,7 +4,7 @@ Meanwhile it is scheduled, or its batch is. The rules of the first call say how 
 """
 
 from celery_affinity.schema.constants import AT_ONCE_US, TICK_US
-from celery_affinity.schema.rules_codec import StatedMerge, merge_in
+from celery_affinity.schema.rules_codec import StatedMerge, decode_rules
 
 from . import workers
 from .model import Cohort, Job
@@ -36,5 +36,5 @@ def finish(cohort: Cohort, job: Job) -> None:
 
 
 def _until_us(job: Job, now_us: int) -> int:
-    merge = merge_in(job.rules)
+    merge = decode_rules(job.rules).merge
     return min(now_us + merge.wait_us, job.enqueued_us + merge.at_most_us) if merge else now_us

@@ -2,7 +2,7 @@
 
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import MOST_MOVES
-from celery_affinity.schema.rules_codec import StatedMerge, hint_in, merge_in, split_rules
+from celery_affinity.schema.rules_codec import StatedMerge, decode_rules
 
 from . import batch_calls, ends, hooks, merge_window
 from .model import Cohort, Job
@@ -19,7 +19,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
 
     The batch keeps the oldest enqueue time, and the best mode and priority, of all calls that ever joined.
     """
-    merge = merge_in(job.rules)
+    merge = decode_rules(job.rules).merge
     if merge is None:
         return False
     other = _open(cohort, job, merge)
@@ -53,7 +53,8 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
 
 def _add(call: Job, batch: Job, number: int) -> None:
     call.into, call.bytes = batch.id, None
-    call.has_rules_of_its_own = number <= MOST_MOVES or bool(split_rules(call.rules)[1] or hint_in(call.rules))
+    rules = decode_rules(call.rules)
+    call.has_rules_of_its_own = number <= MOST_MOVES or bool(rules.keys or rules.hint)
     batch.callers[call.id] = number
 
 

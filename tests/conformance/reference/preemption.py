@@ -19,7 +19,7 @@ from celery_affinity.schema.constants import (
     MOST_VICTIMS,
     TENANT_PREFIX,
 )
-from celery_affinity.schema.rules_codec import is_preemptible
+from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.schema.values import decode_part, encode_part
 from celery_affinity.settings.tenants import minimum_of
 
@@ -183,7 +183,7 @@ def tenant_of(job: Job) -> str:
 
 def _giving(cohort: Cohort, stops: _Stops) -> dict[str, int]:
     """Return how many jobs may be stopped of each tenant that is above its minimum, whatever is under way."""
-    stoppable = Counter(tenant_of(job) for job in _claimed(cohort) if is_preemptible(job.rules))
+    stoppable = Counter(tenant_of(job) for job in _claimed(cohort) if decode_rules(job.rules).is_preemptible)
     keys = sorted(stoppable, key=lambda key: (stoppable[key], key), reverse=True)[:MOST_GIVING_LOOKED_AT]
     spare = {key: len(keys_module.holders(cohort, key)) - stops.lost[key] - _min_of(cohort, key) for key in keys}
     return dict([(key, number) for key, number in spare.items() if number > 0][:MOST_GIVING])
@@ -193,7 +193,7 @@ def _candidates(cohort: Cohort, giving: dict[str, int], now_us: int) -> list[Job
     """Return the jobs that may be stopped, the first one first."""
     found: list[Job] = []
     for key in giving:
-        its = [job for job in _claimed(cohort) if is_preemptible(job.rules) and tenant_of(job) == key]
+        its = [job for job in _claimed(cohort) if decode_rules(job.rules).is_preemptible and tenant_of(job) == key]
         last = sorted(its, key=lambda job: -(job.fence or 0))[:MOST_VICTIMS]
         found += [job for job in last if _may_be_stopped(cohort, job, now_us)]
     is_reversed = cohort.settings.weights.priority_reversed

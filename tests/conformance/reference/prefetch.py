@@ -6,7 +6,7 @@ from celery_affinity.policy.placement import free_slots
 from celery_affinity.policy.slot_math import PrefetchLimit
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import AT_ONCE_US, MOST_MOVES
-from celery_affinity.schema.rules_codec import keys_in
+from celery_affinity.schema.rules_codec import TENANTED, decode_rules
 from celery_affinity.schema.values import encode_part
 
 from . import claims, keys, matching, type_limits
@@ -78,6 +78,6 @@ def may_be_ahead(cohort: Cohort, job: Job) -> bool:
 
     What is left to a tick may fit a slot that is free.
     """
-    is_left = any(cohort.due_keys.get(each.key) == AT_ONCE_US for each in keys_in(job.rules))
+    is_left = any(cohort.due_keys.get(each.key) == AT_ONCE_US for each in decode_rules(job.rules).keys)
     goes_by_age = cohort.settings.half_life_us is None and not is_left
-    return not job_record.has_key(job.id) or (job_record.has_tenant_alone(job.id) and goes_by_age)
+    return not job_record.has_key(job.id) or (job.id.endswith(TENANTED) and goes_by_age)

@@ -1,6 +1,6 @@
 """Recurring calls: what puts them off, and their times after a clock was set back."""
 
-from celery_affinity.schema.rules_codec import merge_in
+from celery_affinity.schema.rules_codec import decode_rules
 
 from .model import Cohort, Job, Recurring
 
@@ -40,7 +40,7 @@ def set_due(entry: Recurring, due_us: int) -> None:
 
 
 def _matching(cohort: Cohort, job: Job, since: str) -> list[Recurring]:
-    merge = merge_in(job.rules)
+    merge = decode_rules(job.rules).merge
     return [
         entry
         for entry in cohort.recurring.values()

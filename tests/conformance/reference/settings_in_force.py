@@ -1,4 +1,4 @@
-"""Which settings count, in plain Python: what the Lua of ``lua/base/settings_in_force.lua`` must equal.
+"""Which settings count, in plain Python: what the Lua of ``lua/base/settings.lua`` must equal.
 
 A value in an app.conf counts when it is new. A change at run time counts until it is reset, or until app.conf's own
 value changes. Settings go by their name in Redis, as in `shared_settings`.

@@ -23,7 +23,7 @@ from celery_affinity.options.keys import tenant_in
 from celery_affinity.publishing.message import PROPERTY, job_id, parse_time
 from celery_affinity.publishing.option_sources import rules_in
 from celery_affinity.schema.job_record import key_suffix
-from celery_affinity.schema.rules_codec import keys_in
+from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.schema.values import decode_part
 
 from .hints import without_mark
@@ -181,7 +181,7 @@ def _job_of(request) -> str:
 
 def _keys_of(left) -> str:
     """Return the keys of a job, by what its message says."""
-    return " ".join(decode_part(each.key) for each in keys_in(rules_in(left) or ""))
+    return " ".join(decode_part(each.key) for each in decode_rules(rules_in(left) or "").keys)
 
 
 @contextmanager

@@ -292,7 +292,7 @@ class LargeFleet:
     def publish_later(self, number):
         for _ in range(number):
             self.sequence += 1
-            self.scheduler._run(server_function("publish"), self._job(f"-later{self.sequence}", delay_us=1))
+            self.scheduler._run("publish", self._job(f"-later{self.sequence}", delay_us=1))
 
     def ingest(self, number):
         """Move messages of stock Celery, of the size of a small task's."""

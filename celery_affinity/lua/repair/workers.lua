@@ -1,0 +1,357 @@
+-- workers: repairs types and workers.
+
+-- repair_types: fixes data derived from the lanes of a type: its heads, and the number of waiting calls.
+local MAX_LIMITED = 1000 -- claims of a type with a limit
+
+-- Adds the waiting jobs of heads that are missing from their lanes: a failed server function had popped them.
+local function restore_popped_jobs(type)
+    for head_lane, head_enqueued, id in lanes.each(redis.call("HGET", key.heads, type) or "") do
+        if repair_jobs.fix_batch(id) then
+            redis.call("HSET", key.job(id), "state", "pending", "lane", head_lane, "enqueued", head_enqueued)
+        end
+        local state, job_type, lane, enqueued, deliveries =
+            rebuild.fields(key.job(id), "state", "type", "lane", "enqueued", "deliveries")
+        if state == "pending" and job_type == type and corrupt.can_wait(type, lane, enqueued, deliveries) then
+            rebuild.one("zset", key.lane(type, lane), id, rebuild.any_or(head_enqueued))
+        end
+    end
+end
+
+-- Removes counted claims that no longer exist from the limit or reserve of the type.
+local function fix_limited(type)
+    for _, id in ipairs(rebuild.members(key.type_running(type), MAX_LIMITED)) do
+        if rebuild.fields(key.job(id), "limited") ~= "1"
+            and rebuild.found("job " .. id .. ", counted by the limit of type " .. type) then
+            type_limits.free(type, id)
+        end
+    end
+end
+
+-- Sets field `published` in the metrics of a type if and only if live workers serve the type; a publish depends on it.
+function repair_types.fix_published(type)
+    local published, saved = rebuild.fields(key.metrics(type), "published", "published before")
+    local is_served = rebuild.fields(key.capacity, type)
+    if (is_served and saved or not is_served and published) and rebuild.found("published jobs of type " .. type) then
+        redis.call("EXPIRE", key.metrics(type), protocol.METRICS_KEPT_S) -- as without workers
+        workers.note_served(type, is_served)
+    end
+end
+
+-- Returns the head of a lane as in key `heads`, or "" if the lane is empty.
+local function head_of(type, lane)
+    local name = key.lane(type, lane)
+    local id, time = unpack(redis.call("ZRANGE", name, 0, 0, "WITHSCORES"))
+    if not id or corrupt.is_entry(id, time) then
+        return id and lane .. " " .. time .. " " .. id or ""
+    elseif call.found then
+        rebuild.found(id .. " of " .. name .. ", which is no job that waits since " .. time)
+        return ""
+    end
+    id, time = unpack(corrupt.first_of(name, 1))
+    return id and lane .. " " .. time .. " " .. id or ""
+end
+
+-- Fixes heads, which can be in any order, in a field of hash `name`. Returns true if the heads differed.
+--   type: type of the lanes; a pseudo-type for minimum lanes (`minimums`) and hint lanes (`locality`).
+--   names: names of the lanes; nil for all.
+function repair_types.fix_heads(name, field, type, names)
+    return rebuild.one("hash", name, field, function(stored)
+        local heads, expected = {}, {}
+        for _, lane in ipairs(names or lanes.NAMES) do
+            local head = head_of(type, lane)
+            if head ~= "" and not expected[head] then
+                heads[#heads + 1], expected[head] = head, true
+            end
+        end
+        local text = table.concat(heads, " ")
+        local is_valid = #text == #(stored or "")
+        for lane, enqueued, id in lanes.each(stored or "") do
+            is_valid = is_valid and expected[lane .. " " .. enqueued .. " " .. id]
+        end
+        return is_valid and stored or text ~= "" and text
+    end)
+end
+
+-- Counts the calls of a type that wait in batches. With more than MOST_RECOUNTED jobs, another repair does so.
+--   redis_keys: keys of its lanes and of the blocked jobs.
+local function fix_waiting_calls(type, redis_keys)
+    local calls, remaining = 0, protocol.MOST_RECOUNTED
+    for _, redis_key in ipairs(redis_keys) do
+        remaining = remaining - redis.call("ZCARD", redis_key)
+    end
+    if remaining < 0 then
+        return
+    end
+    for _, redis_key in ipairs(redis_keys) do
+        for _, id in ipairs(redis.call("ZRANGE", redis_key, 0, -1)) do
+            local is_batch = id_suffix.of(id) == protocol.BATCH and rebuild.exists(key.callers(id), "zset")
+            calls = calls + (is_batch and batch_calls.beyond_one(id) or 0)
+        end
+    end
+    rebuild.one("hash", key.waiting_calls, type, calls > 0 and calls)
+end
+
+-- Fixes data derived from the lanes of a type. If `thorough`, also fixes the first jobs of its lanes: per lane as many
+-- as an invocation assigns, if there are few lanes.
+local function fix_type(type, thorough)
+    rebuild.all("hash", key.metrics(type), rebuild.whole)
+    repair_types.fix_published(type)
+    fix_limited(type)
+    restore_popped_jobs(type)
+    local names, redis_keys, fields = lanes.NAMES, {}, {}
+    for nth, lane in ipairs(names) do
+        fields[nth] = type .. " " .. lane
+        for _, redis_key in ipairs({ key.lane(type, lane), key.kept_back(type, lane) }) do
+            if rebuild.exists(redis_key, "zset") then
+                redis_keys[#redis_keys + 1] = redis_key
+                repair_keyed.fix_place(redis_key, type, lane)
+            end
+        end
+    end
+    for _, lane in ipairs(thorough and names or {}) do -- server functions write these without reading them
+        rebuild.exists(key.minimum_lane(type, lane), "zset")
+        rebuild.exists(key.turns(type, lane, tenants.shares() or ""), "zset")
+    end
+    for _, redis_key in ipairs(thorough and redis_keys or {}) do
+        repair_jobs.fix_all(rebuild.members(redis_key, math.max(1, math.floor(3 * protocol.MOST_MOVES / #redis_keys))))
+    end
+    for nth, stored in ipairs(redis.call("HMGET", key.kept_lanes, unpack(fields))) do
+        local is_kept = redis.call("EXISTS", key.kept_back(type, names[nth])) == 1
+        rebuild.entry("hash", key.kept_lanes, fields[nth], stored, is_kept and stored)
+    end
+    repair_types.fix_heads(key.heads, type, type)
+    fix_waiting_calls(type, redis_keys)
+    call.to_fill[type] = true
+end
+
+-- Hashes in which types are found: each field begins with a type.
+local HASHES = { "heads", "capacity", "kept_lanes", "waiting_calls" }
+
+-- Fixes the type of `field` in the hash `found_in`, unless an earlier hash has the field too: the type is then done.
+function repair_types.fix(field, found_in, thorough)
+    local type = string.match(field, "^%S+") or ""
+    if field == "!" then
+        return -- in `heads`: the indicator of rules
+    elseif not validate.is_type(type) or type ~= field and found_in ~= "kept_lanes" then
+        rebuild.one("hash", key[found_in], field, nil)
+        return
+    end
+    for _, name in ipairs(HASHES) do
+        if name == found_in then
+            fix_type(type, thorough)
+        elseif redis.call("HEXISTS", key[name], type) == 1 then
+            return
+        end
+    end
+end
+
+-- repair_workers: fixes data derived from the hashes and the claims of workers. The data are free slots, the totals of
+-- all workers, and the claim fields of job hashes.
+local TYPES = 7 -- position in `slot_fields`, after the fields of `free_slots`
+local DIGITS = 16 -- length of a profile, a prefix of its types' SHA-1 (`Joining.profile`)
+
+-- Returns a worker's slot fields, types, retention of ended jobs and hints. Returns nil if the worker's hash is missing
+-- or corrupt. A corrupt hash is quarantined, and the worker joins again.
+local function slot_fields(worker)
+    local fields = rebuild.exists(key.worker(worker), "hash")
+        and free_slots.row(worker, "types", "keeps", "hints") or nil
+    if fields and rebuild.whole(fields[free_slots.SLOTS]) and rebuild.whole(fields[free_slots.OTHER])
+        and fields[free_slots.ACCEPTING] and fields[TYPES]
+        and fields[free_slots.PROFILE] == string.sub(redis.sha1hex(fields[TYPES]), 1, DIGITS) then
+        return fields
+    elseif fields and fields[free_slots.ACCEPTING] ~= "0" then -- "0": its jobs are being recovered
+        rebuild.set_aside(key.worker(worker))
+    end
+    return nil
+end
+
+-- Fixes data derived from the hash and the claims of one worker. A worker without a hash is deleted, unless it has
+-- claims: its jobs are then reclaimed after the worker's timeout. Returns true if anything differed, the slot fields
+-- or nil, the number of free slots, and true if the worker still exists.
+local function fix_worker(worker)
+    local has_claims, fields = rebuild.exists(key.claims(worker), "hash"), slot_fields(worker)
+    if not fields then
+        rebuild.one("zset", key.heartbeats, worker, has_claims and rebuild.any_time)
+        rebuild.one("zset", key.joined, worker, has_claims and rebuild.any_time)
+        return true, nil, 0, has_claims
+    end
+    local profile, free = free_slots.count(worker, fields)
+    return rebuild.each({
+        { "hash", key.worker(worker), "free", free },
+        { "hash", key.worker(worker), "terms", free_slots.terms_of(fields) },
+        { "zset", key.heartbeats, worker, rebuild.any_time },
+        { "zset", key.joined, worker, rebuild.any_time },
+        { "zset", key.free(profile), worker, free > 0 and rebuild.any_time },
+        { "hash", key.profiles, profile, fields[TYPES] },
+    }), fields, free, true
+end
+
+-- Returns true if the totals are consistent with each other. Counting all workers takes too long for the usual case
+-- without errors.
+local function are_totals_consistent()
+    local members, slots = rebuild.table_of(key.members), rebuild.table_of(key.slots)
+    local number, slots_diff = redis.call("ZCARD", key.joined), 0
+    local workers_diff = number
+    for _, type_slots in ipairs(redis.call("HVALS", key.capacity)) do
+        slots_diff = slots_diff + (tonumber(type_slots) or 0 / 0) -- NaN equals no total
+    end
+    for profile, types in pairs(rebuild.table_of(key.profiles)) do
+        workers_diff = workers_diff - (rebuild.whole(members[profile]) or 0 / 0)
+        slots_diff = slots_diff - (rebuild.whole(slots[profile]) or 0 / 0) * texts.number_of_words(types)
+        members[profile] = nil
+    end
+    return workers_diff == 0 and slots_diff == 0 and not next(members) and redis.call("ZCARD", key.heartbeats) == number
+        and redis.call("HLEN", key.names) <= number
+end
+
+-- Returns the empty totals: key -> { kind, entries }, including profiles and types without workers. Also returns the
+-- types that workers serve according to the present totals.
+local function empty_totals()
+    local totals, served, served_types = {}, redis.call("HVALS", key.profiles), redis.call("HKEYS", key.capacity)
+    served[#served + 1] = table.concat(served_types, " ")
+    for _, name in ipairs({ "members", "slots", "free_slots", "profiles", "capacity" }) do
+        totals[key[name]] = { "hash", {} }
+    end
+    for _, profile in ipairs(redis.call("HKEYS", key.free_slots)) do
+        totals[key.free(profile)] = { "zset", {} }
+    end
+    for _, types in ipairs(served) do
+        for _, type in ipairs(workers.split(types)) do
+            totals[key.serving(type)] = { "zset", {} }
+        end
+    end
+    return totals, served_types
+end
+
+-- Adds to `totals` a worker with these slot fields and `free` free slots.
+local function add_worker(totals, worker, fields, free)
+    local profile, slots, types = fields[free_slots.PROFILE], fields[free_slots.SLOTS], workers.split(fields[TYPES])
+    local function set(kind, name, member, value)
+        totals[name] = totals[name] or { kind, {} }
+        totals[name][2][member] = value
+    end
+    local function add(name, member, number)
+        set("hash", name, member, (totals[name][2][member] or 0) + number)
+    end
+    set("hash", key.profiles, profile, fields[TYPES])
+    set("zset", key.free(profile), worker, free > 0 and rebuild.any_time)
+    add(key.members, profile, 1)
+    add(key.slots, profile, slots)
+    add(key.free_slots, profile, free)
+    for _, type in ipairs(types) do
+        add(key.capacity, type, slots)
+        set("zset", key.serving(type), profile, #types)
+    end
+end
+
+-- Fixes the hashes of all workers, and their totals. Cost: O(workers).
+local function fix_totals()
+    local totals, served = empty_totals()
+    local is_worker = {} -- worker -> true if it still exists
+    for _, listed in ipairs({
+        redis.call("ZRANGE", key.heartbeats, 0, -1), redis.call("ZRANGE", key.joined, 0, -1),
+        redis.call("HVALS", key.names),
+    }) do
+        for _, worker in ipairs(listed) do
+            local _, fields, free
+            if is_worker[worker] == nil then
+                _, fields, free, is_worker[worker] = fix_worker(worker)
+            end
+            if fields then
+                add_worker(totals, worker, fields, free)
+            end
+        end
+    end
+    rebuild.all("hash", key.names, function(worker)
+        return is_worker[worker] and worker
+    end)
+    for name, total in pairs(totals) do
+        local kind, entries = unpack(total)
+        rebuild.all(kind, name, function(actual, member)
+            local expected = entries[member]
+            if expected == 0 and (name == key.capacity or name == key.free_slots and not actual) then
+                return nil -- a type without slots has no entry; a profile without free slots need not have one
+            end
+            return type(expected) ~= "function" and expected or expected and expected(actual)
+        end, entries)
+    end
+    if not call.found then
+        settings_in_force.renew_for_claims()
+    end
+    for _, type in ipairs(served) do
+        if (totals[key.capacity][2][type] or 0) == 0 then
+            repair_types.fix_published(type)
+        end
+    end
+end
+
+-- Fixes the totals if they are inconsistent, or if a server function failed (`thorough`).
+function repair_workers.fix_all(thorough)
+    if thorough or not are_totals_consistent() then
+        fix_totals()
+    end
+end
+
+-- Fixes the totals if the totals of a profile are inconsistent.
+function repair_workers.fix_profile(profile)
+    local types = workers.split(redis.call("HGET", key.profiles, profile) or "")
+    local free = rebuild.whole(redis.call("HGET", key.free_slots, profile) or "0")
+    local is_valid = free and rebuild.exists(key.free(profile), "zset") == (tonumber(free) > 0)
+    for _, type in ipairs(types) do
+        is_valid = is_valid and rebuild.exists(key.serving(type), "zset")
+            and tonumber(redis.call("ZSCORE", key.serving(type), profile) or 0) == #types
+    end
+    if not is_valid and not call.found then -- a repair that only reports has already reported all findings
+        fix_totals()
+    end
+end
+
+-- Fixes data derived from a claim: the fields of the job hash, the count of the type's limit, and the holders of keys.
+-- If the job hash names another worker that has the claim, only that worker keeps it.
+local function fix_claim(worker, id, fence)
+    repair_jobs.fix_batch(id)
+    local holder, job_fence, type, lane, is_limited =
+        rebuild.fields(key.job(id), "worker", "fence", "type", "lane", "limited")
+    if holder == nil then
+        return -- the job hash is missing: its release will find no job to end
+    elseif holder and holder ~= worker and job_fence and rebuild.fields(key.claims(holder), id) == job_fence then
+        rebuild.one("hash", key.claims(worker), id, nil)
+        return
+    end
+    rebuild.each({
+        { "hash", key.job(id), "worker", worker },
+        { "hash", key.job(id), "fence", fence },
+        { "hash", key.job(id), "state", "claimed" },
+        { "hash", key.job(id), "claimed", rebuild.any_time },
+        is_limited and type and lanes.is_one(lane)
+            and { "zset", key.type_running(type), id, lanes.number(lane) },
+    })
+    repair_keyed.fix_job(id)
+end
+
+-- Fixes a worker, its claims, and the counter of fencing tokens; if `thorough`, also its claimed jobs.
+function repair_workers.fix(worker, _, thorough)
+    rebuild.exists(key.inbox(worker), "list")
+    rebuild.exists(key.nudges(worker), "list")
+    local claimed = rebuild.exists(key.claims(worker), "hash") and redis.call("HGETALL", key.claims(worker)) or {}
+    local max_fence = 0
+    for i = 1, #claimed, 2 do
+        max_fence = math.max(max_fence, tonumber(rebuild.whole(claimed[i + 1])) or 0)
+        if thorough then
+            repair_jobs.fix(claimed[i])
+        end
+        fix_claim(worker, claimed[i], claimed[i + 1])
+    end
+    rebuild.one("string", key.fence, nil, function(actual)
+        if not actual and max_fence == 0 or rebuild.whole(actual) and tonumber(actual) >= max_fence then
+            return actual
+        end
+        return call.now_us / 1000 -- above all fencing tokens: no fleet claims a thousand jobs per second since 1970
+    end)
+    if rebuild.fields(key.worker(worker), "accepting") then
+        repair_locality.fix_worker(worker)
+    end
+    if fix_worker(worker) and not call.found then
+        fix_totals()
+    end
+end
