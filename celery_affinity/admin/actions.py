@@ -9,7 +9,7 @@ from kombu import Connection
 
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
-from ..options.affinity import check_on_demand, check_priority
+from ..options.affinity import check_bool, check_priority
 from ..options.key_templates import CallArguments, TemplateField, arguments_read_by, parse_template
 from ..options.type_names import ACCEPTED, did_you_mean, is_type_name
 from ..policy.score import Weights
@@ -45,7 +45,7 @@ class MoveTarget:
         if self.priority is not None:
             check_priority(self.priority)
         if self.on_demand is not None:
-            check_on_demand(self.on_demand)
+            check_bool("on_demand", self.on_demand)
 
     def __str__(self) -> str:
         words = [f"type {self.type!r}"] if self.type is not None else []

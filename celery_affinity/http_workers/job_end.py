@@ -19,7 +19,7 @@ from ..leases.held_claim import REQUEUED
 from ..log_limit import limited_logger
 from ..policy.slot_math import NOTHING
 from ..publishing.app_config import settings_of
-from ..publishing.publish_call import publishes_follow_ups
+from ..publishing.publish_call import publishing_follow_ups
 from ..results import chords
 from ..results.chords import ChordIsClaimedError
 from ..results.merged import (
@@ -138,7 +138,7 @@ def _redis_key(scheduler: Scheduler, fence: int) -> str:
     return scheduler.keys.key("remote_end", str(fence))
 
 
-@publishes_follow_ups
+@publishing_follow_ups()
 def report_end(
     scheduler: Scheduler, app: Celery, hostname: str, job: RemoteClaim, outcome: Outcome, *, is_repeated: bool
 ) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from ..errors import OptionError, refuse
 from ..schema.constants import MAX_PRIORITY
@@ -49,17 +49,10 @@ def check_priority(value: object) -> int:
     return priority
 
 
-def check_on_demand(value: object) -> bool:
-    """Return *value* if it is a bool. Raises OptionError."""
+def check_bool(option: str, value: object) -> bool:
+    """Return *value* if it is a bool. Raises OptionError, which names *option*."""
     if not isinstance(value, bool):
-        raise refuse("on_demand", "True or False", value)
-    return value
-
-
-def check_preemptible(value: object) -> bool:
-    """Return *value* if it is a bool. Raises OptionError."""
-    if not isinstance(value, bool):
-        raise refuse("preemptible", "True or False", value)
+        raise refuse(option, "True or False", value)
     return value
 
 
@@ -93,12 +86,16 @@ class Affinity(NamedKey):
 
     type: str | None = field(default=None, metadata={"check": check_type})
     priority: int | None = field(default=None, metadata={"check": whole_priority})
-    on_demand: bool | None = field(default=None, metadata={"check": check_on_demand, "is_attribute": True})
+    on_demand: bool | None = field(
+        default=None, metadata={"check": partial(check_bool, "on_demand"), "is_attribute": True}
+    )
     exclusive: Exclusive | str | None = None
     rate: Rate | None = None
     tenant: TenantKey | str | None = field(default=None, metadata={"check": as_tenant})
     merge: Merge | None = None
-    preemptible: bool | None = field(default=None, metadata={"check": check_preemptible, "is_attribute": True})
+    preemptible: bool | None = field(
+        default=None, metadata={"check": partial(check_bool, "preemptible"), "is_attribute": True}
+    )
     locality: Locality | str | None = field(default=None, metadata={"check": Locality.of_task})
     keys: tuple[Rule, ...] = field(default=(), init=False, repr=False, compare=False)
     """The rules of `rate` and `exclusive`, if set."""

@@ -1,23 +1,27 @@
 """The table of a call's options. A new option is a row, a field of the job (`job_record.FIELDS`), and its use.
 
-The rows generate the check of values, the detection of misspelt names, inheritance, the properties removed from a
-message, the options accepted by HTTP, and the options page of the docs. Celery passes one dict with the options of the
-call, its signature, the task and a route; `Option.places` defines which of these places takes precedence.
+The rows generate the check of values, the detection of misspelt names, precedence, inheritance, the properties removed
+from a message, the options accepted by HTTP, and the options page of the docs.
 
-A *plain* option is one value of the job, completely described by its row. The other options have additional code: the
-type is a queue, to which Celery routes (`publishing.routing`); priority is also a Celery option; keys are filled with
-the call's arguments (`publishing.option_resolution`).
+`Option.places` defines the precedence. When this module is imported, the places of each option become functions that
+read a value from a `Sources`, and `resolve` returns the first value. Publishers, cohorts and `check` use no other
+precedence. Celery makes two exceptions, in `publishing.routing`, which chooses the queue of a call: it has to know the
+type before Celery merges the call's options with a route, and removes the keys of a route from a retry.
+
+A *plain* option is one value of the job. The other options have additional code: the type is a queue, to which Celery
+routes; priority is also a Celery option; rules are filled with the call's arguments (`publishing.option_resolution`).
 """
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..errors import OptionError
 from . import type_names
-from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_preemptible, clamp_priority, whole_priority
-from .keys import Exclusive, Locality, Rate, TenantKey, rule_of_call
-from .merge import merge_key
+from .affinity import NOTHING, RULES, Affinity, as_affinity, check_bool, clamp_priority, whole_priority
+from .keys import Exclusive, Locality, Rate, TenantKey, check_tenant, rule_of_call
+from .merge import Merge, merge_key
 
 #: Where an option can be set, and by which option or setting.
 OptionPlace = tuple[str, str]
@@ -39,8 +43,8 @@ class Option(NamedTuple):
     """Its purpose, as a sentence for the docs."""
     accepted: str
     """The accepted values, as text."""
-    #: Raises OptionError for a value that is not accepted.
-    check: Callable[[object], object]
+    read: Callable[[object], Any]
+    """Returns the value that a call sets, "" for False if that removes a rule. Raises OptionError."""
     places: tuple[OptionPlace, ...]
     """The places that can set the property, highest precedence first."""
     otherwise: str
@@ -49,6 +53,8 @@ class Option(NamedTuple):
     """The field of the job that carries the value: a key of `job_record.FIELDS`."""
     shown: str
     """The name in `jobs`, in HTTP replies, and in filters."""
+    of_affinity: str = ""
+    """The field of `Affinity` that sets it; "": the field with the option's name."""
     inherited_by: tuple[str, ...] = (RETRY,)
     is_plain: bool = False
     is_celerys: bool = False
@@ -73,15 +79,11 @@ def is_short_text(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= 1000
 
 
-_KEY_PLACES = (
-    ("call", "exclusive"),
-    FIRST_ATTEMPT,
-    ("route", "exclusive"),
-    ("call", "affinity"),
-    ("route", "affinity"),
-    ("task", "affinity"),
-    ("name", "affinity_task_rules"),
-)
+def _key_places(option: str) -> tuple[OptionPlace, ...]:
+    """Return the places of an exclusive key or of a rate."""
+    of_route = (("route", option), ("call", "affinity"), ("route", "affinity"))
+    return (("call", option), FIRST_ATTEMPT, *of_route, ("task", "affinity"), ("name", "affinity_task_rules"))
+
 
 #: Name of an option of a call -> its row.
 OPTIONS: dict[str, Option] = {
@@ -102,6 +104,7 @@ OPTIONS: dict[str, Option] = {
         "`task_default_queue`: `celery`",
         field="type",
         shown="type",
+        of_affinity="type",
         in_json=type_names.is_type_name,
         accepted_in_json=type_names.ACCEPTED,
     ),
@@ -130,7 +133,7 @@ OPTIONS: dict[str, Option] = {
         "mode",
         "Whether a user waits for the result: such jobs get a bonus, and go first.",
         "True or False",
-        check_on_demand,
+        lambda value: check_bool("on_demand", value),
         _default_places("on_demand"),
         "queued",
         field="mode",
@@ -145,7 +148,7 @@ OPTIONS: dict[str, Option] = {
         "The key of which only so many jobs run at a time.",
         "a key (str), an Exclusive, or False",
         lambda value: rule_of_call(Exclusive.option, value),
-        _KEY_PLACES,
+        _key_places("exclusive"),
         "no key",
         field="rules",
         shown="keys",
@@ -158,7 +161,7 @@ OPTIONS: dict[str, Option] = {
         "The key of which only so many jobs start in a period.",
         "a Rate, such as Rate('100/m', 'crawl:{host}'), or False",
         lambda value: rule_of_call(Rate.option, value),
-        _KEY_PLACES,
+        _key_places("rate"),
         "no key",
         field="rules",
         shown="keys",
@@ -192,7 +195,7 @@ OPTIONS: dict[str, Option] = {
         "preemption",
         "Whether the running job may be stopped, and run again later, for a tenant below its minimum.",
         "True or False; True needs `acks_late`",
-        check_preemptible,
+        lambda value: check_bool("preemptible", value),
         (*_default_places("preemptible"), ("name", "affinity_task_rules")),
         "not stopped",
         field="rules",
@@ -225,7 +228,7 @@ OPTIONS: dict[str, Option] = {
         "merge key",
         "The key of the calls that become one run, of a task that merges.",
         "a key (str), or False",
-        merge_key,
+        lambda value: merge_key(value) or "",
         (
             ("call", "merge_key"),
             ("route", "merge_key"),
@@ -236,6 +239,7 @@ OPTIONS: dict[str, Option] = {
         "not merged",
         field="rules",
         shown="merge_key",
+        of_affinity=Merge.option,
         in_json=lambda value: value is False or is_short_text(value),
         accepted_in_json="a text of up to 1,000 characters, or false",
     ),
@@ -251,46 +255,102 @@ NOT_WRITTEN = tuple(name for name, option in OPTIONS.items() if not option.is_ce
 KEYS = tuple(name for name, option in OPTIONS.items() if option.decides == "key")
 
 
-def _sources(option: Option) -> tuple[int, ...]:
-    """Return the arguments of `resolve_plain_options` that can set the option, in the order of its places."""
-    call_options, call_affinity, first_attempt, task_affinity = range(4)
-    sources = (
-        first_attempt
-        if place == FIRST_ATTEMPT
-        else task_affinity
-        if place[0] == "task"
-        else call_affinity
-        if place[1] == "affinity"
-        else call_options
-        for place in option.places
-    )
-    return tuple(dict.fromkeys(sources))
+#: Options that become rules of a job, except `preemptible`, in the order of their rules without a first attempt.
+RULE_OPTIONS = tuple(name for rule in RULES for name in OPTIONS if (OPTIONS[name].of_affinity or name) == rule)
 
 
-_SOURCES = {name: _sources(option) for name, option in PLAIN.items()}
+class Sources(NamedTuple):
+    """Everything that sets options of one call, or, without a call, of a task's calls."""
+
+    #: Options of the call and of its route, which Celery merges.
+    options: Mapping[str, Any] = {}
+    #: ``affinity=`` of the call or of its route.
+    call_affinity: Affinity = NOTHING
+    #: Values by option that a retry inherits from its first attempt.
+    first_attempt: Mapping[str, Any] = {}
+    #: Affinity of the task, including its attributes.
+    task_affinity: Affinity = NOTHING
+    #: Celery's options that the task sets.
+    task_options: Mapping[str, Any] = {}
+    #: Tenant of the task that publishes the call while it runs, or "".
+    parent: str = ""
+    #: Options that the settings set for a pattern of the task's name.
+    named: Affinity = NOTHING
 
 
-def resolve_plain_options(
-    options: Mapping[str, Any], call_affinity: Affinity, first_attempt: Mapping[str, Any], task_affinity: Affinity
-) -> dict[str, Any]:
-    """Return the plain options of a call by name, without unset options. Raises OptionError for an invalid option.
+#: Sources that belong to one call, in contrast to all calls of a task.
+OF_CALL = ("options", "call_affinity", "first_attempt")
 
-    Args:
-        options: the options of the call and of its route.
-        call_affinity: the call's ``affinity=``.
-        first_attempt: the options that a retry inherits from its first attempt.
-        task_affinity: the affinity of the task.
+
+def _source_of(place: OptionPlace) -> tuple[str, str]:
+    """Return the field of `Sources` that contains *place*, and the option's name in a field with options by name."""
+    who, by = place
+    if who in ("call", "route"):
+        return ("call_affinity", "") if by == "affinity" else ("options", by)
+    if who == "task":
+        return ("task_options", by) if by in ("priority", "queue") else ("task_affinity", "")
+    return {FIRST_ATTEMPT[0]: "first_attempt", PARENT[0]: "parent", "name": "named"}[who], ""
+
+
+def _reader(name: str, option: Option, source: str, by: str) -> Callable[[Sources], Any]:
+    """Return the function that reads the option from *source*; its result is None if the option is unset there."""
+    if by:
+        mapping, read = attrgetter(source), queue_name if by == "queue" else option.read
+        return lambda sources: None if (value := mapping(sources).get(by)) is None else read(value)
+    if source == "first_attempt":
+        return lambda sources: sources.first_attempt.get(name)
+    if source == "parent":
+        return lambda sources: check_tenant(sources.parent) if sources.parent else None
+    return attrgetter(f"{source}.{option.of_affinity or name}")
+
+
+def _compiled(name: str, option: Option) -> tuple[tuple[str, Callable[[Sources], Any]], ...]:
+    """Return (source, reader) for the places of an option, highest precedence first.
+
+    A first attempt comes after all options of the retry itself, because `publishing.routing` removes the options of a
+    route that would otherwise precede the first attempt.
     """
-    resolved = {}
-    for name, option in PLAIN.items():
-        of_call = options.get(name)
-        if of_call is not None:
-            option.check(of_call)
-        values = (of_call, getattr(call_affinity, name), first_attempt.get(name), getattr(task_affinity, name))
-        value = next((values[source] for source in _SOURCES[name] if values[source] is not None), None)
+    places = [place for place in option.places if place != FIRST_ATTEMPT]
+    last_of_call = max(index for index, (who, _) in enumerate(places) if who == "call")
+    places.insert(last_of_call + 1, FIRST_ATTEMPT)
+    sources = dict.fromkeys(map(_source_of, places))
+    return tuple((source, _reader(name, option, source, by)) for source, by in sources)
+
+
+def queue_name(queue: Any) -> str | None:
+    """Return the name of a Celery queue, or None."""
+    name = queue if isinstance(queue, str) else getattr(queue, "name", None)
+    return name or None
+
+
+_COMPILED = {name: _compiled(name, option) for name, option in OPTIONS.items()}
+_READERS = {name: tuple(read for _, read in compiled) for name, compiled in _COMPILED.items()}
+
+
+def resolve_source(name: str, sources: Sources) -> tuple[str, Any]:
+    """Return the first of *sources* that sets an option, and the value; ("", None) if it is unset.
+
+    Raises OptionError for an invalid value.
+    """
+    for source, read in _COMPILED[name]:
+        value = read(sources)
         if value is not None:
-            resolved[name] = value
-    return resolved
+            return source, value
+    return "", None
+
+
+def resolve(name: str, sources: Sources) -> Any:
+    """Return the value of an option, or None if it is unset. Raises OptionError for an invalid value."""
+    for read in _READERS[name]:  # like `resolve_source`, without a call: every publish resolves several options
+        value = read(sources)
+        if value is not None:
+            return value
+    return None
+
+
+def resolve_plain_options(sources: Sources) -> dict[str, Any]:
+    """Return the plain options of a call by name, without unset options. Raises OptionError for an invalid option."""
+    return {name: value for name in PLAIN if (value := resolve(name, sources)) is not None}
 
 
 def options_in(retry_state: object) -> dict[str, Any]:
@@ -302,7 +362,7 @@ def options_in(retry_state: object) -> dict[str, Any]:
         value = retry_state.get(name)
         with suppress(OptionError):
             if value is not None:
-                option.check(value)
+                option.read(value)
                 options[name] = value
     return options
 
@@ -320,7 +380,7 @@ def inherited_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in PASSED_ON:
         value = None if name in stamps else options.get(name)
         if value is not None:
-            OPTIONS[name].check(value)
+            OPTIONS[name].read(value)
         elif name in PLAIN:
             value = getattr(affinity, name)
         if value is not None:

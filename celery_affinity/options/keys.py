@@ -231,25 +231,19 @@ def _as_rule(rule_class: type[_RuleClass], accepted: str, value: object) -> _Rul
 
 
 def rule_of_call(option: str, value: object) -> Rule | str | None:
-    """Return the rule, or the literal key (not for a rate), for *option* of a call. None and False return None.
+    """Return the rule for *option* of a call: None if unset, "" for False, the rules of a job for a literal key.
 
     Raises OptionError for an invalid value.
     """
     if value is None or value is False:
-        return None
+        return None if value is None else ""
     if isinstance(value, str) and option != Rate.option:
-        rule_of_text(option, value)
-        return value
+        return check_tenant(value) if option == TenantKey.option else _ANY_EXCLUSIVE.text(value)
     if option == TenantKey.option:
         raise refuse(TenantKey.option, "a name of a tenant (str), or False", value)
     if option == Exclusive.option:
         return _as_rule(Exclusive, "a key (str), an Exclusive, or False", value)
     return _as_rule(Rate, "a Rate, such as Rate('100/m', 'crawl:{host}'), or False", value)
-
-
-def rule_of_text(option: str, key: str) -> str:
-    """Return the rules of a job with the literal *key* as *option* of its call. Raises OptionError."""
-    return check_tenant(key) if option == TenantKey.option else _ANY_EXCLUSIVE.text(key)
 
 
 def key_in(rules: object) -> str | None:

@@ -1,9 +1,14 @@
-"""Configuration of an app: whether it uses this transport, its settings and tasks, and options of tasks by name."""
+"""Configuration of an app: whether it uses this transport, its settings and tasks, and options of tasks by name.
+
+Also here: `replaces`, by which this package replaces methods of Celery and kombu. Each replacement first checks the
+app's transport.
+"""
 
 import fnmatch
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -13,6 +18,7 @@ from celery.utils.imports import symbol_by_name
 
 from ..errors import OptionError, refuse
 from ..options.affinity import NOTHING, Affinity, affinity_of
+from ..options.call_options import Sources, resolve
 from ..options.merge import Merge
 
 if TYPE_CHECKING:
@@ -22,6 +28,29 @@ if TYPE_CHECKING:
 _PACKAGE = __name__.partition(".")[0]
 _T = TypeVar("_T")
 _SETTINGS: "WeakKeyDictionary[Celery, Settings]" = WeakKeyDictionary()
+
+
+def replaces(owner: Any, name: str) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
+    """Decorate the function that replaces a method or function of *owner*; it gets the original as first argument.
+
+    If this version of *owner* has no such method, nothing is replaced.
+    """
+
+    def decorate(function: Callable[..., _T]) -> Callable[..., _T]:
+        original = getattr(owner, name, None)
+        if original is None:
+            return function
+
+        @wraps(original)
+        def replacement(*args: Any, **options: Any) -> _T:
+            return function(original, *args, **options)
+
+        replacement.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]  # inspect reads it
+        del replacement.__wrapped__  # otherwise ``task_annotations`` would restore the original
+        setattr(owner, name, replacement)
+        return function
+
+    return decorate
 
 
 def uses_affinity_transport(broker_transport: object) -> bool:
@@ -56,9 +85,17 @@ def rules_by_name(name: str, settings: "Settings") -> Affinity:
     return (_match(name, tuple(settings.task_rules.items())) if settings.task_rules else None) or NOTHING
 
 
+def sources_of_task(name: str, task: object, settings: "Settings") -> Sources:
+    """Return the sources that set options for all calls of *task* (None: the app lacks it). Raises OptionError."""
+    named, type_ = rules_by_name(name, settings), type_by_name(name, settings)
+    return Sources(task_affinity=affinity_of(task), named=replace(named, type=type_) if type_ else named)
+
+
 def merge_of(task: Task) -> Merge | None:
     """Return how calls of *task* merge, set by the task or by its name, or None."""
-    return affinity_of(task).merge or rules_by_name(task.name, settings_of(task.app)).merge
+    named = rules_by_name(task.name, settings_of(task.app))
+    merge: Merge | None = resolve("merge_key", Sources(task_affinity=affinity_of(task), named=named))
+    return merge
 
 
 def has_own_strategy(task: Task) -> bool:

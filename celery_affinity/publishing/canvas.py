@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import wraps
 from operator import is_
 from typing import Any, TypeVar, cast
 
@@ -34,7 +33,7 @@ from ..options.affinity import NOTHING, as_affinity
 from ..options.call_options import KEYS, inherited_options
 from ..options.key_templates import derived_id
 from . import option_sources
-from .app_config import uses_affinity_transport
+from .app_config import replaces, uses_affinity_transport
 from .option_sources import inherited_from_run
 
 #: Keyword arguments of a composed signature that contain its parts.
@@ -218,33 +217,26 @@ def _is_frozen(signature: Any) -> bool:
     return "reply_to" in options or ("task_id" in options and bool(parts_of(signature)))
 
 
-Method = Callable[..., Any]
 #: Celery's task that represents chunks in a message.
 _CHUNKS = "celery.chunks"
-
-
-def _wrap(owner: Any, name: str, wrap: Callable[[Method], Method]) -> None:
-    original = getattr(owner, name, None)
-    if original is None:  # before 5.7, Celery can make a chain only with `|`
-        return
-    setattr(owner, name, wraps(original)(wrap(original)))
 
 
 # -- what is published
 
 
-def _apply_composed(original: Method) -> Method:
+@replaces(canvas._chain, "apply_async")
+@replaces(canvas.group, "apply_async")
+@replaces(canvas._chord, "apply_async")
+def _apply_composed(
+    original: Any, /, self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any
+) -> Any:
     """Write the inherited options of a chain, group or chord when it is called: Celery passes some parts no options."""
-
-    def apply_async(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
-        composed, passed = _composed(self, options)
-        if passed:
-            options = without_options(options, passed)
-            if kwargs and "body" in kwargs:  # chord(header)(body)
-                kwargs = {**kwargs, "body": inheriting(kwargs["body"], passed)}
-        return original(composed, args, kwargs, *rest, **options)
-
-    return apply_async
+    composed, passed = _composed(self, options)
+    if passed:
+        options = without_options(options, passed)
+        if kwargs and "body" in kwargs:  # chord(header)(body)
+            kwargs = {**kwargs, "body": inheriting(kwargs["body"], passed)}
+    return original(composed, args, kwargs, *rest, **options)
 
 
 def _composed(signature: Any, options: Options) -> tuple[Any, Passed]:
@@ -275,51 +267,42 @@ def _inheritable(signature: Any) -> Passed:
     return {}
 
 
-def _apply_map(original: Method) -> Method:
+@replaces(canvas._basemap, "apply_async")
+def _apply_map(original: Any, /, self: Any, *args: Any, **options: Any) -> Any:
     """Apply the own options of a ``map`` or ``starmap``: Celery before 5.7 calls them without."""
-
-    def apply_async(self: Any, *args: Any, **options: Any) -> Any:
-        if options.get("affinity") is None:
-            options.update({name: value for name, value in _inheritable(self).items() if options.get(name) is None})
-        return original(self, *args, **options)
-
-    return apply_async
+    if options.get("affinity") is None:
+        options.update({name: value for name, value in _inheritable(self).items() if options.get(name) is None})
+    return original(self, *args, **options)
 
 
-def _group_of_chunks(original: Method) -> Method:
+@replaces(canvas.chunks, "group")
+def _group_of_chunks(original: Any, /, self: Any) -> Any:
     """Apply the inheritable options of chunks: Celery creates and calls a group without the options of the chunks.
 
     In a message, chunks are a task of Celery's, which creates the group when it runs.
     """
-
-    def group(self: Any) -> Any:
-        made, passed = original(self), _inheritable(self)
-        if not passed and current_task and current_task.name == _CHUNKS:
-            passed = inherited_from_run()
-        return made.set(**passed) if passed else made
-
-    return group
+    made, passed = original(self), _inheritable(self)
+    if not passed and current_task and current_task.name == _CHUNKS:
+        passed = inherited_from_run()
+    return made.set(**passed) if passed else made
 
 
 # -- keys: Celery also passes the options of a chord, or of its call, to the body
 
 
-def _call_chord(original: Method) -> Method:
+@replaces(canvas._chord, "apply_async")
+def _call_chord(original: Any, /, self: Any, *args: Any, **options: Any) -> Any:
     """Apply a key of a chord, or of its call, only to the header, although Celery also passes it to the body.
 
     The body runs when no job of the header holds the key any longer.
     """
-
-    def apply_async(self: Any, *args: Any, **options: Any) -> Any:
-        own_keys, others = _without_keys(self.options, self.app)
-        keys, options = _without_keys(options, self.app)
-        if own_keys or keys:
-            header = self.tasks if isinstance(self.tasks, canvas.group) else canvas.group(self.tasks, app=self.app)
-            header = copy_with(header, options={**header.options, **own_keys, **keys})
-            self = copy_with(self, options=others, kwargs={**self.kwargs, "header": header})
-        return original(self, *args, **options)
-
-    return apply_async
+    own_keys, others = _without_keys(self.options, self.app)
+    keys, options = _without_keys(options, self.app)
+    if own_keys or keys:
+        header = self.tasks if isinstance(self.tasks, canvas.group) else canvas.group(self.tasks, app=self.app)
+        header = copy_with(header, options={**header.options, **own_keys, **keys})
+        self = copy_with(self, options=others, kwargs={**self.kwargs, "header": header})
+    return original(self, *args, **options)
 
 
 def _without_keys(options: Options, app: Any) -> tuple[Options, Options]:
@@ -350,75 +333,44 @@ def _part(signature: Any) -> Any:
     return signature
 
 
-def _or(original: Method) -> Method:
+@replaces(canvas.Signature, "__or__")
+@replaces(canvas._chain, "__or__")
+@replaces(canvas._chord, "__or__")
+def _or(original: Any, /, self: Any, other: Any) -> Any:
     """Keep the inheritable options of both sides of ``|``: Celery puts the parts of both into one chain or chord."""
-
-    def pipe(self: Any, other: Any) -> Any:
-        return original(_part(self), _part(other))
-
-    return pipe
+    return original(_part(self), _part(other))
 
 
-def _fold(original: Method) -> Method:
+@replaces(canvas, "_fold_chain")
+def _fold(original: Any, /, tasks: Any) -> Any:
     """Keep the inheritable options of the parts of a ``chain()``: Celery 5.7 drops them."""
-
-    def _fold_chain(tasks: Any) -> Any:
-        return original([_part(task) for task in tasks])
-
-    return _fold_chain
+    return original([_part(task) for task in tasks])
 
 
-def _header(original: Method) -> Method:
+@replaces(canvas, "_maybe_group")
+def _header(original: Any, /, tasks: Any, app: Any) -> Any:
     """Keep the inheritable options of a group or chain that becomes a chord's header: Celery keeps only its tasks."""
-
-    def _maybe_group(tasks: Any, app: Any) -> Any:
-        return original(_part(tasks), app)
-
-    return _maybe_group
+    return original(_part(tasks), app)
 
 
 # -- signatures with which a running task replaces itself, or that it adds
 
 
-def _replace(original: Method) -> Method:
+@replaces(Task, "replace")
+def _replace(original: Any, /, self: Any, sig: Any) -> Any:
     """Let a signature that replaces a task inherit the task's options, because the same user waits for it."""
-
-    def replace(self: Any, sig: Any) -> Any:
-        passed = inherited_from_run()
-        return original(self, inheriting(sig, passed) if passed else sig)
-
-    return replace
+    passed = inherited_from_run()
+    return original(self, inheriting(sig, passed) if passed else sig)
 
 
-def _add_to_chord(original: Method) -> Method:
+@replaces(Task, "add_to_chord")
+def _add_to_chord(original: Any, /, self: Any, sig: Any, lazy: bool = False) -> Any:
     """Let a signature that a task adds to its chord inherit the task's options. Like Celery, change the signature."""
-
-    def add_to_chord(self: Any, sig: Any, lazy: bool = False) -> Any:
-        explicit = first_value_of(sig)
-        passed = {name: value for name, value in inherited_from_run().items() if name not in explicit}
-        if passed:
-            sig.set(**passed)
-        return original(self, sig, lazy)
-
-    return add_to_chord
-
-
-for _owner, _name, _wrapper in (
-    (canvas._chain, "apply_async", _apply_composed),
-    (canvas.group, "apply_async", _apply_composed),
-    (canvas._chord, "apply_async", _apply_composed),
-    (canvas._chord, "apply_async", _call_chord),
-    (canvas._basemap, "apply_async", _apply_map),
-    (canvas.chunks, "group", _group_of_chunks),
-    (canvas.Signature, "__or__", _or),
-    (canvas._chain, "__or__", _or),
-    (canvas._chord, "__or__", _or),
-    (canvas, "_fold_chain", _fold),
-    (canvas, "_maybe_group", _header),
-    (Task, "replace", _replace),
-    (Task, "add_to_chord", _add_to_chord),
-):
-    _wrap(_owner, _name, _wrapper)
+    explicit = first_value_of(sig)
+    passed = {name: value for name, value in inherited_from_run().items() if name not in explicit}
+    if passed:
+        sig.set(**passed)
+    return original(self, sig, lazy)
 
 
 class _FollowUpIds:

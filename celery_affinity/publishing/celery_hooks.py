@@ -14,14 +14,10 @@ second one if a reconnect succeeded in between, unless the transport names error
 without a delay, and with ``max_retries=None`` forever; `_ensure_with_delays` adds the delays.
 """
 
-import re
 import time
 from collections.abc import Callable, Iterator
-from functools import wraps
 from typing import Any
 
-from celery import Celery, _state
-from celery.app.amqp import AMQP
 from celery.app.routes import Router
 from celery.app.task import Task
 from celery.canvas import Signature
@@ -31,147 +27,87 @@ from kombu.exceptions import OperationalError
 from kombu.utils.functional import fxrange
 
 from . import option_sources, routing
-from .app_config import uses_affinity_transport
-
-#: A function that sends a message: an app's ``send_task_message``.
-Sender = Callable[..., object]
-
-#: The scheme of a cluster URL.
-_CLUSTER = re.compile(r"\b(redis|valkey)(s?)\+cluster://")
+from .app_config import replaces, uses_affinity_transport
 
 
-def on_send(wrap: Callable[[Celery, Sender], Sender]) -> None:
-    """Replace each app's ``send_task_message``, now or at the app's first publish, by the result of *wrap*."""
-    create: Callable[[AMQP], Sender] = AMQP._create_task_sender
-
-    @wraps(create)
-    def _create_task_sender(amqp: AMQP) -> Sender:
-        return wrap(amqp.app, create(amqp))
-
-    AMQP._create_task_sender = _create_task_sender
-    for app in tuple(_state._get_active_apps()):
-        amqp = vars(app).get("amqp")  # ``app.amqp`` would create it and read the app's configuration
-        if amqp is not None and "send_task_message" in vars(amqp):
-            amqp.send_task_message = wrap(app, amqp.send_task_message)
-
-
-def on_connection(mark: Callable[[Celery, Any], None]) -> None:
-    """Call *mark* with each app and each connection that the app creates from now on."""
-    connect: Callable[..., Any] = Celery._connection
-
-    @wraps(connect)
-    def _connection(app: Celery, url: Any, *args: Any, **kwargs: Any) -> Any:
-        if "+cluster://" in str(url) and uses_affinity_transport(kwargs.get("transport") or app.conf.broker_transport):
-            url = _without_plus(url)
-        connection = connect(app, url, *args, **kwargs)
-        mark(app, connection)
-        return connection
-
-    Celery._connection = _connection
-
-
-def _without_plus(url: Any) -> Any:
-    """Return *url*, or a list of URLs, with a scheme that kombu leaves to this transport.
-
-    In ``redis+cluster://``, kombu would use ``redis`` as the transport, regardless of the app's transport.
-    """
-    if isinstance(url, str):
-        return _CLUSTER.sub(r"redis\2-cluster://", url)
-    return [_without_plus(item) for item in url]
-
-
-def _intercept(class_: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    method = getattr(class_, name)
-    intercepted = wraps(method)(wrap(method))
-    del intercepted.__wrapped__  # otherwise ``task_annotations`` would restore the original
-    setattr(class_, name, intercepted)
-
-
-def _options_of_task(method: Callable[..., Any]) -> Callable[..., Any]:
+@replaces(Task, "_get_exec_options")
+def _options_of_task(original: Any, /, task: Task) -> Any:
     """Mark the options that a task has for all calls. Celery merges them with a call's options, which take precedence.
 
     Celery caches these options on the task, so they are marked once per task.
     """
-
-    def _get_exec_options(task: Task) -> Any:
-        options = method(task)
-        if type(options) is not option_sources.TaskOptions:
-            options = task._exec_options = option_sources.TaskOptions.marked(options)
-        return options
-
-    return _get_exec_options
+    options = original(task)
+    if type(options) is not option_sources.TaskOptions:
+        options = task._exec_options = option_sources.TaskOptions.marked(options)
+    return options
 
 
-def _signature_of_retry(method: Callable[..., Any]) -> Callable[..., Any]:
+@replaces(Task, "signature_from_request")
+def _signature_of_retry(
+    original: Any,
+    /,
+    task: Task,
+    request: Any = None,
+    args: Any = None,
+    kwargs: Any = None,
+    queue: Any = None,
+    **options: Any,
+) -> Any:
     """Mark the destination of a retry's first attempt, which Celery adds to the retry as if the caller had set it."""
-
-    def signature_from_request(
-        task: Task, request: Any = None, args: Any = None, kwargs: Any = None, queue: Any = None, **options: Any
-    ) -> Any:
-        signature = method(task, request, args, kwargs, queue, **options)
-        if uses_affinity_transport(task.app.conf.broker_transport):
-            option_sources.mark_first_attempt(signature.options, {"queue": queue, **options})
-        return signature
-
-    return signature_from_request
+    signature = original(task, request, args, kwargs, queue, **options)
+    if uses_affinity_transport(task.app.conf.broker_transport):
+        option_sources.mark_first_attempt(signature.options, {"queue": queue, **options})
+    return signature
 
 
-def _route(method: Callable[..., Any]) -> Callable[..., Any]:
+@replaces(Router, "route")
+def _route(
+    original: Any, /, router: Router, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
+) -> Any:
     """Route a call to the queue of its type, so that everything after the router sees that queue."""
-
-    def route(
-        router: Router, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
-    ) -> Any:
-        if router.app is None or not uses_affinity_transport(router.app.conf.broker_transport):
-            return method(router, options, name, args, kwargs, task_type)
-        return routing.route_call(method, router, options, name, args, kwargs, task_type, task=task_type)
-
-    return route
+    if router.app is None or not uses_affinity_transport(router.app.conf.broker_transport):
+        return original(router, options, name, args, kwargs, task_type)
+    return routing.route_call(original, router, options, name, args, kwargs, task_type, task=task_type)
 
 
-def _set(method: Callable[..., Any]) -> Callable[..., Any]:
+@replaces(Signature, "set")
+def _set(original: Any, /, signature: Signature, immutable: Any = None, **options: Any) -> Any:
     """Let a later ``.set()`` override an earlier one.
 
     Celery merges by name: an earlier ``queue=`` would remain in addition to a later ``affinity=``.
     """
-
-    def set_(signature: Signature, immutable: Any = None, **options: Any) -> Any:
-        if option_sources.has_type_and_queue(options) and _uses_affinity(signature):
-            option_sources.check_place(options)
-        if option_sources.mix_type_and_queue(signature.options, options) and _uses_affinity(signature):
-            remaining = option_sources.without_overridden_route(signature.options, options)
-            signature.options.clear()
-            signature.options.update(remaining)
-        return method(signature, immutable, **options)
-
-    return set_
+    if option_sources.has_type_and_queue(options) and _uses_affinity(signature):
+        option_sources.check_place(options)
+    if option_sources.mix_type_and_queue(signature.options, options) and _uses_affinity(signature):
+        remaining = option_sources.without_overridden_route(signature.options, options)
+        signature.options.clear()
+        signature.options.update(remaining)
+    return original(signature, immutable, **options)
 
 
-def _merge(method: Callable[..., Any]) -> Callable[..., Any]:
+@replaces(Signature, "_merge")
+def _merge(
+    original: Any,
+    /,
+    signature: Signature,
+    args: Any = None,
+    kwargs: Any = None,
+    options: Any = None,
+    force: Any = False,
+) -> Any:
     """Let the options of ``apply_async`` override the signature's options, which Celery merges by name."""
-
-    def merge(
-        signature: Signature, args: Any = None, kwargs: Any = None, options: Any = None, force: Any = False
-    ) -> Any:
-        args, kwargs, merged = method(signature, args, kwargs, options, force)
-        if options and option_sources.mix_type_and_queue(signature.options, options) and _uses_affinity(signature):
-            remaining = option_sources.without_overridden_route(signature.options, options)
-            merged = {**remaining, **{name: merged[name] for name in options}}
-        return args, kwargs, merged
-
-    return merge
+    args, kwargs, merged = original(signature, args, kwargs, options, force)
+    if options and option_sources.mix_type_and_queue(signature.options, options) and _uses_affinity(signature):
+        remaining = option_sources.without_overridden_route(signature.options, options)
+        merged = {**remaining, **{name: merged[name] for name in options}}
+    return args, kwargs, merged
 
 
 def _uses_affinity(signature: Signature) -> bool:
     return uses_affinity_transport(signature.app.conf.broker_transport)
 
 
-_intercept(Task, "_get_exec_options", _options_of_task)
-_intercept(Task, "signature_from_request", _signature_of_retry)
 Task.subtask_from_request = Task.signature_from_request  # Celery's alias of that method
-_intercept(Router, "route", _route)
-_intercept(Signature, "set", _set)
-_intercept(Signature, "_merge", _merge)
 
 
 def _is_unavailable(error: Exception) -> bool:
@@ -181,35 +117,26 @@ def _is_unavailable(error: Exception) -> bool:
     return isinstance(error, (OperationalError, redis.ConnectionError, redis.TimeoutError, OSError))
 
 
-def _watch_retries() -> None:
-    retry_task = Task.retry
-
-    @wraps(retry_task)
-    def retry(task: Any, *args: Any, **options: Any) -> Any:
-        try:
-            return retry_task(task, *args, **options)
-        except Reject as exc:
-            if (
-                exc.requeue
-                or not isinstance(exc.reason, Exception)
-                or not uses_affinity_transport(task.app.conf.broker_transport)
-            ):
-                raise
-            if task.acks_late and _is_unavailable(exc.reason):
-                raise Reject(exc.reason, requeue=True) from exc.reason
-            raise exc.reason from None
-
-    Task.retry = retry
+@replaces(Task, "retry")
+def _retry(original: Callable[..., Any], /, task: Any, *args: Any, **options: Any) -> Any:
+    try:
+        return original(task, *args, **options)
+    except Reject as exc:
+        if (
+            exc.requeue
+            or not isinstance(exc.reason, Exception)
+            or not uses_affinity_transport(task.app.conf.broker_transport)
+        ):
+            raise
+        if task.acks_late and _is_unavailable(exc.reason):
+            raise Reject(exc.reason, requeue=True) from exc.reason
+        raise exc.reason from None
 
 
-_watch_retries()
-
-
-_ensure: Callable[..., Callable[..., Any]] = Connection.ensure
-
-
-@wraps(_ensure)
-def _ensure_with_delays(
+@replaces(Connection, "ensure")
+def _ensure(
+    original: Callable[..., Any],
+    /,
     connection: Connection,
     obj: Any,
     fun: Callable[..., Any],
@@ -223,7 +150,8 @@ def _ensure_with_delays(
 ) -> Callable[..., Any]:
     policy = (errback, max_retries, interval_start, interval_step, interval_max, on_revive)
     if not uses_affinity_transport(connection.transport_cls):
-        return _ensure(connection, obj, fun, *policy, **options)
+        unchanged: Callable[..., Any] = original(connection, obj, fun, *policy, **options)
+        return unchanged
 
     def ensured(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -232,7 +160,7 @@ def _ensure_with_delays(
             first = exc
         delays = fxrange(interval_start, interval_max + interval_start, interval_step, repeatlast=True)
         repeated = _repeated(fun, first, delays, connection.recoverable_connection_errors)
-        return _ensure(connection, obj, repeated, *policy, **options)(*args, **kwargs)
+        return original(connection, obj, repeated, *policy, **options)(*args, **kwargs)
 
     return ensured
 
@@ -284,6 +212,3 @@ def _is_lost(exc: BaseException) -> bool:
     lost = (errors.ConnectionError, errors.TimeoutError, errors.NoScriptError, OSError)
     stays = (errors.AuthenticationError, errors.AuthorizationError, SlotRedirectError)
     return isinstance(exc, lost) and not isinstance(exc, stays)
-
-
-Connection.ensure = _ensure_with_delays

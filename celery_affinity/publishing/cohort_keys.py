@@ -13,17 +13,17 @@ from weakref import WeakKeyDictionary
 from celery import Celery
 
 from ..errors import AffinityError, OptionError
-from ..options.affinity import affinity_of, as_affinity
+from ..options.call_options import resolve
 from ..options.key_templates import KeyFunction, pattern_of
-from ..options.keys import Rule, TenantKey, ValueRule, as_tenant
+from ..options.keys import Exclusive, Rate, Rule, TenantKey, ValueRule
 from ..options.merge import Merge
 from ..schema import values
 from ..schema.rules_codec import decode_rules
 from ..schema.values import decode_part
 from ..settings import tenants
 from ..settings.table import Settings
-from .app_config import rules_by_name, settings_of, tasks_of, type_by_name
-from .option_checks import options_in_routes
+from .app_config import settings_of, sources_of_task, tasks_of
+from .option_checks import sources_without_call
 from .option_resolution import KeyResolver
 
 #: Source of keys that can be equal, with the prefix of its kind: the pattern of a template, or a function.
@@ -73,32 +73,15 @@ def _find_uses(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequ
     settings, uses = settings_of(app), dict[Source, list[KeyUse]]()
     for name, task in sorted(tasks.items()):
         with suppress(AffinityError):  # an invalid option, which a call of the task reports
-            affinity, named = affinity_of(task), rules_by_name(name, settings)
-            parts = (
-                affinity.exclusive or named.exclusive,
-                affinity.rate or named.rate,
-                as_tenant(affinity.tenant or named.tenant),
-            )
+            by_task = sources_of_task(name, task, settings)
+            parts = [resolve(option, by_task) for option in (Exclusive.option, Rate.option, TenantKey.option)]
             sources = list(_sources(name, [part for part in parts if part is not None], settings))
-            type_ = _declared_type(app, name, task, settings) if sources else None
+            type_ = resolve("affinity", sources_without_call(app, name, task, settings)) if sources else None
             if type_ is None or type_ == app.conf.task_default_queue:
                 continue  # no type is declared, so all of its calls can set the same one
             for option, source in sources:
                 uses.setdefault(source, []).append(KeyUse(option, name, type_, settings.cohort_of(type_)))
     return uses
-
-
-def _declared_type(app: Celery, name: str, task: object, settings: Settings) -> str | None:
-    """Return the type of a call without a type, or None if only Celery's router knows, which would create queues."""
-    route = next((options for _, options in options_in_routes(app.conf, name)), {})
-    queue = getattr(task, "queue", None) or route.get("queue")
-    types = (
-        as_affinity(route.get("affinity")).type,
-        affinity_of(task).type,
-        type_by_name(name, settings),
-        queue if isinstance(queue, str) else getattr(queue, "name", None),
-    )
-    return next((type_ for type_ in types if type_), None)
 
 
 def _sources(

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 from celery.app.amqp import AMQP
@@ -22,11 +22,15 @@ from ..errors import OptionError
 from ..log_limit import limited_logger
 from ..options import did_you_mean
 from ..options.affinity import NEEDS_LATE_ACKS, as_affinity, whole_priority
-from ..options.call_options import OPTIONS
+from ..options.call_options import OPTIONS, Sources
 from ..options.key_templates import Arguments, ReadArguments, arguments_read_by, template_complaint
 from ..options.keys import Rule, as_tenant
 from ..options.merge import Merge
 from ..schema.constants import MAX_PRIORITY
+from .app_config import sources_of_task
+
+if TYPE_CHECKING:
+    from ..settings.table import Settings
 
 #: Options whose misspelt names are detected.
 MISSPELT = tuple(name for name, option in OPTIONS.items() if option.may_be_misspelt)
@@ -89,7 +93,7 @@ def wrong_value_error(options: Options, *, scheduled: bool = True, of_task: bool
         is_checked = (scheduled or name != "priority") and not (of_task and option.is_of_calls)
         if value is not None and name not in stamps and is_checked:
             try:
-                option.check(value)
+                option.read(value)
             except OptionError as exc:
                 return str(exc)
     return _wrong_task_option(options) if of_task else None
@@ -203,6 +207,19 @@ def options_in_beat_schedule(conf: Conf, name: str | None = None) -> Iterator[tu
         )
         if name is None or task == name:
             yield f"beat_schedule entry {key!r}", options if isinstance(options, Mapping) else {}
+
+
+def sources_without_call(app: Celery, name: str, task: object, settings: "Settings") -> Sources:
+    """Return the sources of a call without options: its first matching route, its task and its name.
+
+    A route that only a custom router returns is not included. Raises OptionError.
+    """
+    route = next((options for _, options in options_in_routes(app.conf, name)), {})
+    return sources_of_task(name, task, settings)._replace(
+        options=route,
+        call_affinity=as_affinity(route.get("affinity")),
+        task_options={option: getattr(task, option, None) for option in ("priority", "queue")},
+    )
 
 
 def _as_tuple(value: object) -> tuple[Any, ...]:

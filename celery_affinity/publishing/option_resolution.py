@@ -1,23 +1,13 @@
 """Resolution of a call's options: its type, its urgency, and the rules of its job.
 
-Each option comes from the first source that sets it. A call's options override the task's; the options of a retry's
-first attempt are in between. Celery has already merged the options of call and task; `option_sources` distinguishes
-them.
+The table `call_options.OPTIONS` defines which source of an option takes precedence. `ResolvedOptions` collects the
+sources of one call. Celery has already merged the options of call and task; `option_sources` distinguishes them.
 
-Keys (exclusive, rate, merge key, tenant) and the locality hint have these sources:
-
-1. the call: its ``exclusive=``, ``rate=``, ``tenant=``, ``locality=``, or the fields of its ``affinity=``; its
-   ``merge_key=``;
-2. for a retry, the first attempt;
-3. the task's ``affinity=``;
-4. for a tenant, the task that publishes the call while it runs (``affinity_inherit_tenant``);
-5. a name pattern in ``affinity_task_rules``.
-
-With a tenant, the rules also state if the job is preemptible, set by the call, the first attempt, the task, or its
-name. False in the call removes that kind of key, regardless of its source. A str as ``exclusive=``, ``tenant=`` or
-``merge_key=`` of a call is a literal key. Any other key is a template or a function of the call's arguments, named by
-the task's parameters; if the task is not available, only keyword arguments have names. Callbacks and later steps of a
-chain inherit only the tenant (`canvas`).
+A job has rules if a source sets a key (exclusive, rate, merge key, tenant) or a locality hint. With a tenant, the rules
+also state if the job is preemptible. False in the call removes that kind of key, regardless of its source. A str as
+``exclusive=``, ``tenant=`` or ``merge_key=`` of a call is a literal key. Any other key is a template or a function of
+the call's arguments, named by the task's parameters; if the task is not available, only keyword arguments have names.
+Callbacks and later steps of a chain inherit only the tenant (`canvas`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,38 +19,35 @@ from celery.app.task import Task
 
 from ..errors import OptionError, refuse
 from ..log_limit import limited_logger
-from ..options import call_options
 from ..options.affinity import (
     NEEDS_LATE_ACKS,
-    RULES,
     WORDS,
     Affinity,
     affinity_of,
     as_affinity,
-    check_preemptible,
     clamp_priority,
     only_tasks_merge,
-    whole_priority,
 )
-from ..options.call_options import KEYS
+from ..options.call_options import (
+    KEYS,
+    OF_CALL,
+    OPTIONS,
+    RULE_OPTIONS,
+    Sources,
+    options_in,
+    resolve,
+    resolve_plain_options,
+    resolve_source,
+)
 from ..options.key_templates import Arguments, CallArguments, arguments_read_by, fill_template
-from ..options.keys import (
-    Rule,
-    TenantKey,
-    ValueRule,
-    check_tenant,
-    keeps_order,
-    rule_of_call,
-    rule_of_text,
-    specificity,
-)
-from ..options.merge import Merge, merge_key
+from ..options.keys import Rule, TenantKey, ValueRule, keeps_order, specificity
+from ..options.merge import Merge
 from ..schema.rules_codec import as_preemptible, decode_rules, join_rules
 from ..schema.untrusted import describe_shape
 from . import option_checks, option_sources, routing
 from .app_config import rules_by_name, settings_of, tasks_of
 from .message import Message
-from .message_body import MAX_CHARACTERS, read_body
+from .message_body import read_body
 from .option_sources import rules_in
 
 if TYPE_CHECKING:
@@ -70,7 +57,7 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 _CALL_ARGUMENTS = CallArguments()
 #: Options whose rules precede the keys in a job's rules, in order.
-_BEFORE_KEYS = (Merge.option, *(rule.option for rule in WORDS))
+_BEFORE_KEYS = ("merge_key", *(rule.option for rule in WORDS))
 #: Limits for merged calls if the task is not available. Only the worker needs the other fields.
 _DEFAULT_MERGE = Merge("any", keep="first")
 
@@ -112,51 +99,44 @@ class KeyResolver(NamedTuple):
         return "" if key is None else rule.text(key)
 
 
-def resolve_keys(
-    task_name: str,
-    task: Task | None,
-    options: Mapping[str, Any],
-    *,
-    affinity: Affinity,
-    retry_state: object,
-    task_affinity: Affinity,
-    parent: str,
-    settings: "Settings",
-) -> KeyResolver | None:
-    """Return the resolver for the rules of a call with *options*, or None if no source sets a rule.
+def resolve_keys(task_name: str, task: Task | None, sources: Sources) -> KeyResolver | None:
+    """Return the resolver for the rules of a call, or None if no source sets a rule.
 
-    Raises OptionError for invalid options.
-
-    Args:
-        task_name: the name of the task.
-        task: the task, if the app has it.
-        options: the options of the call.
-        affinity: the call's ``affinity=``.
-        retry_state: the retry state of the first attempt.
-        task_affinity: the task's affinity.
-        parent: the tenant that the call inherits, or "".
-        settings: the settings of the app.
+    *task* is None if the app lacks it. Raises OptionError for invalid options, and for a preemptible task that is acked
+    when it starts.
     """
-    if affinity.merge is not None:
-        raise only_tasks_merge(affinity.merge)
-    named, inherited = rules_by_name(task_name, settings), _inherited_parts(retry_state)
-    others = (affinity.preemptible, _inherited_preemptible(retry_state), task_affinity.preemptible, named.preemptible)
-    preemptible = _resolve_preemptible(task_name, task, options, others)
-    merge = task_affinity.merge or named.merge or (_DEFAULT_MERGE if task is None else None)
-    explicit: dict[str, Rule | Merge | ValueRule | str | None] = {
-        Merge.option: _merge_rule(task_name, merge, options, inherited)
-    }
-    explicit |= {word.option: _single_token_rule(word, options, affinity, inherited) for word in WORDS}
-    explicit |= {option: _key_rule(option, options, affinity, inherited) for option in (*KEYS, TenantKey.option)}
-    order = [*inherited] or RULES
-    parts = {option: getattr(task_affinity, option) or getattr(named, option) for option in order}
-    if parent and task_affinity.tenant is None:
-        parts[TenantKey.option] = check_tenant(parent)
-    parts |= {option: part for option, part in explicit.items() if part is not None}
-    if not any(part is not None for part in parts.values()):
+    if sources.call_affinity.merge is not None:
+        raise only_tasks_merge(sources.call_affinity.merge)
+    preemptible = bool(resolve("preemptible", sources))
+    if preemptible and task is not None and not task.acks_late:
+        raise OptionError(f"call of task {task_name}: {NEEDS_LATE_ACKS}")
+    return _key_resolver(task_name, task, sources, preemptible)
+
+
+def _key_resolver(task_name: str, task: Task | None, sources: Sources, preemptible: bool) -> KeyResolver | None:
+    parts: dict[str, Rule | Merge | ValueRule | str | None] = {}
+    is_explicit = False
+    for name in [name for name in sources.first_attempt if name in RULE_OPTIONS] or RULE_OPTIONS:
+        source, part = resolve_source(name, sources)
+        if name == "merge_key" and source == "options" and part:
+            part = _merge_rule(task_name, task, sources, part)
+        parts[name] = part
+        is_explicit = is_explicit or source in OF_CALL
+    if all(part is None for part in parts.values()):
         return None
-    is_explicit = any(part is not None for part in explicit.values())
-    return KeyResolver(task_name, _arguments_of(task), _in_order(parts), is_explicit, preemptible)
+    arguments = _CALL_ARGUMENTS if task is None else arguments_read_by(task.run)
+    return KeyResolver(task_name, arguments, _in_order(parts), is_explicit, preemptible)
+
+
+def _merge_rule(task_name: str, task: Task | None, sources: Sources, key: str) -> str:
+    """Return the merge rule of a call with ``merge_key=``. Raises OptionError if the task does not merge."""
+    merge = resolve("merge_key", Sources(task_affinity=sources.task_affinity, named=sources.named))
+    merge = merge or (_DEFAULT_MERGE if task is None else None)
+    if merge is None:
+        raise OptionError(
+            f"merge_key={key!r}: calls of task {task_name} are not merged; its affinity must say merge=Merge(...)"
+        )
+    return str(merge.text(key))
 
 
 def _in_order(parts: Mapping[str, Rule | Merge | ValueRule | str | None]) -> tuple[Rule | Merge | ValueRule | str, ...]:
@@ -165,85 +145,24 @@ def _in_order(parts: Mapping[str, Rule | Merge | ValueRule | str | None]) -> tup
     The tenant is last, so that a job waiting for its key blocks no other jobs of its tenant. A key that is reserved for
     retries precedes the rate: otherwise another job waiting for the key could pass the rate before the retry.
     """
-    keys = [part or "" for option, part in parts.items() if option in KEYS and not isinstance(part, Merge | ValueRule)]
+    keys = [part or "" for name, part in parts.items() if name in KEYS and not isinstance(part, Merge | ValueRule)]
     before = (parts[name] or "" for name in _BEFORE_KEYS)
     keys.sort(key=lambda rule: (keeps_order(rule), specificity(rule)), reverse=True)
     return *before, *keys, parts[TenantKey.option] or ""
 
 
-def _inherited_parts(retry_state: object) -> dict[str, str]:
-    """Return the parts of the first attempt's rules in their order; {} if there is no retry state."""
-    kept = rules_in(retry_state)
+def _inherited_by_retry(retry_state: object) -> dict[str, Any]:
+    """Return the values by option that a retry inherits: plain options, and rules in the order of the first attempt.
+
+    A rule that the first attempt did not have is "", so that the retry does not have it either.
+    """
+    inherited, kept = options_in(retry_state), rules_in(retry_state)
     if kept is None:
-        return {}
-    texts = decode_rules(as_preemptible(kept, False)).texts
-    parts = {option: texts.get(option, "") for option in RULES}
-    return dict(sorted(parts.items(), key=lambda part: kept.find(part[1])))
-
-
-def _inherited_preemptible(retry_state: object) -> bool | None:
-    """Return True if the first attempt's job was preemptible, or None if it had no rules or no tenant."""
-    kept = rules_in(retry_state)
-    rules = decode_rules(kept or "")
-    return rules.is_preemptible if TenantKey.option in rules.texts else None
-
-
-def _resolve_preemptible(
-    task_name: str, task: Task | None, options: Mapping[str, Any], others: Sequence[bool | None]
-) -> bool:
-    """Return the first value of ``preemptible`` in *options* of the call and in *others*; False by default.
-
-    Raises OptionError for a task that is acked when it starts, and for a value that is not a bool.
-    """
-    of_call = options.get("preemptible")
-    if of_call is not None:
-        check_preemptible(of_call)
-    preemptible = next((value for value in (of_call, *others) if value is not None), False)
-    if preemptible and task is not None and not task.acks_late:
-        raise OptionError(f"call of task {task_name}: {NEEDS_LATE_ACKS}")
-    return preemptible
-
-
-def _key_rule(
-    option: str, options: Mapping[str, Any], affinity: Affinity, inherited: Mapping[str, str]
-) -> Rule | str | None:
-    """Return the key of *option* that the call or its first attempt sets."""
-    value = options.get(option)
-    given = rule_of_call(option, value)
-    if given is not None:
-        return rule_of_text(option, given) if isinstance(given, str) else given
-    if value is False:
-        return ""
-    of_call: Rule | None = getattr(affinity, option)
-    return inherited.get(option) if of_call is None else of_call
-
-
-def _single_token_rule(
-    rule: type[ValueRule], options: Mapping[str, Any], affinity: Affinity, inherited: Mapping[str, str]
-) -> ValueRule | str | None:
-    """Return the single-token rule that the call or its first attempt sets."""
-    given = rule.of_call(options.get(rule.option))
-    if given is not None:
-        return given
-    of_call: ValueRule | None = getattr(affinity, rule.option)
-    return inherited.get(rule.option) if of_call is None else of_call
-
-
-def _merge_rule(
-    task_name: str, merge: Merge | None, options: Mapping[str, Any], inherited: Mapping[str, str]
-) -> str | None:
-    """Return the merge rule that the call or its first attempt sets. *merge* is the rule of the task.
-
-    Raises OptionError for a ``merge_key=`` if the task does not merge.
-    """
-    given = merge_key(options.get("merge_key"))
-    if given is None or given is False:
-        return inherited.get(Merge.option) if given is None else ""
-    if merge is None:
-        raise OptionError(
-            f"merge_key={given!r}: calls of task {task_name} are not merged; its affinity must say merge=Merge(...)"
-        )
-    return merge.text(str(given))
+        return inherited
+    rules = decode_rules(as_preemptible(kept, False))
+    parts = {name: rules.texts.get(OPTIONS[name].of_affinity or name, "") for name in RULE_OPTIONS}
+    inherited |= dict(sorted(parts.items(), key=lambda part: kept.find(part[1])))
+    return {**inherited, "preemptible": decode_rules(kept).is_preemptible} if parts[TenantKey.option] else inherited
 
 
 def rule_by_name(task_name: str, task: Task | None, message: Mapping[str, Any], settings: "Settings") -> str:
@@ -252,11 +171,8 @@ def rule_by_name(task_name: str, task: Task | None, message: Mapping[str, Any], 
     Raises OptionError if the message's arguments do not make a valid key.
     """
     named = rules_by_name(task_name, settings)
-    if not named.has_rules:
-        return ""
-    parts = _in_order({option: getattr(named, option) for option in RULES})
-    rule = KeyResolver(task_name, _arguments_of(task), parts, False, bool(named.preemptible))
-    return rule.text(*arguments_in(task_name, read_body(message)))
+    rule = _key_resolver(task_name, task, Sources(named=named), bool(named.preemptible)) if named.has_rules else None
+    return "" if rule is None else rule.text(*arguments_in(task_name, read_body(message)))
 
 
 @lru_cache(maxsize=10_000)
@@ -268,18 +184,6 @@ def warn_of_queue(task_name: str, queue: str) -> None:
         task_name,
         queue,
     )
-
-
-def _arguments_of(task: Task | None) -> Arguments:
-    return _CALL_ARGUMENTS if task is None else arguments_read_by(task.run)
-
-
-def read_rules(task_name: str, message: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the arguments of a call published by this process, from its encoded message.
-
-    Raises OptionError if the message is not JSON.
-    """
-    return arguments_in(task_name, read_body(message, MAX_CHARACTERS))
 
 
 def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -301,82 +205,64 @@ def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[s
 
 
 #: Options that become rules of a job.
-OF_RULES = frozenset(name for name, option in call_options.OPTIONS.items() if option.field == "rules")
+OF_RULES = frozenset(name for name, option in OPTIONS.items() if option.field == "rules")
 
 
 class ResolvedOptions(NamedTuple):
-    """The final option values of a call. Its methods are passed the call that it belongs to."""
+    """The options of a call: the final values of its type and its plain options, and the sources of all others."""
 
     type: str | None
-    #: The plain options (`call_options`).
     plain: Mapping[str, Any]
-    #: The call's ``affinity=``.
-    call_affinity: Affinity
-    #: The task's affinity.
-    own: Affinity
-    #: The task's ``priority``.
-    of_task: int | None
+    sources: Sources
     #: The retry state of the first attempt.
-    first_attempt: object
+    retry_state: object
 
     @classmethod
     def of(cls, call: "PublishCall", message: Message) -> "ResolvedOptions":
         """Return the resolved options of *call*, which publishes *message*. Raises OptionError, SettingError."""
-        task = tasks_of(call.app).get(call.task_name)
-        properties = message["properties"]
-        affinity = properties.get("affinity")
-        retry_state = call.former if call.body is not None else option_sources.retry_state_of(task, message)
-        option, task_affinity = as_affinity(affinity), affinity_of(task)
-        if call.task_name in routing.MAPS:
-            task_affinity = _affinity_of_mapped_task(call)
-        if call.is_routed:
-            type_ = None if affinity == call.routed_by else option.type  # a before_task_publish handler has set it
-        else:
-            type_ = option.type or _type_without_a_route(call.app, task, call.task_name, properties)
-        plain = call_options.resolve_plain_options(
-            properties, option, call_options.options_in(retry_state), task_affinity
+        task, settings, properties = (
+            tasks_of(call.app).get(call.task_name),
+            settings_of(call.app),
+            message["properties"],
         )
-        return cls(type_, plain, option, task_affinity, getattr(task, "priority", None), retry_state)
+        retry_state = call.former if call.body is not None else option_sources.retry_state_of(task, message)
+        affinity = properties.get("affinity")
+        in_message, of_task = properties.get("priority"), getattr(task, "priority", None)  # the first is set by kombu
+        # A different priority than at the beginning was set by a handler of before_task_publish. Celery passes on one
+        # value for the priorities of call and task. If it equals the task's, it is treated as the task's.
+        priority = call.priority if in_message == (call.priority or 0) else in_message
+        priorities: dict[str, object] = {"priority": priority if priority is None else priority or 0}
+        sources = Sources(
+            {**properties, "priority": None} if priority == of_task else {**properties, **priorities},
+            as_affinity(affinity),
+            {} if retry_state is None else _inherited_by_retry(retry_state),
+            _affinity_of_mapped_task(call) if call.task_name in routing.MAPS else affinity_of(task),
+            priorities if priority == of_task else {},
+            option_sources.tenant_of_run() if settings.inherit_tenant else "",
+            rules_by_name(call.task_name, settings),
+        )
+        if call.is_routed:
+            type_ = None if affinity == call.routed_by else sources.call_affinity.type  # a handler has set it
+        else:
+            type_ = sources.call_affinity.type or _type_without_a_route(call.app, task, call.task_name, properties)
+        return cls(type_, resolve_plain_options(sources), sources, retry_state)
 
     def priority(self, call: "PublishCall", message: Message) -> int:
-        """Return the priority in the order of the app, from 0 to 10.
-
-        The sources in order: the call's ``affinity=``, the call's ``priority=``, the task's ``affinity=``, the task's
-        ``priority``. Celery passes on one value for both priorities. If it equals the task's, it is treated as the
-        task's.
-        """
-        in_message = message["properties"].get("priority")  # set by kombu
-        # A different priority than at the beginning was set by a handler of before_task_publish.
-        celerys = call.priority if in_message == (call.priority or 0) else in_message
-        own_priority = self.own.priority
-        from_task = (own_priority, celerys) if celerys == self.of_task else (celerys, own_priority)
-        given = whole_priority(
-            next((value for value in (self.call_affinity.priority, *from_task) if value is not None), None) or 0
-        )
+        """Return the priority in the order of the app, from 0 to 10."""
+        given = resolve("priority", self.sources) or 0
         counted = clamp_priority(given)
         if counted != given:
             option_checks.warn_out_of_range(call.app, call.task_name, message["headers"], given, counted)
         return counted
 
-    def job_rule(self, call: "PublishCall", message: Message) -> KeyResolver | None:
+    def job_rule(self, call: "PublishCall") -> KeyResolver | None:
         """Return the resolver for the job's rules, or None if no source can set rules, as for most calls."""
-        options, settings = message["properties"], settings_of(call.app)
-        parent = option_sources.tenant_of_run() if settings.inherit_tenant else ""
-        has_rules = (
-            self.call_affinity.has_rules or self.own.has_rules or self.first_attempt or settings.task_rules or parent
-        )
-        if not has_rules and options.keys().isdisjoint(OF_RULES):
+        sources = self.sources
+        affinities = sources.call_affinity, sources.task_affinity, sources.named
+        has_rules = sources.first_attempt or sources.parent or any(affinity.has_rules for affinity in affinities)
+        if not has_rules and OF_RULES.isdisjoint(sources.options):
             return None
-        return resolve_keys(
-            call.task_name,
-            tasks_of(call.app).get(call.task_name),
-            options,
-            affinity=self.call_affinity,
-            retry_state=self.first_attempt,
-            task_affinity=self.own,
-            parent=parent,
-            settings=settings,
-        )
+        return resolve_keys(call.task_name, tasks_of(call.app).get(call.task_name), sources)
 
 
 def _affinity_of_mapped_task(call: "PublishCall") -> Affinity:

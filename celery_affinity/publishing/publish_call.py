@@ -8,7 +8,7 @@ destination.
 
 The app is recorded where a publish begins, since nothing later names it. Celery's current app is only a guess: each
 thread has one, the app created or set last. But a publish begins in one of two places that belong to one app, in any
-thread, greenlet or process, and whose creation `celery_hooks` wraps:
+thread, greenlet or process, and whose creation is wrapped here:
 
 - ``app.amqp.send_task_message``, a separate function per app. ``delay``, ``apply_async``, ``send_task``, signatures,
   canvas, retries and celery beat all call it, with any producer. It sends ``before_task_publish``, which does not name
@@ -20,55 +20,47 @@ new work if no task runs in this thread, the message has no parent and is not a 
 the end of a task. Calls from a thread that a task has started are new work.
 """
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import wraps
 from itertools import count
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from celery import Celery, _state
 from celery._state import get_current_worker_task
+from celery.app.amqp import AMQP
 from celery.signals import before_task_publish
 from kombu import Connection
 
 from ..errors import SettingError
 from ..schema.bounds import Bound
 from ..settings.cohorts import SETTING, cohort_map
-from . import celery_hooks, option_resolution, option_sources, routing, validation
-from .app_config import settings_of, uses_affinity_transport
+from . import option_resolution, option_sources, routing, validation
+from .app_config import replaces, settings_of, uses_affinity_transport
 from .canvas import inherit_options, new_publish_id
-from .celery_hooks import Sender
 from .message import PROPERTY, JobHeader, Message, parse_time, to_server_priority
+from .message_body import MAX_CHARACTERS, read_body
 from .option_resolution import KeyResolver, ResolvedOptions
 from .routing import Routed, bind_once
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
 _is_follow_up: ContextVar[bool] = ContextVar("celery_affinity_tells_an_end", default=False)
 
 
 @contextmanager
 def publishing_follow_ups() -> Iterator[None]:
-    """Mark everything published in this context as follow-up calls of a task's end: error callbacks, a chord's body."""
+    """Mark everything published in this context as follow-up calls of a task's end: error callbacks, a chord's body.
+
+    Also a decorator of functions that report the end of a task.
+    """
     token = _is_follow_up.set(True)
     try:
         yield
     finally:
         _is_follow_up.reset(token)
-
-
-def publishes_follow_ups(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Return *function*, which reports the end of a task, wrapped in `publishing_follow_ups`."""
-
-    @wraps(function)
-    def publishing(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with publishing_follow_ups():
-            return function(*args, **kwargs)
-
-    return publishing
 
 
 def starts_new_work(headers: Mapping[str, Any]) -> bool:
@@ -136,14 +128,30 @@ def _number_first_app() -> None:
         _number_of(app)
 
 
-def _mark(app: Celery, connection: Connection) -> None:
+#: The scheme of a cluster URL.
+_CLUSTER = re.compile(r"\b(redis|valkey)(s?)\+cluster://")
+
+
+@replaces(Celery, "_connection")
+def _connect(original: Callable[..., Any], /, app: Celery, url: Any, *args: Any, **kwargs: Any) -> Any:
     """Store the app's number in its connection, because a channel refers only to its connection."""
+    if "+cluster://" in str(url) and uses_affinity_transport(kwargs.get("transport") or app.conf.broker_transport):
+        url = _without_plus(url)
+    connection = original(app, url, *args, **kwargs)
     if uses_affinity_transport(connection.transport_cls) and (number := _number_of(app)):
         connection.transport_options[_OPTION] = number
+    return connection
+
+
+def _without_plus(url: Any) -> Any:
+    """Return *url*, or a list of URLs, with a scheme that kombu leaves to this transport.
+
+    In ``redis+cluster://``, kombu would use ``redis`` as the transport, regardless of the app's transport.
+    """
+    return _CLUSTER.sub(r"redis\2-cluster://", url) if isinstance(url, str) else [_without_plus(item) for item in url]
 
 
 _number_first_app()
-celery_hooks.on_connection(_mark)
 
 
 _NO_BOUNDS: dict[str, int | Bound] = {}
@@ -216,14 +224,14 @@ class PublishCall(str):
             resolved, headers, settings = self._resolve(message), message["headers"], settings_of(self.app)
             expires = headers.get("expires")
             counted = resolved.priority(self, message)
-            self.rule = resolved.job_rule(self, message)
+            self.rule = resolved.job_rule(self)
             self._header = JobHeader(
                 str(self),
                 resolved.type,
                 to_server_priority(counted, settings),
                 resolved.plain,
                 parse_time(headers.get("eta"), self.app),
-                option_sources.expires_at(expires, resolved.first_attempt) or parse_time(expires, self.app),
+                option_sources.expires_at(expires, resolved.retry_state) or parse_time(expires, self.app),
                 counted,
                 self._rules(message),
                 self.rule is not None and self.rule.is_explicit,
@@ -233,7 +241,7 @@ class PublishCall(str):
 
     def warn_of_key(self, message: Message, queue: str) -> None:
         """Log that the key of *message* has no effect on *queue*, if its job was to have a key."""
-        rule = self._resolve(message).job_rule(self, message)
+        rule = self._resolve(message).job_rule(self)
         if rule is not None and any(rule.parts):
             option_resolution.warn_of_queue(self.task_name, queue)
 
@@ -243,9 +251,8 @@ class PublishCall(str):
             return ""
         if self.rule.is_fixed:
             return self.rule.text((), {})
-        if self.called_with is not None:
-            return self.rule.text(*option_resolution.arguments_in(self.task_name, self.called_with))
-        return self.rule.text(*option_resolution.read_rules(self.task_name, message))
+        body = read_body(message, MAX_CHARACTERS) if self.called_with is None else self.called_with
+        return self.rule.text(*option_resolution.arguments_in(self.task_name, body))
 
     def _resolve(self, message: Message) -> ResolvedOptions:
         if self._resolved is None:
@@ -253,7 +260,7 @@ class PublishCall(str):
         return self._resolved
 
 
-def _begin(app: Celery, send: Sender) -> Sender:
+def _begin(app: Celery, send: Callable[..., object]) -> Callable[..., object]:
     """Return ``send_task_message`` of *app* with a `PublishCall` per call, because nothing later names the app.
 
     Misspelt options are rejected here, where the caller gets the error. Calls that this package's router has not seen
@@ -281,7 +288,15 @@ def _begin(app: Celery, send: Sender) -> Sender:
     return send_task_message
 
 
-celery_hooks.on_send(_begin)
+@replaces(AMQP, "_create_task_sender")
+def _create_task_sender(original: Callable[[AMQP], Callable[..., object]], /, amqp: AMQP) -> Callable[..., object]:
+    return _begin(amqp.app, original(amqp))
+
+
+for _app in tuple(_state._get_active_apps()):
+    _amqp = vars(_app).get("amqp")  # ``app.amqp`` would create it and read the app's configuration
+    if _amqp is not None and "send_task_message" in vars(_amqp):
+        _amqp.send_task_message = _begin(_app, _amqp.send_task_message)
 
 
 @before_task_publish.connect

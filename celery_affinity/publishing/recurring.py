@@ -14,7 +14,7 @@ from kombu.utils.json import dumps, object_hook
 
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
-from ..options.affinity import affinity_of, as_affinity
+from ..options.affinity import as_affinity
 from ..options.key_templates import derived_task_id
 from ..options.recurring import Recurring, RecurringCall, check_name, check_since, check_stale_after
 from ..scheduler.messages import DueCall
@@ -25,7 +25,7 @@ from ..schema.untrusted import are_usual_types, loads
 from ..schema.values import SECONDS_OR_0
 from ..settings.table import HIGHER_FIRST, PREFIX
 from . import option_resolution, validation
-from .app_config import settings_of, tasks_of, uses_affinity_transport
+from .app_config import settings_of, sources_of_task, tasks_of, uses_affinity_transport
 from .message import PROPERTY, encode_job
 from .publish_call import Capture
 
@@ -94,17 +94,9 @@ def _match_rule(app: Celery, name: str, signature: Signature) -> tuple[str, str]
     settings, type_ = settings_of(app), str(getattr(routed.get("queue"), "name", None) or "")
     if not type_ or not settings.schedules(type_):
         raise OptionError(f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues), got: {type_!r}")
-    affinity = as_affinity(routed.get("affinity"))
-    rule = option_resolution.resolve_keys(
-        task_name,
-        task,
-        routed,
-        affinity=affinity,
-        retry_state=None,
-        task_affinity=affinity_of(task),
-        parent="",
-        settings=settings,
-    )
+    sources = sources_of_task(task_name, task, settings)
+    sources = sources._replace(options=routed, call_affinity=as_affinity(routed.get("affinity")))
+    rule = option_resolution.resolve_keys(task_name, task, sources)
     rules = "" if rule is None else rule.text(signature.args, signature.kwargs)
     merge = decode_rules(rules).merge
     if merge is None:

@@ -3,14 +3,11 @@
 Everything after the router therefore sees the queue as if the call had set ``queue=``: signals, headers, events, the
 declaration, the worker's ``delivery_info``, and a retry, which goes to the queue of its first attempt.
 
-The first of these sources that sets a type or queue takes precedence:
-
-1. the call: its ``affinity=``, or its ``queue=``, ``routing_key=``, ``exchange=``;
-2. for a retry, the destination of the first attempt;
-3. an ``affinity`` in ``task_routes``;
-4. the task's ``affinity=``;
-5. a name pattern in ``affinity_task_types``;
-6. Celery's own sources: the task's attributes, its route, the default queue.
+The table of options (`call_options`) defines which source of a type takes precedence. Its order is applied in two
+steps, because Celery merges the call's options with a route: before that, `route_call` resolves everything except the
+route; afterwards, a route's ``affinity`` overrides the types of the task and of name patterns. A ``queue=``,
+``routing_key=`` or ``exchange=`` of the call takes precedence like its ``affinity=``. Without a type, Celery chooses
+the queue.
 
 `option_sources` distinguishes the caller's options from the options that Celery added.
 
@@ -30,7 +27,7 @@ from celery.app.task import Task
 from kombu import Queue
 
 from ..options.affinity import as_affinity
-from ..options.call_options import KEYS
+from ..options.call_options import KEYS, Sources, resolve
 from . import option_sources
 from .app_config import settings_of, tasks_of, type_by_name
 from .message import PROPERTY
@@ -155,8 +152,12 @@ def route_late(app: Celery, name: str, options: Options) -> None:
 
 
 def type_of_task(app: Celery, task: Task | None, name: str) -> str | None:
-    """Return the type of *task*, or None. Raises OptionError, SettingError."""
-    return as_affinity(getattr(task, "affinity", None)).type or type_by_name(name, settings_of(app))
+    """Return the type of calls of *task*, or None if Celery chooses their queue. Raises OptionError, SettingError."""
+    named = as_affinity(type_by_name(name, settings_of(app)))
+    type_: str | None = resolve(
+        "affinity", Sources(task_affinity=as_affinity(getattr(task, "affinity", None)), named=named)
+    )
+    return type_
 
 
 def is_default_queue(app: Celery, exchange: object, routing_key: object) -> bool:

@@ -6,8 +6,7 @@ and a misspelt option has no effect. Options are checked in these places:
 - decorators and ``register_task``. An app can choose its transport later: then the complaint is stored, and raised by
   ``finalize``, which runs before the app's first call and before a worker starts.
 - ``set`` and ``retry``, when they are called; all other calls when Celery sends or runs them (`publish_call`). The
-task's
-  class, which may be older than this module, is checked then too.
+  task's class, which may be older than this module, is checked then too.
 - ``task_routes`` and ``task_annotations``, when a worker starts, and by ``celery affinity check``.
 
 Apps with another transport are ignored. Known options of Celery and kombu cost nothing.
@@ -15,7 +14,7 @@ Apps with another transport are ignored. Known options of Celery and kombu cost 
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial, wraps
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -26,11 +25,19 @@ from celery.app.task import Task
 from celery.canvas import Signature
 
 from ..errors import OptionError, SettingError
-from ..options.affinity import RULES, affinity_of, as_affinity
+from ..options.affinity import NEEDS_LATE_ACKS, as_affinity
+from ..options.call_options import RULE_OPTIONS, resolve_source
 from ..options.key_templates import ReadArguments, TemplateField, parse_template
 from ..settings.table import PREFIX, Settings
-from . import app_config
-from .app_config import has_own_strategy, rules_by_name, settings_of, tasks_of, uses_affinity_transport
+from .app_config import (
+    has_own_strategy,
+    invalid_merge_functions,
+    replaces,
+    settings_of,
+    sources_of_task,
+    tasks_of,
+    uses_affinity_transport,
+)
 from .option_checks import (
     KNOWN,
     Options,
@@ -87,10 +94,6 @@ def _refuse_or_store_shared(words: str) -> None:
 def finalize_anyway(app: Celery) -> None:
     """Finalize *app* despite any complaints about its tasks."""
     _finalize(app)
-
-
-def _refusals(app: Celery) -> list[str]:
-    return [*_complaints.get(app, ()), *_shared_complaints]
 
 
 # -- decorators and classes
@@ -150,58 +153,50 @@ def _checking(
     return decorate_checked
 
 
-def _watch_decorators() -> None:
-    """Check options of ``@app.task`` and ``@shared_task``, so that the traceback contains the wrong line."""
-    decorate, decorate_shared = Celery.task, celery.shared_task
+@replaces(Celery, "task")
+def _task(original: Any, /, app: Celery, *args: Any, **options: Any) -> Any:
+    """Check the options of ``@app.task``, so that the traceback contains the wrong line."""
 
-    @wraps(decorate)
-    def task(app: Celery, *args: Any, **options: Any) -> Any:
-        def name_of(function: Any) -> str:
-            return str(options.get("name") or app.gen_task_name(function.__name__, function.__module__))
+    def name_of(function: Any) -> str:
+        return str(options.get("name") or app.gen_task_name(function.__name__, function.__module__))
 
-        refuse = partial(_refuse_or_store, app=app)
-        checked = _checking(partial(decorate, app), options, schedules_all(app), name_of, refuse, _acks_late(app))
-        return checked(*args, **options)
-
-    @wraps(decorate_shared)
-    def shared_task(*args: Any, **options: Any) -> Any:
-        def name_of(function: Any) -> str:
-            return str(options.get("name") or f"{function.__module__}.{function.__name__}")
-
-        return _checking(decorate_shared, options, False, name_of, _refuse_or_store_shared)(*args, **options)
-
-    Celery.task = task
-    celery.shared_task = celery.app.shared_task = shared_task
+    refuse = partial(_refuse_or_store, app=app)
+    checked = _checking(partial(original, app), options, schedules_all(app), name_of, refuse, _acks_late(app))
+    return checked(*args, **options)
 
 
-def _watch_registrations() -> None:
-    """Check classes at ``register_task``, and let ``finalize`` raise the first stored complaint."""
-    register = Celery.register_task
+@replaces(celery, "shared_task")
+def _shared_task(original: Any, /, *args: Any, **options: Any) -> Any:
+    def name_of(function: Any) -> str:
+        return str(options.get("name") or f"{function.__module__}.{function.__name__}")
 
-    @wraps(register)
-    def register_task(app: Celery, task: Any, **options: Any) -> Any:
-        attributes = option_attributes(task)
-        error = wrong_option_error(attributes, scheduled=schedules_all(app), of_task=True)
-        error = error or acked_too_early(attributes, attributes.get("acks_late", _acks_late(app)))
-        cls = task if isinstance(task, type) else type(task)
-        name = task.name or app.gen_task_name(cls.__name__, cls.__module__)
-        if error:
-            _refuse_or_store(f"task {name}: {error}", app)
-        elif words := unfilled_by_task(task, name):
-            _refuse_or_store(words, app)
-        return register(app, task, **options)
+    return _checking(original, options, False, name_of, _refuse_or_store_shared)(*args, **options)
 
-    @wraps(_finalize)
-    def finalize(app: Celery, auto: bool = False) -> Any:
-        if (
-            not app.finalized
-            and (_shared_complaints or app in _complaints)
-            and uses_affinity_transport(app.conf.broker_transport)
-        ):
-            raise OptionError(_refusals(app)[0])
-        return _finalize(app, auto)
 
-    Celery.register_task, Celery.finalize = register_task, finalize
+celery.app.shared_task = celery.shared_task
+
+
+@replaces(Celery, "register_task")
+def _register_task(original: Any, /, app: Celery, task: Any, **options: Any) -> Any:
+    attributes = option_attributes(task)
+    error = wrong_option_error(attributes, scheduled=schedules_all(app), of_task=True)
+    error = error or acked_too_early(attributes, attributes.get("acks_late", _acks_late(app)))
+    cls = task if isinstance(task, type) else type(task)
+    name = task.name or app.gen_task_name(cls.__name__, cls.__module__)
+    if error:
+        _refuse_or_store(f"task {name}: {error}", app)
+    elif words := unfilled_by_task(task, name):
+        _refuse_or_store(words, app)
+    return original(app, task, **options)
+
+
+@replaces(Celery, "finalize")
+def _finalize_checked(original: Any, /, app: Celery, auto: bool = False) -> Any:
+    """Raise the first stored complaint, if there is one."""
+    complaints = [*_complaints.get(app, ()), *_shared_complaints]
+    if not app.finalized and complaints and uses_affinity_transport(app.conf.broker_transport):
+        raise OptionError(complaints[0])
+    return original(app, auto)
 
 
 #: Name of the attribute that marks a task's class as checked.
@@ -261,32 +256,26 @@ def _check(options: Options, app: Callable[[], Celery], where: str) -> None:
             raise OptionError(f"{where}: {error}")
 
 
-def _watch_calls() -> None:
-    """Check options of ``set``, ``retry`` and ``apply``, which bypass the function that sends calls."""
-    set_options, retry_task, apply_task = Signature.set, Task.retry, Task.apply
-
-    @wraps(set_options)
-    def set_(signature: Any, immutable: bool | None = None, **options: Any) -> Any:
-        if options:
-            _check(options, lambda: signature.app, f"signature of task {signature.task}")
-        return set_options(signature, immutable, **options)
-
-    @wraps(retry_task)
-    def retry(task: Any, *args: Any, **options: Any) -> Any:
-        _check(options, lambda: task.app, f"retry of task {task.name}")
-        return retry_task(task, *args, **options)
-
-    @wraps(apply_task)
-    def apply(task: Any, *args: Any, **options: Any) -> Any:
-        _check(options, lambda: task.app, f"call of task {task.name}")
-        return apply_task(task, *args, **options)
-
-    Signature.set, Task.retry, Task.apply = set_, retry, apply
+# ``set``, ``retry`` and ``apply`` bypass the function that sends calls.
 
 
-_watch_decorators()
-_watch_registrations()
-_watch_calls()
+@replaces(Signature, "set")
+def _set(original: Any, /, signature: Any, immutable: bool | None = None, **options: Any) -> Any:
+    if options:
+        _check(options, lambda: signature.app, f"signature of task {signature.task}")
+    return original(signature, immutable, **options)
+
+
+@replaces(Task, "retry")
+def _retry(original: Any, /, task: Any, *args: Any, **options: Any) -> Any:
+    _check(options, lambda: task.app, f"retry of task {task.name}")
+    return original(task, *args, **options)
+
+
+@replaces(Task, "apply")
+def _apply(original: Any, /, task: Any, *args: Any, **options: Any) -> Any:
+    _check(options, lambda: task.app, f"call of task {task.name}")
+    return original(task, *args, **options)
 
 
 #: Option that sets a literal key -> how to set a template instead.
@@ -338,22 +327,24 @@ def _wrong_keys(app: Celery) -> Iterator[AppComplaint]:
             if error := unfilled_by_task(task, name):
                 yield AppComplaint(f"task {name}", error, False)
                 continue
-            affinity, named = affinity_of(task), rules_by_name(name, settings)
-            for rule in (getattr(named, option) for option in RULES if not getattr(affinity, option)):
-                if error := unfilled_rule(rule, name, arguments_of(task)):
+            sources = sources_of_task(name, task, settings)
+            for option in RULE_OPTIONS:
+                source, rule = resolve_source(option, sources)
+                if source == "named" and (error := unfilled_rule(rule, name, arguments_of(task))):
                     yield AppComplaint(f"{PREFIX}task_rules", error, False)
-            if error := acked_too_early({"affinity": affinity}, bool(task.acks_late)):
-                yield AppComplaint(f"task {name}", error, False)
-            elif affinity.preemptible is None and (error := acked_too_early({"affinity": named}, bool(task.acks_late))):
-                yield AppComplaint(f"{PREFIX}task_rules of task {name}", error, False)
-            if (affinity.merge or named.merge) and has_own_strategy(task):
+            source, preemptible = resolve_source("preemptible", sources)
+            if preemptible and not task.acks_late:
+                place = f"{PREFIX}task_rules of task {name}" if source == "named" else f"task {name}"
+                yield AppComplaint(place, NEEDS_LATE_ACKS, False)
+            source, merge = resolve_source("merge_key", sources)
+            if merge and has_own_strategy(task):
                 words = (
                     "merge does not work with a Strategy of the task's own that gathers calls, as celery-batches has: "
                     'take its base class away; for the calls as a list write Merge(..., keep="all", split=...)'
                 )
                 yield AppComplaint(f"task {name}", words, False)
-            if error := app_config.invalid_merge_functions(affinity.merge or named.merge):
-                yield AppComplaint(f"task {name}" if affinity.merge else f"{PREFIX}task_rules", error, False)
+            if error := invalid_merge_functions(merge):
+                yield AppComplaint(f"{PREFIX}task_rules" if source == "named" else f"task {name}", error, False)
 
 
 def complaints_in(where: str, options: Options, *, scheduled: bool, of_task: bool = False) -> Iterator[AppComplaint]:

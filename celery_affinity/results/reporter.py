@@ -23,7 +23,7 @@ from kombu.utils.encoding import safe_repr
 from ..log_limit import limited_logger
 from ..publishing import message_body
 from ..publishing.message import decode_message
-from ..publishing.publish_call import publishes_follow_ups
+from ..publishing.publish_call import publishing_follow_ups
 from ..scheduler.messages import UnreportedEnd
 from ..schema.constants import DROPPED
 from .chords import count_what_is_stored
@@ -55,7 +55,7 @@ class ResultReporter:
         """Return True if the app has the task. An app without the task may have another result backend."""
         return task_name in self.app.tasks
 
-    @publishes_follow_ups
+    @publishing_follow_ups()
     def tell(self, ending: UnreportedEnd, message: bytes, is_known: Callable[[], None]) -> None:
         """Report *ending*. Call *is_known*, possibly twice, once the result is stored: before signal handlers run."""
         request = self.request_of(ending.task_name, ending.task_id, message, is_known)

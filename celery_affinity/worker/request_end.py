@@ -39,7 +39,7 @@ from ..leases.held_claim import (
 )
 from ..leases.outbox import EndReporter
 from ..log_limit import limited_logger
-from ..publishing.publish_call import publishes_follow_ups
+from ..publishing.publish_call import publishing_follow_ups
 from ..results.chords import ChordIsClaimedError, count_what_is_stored
 from ..results.reporter import describe_error, error_from, is_ignored
 from ..schema.constants import PREEMPTED
@@ -103,7 +103,7 @@ class EndOfTask(ClaimedRequest):
             if self.task.acks_late:
                 self.reject(requeue=True)
 
-    @publishes_follow_ups
+    @publishing_follow_ups()
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
         error = error_from(exc_info)
         if self.was_cut_short(error):
@@ -147,7 +147,7 @@ class EndOfTask(ClaimedRequest):
         if self._reporting is not None and not self._is_fenced and is_batch(job_of_tag(self._tag)):
             self.task.backend.mark_as_failure(self.id, error, request=self._context, store_result=self.store_errors)
 
-    @publishes_follow_ups
+    @publishing_follow_ups()
     def on_timeout(self, soft: bool, timeout: float) -> Any:
         try:
             return super().on_timeout(soft, timeout)
@@ -193,7 +193,7 @@ class EndOfTask(ClaimedRequest):
             self._revoked_as = before  # the task continues
             raise
 
-    @publishes_follow_ups
+    @publishing_follow_ups()
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> Any:
         self._revoked_as = EXPIRED if expired else REVOKED
         # The process may run for seconds. The server would apply the ack to all calls of a run. If the worker died now,

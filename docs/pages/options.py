@@ -1,12 +1,16 @@
 """The page of the options of tasks and calls: which place counts first. A test publishes by these tables."""
 
+from typing import Any
+
 from celery_affinity.options.call_options import FIRST_ATTEMPT, OPTIONS, Option
 
 from .markdown import MADE, table
 
 #: What options decide of a job -> the places that may say it, the first of them that does so counts. A place is who says
 #: it, and by which option. The last is the value if none does.
-PLACES = {option.decides: (*option.places, option.otherwise) for option in OPTIONS.values()}
+PLACES = dict[str, tuple[Any, ...]]()
+for _option in OPTIONS.values():  # of a key, the places of `exclusive`, like which `rate` counts
+    PLACES.setdefault(_option.decides, (*_option.places, _option.otherwise))
 
 #: What has a column of the table: a sixth column is too wide, so the places of all else stand below.
 COLUMNS = ("type", "priority", "mode", "key", "merge key")

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from celery_affinity import Affinity, OptionError
+from celery_affinity import Affinity, Merge, OptionError, Rate
 from celery_affinity.options import call_options
-from celery_affinity.options.call_options import FIRST_ATTEMPT, OPTIONS, PLAIN
+from celery_affinity.options.call_options import FIRST_ATTEMPT, OPTIONS, PLAIN, Sources
 from celery_affinity.reports.jobs import Job as Shown
 from celery_affinity.schema.job_record import FIELDS, NewJob
 
@@ -27,18 +27,57 @@ def test_a_plain_option_is_a_field_of_an_affinity_and_of_a_job(name):
     assert name in {each.name for each in dataclasses.fields(NewJob)}
 
 
-def test_the_first_place_that_says_a_plain_option_counts():
-    one, other = Affinity(on_demand=True), Affinity(on_demand=False)
-    places = [({"on_demand": True}, other, {"on_demand": False}, other), ({}, one, {"on_demand": False}, other)]
-    places += [({}, Affinity("pdf"), {"on_demand": True}, other), ({}, Affinity(), {}, one)]
-    for said, asked, left, own in places:
-        assert call_options.resolve_plain_options(said, asked, left, own) == {"on_demand": True}
-    assert call_options.resolve_plain_options({}, Affinity("pdf"), {}, Affinity()) == {}
+#: Sources of a plain option, highest precedence first.
+PLAIN_PRECEDENCE = "options call_affinity first_attempt task_affinity"
+#: Any other option -> its sources, highest precedence first.
+PRECEDENCE = {
+    "affinity": "call_affinity first_attempt task_affinity named task_options options",
+    "priority": "call_affinity options first_attempt task_affinity task_options",
+    "exclusive": "options call_affinity first_attempt task_affinity named",
+    "rate": "options call_affinity first_attempt task_affinity named",
+    "tenant": "options call_affinity first_attempt task_affinity parent named",
+    "preemptible": "options call_affinity first_attempt task_affinity named",
+    "locality": "options call_affinity first_attempt task_affinity named",
+    "merge_key": "options first_attempt task_affinity named",
+}
+#: Option -> two values that differ; other options accept a text.
+VALUES = {"priority": (1, 2), "on_demand": (True, False), "preemptible": (True, False)}
+VALUES["rate"] = (Rate("1/s", "one"), Rate("1/s", "two"))
+
+
+def contents(name, source, value):
+    """Return what the field *source* of `Sources` contains if it sets the option to *value*."""
+    if source in ("options", "task_options"):
+        return {"queue" if name == "affinity" else name: value}
+    if source == "first_attempt":
+        return {name: value}
+    if source == "parent":
+        return value
+    field = OPTIONS[name].of_affinity or name
+    return Affinity(**{field: Merge(value, keep="last") if field == "merge" else value})
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_source_takes_precedence_over_all_that_follow(name):
+    sources = PRECEDENCE.get(name, PLAIN_PRECEDENCE).split()
+    first, other = VALUES.get(name, ("one", "two"))
+    for number, source in enumerate(sources):
+        later = {each: contents(name, each, other) for each in sources[number + 1 :]}
+        alone = call_options.resolve_source(name, Sources(**{source: contents(name, source, first)}))
+        assert alone[0] == source
+        assert alone == call_options.resolve_source(name, Sources(**{source: contents(name, source, first), **later}))
+    unset = {each: contents(name, each, first) for each in {*Sources._fields} - {*sources} - {"named"}}
+    assert call_options.resolve_source(name, Sources(**unset)) == ("", None)
+
+
+def test_plain_options_are_those_that_are_set():
+    assert call_options.resolve_plain_options(Sources({"on_demand": False})) == {"on_demand": False}
+    assert call_options.resolve_plain_options(Sources(call_affinity=Affinity("pdf"))) == {}
 
 
 def test_a_call_that_says_what_is_not_accepted_is_refused_and_traces_that_do_say_nothing():
     with pytest.raises(OptionError, match="on_demand must be True or False, got: 1"):
-        call_options.resolve_plain_options({"on_demand": 1}, Affinity(), {}, Affinity())
+        call_options.resolve_plain_options(Sources({"on_demand": 1}))
     for traces in (None, "text", {"on_demand": "yes"}, {"on_demand": None}, {"other": True}):
         assert call_options.options_in(traces) == {}
     assert call_options.options_in({"on_demand": False, "other": 1}) == {"on_demand": False}

@@ -59,6 +59,7 @@ CONVERTED = {
     ("publishing/message.py", "expires_us"): "a time that `moment` returned",
     ("publishing/publish_call.py", "__reduce__"): "a Sending is a str",
     ("publishing/publish_call.py", "header"): "a Sending is a str",
+    ("publishing/publish_call.py", "_connect"): "a URL of an app's own settings",
     ("publishing/publish_call.py", "publish_call_of"): "a name in a message that this process publishes",
     ("publishing/bulk.py", "publish_many"): "a UUID made here",
     ("reports/celery_inspect.py", "responder_id"): "a setting, which `complete` has checked",

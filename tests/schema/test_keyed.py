@@ -11,7 +11,7 @@ from kombu.utils.json import dumps, loads
 
 from celery_affinity import Exclusive, OptionError, Rate
 from celery_affinity.options.key_templates import encoded_key
-from celery_affinity.options.keys import as_exclusive, as_rate, key_in, rule_of_call, rule_of_text
+from celery_affinity.options.keys import as_exclusive, as_rate, key_in, rule_of_call
 from celery_affinity.schema.constants import MAX_KEY_LENGTH, MAX_NUMBER_LENGTH
 from celery_affinity.schema.job_record import FIELDS
 from celery_affinity.schema.rules_codec import StatedRate, is_valid, rate_in
@@ -83,7 +83,7 @@ def test_a_long_key_is_hashed_and_its_begin_can_be_read():
 
 
 def test_the_begin_of_a_long_key_is_whole_characters():
-    assert set(key_in(rule_of_text("exclusive", "日" * 300)).rpartition("%-")[0]) == {"日"}
+    assert set(key_in(rule_of_call("exclusive", "日" * 300)).rpartition("%-")[0]) == {"日"}
 
 
 def test_what_is_no_text_of_rules_has_no_key():

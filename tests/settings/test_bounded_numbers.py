@@ -131,7 +131,7 @@ def test_rules_in_code_reject_unbounded_numbers():
 def test_call_options_reject_unbounded_numbers():
     numbers = [n for n in NUMBERS if n != 10**5000]  # Python cannot write this number as JSON
     # A priority out of range is clamped: see `tests/publishing/test_priority_range.py`.
-    cases = [(name, option.check, (n,)) for name, option in OPTIONS.items() if name != "priority" for n in NUMBERS]
+    cases = [(name, option.read, (n,)) for name, option in OPTIONS.items() if name != "priority" for n in NUMBERS]
     cases += [
         (name, lambda name, n: Submission("task", options={name: n}), (name, n)) for name in ACCEPTED for n in numbers
     ]

@@ -1,6 +1,5 @@
 """The costs of the arrows of a fleet, on a server of their own."""
 
-import statistics
 from itertools import chain
 
 from .arrows import FLEETS, WARM_UP, Arrow
@@ -30,9 +29,9 @@ def _cost(server: CountedServer, arrow: Arrow) -> Cost:
     return Cost(instructions, {name: round(times / jobs, 2) for name, times in sorted(count.commands.items())})
 
 
-def median_costs(fleet: str, executable: str | None) -> dict[str, Cost]:
-    """Return the cost of each arrow of a fleet, the median of `TIMES`."""
-    return _medians([costs(fleet, executable) for _ in range(TIMES)])
+def least_costs(fleet: str, executable: str | None, *, in_cluster: bool = False) -> dict[str, Cost]:
+    """Return the cost of each arrow of a fleet, the least of `TIMES`: a busy machine only adds to it."""
+    return _least([costs(fleet, executable, in_cluster=in_cluster) for _ in range(TIMES)])
 
 
 def differences(fleet: str, executable: str | None, build: str, recorded: Recorded) -> tuple[list[str], str]:
@@ -44,9 +43,9 @@ def differences(fleet: str, executable: str | None, build: str, recorded: Record
     lines = recorded.differences(build, found[0])
     while lines and len(found) < TIMES:
         found.append(costs(fleet, executable))
-        lines = recorded.differences(build, _medians(found))
+        lines = recorded.differences(build, _least(found))
     return lines, recorded.not_compared(build, found[0])
 
 
-def _medians(found: list[dict[str, Cost]]) -> dict[str, Cost]:
-    return {name: statistics.median_low(each[name] for each in found) for name in found[0]}
+def _least(found: list[dict[str, Cost]]) -> dict[str, Cost]:
+    return {name: min(cost[name] for cost in found) for name in found[0]}

@@ -54,13 +54,13 @@ def release(
             for job_id in worker.claims
             if cohort.jobs[job_id].by == sequence
         ]
-    if inline:
-        worker.stalled = False  # only the event loop takes jobs inline, so it runs
     again = _take_ends(cohort, worker, ends, now_us)
     prefetch.note_return(cohort, worker, again)
     fits_others = again or any(matching.best(cohort, type_) for type_ in cohort.to_fill)  # before the slots are free
     if not fits_others:
         cohort.to_fill = set()
+    if inline:
+        worker.stalled = False  # only the event loop takes jobs inline, so it runs
     matching.recount(worker, now_us)
     deliveries: list[Delivery] = []
     unfilled = matching.fill(
