@@ -2,6 +2,7 @@
 
 The release is the wheel of a git ref, or a kept wheel. The tree takes over from it while jobs run, wait, merge, are
 kept back and scheduled; then the release takes over again, as in a rollback. Both publish into what the other wrote.
+If the release has another schema, the tree has to refuse its data, and to change none of them.
 """
 
 import argparse
@@ -10,12 +11,15 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import redis
+
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.schema.keys import SCHEMA
 
 from ...support.processes import ROOT, running_processes
 from ..release import building
 from .releases import TREE, release_of
-from .takeover import take_over
+from .takeover import refuse, schema_written_by, take_over
 
 
 def main() -> None:
@@ -23,6 +27,12 @@ def main() -> None:
     release = release_of(options.release)
     try:
         with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder:
+            schema = schema_written_by(release, server.url, Path(folder))
+            if schema != str(SCHEMA):
+                refuse(TREE, server.url, Path(folder))
+                print(f"the tree has schema {SCHEMA}: it refuses the data of {options.release}, which has {schema}")
+                return
+            redis.Redis.from_url(server.url).flushall()
             take_over(release, TREE, server.url, Path(folder))
             take_over(TREE, release, server.url, Path(folder))
     finally:

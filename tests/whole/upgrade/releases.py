@@ -36,12 +36,20 @@ class Release:
 
     def run(self, url: str, folder: Path, *words: str) -> str:
         """Run a program of the release to its end; return what it prints. Fails if the program does."""
-        env = {**os.environ, **self.environment(url, folder)}
-        done = subprocess.run(
-            [self.python, *words], env=env, cwd=folder, capture_output=True, text=True, timeout=90, check=False
-        )
+        done = self._run(url, folder, words)
         assert done.returncode == 0, f"{self.name} {' '.join(words)}:\n{done.stdout}{done.stderr}"
         return done.stdout
+
+    def error_of(self, url: str, folder: Path, *words: str) -> str:
+        """Run a program of the release that must fail; return all that it prints."""
+        done = self._run(url, folder, words)
+        assert done.returncode != 0, f"{self.name} {' '.join(words)} must fail:\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def _run(self, url: str, folder: Path, words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        env = {**os.environ, **self.environment(url, folder)}
+        command = [self.python, *words]
+        return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=90, check=False)
 
     def publish(self, url: str, folder: Path, calls: Sequence[object]) -> None:
         self.run(url, folder, "calls.py", json.dumps(calls))

@@ -1,5 +1,6 @@
 """One release takes over from another on one server, with jobs in all states: none is lost, and none runs too often."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -81,6 +82,31 @@ def take_over(old: Release, new: Release, url: str, folder: Path) -> None:
     )
     for process in (leaving, dying, staying):
         process.end()
+
+
+def schema_written_by(release: Release, url: str, folder: Path) -> str:
+    """Have *release* publish a job on an empty server, and return the number of its schema there."""
+    copy_app(folder)
+    release.publish(url, folder, _calls("render", "waits", 1))
+    return redis.Redis.from_url(url, decode_responses=True).get(Keys().key("schema"))
+
+
+def refuse(new: Release, url: str, folder: Path) -> None:
+    """Check that *new* neither publishes, reports nor works on data of another schema, and changes none of them."""
+    client = redis.Redis.from_url(url)
+    before = _contents(client)
+    celery = ("-m", "celery", "-A", "shop")
+    for words in (
+        ("calls.py", json.dumps(_calls("render", "refused", 1))),
+        (*celery, "affinity", "status"),
+        (*celery, "worker", "-Q", "pdf", "-P", "solo"),
+    ):
+        assert "nothing was changed. Deploy a release that works with schema" in new.error_of(url, folder, *words)
+        assert _contents(client) == before, words
+
+
+def _contents(client: redis.Redis) -> dict[bytes, bytes]:
+    return {name: client.dump(name) for name in client.scan_iter(Keys().base + "*")}
 
 
 def _calls(task: str, name: str, number: int, args: Iterable[object] = (), **options: object) -> list[list]:
