@@ -254,12 +254,10 @@ class EmbeddedServer(ContextManaged):
 
     def _start_on(self, port: int) -> None:
         log_size = self.log_path.stat().st_size if self.log_path.exists() else 0
-        command = [_find_executable(self._executable), "--port", str(port), "--bind", HOST]
-        command += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
-        command += ["--requirepass", self._password] if self._password else []
+        command = [_find_executable(self._executable), *self._arguments(port)]
         with self.log_path.open("ab") as log:
             temporary = str(self.directory) if self._owns_directory else ""
-            self._process = start_child([*command, *self._options], log=log, temporary=temporary)
+            self._process = start_child(command, log=log, temporary=temporary)
         deadline, is_late = monotonic() + START_TIMEOUT_S, False
         while not self._answers(port):
             if self._process.poll() is not None or is_late:
@@ -270,6 +268,12 @@ class EmbeddedServer(ContextManaged):
                 raise error_class(f"the server did not start on port {port}:\n{last_lines}")
             sleep(_POLL_S)
             is_late = monotonic() > deadline  # before the check, because this process may have been suspended
+
+    def _arguments(self, port: int) -> list[str]:
+        """Return the server's arguments. A Sentinel has others."""
+        arguments = ["--port", str(port), "--bind", HOST, "--dir", str(self.directory), "--save", ""]
+        arguments += ["--appendonly", "no", *(["--requirepass", self._password] if self._password else [])]
+        return [*arguments, *self._options]
 
     def _answers(self, port: int) -> bool:
         """Return True if *our* server answers, and not another one on a port that was taken."""

@@ -61,18 +61,23 @@ def public_functions(path):
 
 
 def room_of(path):
-    """Return the room of Lua that the file *path* of the reference is named after, or that has a file of its name."""
-    (room,) = [room for room in ROOMS if room == path.stem] or [
-        room for room in ROOMS if (LUA / room / f"{path.stem}.lua").exists()
-    ]
+    """Return the folder of Lua with the name of the file *path* of the reference, or with a file or table of its name."""
+    (room,) = (
+        [room for room in ROOMS if room == path.stem]
+        or [room for room in ROOMS if (LUA / room / f"{path.stem}.lua").exists()]
+        or [room for room in ROOMS if f"\nfunction {path.stem}." in source_of(room)]
+    )
     return room
+
+
+def source_of(room):
+    return "\n".join(path.read_text(encoding="utf-8") for path in (LUA / room).glob("*.lua"))
 
 
 def test_the_functions_of_a_file_of_the_reference_are_in_its_room_of_lua(subtests):
     for path in TWINS:
         with subtests.test(str(path)):
-            source = "\n".join(each.read_text(encoding="utf-8") for each in (LUA / room_of(path)).glob("*.lua"))
-            found = re.findall(r"\bfunction (?:\w+\.)?(\w+)\(|\b(\w+) = function\(", source)
+            found = re.findall(r"\bfunction (?:\w+\.)?(\w+)\(|\b(\w+) = function\(", source_of(room_of(path)))
             functions = {name for each in found for name in each}
             assert public_functions(path) <= functions | ONLY_IN_PYTHON | HOOKS
 

@@ -16,6 +16,7 @@ class ComparedLessWarning(UserWarning):
 
 
 @pytest.mark.filterwarnings("default::tests.scheduler.test_instructions.ComparedLessWarning")
+@pytest.mark.timeout(900)  # under valgrind, on a busy machine
 @pytest.mark.parametrize("fleet", FLEETS)
 def test_an_arrow_costs_what_is_recorded(fleet):
     recorded = Recorded()
@@ -37,6 +38,7 @@ def _recorded_executable(recorded):
 OF_A_CLUSTER = 1.08
 
 
+@pytest.mark.timeout(900)
 def test_a_node_of_a_cluster_runs_the_same_commands_and_little_more_beside_them():
     recorded = Recorded()
     executable = _recorded_executable(recorded)
@@ -68,13 +70,13 @@ def measured(instructions, **commands):
     return {"publish": Cost(instructions, commands or {"hset": 1, "time": 1}), "ack": Cost(500, {})}
 
 
-@pytest.mark.parametrize("instructions", [981, 1_000, 1_019])
-def test_two_percent_are_no_difference(recorded, instructions):
+@pytest.mark.parametrize("instructions", [971, 1_000, 1_029])
+def test_three_percent_are_no_difference(recorded, instructions):
     assert recorded.differences("Redis 1", measured(instructions)) == []
     assert recorded.not_compared("Redis 1", measured(instructions)) == ""
 
 
-@pytest.mark.parametrize(("instructions", "words"), [(1_022, "2.2% more"), (970, "3.0% fewer")])
+@pytest.mark.parametrize(("instructions", "words"), [(1_032, "3.2% more"), (960, "4.0% fewer")])
 def test_more_is_told_and_fewer_are_so_that_they_stay_fewer(recorded, instructions, words):
     line, how = recorded.differences("Redis 1", measured(instructions))
     assert line.startswith(f"publish: {instructions:,} instructions, {words} than the 1,000 ")

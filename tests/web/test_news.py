@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from contextlib import aclosing, asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,7 @@ TYPES = {"pdf": [1, 2]}
 class Asked:
     """The part of a site that news need: counts the questions, and answers as it is told."""
 
-    bounds, lists = (), None
+    settings, lists = SimpleNamespace(max_pending=()), None
 
     def __init__(self):
         self.times, self.error, self.answers = 0, None, asyncio.Event()

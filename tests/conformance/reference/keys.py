@@ -126,7 +126,7 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
     cohort.to_fill |= reevaluate(cohort, {each.key for each in held}, now_us, fills=True)
 
 
-def keep_for(cohort: Cohort, job: Job, now_us: int) -> None:
+def reserve_keys(cohort: Cohort, job: Job, now_us: int) -> None:
     """Keep the keys of *job* with ``keep_order`` for it: it waits for the end of a pause, as a retry for its time."""
     keys = {
         rules.key

@@ -71,7 +71,7 @@ def _begin_pause(cohort: Cohort, job: Job, now_us: int) -> None:
     job.rank_us = now_us + pause_us
     job.state = "scheduled" if pause_us else "pending"
     batch_calls.close(cohort, job)
-    keys.keep_for(cohort, job, now_us)
+    keys.reserve_keys(cohort, job, now_us)
     if 0 < pause_us < TICK_US and cohort.first_scheduled() is job:
         workers.trigger_tick(cohort)
 

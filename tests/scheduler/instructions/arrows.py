@@ -133,7 +133,7 @@ class Fleet:
 
     def sync(self) -> None:
         running = [ClaimReport(*claim[:2], 1000) for _, claim in self.held]
-        assert self.scheduler.sync(self.workers[0], running, slots=self.slots, other=0, draining=False).known
+        assert self.scheduler.sync(self.workers[0], running, slots=self.slots, other=0, draining=False).is_registered
 
 
 def one_type(client: redis.Redis) -> Arrows:
