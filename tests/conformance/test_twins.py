@@ -61,7 +61,7 @@ def public_functions(path):
 
 
 def room_of(path):
-    """Return the folder of Lua with the name of the file *path* of the reference, or with a file or table of its name."""
+    """Return the folder of Lua that has the name of the reference's file *path*, or a file or table of that name."""
     (room,) = (
         [room for room in ROOMS if room == path.stem]
         or [room for room in ROOMS if (LUA / room / f"{path.stem}.lua").exists()]
