@@ -96,6 +96,11 @@ class Form(NamedTuple):
         """The Python pattern, with a group for each value."""
         return self.template.format_map({name: f"({value.pattern})" for name, value in VALUES.items()})
 
+    @property
+    def max_length(self) -> int:
+        """The maximum length of a rule in this form, and of the blank before it."""
+        return len(self.template.format_map({name: "x" * value.longest for name, value in VALUES.items()})) + 1
+
 
 MERGE, LOCALITY, RATE, EXCLUSIVE, TENANT = "merge", "locality", "rate", "exclusive", "tenant"
 #: Kind of a rule (the name of the option that sets it) -> place in the field. Two keys can have any order.
@@ -112,6 +117,9 @@ FORMS = {
     "tenant": Form(TENANT, f"key={{tenant_key}} quota={BY_SETTINGS}"),
     "preemptible": Form(TENANT, f"key={{tenant_key}} quota={BY_SETTINGS} {PREEMPTIBLE}"),
 }
+
+#: No valid field is longer.
+MAX_RULES_LENGTH = sum(max(form.max_length for form in FORMS.values() if form.kind == kind) for kind in KINDS)
 
 
 def words_of(rule: str) -> str:
@@ -217,9 +225,13 @@ class JobRules(NamedTuple):
         return (HINTED if self.hint else "") + (MERGES if self.merge else "") + of_keys
 
 
-@lru_cache(maxsize=1024)
 def decode_rules(text: str) -> JobRules:
-    """Return the rules in *text*, from a message or from a job hash. Invalid rules in a job hash are left out."""
+    """Return the rules in *text*, from a message or a job hash. Invalid rules and a text that is too long are left out."""
+    return _decode(text if len(text) <= MAX_RULES_LENGTH else "")
+
+
+@lru_cache(maxsize=1024)
+def _decode(text: str) -> JobRules:
     texts: dict[str, str] = {}
     merge, hint, keys, is_preemptible = None, "", list[StatedKey](), False
     for rule in _BOUNDARY.split(readable_rules(text)):

@@ -3,6 +3,7 @@
 import pytest
 
 from celery_affinity.schema.rules_codec import (
+    MAX_RULES_LENGTH,
     StatedKey,
     StatedMerge,
     StatedRate,
@@ -99,3 +100,15 @@ def test_only_a_job_with_a_tenant_can_be_preempted(before):
 def test_an_encoded_rule_is_the_text_of_its_form():
     assert encode_rule("rate", rate_key="rate%3Ar", tokens=5, period_us=60) == RATE
     assert encode_rule("ordered", key="k") == ORDERED
+
+
+def test_the_longest_valid_field_is_decoded_and_a_longer_text_is_not_read():
+    longest = (
+        f"merge={K} most={N} bytes={N} wait={T}/{T} near={K} key=rate%3A{'k' * 248} rate={N}/{N} "
+        f"key={K} limit={N} key=tenant%3A{'t' * 246} quota=settings preemptible=1"
+    )
+    assert is_valid(longest)
+    assert MAX_RULES_LENGTH - 10 < len(longest) <= MAX_RULES_LENGTH
+    assert len(decode_rules(longest).keys) == 3
+    assert decode_rules(f"{LIMIT} " * 100) != decode_rules("")  # damaged, and short enough to be read
+    assert decode_rules(f"{LIMIT} " * 100_000) is decode_rules(""), "neither read nor cached"
