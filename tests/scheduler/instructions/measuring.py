@@ -7,7 +7,7 @@ from .counter import CountedServer
 from .recorded import Cost, Recorded
 
 #: How many times arrows are measured whose costs are recorded, or seem to be others than are recorded.
-TIMES = 3
+TIMES = 5
 
 
 def costs(fleet: str, executable: str | None, *, in_cluster: bool = False) -> dict[str, Cost]:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 RECORDED = Path(__file__).with_name("recorded.json")
 
-#: By how much an arrow's instructions may differ from what is recorded. Measured again, they differ by 1 % at most, and
-#: by 2 % on a busy machine.
-ALLOWED = 0.03
+#: By how much an arrow's instructions may differ from what is recorded. Measured again, they differ by 1 % at most.
+ALLOWED = 0.02
 
 #: By how many commands a call may differ: some arrows write metrics once in a while, by the clock.
 ALLOWED_COMMANDS = 0.5
