@@ -226,7 +226,7 @@ class JobRules(NamedTuple):
 
 
 def decode_rules(text: str) -> JobRules:
-    """Return the rules in *text*, from a message or a job hash. Invalid rules and a text that is too long are left out."""
+    """Return the rules in *text*, from a message or a job hash. Invalid rules and a text too long are left out."""
     return _decode(text if len(text) <= MAX_RULES_LENGTH else "")
 
 
