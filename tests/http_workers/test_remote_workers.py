@@ -185,9 +185,9 @@ def test_jobs_in_yaml_of_a_type_with_both_kinds_of_workers_run_on_celerys_alone(
     square = shop.app.tasks["shop.square"]
     ended = threading.Event()
     with httpx.Client(base_url=shop.urls[0], timeout=30) as http, ThreadPoolExecutor(1) as pool:
-        worker = RemoteWorker(http.request, "sum", name="python")
         start_worker("shop", shop.env["SHOP_URL"], ["sum"], name="celery", pool="solo", env=shop.env)
         shop.joins("celery")
+        worker = RemoteWorker(http.request, "sum", name="python")  # polls from now on: silence would end its claims
 
         def work():
             """Answer each job of the worker over HTTP with a number that no square is."""

@@ -7,7 +7,7 @@ import pytest
 from ..support.servers import EXECUTABLES
 from .instructions.arrows import FLEETS
 from .instructions.counter import build_of
-from .instructions.measuring import differences, least_costs
+from .instructions.measuring import costs, differences
 from .instructions.recorded import Cost, Recorded
 
 
@@ -43,7 +43,7 @@ def test_a_node_of_a_cluster_runs_the_same_commands_and_little_more_beside_them(
     recorded = Recorded()
     executable = _recorded_executable(recorded)
     on_server = recorded.instructions(build_of(executable)) or {}
-    for name, cost in least_costs("one_type", executable, in_cluster=True).items():
+    for name, cost in costs("one_type", executable, in_cluster=True).items():
         assert recorded.differences("cluster", {name: Cost(None, cost.commands)}) == []
         if cost.instructions and name in on_server:
             ratio = cost.instructions / on_server[name]

@@ -100,7 +100,7 @@ def test_a_run_that_has_waited_too_long_is_given_back_with_all_its_calls_and_has
     results = send(merging, name, 0, 1, 2, 5)
     conf = json.dumps({"affinity_max_deliveries": 1})
     worker = merging.start(pool, RESULT_URL=valkey.url, PATIENCE_S="1", CONF=conf)
-    go_into(merging, killed, broker, worker, "NotBegunError", seconds=0)
+    go_into(merging, killed, broker, worker, "NotStartedError", seconds=0)
     whole = [[0, 1, 2, 5]] * 4 if name == "gated_late" else [[0, 1, 2]] * 3 + [[5]]
     assert [each.get(timeout=60) for each in results] == whole
     runs = [["HH", [0, 1, 2, 5]]] if name == "gated_late" else [["HH", [0, 1, 2]], ["HH", [5]]]

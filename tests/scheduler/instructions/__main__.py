@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .arrows import FLEETS
 from .counter import build_of
-from .measuring import costs, least_costs
+from .measuring import costs
 from .recorded import Cost, Costs, Recorded
 
 
@@ -30,7 +30,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"{build:34}{'instructions':>14}{'recorded':>12}{'':>8}{'commands':>10}")
         found = measured[build] = {}
         for fleet in FLEETS:
-            some = (least_costs if arguments.record else costs)(fleet, executable)
+            some = costs(fleet, executable)
             print(_table(some, recorded.instructions(build) or {}), flush=True)
             found |= some
         print(f"{recorded.not_compared(build, found)}\n")

@@ -6,8 +6,8 @@ from .arrows import FLEETS, WARM_UP, Arrow
 from .counter import CountedServer
 from .recorded import Cost, Recorded
 
-#: How many times arrows are measured whose costs are recorded, or seem to be others than are recorded.
-TIMES = 5
+#: Maximum number of measurements of a fleet whose costs differ from the recorded ones.
+TIMES = 3
 
 
 def costs(fleet: str, executable: str | None, *, in_cluster: bool = False) -> dict[str, Cost]:
@@ -29,11 +29,6 @@ def _cost(server: CountedServer, arrow: Arrow) -> Cost:
     return Cost(instructions, {name: round(times / jobs, 2) for name, times in sorted(count.commands.items())})
 
 
-def least_costs(fleet: str, executable: str | None, *, in_cluster: bool = False) -> dict[str, Cost]:
-    """Return the cost of each arrow of a fleet, the least of `TIMES`: a busy machine only adds to it."""
-    return _least([costs(fleet, executable, in_cluster=in_cluster) for _ in range(TIMES)])
-
-
 def differences(fleet: str, executable: str | None, build: str, recorded: Recorded) -> tuple[list[str], str]:
     """Return a line for each arrow of a fleet whose cost is another one than is recorded, and what was not compared.
 
@@ -43,9 +38,5 @@ def differences(fleet: str, executable: str | None, build: str, recorded: Record
     lines = recorded.differences(build, found[0])
     while lines and len(found) < TIMES:
         found.append(costs(fleet, executable))
-        lines = recorded.differences(build, _least(found))
+        lines = recorded.differences(build, {name: min(cost[name] for cost in found) for name in found[0]})
     return lines, recorded.not_compared(build, found[0])
-
-
-def _least(found: list[dict[str, Cost]]) -> dict[str, Cost]:
-    return {name: min(cost[name] for cost in found) for name in found[0]}
