@@ -23,8 +23,7 @@ from celery.app.task import Task
 from celery.canvas import Signature
 from celery.result import AsyncResult, EagerResult
 from celery.utils.saferepr import saferepr
-from kombu import compression, serialization
-from kombu.exceptions import BatchPublishError, OperationalError
+from kombu import compression, exceptions, serialization
 
 from ..broker.inflight import InFlightCommands
 from ..errors import OptionError, PublishError, QueueFull
@@ -407,6 +406,8 @@ class PublishBatch:
     def flush(self) -> None:
         """Send the waiting jobs and commands. Raises BatchPublishError if it is uncertain that the server has them.
 
+        kombu before 5.7 has neither batches nor this error, so it is read from its module where it is raised.
+
         Jobs then stay in the batch, and another flush sends them under the same ids, so that none is published twice.
         Raises QueueFull for jobs that exceed the bound of their type. They stay in the batch too.
         """
@@ -438,9 +439,9 @@ class PublishBatch:
             return
         try:
             published = self._received() or self.channel.publish(*self._sent)
-        except (redis.RedisError, OSError, OperationalError) as exc:  # the last: the server of a cohort is down
+        except (redis.RedisError, OSError, exceptions.OperationalError) as exc:  # the last: a cohort's server is down
             self._jobs, self._sent = self._sent + self._jobs, []
-            raise BatchPublishError(
+            raise exceptions.BatchPublishError(
                 f"{len(self._jobs)} jobs may have been published, or not: flush again, which repeats none ({exc})"
             ) from exc
         sent, self._sent = self._sent, []
@@ -466,7 +467,7 @@ class PublishBatch:
                 pipe.execute()
         except Exception as exc:
             self._unusable = "failed"
-            raise BatchPublishError("messages that are no jobs may have been published, or not") from exc
+            raise exceptions.BatchPublishError("messages that are no jobs may have been published, or not") from exc
 
     def discard(self) -> None:
         """Forget the jobs and commands that were not sent. The reply to jobs that were sent is awaited."""
@@ -484,6 +485,6 @@ class PublishBatch:
 
     def _check_usable(self) -> None:
         if self._unusable == "failed":
-            raise BatchPublishError("the publish batch cannot be used after a failure")
+            raise exceptions.BatchPublishError("the publish batch cannot be used after a failure")
         if self._unusable:
             raise RuntimeError(f"the publish batch is {self._unusable}")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kombu import Connection
     from kombu.transport.redis import Channel as _StockChannel
 
-    from ..publishing.bulk import PublishBatch
     from ..scheduler.scheduler import Scheduler
 
     class _Channel(_StockChannel):
@@ -106,11 +105,9 @@ class PublishingChannel(_Channel):
         if not published.served:
             bulk.warn_unserved(job.type, scheduler)
 
-    def create_publish_batch(self, max_size: int) -> "PublishBatch":
+    def create_publish_batch(self, max_size: int) -> bulk.PublishBatch:
         """Return the collector for the messages of a ``Producer.batch``, which is published *max_size* at a time."""
-        from ..publishing.bulk import PublishBatch  # imported here, because kombu before 5.7 has no batches
-
-        return PublishBatch(self, max_size)
+        return bulk.PublishBatch(self, max_size)
 
 
 logger = limited_logger(__name__)

@@ -3,10 +3,22 @@
 A file that was moved would leave all corners without a result.
 """
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 
+import pytest
+
 from .matrix import CORNERS, ROOT, TESTS, TESTS_OF_A_SERVER
+
+_IMPORT_ALL = """
+import importlib, kombu, pkgutil, celery_affinity
+for module in pkgutil.walk_packages(celery_affinity.__path__, "celery_affinity."):
+    importlib.import_module(module.name)
+print(kombu.__version__)
+"""
 
 
 def test_each_file_that_the_matrix_runs_is_there():
@@ -17,3 +29,22 @@ def test_each_python_of_the_classifiers_has_a_corner_that_must_not_fail():
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     named = [each.rpartition(" ")[2] for each in classifiers if re.search(r"Python :: 3\.\d+$", each)]
     assert named == [corner.python for corner in CORNERS if not corner.may_fail]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("corner", [each for each in CORNERS if each.pins], ids=lambda corner: corner.name)
+def test_every_module_imports_with_the_pinned_versions(corner, tmp_path):
+    pins = [pin for pin in corner.pins if pin.startswith(("celery", "kombu", "redis"))]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path, *pins]
+    subprocess.run(pip, check=True, timeout=200)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _IMPORT_ALL],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(("5.5.", "5.6."))
