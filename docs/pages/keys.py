@@ -11,7 +11,7 @@ number {SCHEMA} ([what that means for upgrades](../explanation/versions.md)). Re
 [Rights](../how-to/acl.md) says which user needs which keys, and `celery -A shop affinity check --repair` repairs damaged ones.
 
 "X → Y" means: for each X, Y. "By time" gives the score in a sorted set (zset). Times are in µs. A lane is named by mode and priority, such as
-`queued.5`; [How it works](../explanation/how-it-works.md#words) has the other words.
+`queued.5`; the [glossary](glossary.md) has the other words.
 
 """
 
