@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from . import commands, errors, http, keys, log, metrics, options, python, settings, worker_protocol
+from . import commands, errors, functions, http, keys, log, metrics, options, patches, python, settings, worker_protocol
 from .pictures import a_death, architecture, life_of_a_job, score_lines, specialist, terminal
 
 DOCS = Path(__file__).parents[1]
@@ -16,6 +16,8 @@ PAGES: dict[Path, Callable[[], str]] = {
     _REFERENCE / "metrics.md": metrics.page,
     _REFERENCE / "errors.md": errors.page,
     _REFERENCE / "keys.md": keys.page,
+    _REFERENCE / "functions.md": functions.page,
+    _REFERENCE / "patches.md": patches.page,
     _REFERENCE / "log.md": log.page,
     _REFERENCE / "http.md": http.page,
     _REFERENCE / "worker-protocol.md": worker_protocol.page,

@@ -28,6 +28,24 @@ A caller's `AsyncResult` can have these results although the task did not produc
 
 """
 
+TRACES = """
+## Errors and warnings of the lab
+
+| input | text |
+| --- | --- |
+| the last line of a trace is cut | `line 4, the last one, is cut, and left out: what was written after it is not in the trace` |
+| an earlier line is cut | `line 3: a row must be an object in JSON; the line is broken, and others follow` |
+| another schema | `line 1: the schema must be 'celery-affinity-trace/1', got: 'celery-affinity-trace/2'` |
+| a clock that steps | `line 3: the clock steps: ended_us must be started_us (3) or later, got: 2` |
+| no jobs | `the trace has no jobs` |
+| no claims | `fidelity unknown: the record has no claims` |
+| unreadable settings | `the trace has settings that this version cannot read, and replaces by their defaults: age_weight=nan` |
+| more slots than a worker has | `line 1: slots must be a whole number from 0 to 999,999, got: 1000000000000000` |
+| half a character | `line 3: type must be a text in UTF-8, got: 'p\\ud800'` |
+| an unserved type | `no worker of the trace serves the type(s) excel: their jobs are never claimed` |
+| a target that no fleet reaches | `no fleet reaches this` with the reason, such as `the setting limits lets 1 jobs of 'pdf' run at a time` |
+"""
+
 ENDS = """
 ## How a job ended
 
@@ -70,6 +88,15 @@ A step that would take the server too long is refused or costs time:
 | claims of one worker | none | each heartbeat (5 s) takes about 2 ms for every 1,000 of them |
 | profiles (different sets of queues) that serve one queue | none | a publish to it takes about 2 ms for every 1,000 of them |
 | jobs of one task id, waiting jobs, workers | none | no extra cost for each |
+
+Bodies are read up to these sizes, since a few kB can expand to several GB:
+
+| reader | reads | any other body |
+|---|---|---|
+| the dispatcher that takes over a stock producer's list, revokes, keys of `affinity_task_rules`, filters by argument | JSON of up to 10 MB, also after decompression | is not decoded: the job has no id, ETA or key from its body |
+| a process that reports an end to callers | up to 100 MB, or 10 MB if compressed | only the caller itself gets the end: no links, no chord |
+| a worker that has the job | up to 100 MB after decompression; a content encoding that is a character set | is a dead letter |
+| `inspect scheduled`, `inspect query_task` | up to 100 kB | shows `argsrepr` and `kwargsrepr` |
 
 A stopped fleet without jobs leaves little in Redis: the numbers `fence`, `claim_number`, `schema` and `clock`; a field for each
 setting (`settings`, `conf_last`) and for each kind of event (`counters`); dead letters, up to `affinity_dead_max`, until they are dropped; ended
