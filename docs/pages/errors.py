@@ -46,6 +46,18 @@ TRACES = """
 | a target that no fleet reaches | `no fleet reaches this` with the reason, such as `the setting limits lets 1 jobs of 'pdf' run at a time` |
 """
 
+DAMAGED = """
+## Damaged input
+
+| damaged input | outcome |
+|---|---|
+| a broadcast | logged and dropped. Impossible ids and stamps of a revoke (a list, `null`, half a surrogate pair) are left out with a warning. `add_consumer`, `rate_limit`, `time_limit`, `pool_grow`, `pool_shrink` and `autoscale` refuse names and numbers that would end a stock worker later |
+| a message of a scheduled queue | a dead letter with its bytes: `unreadable` from a stock producer's list, `rejected` from a worker. Also with an ETA or expiry that is not a date, a `timelimit` that is not a pair of numbers, `retries` that are not a whole number, or an id or name that is not text. Celery acks a body that it cannot decode: `explain` shows `failed`, and why |
+| a message of an unscheduled queue | logged and dropped, as on stock Celery |
+| an item in a worker's inbox | logged and dropped. The server asks the worker for its job a few seconds later, and the job is pending again |
+| a job's hash | hides no other job from reports; its unreadable parts are empty. A setting without a valid value is ignored with a warning. A `schema` that is not a number is refused |
+"""
+
 ENDS = """
 ## How a job ended
 
@@ -120,6 +132,8 @@ def page() -> str:
         + reasons
         + ENDS
         + LIMITS
+        + TRACES
+        + DAMAGED
     )
 
 
