@@ -1,5 +1,6 @@
 """The site in a browser: nothing is cut off, pictures follow the theme, search finds the pages for users first."""
 
+import re
 import shutil
 
 import pytest
