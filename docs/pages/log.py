@@ -11,7 +11,7 @@ from .markdown import MADE, table
 BEFORE = """# Log lines
 
 All lines that celery_affinity logs at level INFO and above. `%s`, `%d` and `%r` stand for names, numbers and values. *Part*: the package of
-`celery_affinity` that logs the line. [What a worker's log says](../how-to/log.md) explains the lines that matter most.
+`celery_affinity` that logs the line. [Log lines of a worker](../how-to/worker-problems.md#log-lines-of-a-worker) explains the lines that matter most.
 
 """
 

@@ -112,7 +112,19 @@ Of the patterns that match, the first in this order counts:
 3. of patterns of one length, the pattern whose first `*` stands further back: `host:*` before `*:blog`;
 4. the pattern that comes first in the order of characters (code points).
 
-`celery affinity keys set`, `settings` and the page list limits in this order.
+`celery affinity keys set`, `settings` and the web UI list limits in this order.
+
+## Templates of keys
+
+`exclusive`, `rate`, `merge`, `tenant` and `locality` of a task take a template or a function:
+
+- **A template** has fields. `{customer}` is the argument with this name, or its default, regardless of how the call passes it.
+  `{args[0]}` is the first positional argument, and `{task}` the name of the task.
+- **A function** `(args, kwargs) -> key` computes the key, the tenant or the hint.
+- **`None`** as the argument, or as the function's result: the call has no key, tenant or hint.
+- **A call** replaces the key with a literal text, and removes it with `False`.
+- **Without the task code**: a producer sets the rule in `affinity_task_rules`, by a pattern of task names. Fields can then name only
+  *keyword* arguments.
 """
 
 

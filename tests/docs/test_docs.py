@@ -139,7 +139,7 @@ def test_the_commands_of_the_scheduling_page_work(valkey, redis_client):
 
 
 def test_the_ways_to_publish_a_lot(valkey, redis_client, monkeypatch):
-    page = blocks("docs/how-to/publish-many.md")
+    page = blocks("docs/how-to/throughput.md")
     app = Celery("docs", broker=valkey.url)
     app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
 

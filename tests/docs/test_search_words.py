@@ -39,7 +39,7 @@ def test_the_glossary_has_each_word_of_how_it_works_and_no_word_twice():
     assert len(ours) == len({*ours})
 
 
-@pytest.mark.parametrize("page", ["docs/how-to/choose.md", "docs/how-to/coming-from.md"])
+@pytest.mark.parametrize("page", ["docs/how-to/find-an-option.md", "docs/how-to/coming-from.md"])
 def test_the_tasks_of_the_page_can_be_declared(page):
     names = {"__name__": "shop"}
     exec(blocks(page)["shop.py"], names)

@@ -1,8 +1,7 @@
-"""The tutorial, pasted into a bash line by line: each command prints what the page shows."""
+"""The quickstart, pasted into a bash line by line: each command prints the output on the page."""
 
 import os
 import re
-import shlex
 import socket
 import subprocess
 import sys
@@ -16,15 +15,14 @@ from celery_affinity.versions import SOURCE
 from ..support.pages import blocks, commands
 from ..support.processes import ROOT, Process
 
-PAGE = "docs/tutorial.md"
+PAGE = "docs/quickstart.md"
 HERE = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
 #: What differs from run to run -> what stands for it.
 _VARIES = {
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "TASK_ID",
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d": "MOMENT",
-    r"for-the-user\.pdf by (specialist|versatile)@": "for-the-user.pdf by WORKER@",
-    r"by then: [0-5]$": "by then: A_FEW",
+    r"at that time: [0-5]$": "at that time: A_FEW",
     r"127\.0\.0\.1:\d+": "HOST:PORT",
     r"\d+\.\d+": "FRACTION",
     r" {2,}": "  ",
@@ -85,42 +83,44 @@ class Bash:
 
 
 @pytest.fixture
-def bash(valkey, redis_client, tmp_path):
-    shell = Bash(tmp_path, {**HERE, "REDIS_URL": valkey.url})
+def bash(tmp_path):
+    shell = Bash(tmp_path, HERE)
     yield shell
     shell.close()
 
 
-def test_each_command_prints_what_the_tutorial_shows(bash, tmp_path):
+def test_each_command_prints_what_the_quickstart_shows(bash, tmp_path):
     page = blocks(PAGE)
-    docker, pip = commands(page.pop("install"))
-    assert "--detach" in docker, "what follows can be pasted as well"
-    assert pip == ["pip", "install", f"celery-affinity @ {SOURCE}"]
-    page = {name: text for name, text in page.items() if not name.startswith("up")}
+    (pip,) = commands(page.pop("install"))
+    assert pip == ["pip", "install", f"celery-affinity[embedded,web] @ {SOURCE}"]
+    docker, *own = commands(page.pop("docker"))
+    assert "--detach" in docker, "the next command can be pasted as well"
+    assert own[0] == ["unset", "REDIS_URL"]
+    for name, text in page.items():
+        if name.endswith(".py"):
+            (tmp_path / name).write_text(text)
+    (up,) = commands(page["up"])
+    begun = Process("up", [sys.executable, "-m", *up, "--port", "0"], {"PYTHONUNBUFFERED": "1"}, cwd=tmp_path)
+    begun.wait_for("has to change.", 60)
+    first = next(line for line in begun.log().splitlines() if line.startswith("up:"))
+    assert alike(first) == alike(page.pop("up").splitlines()[-1])
+    server = re.search(r"the server at (redis:\S+);", first)[1]
+    (export,) = commands(page.pop("address"))
+    assert export[0] == "export"
+    assert export[1].startswith("REDIS_URL=redis://")
+    assert bash.paste(f"export REDIS_URL={server}").strip() == ""
     done = 0
     for name, text in steps(page):
         if name.startswith("$ "):
             found = bash.paste(name.removeprefix("$ "))
             assert alike(found) == alike(text), f"{name} printed:\n{found}"
             done += 1
-        else:
-            (tmp_path / name).write_text(text)
     assert done >= 10
+    begun.term()
+    assert begun.wait(30) == 0, begun.log()
 
 
-def test_without_a_server_the_same_programs_run_on_the_one_that_up_starts(tmp_path):
-    page = blocks(PAGE)
-    for name in ("shop.py", "one.py"):
-        (tmp_path / name).write_text(page[name])
-    _, up = commands(page["up"])
-    begun = Process("up", [sys.executable, "-m", *up, "--port", "0"], {"PYTHONUNBUFFERED": "1"}, cwd=tmp_path)
-    begun.wait_for("has to change.", 60)
-    first = next(line for line in begun.log().splitlines() if line.startswith("up:"))
-    assert alike(first) == alike(page["up"].splitlines()[-1])
-    server = re.search(r"the server at (redis:\S+);", first)[1]
-    shell = Bash(tmp_path, HERE)
-    for name, text in steps({"up-one": page["up-one"]}):
-        shown = shlex.split(name)[-1]
-        line = f"export REDIS_URL={server}" if shown.startswith("REDIS_URL=") else name.removeprefix("$ ")
-        assert alike(shell.paste(line)) == alike(text)
-    shell.close()
+def test_the_loop_that_waits_for_the_workers_ends_if_a_worker_died(bash):
+    (line,) = [line for line in blocks(PAGE)["workers"].splitlines() if line.startswith("$ for")]
+    loop = line.removeprefix("$ ").replace("celery -A shop affinity status", "echo").replace("sleep 1", "sleep 0.01")
+    assert bash.paste(loop).strip() == ""

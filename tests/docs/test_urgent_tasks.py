@@ -1,4 +1,4 @@
-"""The recipes: a web app whose users wait, a nightly batch, GPU workers. What they say is run."""
+"""The examples of web apps, of a nightly batch and of GPU workers run."""
 
 import re
 import shlex
@@ -18,7 +18,9 @@ from ..support.pages import blocks, commands
 from ..support.processes import ROOT, start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
-USERS, BATCH, GPU = (f"docs/how-to/{name}.md" for name in ("users-wait", "nightly-batch", "gpu"))
+PAGE, GPU = "docs/how-to/urgent-tasks.md", "docs/how-to/route-tasks.md"
+#: Page and block of each app.
+USERS_APP, BATCH_APP, GPU_APP = (PAGE, "shop.py"), (PAGE, "night.py"), (GPU, "cards.py")
 
 #: A task that holds its slot until a file is there.
 HOLD = """
@@ -31,15 +33,16 @@ def hold(path):
 """
 
 
-def code(page, url):
-    """Return the page's app, for the server of the test."""
-    return re.sub(r"redis://localhost:6379/\d", url, blocks(page)["shop.py"])
+def code(app, url):
+    """Return the code of *app*, for the server of the test."""
+    page, block = app
+    return re.sub(r"redis://localhost:6379/\d", url, blocks(page)[block])
 
 
 @contextmanager
-def shop(page, url):
+def shop(app, url):
     names = {"__name__": "shop"}
-    exec(code(page, url), names)
+    exec(code(app, url), names)
     yield names
     names["app"].close()
 
@@ -50,11 +53,11 @@ def in_force(app):
 
 
 def test_a_user_starts_at_once_while_a_batch_holds_all_it_may(valkey, redis_client, tmp_path):
-    (tmp_path / "shop.py").write_text(code(USERS, valkey.url) + HOLD)
+    (tmp_path / "shop.py").write_text(code(USERS_APP, valkey.url) + HOLD)
     worker = start_worker("shop", valkey.url, ["pdf"], concurrency=2, pool="threads", env={"PYTHONPATH": str(tmp_path)})
     worker.wait_ready(60)
-    with shop(USERS, valkey.url) as names:
-        page = blocks(USERS)
+    with shop(USERS_APP, valkey.url) as names:
+        page = blocks(PAGE)
         exec(HOLD, names)
         for block in ("view", "ask-again"):
             exec(page[block].replace("timeout=10", "timeout=30"), names)
@@ -70,12 +73,12 @@ def test_a_user_starts_at_once_while_a_batch_holds_all_it_may(valkey, redis_clie
         wait_until(lambda: names["state"](task_id) == (200, "invoice 8 as a PDF"), 30, "the user gets the answer")
 
 
-@pytest.mark.parametrize("page", [USERS, BATCH])
-def test_an_old_batch_goes_before_a_user_unless_a_slot_is_reserved(valkey, redis_client, page):
+@pytest.mark.parametrize("app", [USERS_APP, BATCH_APP])
+def test_an_old_batch_goes_before_a_user_unless_a_slot_is_reserved(valkey, redis_client, app):
     for is_reserved in (False, True):
         redis_client.flushall()
         fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
-        with shop(page, valkey.url) as names:
+        with shop(app, valkey.url) as names:
             if is_reserved:
                 fleet.scheduler.configure({"reserve": in_force(names["app"])["reserve"]})
         fleet.join("worker", "pdf", slots=2)
@@ -92,8 +95,8 @@ def test_an_old_batch_goes_before_a_user_unless_a_slot_is_reserved(valkey, redis
 
 
 def test_the_batch_of_tonight_waits_and_is_cancelled_by_its_stamp(valkey, redis_client, tmp_path):
-    page = blocks(BATCH)
-    with shop(BATCH, valkey.url) as names:
+    page = blocks(PAGE)
+    with shop(BATCH_APP, valkey.url) as names:
         names["customers"] = lambda: (f"customer-{number}" for number in range(1200))
         exec(page["tonight"], names)
         assert len(names["ids"]) == 1200
@@ -118,7 +121,7 @@ def joined(fleet, block):
 def test_small_cards_go_first_and_the_spare_one_helps(valkey, redis_client):
     page = blocks(GPU)
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
-    with shop(GPU, valkey.url) as names:
+    with shop(GPU_APP, valkey.url) as names:
         names["app"].conf.task_ignore_result = True
         exec(page["models"], names)
         exec(page["shared"], names)
@@ -147,7 +150,7 @@ def test_small_cards_go_first_and_the_spare_one_helps(valkey, redis_client):
 
 
 def test_the_hours_of_the_batch_are_computed():
-    text = " ".join((ROOT / BATCH).read_text().split())
+    text = " ".join((ROOT / PAGE).read_text().split())
     calls, each_s, slots, kept = 100_000, 2, 10, 1
     took_s = calls * each_s / (slots - kept)
     assert f"200,000 / 9 = {took_s:,.0f} s" in text

@@ -1,4 +1,4 @@
-"""The page "Why does my task wait?": what it says that commands print, they print, word for word."""
+"""The pages on problems show the exact output of the commands."""
 
 import re
 from time import monotonic
@@ -28,8 +28,17 @@ from ..support.pages import blocks, commands, missing_lines, rows
 from ..support.processes import ROOT, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
-PAGE = "docs/how-to/why-does-it-wait.md"
-TEXT = (ROOT / PAGE).read_text()
+PAGES = [
+    f"docs/how-to/{name}.md"
+    for name in ("troubleshooting", "urgent-tasks", "ran-twice-or-lost", "worker-problems", "publish-fails")
+]
+TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
+
+
+def block(name):
+    """Return the block *name*, which exactly one of the pages has."""
+    (found,) = [blocks(page)[name] for page in PAGES if name in blocks(page)]
+    return found
 
 
 @pytest.fixture
@@ -61,7 +70,7 @@ class Shop(ScriptedFleet):
 
 def says(name, printed):
     """Compare a block of the page with the output of a command: each of its lines is there, in this order."""
-    assert missing_lines(blocks(PAGE)[name], printed) == [], printed
+    assert missing_lines(block(name), printed) == [], printed
 
 
 def test_everything_is_paused(fleet):
@@ -84,7 +93,7 @@ def test_a_type_does_not_run(fleet, valkey):
             fleet.call(f"{type_}-{number}", type_)
     fleet.scheduler.advance(252)
     says("types", fleet.status())
-    (words,) = commands(blocks(PAGE)["move"])
+    (words,) = commands(block("move"))
     assert affinity(valkey.url, *words[4:], "--yes").returncode == 0
     assert explain(ClockedReader(fleet.scheduler), "pfd-0").type == "pdf"
 
@@ -186,16 +195,26 @@ def test_each_reason_of_the_table(fleet):
     assert [each for each in table if each not in found and not each.startswith(shown_elsewhere)] == [], found
 
 
+def assert_behind(case, printed):
+    """Compare two lines of `explain` with a row of the table on users who wait behind a batch."""
+    found = rows(TEXT.partition("| `needs` | `ahead` |")[2])
+    assert len(found) == 4
+    needs, ahead = (cell.strip("`") for cell in found[case][:2])
+    assert missing_lines(f"needs       {needs}\nahead       {ahead}\n", printed) == [], printed
+
+
 def test_users_wait_while_a_batch_runs(fleet, valkey):
     fleet.join("pdf1", "pdf", slots=2)
     for number in range(42):
         fleet.call(f"batch-{number}", "pdf")
     fleet.scheduler.advance(20)
     fleet.call("user-1", "pdf")
-    says("behind-the-batch", fleet.explain("user-1"))
+    assert_behind(0, fleet.explain("user-1"))
     fleet.call("user-2", "pdf", on_demand=True)
-    says("behind-long-tasks", fleet.explain("user-2"))
-    (words,) = commands(blocks(PAGE)["keep-one-free"])
+    assert_behind(2, fleet.explain("user-2"))
+    assert "rank        1 of its type, 1 of all jobs that its slots could take" in fleet.explain("user-2")
+    assert "blocked by  all 2 slots that fit are busy or draining" in fleet.explain("user-2")
+    (words,) = commands(block("keep-one-free"))
     assert affinity(valkey.url, *words[4:]).returncode == 0
     following = fleet.end("pdf1", *fleet.inbox("pdf1"))
     assert [each.job_id for each in following] == ["job-user-2"], "the other slot is left free"
@@ -207,7 +226,7 @@ def test_a_user_waits_behind_an_old_batch(fleet):
         fleet.call(f"batch-{number}", "pdf")
     fleet.scheduler.advance(257)
     fleet.call("user", "pdf", on_demand=True)
-    says("behind-an-old-batch", fleet.explain("user"))
+    assert_behind(1, fleet.explain("user"))
 
 
 def test_where_a_task_is_that_is_not_pending(fleet):
@@ -240,22 +259,22 @@ def test_dead_letters_of_a_deploy_are_replayed(fleet, valkey):
     fleet.join("pdf1", "pdf")
     fleet.call("report-7", "pdf")
     fleet.end("pdf1", *fleet.inbox("pdf1"), outcome="rejected NotRegistered: 'shop.render'")
-    says("not-registered", fleet.dead_list())
-    (words,) = commands(blocks(PAGE)["replay"])
+    page = blocks("docs/how-to/upgrade.md")
+    assert missing_lines(page["not-registered"], fleet.dead_list()) == []
+    (words,) = commands(page["replay"])
     assert affinity(valkey.url, *words[4:]).stdout == "1 replayed\n"
 
 
 def test_a_full_server_and_how_it_gets_room():
-    page = blocks(PAGE)
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
         fleet = ScriptedFleet(Scheduler(client, Keys()))
         fleet.bury("old", "pdf")
         buried_s = monotonic()
         client.config_set("maxmemory", 1)
-        with pytest.raises(redis.RedisError, match=re.escape(page["full"].strip())):
+        with pytest.raises(redis.RedisError, match=re.escape(block("full").strip())):
             fleet.publish("refused", "pdf")
         said = affinity(server.url, "check")
-        assert missing_lines(page["memory-full"], said.stdout) == [], said.stdout
+        assert missing_lines(block("memory-full"), said.stdout) == [], said.stdout
         (drop,) = re.findall(r"`celery -A shop affinity (dead drop .+?)`", TEXT)
         wait_until(lambda: monotonic() > buried_s + 1, 10, "the letter is a second old")
         assert affinity(server.url, *drop.replace("7d", "1s").split()).stdout == "1 dropped\n"

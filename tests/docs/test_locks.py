@@ -1,4 +1,4 @@
-"""The examples of the page on keys are run, and what it says that `explain` prints is printed."""
+"""The examples of the pages on locks and rates run, and `explain` prints the output on the page."""
 
 import click
 import pytest
@@ -22,7 +22,8 @@ from ..support.pages import blocks, commands
 from ..support.processes import ROOT
 from ..support.scripted_fleet import ScriptedFleet
 
-PAGE = "docs/how-to/keys.md"
+PAGE, RATES = "docs/how-to/locks.md", "docs/how-to/rate-limits.md"
+PAUSES = "docs/how-to/pause-and-drain.md"
 
 
 def keys_of(client):
@@ -56,9 +57,11 @@ def test_the_limits_of_the_page_are_accepted(shop):
     assert Settings(limits=shop["app"].conf.affinity_limits)
 
 
-def test_100_jobs_start_after_a_quiet_minute_and_then_one_every_0_6_s(shop, redis_client):
-    exec(blocks(PAGE)["rate"], shop)
-    rules = shop["send"].affinity.rate.text("account:acme")
+def test_100_jobs_start_after_a_quiet_minute_and_then_one_every_0_6_s(redis_client):
+    names = {"__name__": "shop"}
+    exec(blocks(RATES)["shop.py"], names)
+    names["app"].close()
+    rules = names["send"].affinity.rate.text("account:acme")
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("worker", "mail", slots=300)
     for number in range(220):
@@ -73,16 +76,18 @@ def test_100_jobs_start_after_a_quiet_minute_and_then_one_every_0_6_s(shop, redi
 
 
 def test_the_narrower_of_two_keys_comes_first(shop):
-    exec(blocks(PAGE)["rate"], shop)
     exec(blocks(PAGE)["both"], shop)
     remind = shop["remind"]
     assert [each.option for each in remind.affinity.keys] == ["rate", "exclusive"]
     assert specificity(remind.affinity.exclusive) > specificity(remind.affinity.rate)
 
 
-@pytest.mark.parametrize("block", ["at-run-time", "limit-of-a-type", "rate-at-run-time", "pauses"])
-def test_the_commands_of_the_page_work(valkey, redis_client, block):
-    for words in commands(blocks(PAGE)[block]):
+@pytest.mark.parametrize(
+    ("page", "block"),
+    [(PAGE, "at-run-time"), (PAGE, "limit-of-a-type"), (RATES, "rate-at-run-time"), (PAUSES, "pauses")],
+)
+def test_the_commands_of_the_page_work(valkey, redis_client, page, block):
+    for words in commands(blocks(page)[block]):
         run = affinity(valkey.url, *words[words.index("affinity") + 1 :])
         assert run.returncode == 0, f"{words}: {run.stderr}"
 

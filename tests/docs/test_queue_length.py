@@ -19,7 +19,7 @@ from celery_affinity.settings.table import Settings
 from ..support.pages import blocks
 from ..support.processes import ROOT
 
-PAGE = "docs/how-to/bounds.md"
+PAGE = "docs/how-to/queue-length.md"
 
 
 @pytest.fixture

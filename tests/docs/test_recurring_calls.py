@@ -12,7 +12,7 @@ from ..support.command import affinity_process
 from ..support.pages import blocks
 from ..support.processes import start_worker, wait_until
 
-PAGE = "docs/how-to/fresh.md"
+PAGE = "docs/how-to/recurring-calls.md"
 
 
 @pytest.fixture

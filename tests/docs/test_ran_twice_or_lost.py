@@ -1,4 +1,4 @@
-"""The page on last night: each line that it tells people to look for is written, by real workers, for that reason."""
+"""Real workers write each log line of the page on tasks that ran twice or were lost, for the documented reason."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from celery_affinity.embedded import EmbeddedServer
 from ..support.pages import blocks, commands, rows
 from ..support.processes import ROOT, WorkerProcess, wait_until
 
-PAGE = "docs/how-to/last-night.md"
+PAGE = "docs/how-to/ran-twice-or-lost.md"
 TEXT = (ROOT / PAGE).read_text()
 
 SHOP = """
