@@ -35,7 +35,7 @@ def test_the_output_of_explain_is_that_of_the_page_which_a_test_compares_with_th
 
 def test_the_pages_name_the_servers_that_check_accepts():
     wanted = {"Redis": TESTED["redis"], "Valkey": TESTED["valkey"]}
-    for page in (README, ROOT / "docs/explanation/versions.md"):
+    for page in (README, ROOT / "docs/how-to/upgrade.md"):
         named = re.findall(r"(Redis|Valkey) (\d+\.\d+)", page.read_text())
         found = dict(reversed(named))  # what a page says first: it may go on with what was run
         assert {kind: tuple(map(int, number.split("."))) for kind, number in found.items()} == wanted, page
