@@ -12,8 +12,8 @@ from .markdown import MADE, prose, table
 
 BEFORE = """# Workers over HTTP: the protocol
 
-Any program can be a worker: it joins, waits for jobs, and tells how they ended. [Write a worker with curl](../how-to/worker-curl.md) shows each
-request, and [Write a worker in Node](../how-to/worker-node.md) a whole worker. A token needs the role `worker` (or `admin`).
+Any program can be a worker: it joins, waits for jobs, and reports how they ended.
+[Workers in Node, shell or any language](../how-to/workers-in-other-languages.md) shows each request, and whole workers. A token needs the role `worker` (or `admin`).
 `/openapi.json` has the same description for programs.
 
 ## Rules
