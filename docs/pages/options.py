@@ -127,6 +127,22 @@ Of the patterns that match, the first in this order counts:
   *keyword* arguments.
 """
 
+QUEUES = """
+## Arguments of a queue
+
+Arguments of a kombu `Queue` that is scheduled:
+
+| argument of `Queue` | stock Celery on Redis | celery_affinity |
+|---|---|---|
+| `expires=`, `x-expires` | drops the messages of a queue without traffic | no effect, and a warning: use `expires=` of a task or a call, which also notifies the caller |
+| `message_ttl=`, `x-message-ttl` | no effect | no effect, and a warning: use `expires=` |
+| `max_length=`, `max_length_bytes=` | no effect | no effect, and a warning: use [`affinity_max_pending`](../how-to/queue-length.md) |
+| `max_priority=`, `x-max-priority` | no effect | no effect: there are always 11 steps |
+| `no_ack=True` | a message is lost with its worker, also with `acks_late` | no effect: `acks_late` of the task decides |
+| `durable=`, `exclusive=` | no effect | no effect |
+| `auto_delete=True` | deletes the queue of a broadcast with its worker; other queues stay | the same |
+"""
+
 
 def page() -> str:
     shown = {option: places for option, places in PLACES.items() if option in COLUMNS}
@@ -134,7 +150,9 @@ def page() -> str:
     columns = [[*map(_cell, places), *[""] * (len(ranks) - len(places)), else_] for *places, else_ in shown.values()]
     rows = zip([*ranks, "otherwise"], *columns, strict=True)
     below = "\n".join(_in_a_row(name, option) for name, option in OPTIONS.items() if option.decides not in COLUMNS)
-    return MADE + BEFORE.format(options=_options()) + table(("", *shown), rows) + MIDDLE.replace("{below}", below)
+    return (
+        MADE + BEFORE.format(options=_options()) + table(("", *shown), rows) + MIDDLE.replace("{below}", below) + QUEUES
+    )
 
 
 def _in_a_row(name: str, option: Option) -> str:
