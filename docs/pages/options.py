@@ -51,7 +51,7 @@ MIDDLE = """
 - **A route** that sets priority, mode or merge key counts again at each retry.
 - **A task's children** are not retries, whatever headers they get.
 - **A handler** of `before_task_publish` that sets `properties["affinity"]` has the last word.
-- **A canvas** passes on its mode: [Chains, groups and chords](../explanation/scheduling.md#chains-groups-and-chords).
+- **A canvas** passes on its mode: [Chains, groups and chords](#chains-groups-and-chords).
 
 ## The type, with examples
 
@@ -143,6 +143,47 @@ Arguments of a kombu `Queue` that is scheduled:
 | `auto_delete=True` | deletes the queue of a broadcast with its worker; other queues stay | the same |
 """
 
+CANVAS = """
+## Chains, groups and chords
+
+A user waits for the end of a canvas. So `on_demand=True` or `on_demand=False` in the call of a canvas applies to all of its tasks:
+
+```python canvas
+from celery import chain
+
+upload = chain(scan.s("a.pdf"), render.s(), archive.s().set(on_demand=False))
+upload.apply_async(on_demand=True)  # scan and render; nobody waits for the archive
+upload.apply_async()  # none of them: signatures are not changed
+```
+
+A signature can set its own mode, with `.set(on_demand=...)` or with an `Affinity`. A signature without a mode inherits it:
+
+| signature | inherits the mode of |
+|---|---|
+| step | its chain |
+| member, `chunks`, `map`, `starmap` | the group, chain or chord that contains it |
+| header, body, and Celery's own tasks `celery.chord_unlock` and `celery.accumulate` | their chord |
+| callback (`link`) | its task. A task with its own mode passes the mode to its callbacks, not to the next step |
+| error callback (`link_error`) | its task, because the user waits for the error callback instead. Celery calls some error callbacks directly, without a message; these have no mode |
+| a replacement of a task (`self.replace`), or an addition to its chord (`add_to_chord`) | the running task. A replacement inherits the mode, not the priority |
+| retry | its first attempt |
+
+The mode is written into the signatures when the canvas is published. So any process can publish the next step, even a stock worker or an
+app that does not define the task. A call that a task makes itself, for example with `delay`, is a new call without a mode.
+
+- The mode of a call overrides the mode in a task's decorator: `@app.task(affinity=Affinity(on_demand=False))` applies only to
+  calls that set no mode. To exclude a step, set the mode in its signature.
+- A decorator and a handler of `before_task_publish` set the mode of one task. A route sets the mode of one task and its callbacks. The next
+  steps of a chain or a chord get their mode from their own signatures or from the call.
+- A type (`affinity="pdf"`, `queue=`) and a `priority=` apply where Celery applies the options of a canvas: to the first step of a chain,
+  and to all members of a group or a chord, even to members with their own type or priority.
+- With Celery's `task_inherit_parent_priority = True`, a step, callback or child has the priority of the task that publishes it, unless its
+  own call or signature sets a priority.
+- Write `import celery_affinity` next to the app. Otherwise the first connection imports `celery_affinity`, and a canvas that was made before
+  ignores the rules of this section: the mode of a group or a chord overrides the modes of its members, and a group loses its
+  mode if a signature is piped after it.
+"""
+
 
 def page() -> str:
     shown = {option: places for option, places in PLACES.items() if option in COLUMNS}
@@ -151,7 +192,12 @@ def page() -> str:
     rows = zip([*ranks, "otherwise"], *columns, strict=True)
     below = "\n".join(_in_a_row(name, option) for name, option in OPTIONS.items() if option.decides not in COLUMNS)
     return (
-        MADE + BEFORE.format(options=_options()) + table(("", *shown), rows) + MIDDLE.replace("{below}", below) + QUEUES
+        MADE
+        + BEFORE.format(options=_options())
+        + table(("", *shown), rows)
+        + MIDDLE.replace("{below}", below)
+        + CANVAS
+        + QUEUES
     )
 
 
