@@ -20,7 +20,7 @@ for scripts, in the same form as [HTTP](http.md) and [Python](python.md).
 | 1 | the broker does not answer, nothing was found, or the request was refused: the last line says which |
 | 2 | a command, an option or an argument is wrong |
 
-[`check`](../how-to/check.md) and [`scale-in`](../how-to/scale.md#take-one-worker-away) have exit codes of their own. The examples come from one small
+[`check`](check.md) and [`scale-in`](../how-to/scale.md#remove-one-worker) have exit codes of their own. The examples come from one small
 fleet, and a test compares them with what the commands print.
 
 """

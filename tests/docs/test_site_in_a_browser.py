@@ -22,7 +22,7 @@ FIRST = {
     "semaphore": "how-to/locks.html",
     "backpressure": "how-to/queue-length.html",
     "cron": "how-to/recurring-calls.html",
-    "rollback": "how-to/deploy.html",
+    "rollback": "how-to/upgrade.html",
     "tenant": "how-to/tenants.html",
     "quota": "how-to/tenants.html",
     "troubleshooting": "how-to/troubleshooting.html",
@@ -84,7 +84,7 @@ def test_nothing_is_cut_off_at_any_width(site, page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_screenshots_follow_the_theme(site, browser, scheme):
     page = browser.new_page(color_scheme=scheme)
-    page.goto((site / "how-to" / "page.html").as_uri())
+    page.goto((site / "how-to" / "web-ui.html").as_uri())
     shown = page.evaluate("[...document.images].filter(each => each.offsetWidth).map(each => each.src)")
     found = {each.rpartition("/")[2] for each in shown if "/page-" in each}
     wanted = {path.stem + {"light": ".png", "dark": "-dark.png"}[scheme] for path in SCREENSHOTS}
