@@ -43,22 +43,33 @@ $ curl -X POST localhost:5556/api/jobs/nobody/retry    # 404
 $ curl -X DELETE 'localhost:5556/api/jobs'    # 400
 """,
     "fleet": """
+$ curl localhost:5556/api/status    # 200
 $ curl localhost:5556/api/types    # 200
+$ curl -X POST localhost:5556/api/types/pdf/pause -H 'Content-Type: application/json' -d '{"reason": "db migration", "for_s": 1800}'    # 202
 $ curl localhost:5556/api/pauses    # 200
+$ curl -X POST localhost:5556/api/types/pdf/resume    # 202
+$ curl localhost:5556/api/pauses -H 'Content-Type: application/json' -d '{"kind": "key", "name": "city:HH", "reason": "their server is slow"}'    # 202
+$ curl -X DELETE 'localhost:5556/api/pauses?kind=key&name=city:HH'    # 202
 $ curl localhost:5556/api/pauses -H 'Content-Type: application/json' -d '{"kind": "all", "for_s": 600}'    # 202
 $ curl -X DELETE 'localhost:5556/api/pauses?kind=all'    # 202
 $ curl -X DELETE 'localhost:5556/api/pauses?kind=all'    # 409
 $ curl localhost:5556/api/workers    # 200
+$ curl -X POST localhost:5556/api/workers/$WORKER/drain    # 202
+$ curl -X POST localhost:5556/api/workers/$WORKER/resume    # 202
 $ curl localhost:5556/api/settings    # 200
+$ curl -X PATCH localhost:5556/api/settings -H 'Content-Type: application/json' -d '{"age_weight": 20, "limits": "type:pdf=3"}'    # 200
 $ curl -X PATCH localhost:5556/api/settings -H 'Content-Type: application/json' -d '{"age_weight": null, "limits": null}'    # 200
 $ curl localhost:5556/api/reserves    # 200
 $ curl localhost:5556/api/keys?pattern=city:*    # 200
 $ curl localhost:5556/api/keys/city:HH    # 404
 $ curl localhost:5556/api/tenants    # 200
+$ curl -X PATCH localhost:5556/api/tenants/acme -H 'Content-Type: application/json' -d '{"max": 10, "weight": 3}'    # 200
 $ curl -X DELETE localhost:5556/api/tenants/acme    # 200
 $ curl localhost:5556/api/recurring    # 200
 $ curl -X POST localhost:5556/api/recurring/plan-hamburg/fire    # 404
+$ curl localhost:5556/api/dead?reason=rejected    # 200
 $ curl localhost:5556/api/dead/$DEAD    # 200
+$ curl -X POST localhost:5556/api/dead/$DEAD/replay    # 202
 $ curl -X DELETE localhost:5556/api/dead/nobody    # 404
 """,  # noqa: E501
     "lab": """
@@ -105,7 +116,7 @@ def test_every_request_of_the_page(shop, redis_client):
     fleet.end("another", claim)
     many_jobs(fleet, page["many"] + MORE["many"].strip(), shop)
     (worker,) = [each["name"] for each in httpx.get(f"{shop}/api/workers").json() if each["types"] == ["pdf"]]
-    run(MORE["fleet"].strip() + "\n" + page["fleet"], shop, WORKER=worker, DEAD="task-dead-too")
+    run(MORE["fleet"].strip(), shop, WORKER=worker, DEAD="task-dead-too")
     run(MORE["lab"].strip(), shop)
     run(page["probes"], shop)
 
