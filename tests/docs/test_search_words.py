@@ -61,7 +61,9 @@ def test_each_page_is_there_as_markdown_whose_links_work_and_llms_txt_lists_it(s
 def test_the_first_mention_of_a_word_leads_to_its_row_of_the_glossary_and_shows_its_meaning(site):
     text = (site / "how-to" / "deploy.html").read_text()
     found = re.findall(r'<a class="word [^>]*href="\.\./reference/glossary\.html#(word-[^"]*)" title="([^"]+)"', text)
-    assert dict(found)["word-dispatcher"].startswith("a thread of a worker, or a process, for changes that no event triggers")
+    assert dict(found)["word-dispatcher"].startswith(
+        "a thread of a worker, or a process, for changes that no event triggers"
+    )
     assert len(found) == len({each for each, _ in found}) > 8
     rows = re.findall(r'<(?:td|span)[^>]* id="(word-[^"]*)"', (site / "reference" / "glossary.html").read_text())
     assert {each for each, _ in found} <= set(rows)

@@ -18,7 +18,7 @@ from ..support.apps import APP
 from ..support.processes import Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
-PAGE = Path("docs/explanation/when-to-use.md")
+PAGE = Path("docs/reference/buildgrid.md")
 
 #: What BuildGrid calls the parts of its scheduler, of which the page has each.
 TERMS = (
@@ -39,7 +39,7 @@ TERMS = (
 TESTS = (
     (
         "No process assigns jobs: each publish, and each end of a job, places jobs itself",
-        "tests/docs/test_when_to_use.py",
+        "tests/docs/test_buildgrid.py",
         "test_jobs_are_placed_without_a_tick",
     ),
     (
@@ -49,7 +49,7 @@ TESTS = (
     ),
     (
         "Quotas are counted per cohort",
-        "tests/docs/test_when_to_use.py",
+        "tests/docs/test_buildgrid.py",
         "test_quotas_count_in_each_cohort_by_themselves",
     ),
     (
@@ -117,17 +117,17 @@ TESTS = (
     ),
     (
         "Each end of a job brings the next one in its reply",
-        "tests/docs/test_when_to_use.py",
+        "tests/docs/test_buildgrid.py",
         "test_a_worker_that_ends_three_jobs_in_one_call_gets_three_jobs_in_the_same_reply",
     ),
     (
         "After each call no slot is free while a job that fits waits",
-        "tests/docs/test_when_to_use.py",
+        "tests/docs/test_buildgrid.py",
         "test_a_slot_is_never_free_beside_a_job_that_fits_unless_a_rule_keeps_the_job_back",
     ),
     (
         "For tasks shorter than a round trip",
-        "tests/docs/test_when_to_use.py",
+        "tests/docs/test_buildgrid.py",
         "test_a_worker_holds_jobs_beyond_its_slots_only_if_it_asks_for_them",
     ),
     ("by -10, 5 and 1", "tests/scheduler/test_placement.py", "test_settings_without_weights_are_no_placement"),
@@ -137,10 +137,10 @@ TESTS = (
         "tests/scheduler/test_placement.py",
         "test_points_never_make_a_versatile_worker_win_over_a_specialist",
     ),
-    ("A type in two cohorts is refused", "tests/docs/test_when_to_use.py", "test_a_type_in_two_cohorts_is_refused"),
+    ("A type in two cohorts is refused", "tests/docs/test_buildgrid.py", "test_a_type_in_two_cohorts_is_refused"),
     (
         "each cohort is scheduled by its own thread",
-        "tests/docs/test_when_to_use.py",
+        "tests/docs/test_buildgrid.py",
         "test_each_cohort_is_scheduled_by_a_thread_of_its_own",
     ),
 )
