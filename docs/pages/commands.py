@@ -46,6 +46,21 @@ pending jobs. With `affinity_priority_percentage` below 100, some claims ignore 
 """,
 }
 
+COHORTS = """
+## Cohorts and commands
+
+In a fleet with several [cohorts](../how-to/cohorts.md), a command is about all of them, or about the cohort that `--cohort` names before it:
+`celery -A shop affinity --cohort eu status`.
+
+| command | without `--cohort` |
+| --- | --- |
+| reports and lists (`status`, `top`, `pending`, `jobs`, `dead`, `keys`, `tenants`, `recurring`, `settings`, `scale`, `pause` without arguments) | rows of all cohorts, with a column (JSON: field) `cohort`. `keys show`, `keys set` and `tenants set` print a heading for each cohort. `pending` lists by score; each cohort claims separately |
+| ids (`explain`, `cancel`, `move`, `prioritise`, `dead show`) | are searched in each cohort |
+| types (`pause gpu`) | are in one cohort. A job moves only among the types of its cohort; `move` to another cohort's type is refused |
+| changes for all (`pause --all`, `pause --key`, filters of `cancel` and `dead replay`, `settings set`, `keys set`, `tenants set`, `check --repair`) | are made in each cohort |
+| `scale gpu pdf`, `scale-in` | a row for each cohort of these types; a worker of two cohorts counts once |
+"""
+
 
 def page() -> str:
     text = MADE + BEFORE
@@ -54,6 +69,7 @@ def page() -> str:
         ("command", "what it does"),
         ((f"[`{' '.join(names)}`](#{'-'.join(names)})", each.get_short_help_str(200)) for names, each in commands),
     )
+    text += COHORTS
     groups = frozenset(names for names, each in commands if isinstance(each, click.Group))
     for names, each in commands:
         text += f"\n## {' '.join(names)}\n\n```text\n{_help(names, each)}\n```\n{outputs.of(names, groups)}{NOTES.get(names, '')}"

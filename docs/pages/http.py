@@ -29,6 +29,16 @@ AFTER = """
 | 414, 431 | the target in the first line is longer than 32 kB; there are more than 100 headers, or 64 kB |
 | 422 | an option or a field is refused, such as priority 11: `error` names it, the accepted values, and the received value |
 | 503 | the broker does not answer (`Retry-After`), or there are too many connections; the request can be repeated |
+
+## Limits
+
+- A body is JSON of at most 1 MB and 100 nested levels, and must arrive within 30 s.
+- The head of a request must be complete within 10 s; otherwise the server closes the connection. A head has at most 100 headers and 64 kB, and the
+  target in its first line at most 32 kB.
+- A client sends at most 16 requests ahead of their replies.
+- The server accepts 2,000 connections, and 200 browsers with the web UI open; more get 503. So clients without a token cannot fill its memory.
+
+These limits belong to `celery affinity web`; a mounted ASGI app has the limits of its web server.
 """
 
 

@@ -33,9 +33,11 @@ $ curl localhost:5556/api/jobs/nobody    # 404
 $ curl 'localhost:5556/api/jobs?state=failed'    # 400
 $ curl 'localhost:5556/api/jobs?tpye=pdf'    # 400
 """,
-    "act": """
+    "before act": """
 $ curl -X PATCH localhost:5556/api/jobs/$WAITS -H 'Content-Type: application/json' -d '{"priority": 11}'    # 422
 $ curl -X PATCH localhost:5556/api/jobs/$RUNS -H 'Content-Type: application/json' -d '{"priority": 9}'    # 409
+""",
+    "act": """
 $ curl -X DELETE localhost:5556/api/jobs/$WAITS    # 409
 $ curl -X POST localhost:5556/api/jobs/nobody/retry    # 404
 """,
@@ -112,7 +114,8 @@ def test_every_request_of_the_page(shop, redis_client):
     (claim,) = fleet.inbox("another")
     for name in ("dead", "dead-too"):
         fleet.bury(name, "tomb")
-    run(page["act"] + MORE["act"].strip(), shop, WAITS="task-waits", RUNS="task-runs", DEAD="task-dead")
+    act = MORE["before act"].lstrip() + page["act"] + MORE["act"].strip()
+    run(act, shop, WAITS="task-waits", RUNS="task-runs", DEAD="task-dead")
     fleet.end("another", claim)
     many_jobs(fleet, page["many"] + MORE["many"].strip(), shop)
     (worker,) = [each["name"] for each in httpx.get(f"{shop}/api/workers").json() if each["types"] == ["pdf"]]
