@@ -31,6 +31,20 @@ from ..support.scripted_fleet import ScriptedFleet
 
 ROOT = Path(__file__).parents[2]
 
+EXPLAINED = """\
+task        task-job  tests.task
+state       pending since 2027-01-15 08:00:06 (42.0 s)
+needs       type pdf, priority 5, queued
+score       5,958.7 = 5,120.0 priority + 672.0 age + 166.7 rarity (3 slots that fit)
+rank        13 of its type, 16 of all jobs that its slots could take
+ahead       3 of excel priority 0 on demand, 12 of pdf priority 8
+slots       [pdf]: 2 slots on 1 worker, 0 free
+            [excel pdf]: 1 slot on 1 worker, 0 free
+blocked by  all 3 slots that fit are busy or draining
+overtaken   only by jobs published less than 1,119.25 s after it: until 2027-01-15 08:18:45
+wait        32.0 s more, estimated from recent run times
+"""
+
 
 def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
     """Of the rows of the table and all that follow, the first match counts."""
@@ -104,7 +118,7 @@ def test_the_scheduling_page_states_what_the_code_computes():
     assert f"{minutes:.0f} minutes at most" in page.replace("\n", " ")
 
 
-def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
+def test_explain_prints_each_line_that_the_reference_explains(valkey, redis_client):
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf", "excel")
@@ -122,19 +136,21 @@ def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
     fleet.scheduler.advance(42)
     found = click.unstyle(explain_text.explanation_text(explain(ClockedReader(fleet.scheduler), "task-job")))
     moment = re.compile(r"\d{4}-\d\d-\d\d \d\d:")  # the hour is that of a time zone
-    shown = blocks("docs/explanation/scheduling.md")["explain"]
-    assert moment.sub("", found) == moment.sub("", shown.rstrip("\n"))
+    assert moment.sub("", found) == moment.sub("", EXPLAINED.rstrip("\n"))
+    page = (ROOT / "docs/reference/commands.md").read_text()
+    explained = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`\w+`.*?) \|", page, re.MULTILINE))))
+    assert {"score", "rank", "ahead", "slots", "overtaken", "wait"} <= explained
 
 
-def test_the_commands_of_the_scheduling_page_work(valkey, redis_client):
-    page = (ROOT / "docs/explanation/scheduling.md").read_text()
-    commands_shown = [shlex.split(line, comments=True)[4:] for line in page.splitlines() if line.startswith("$ celery")]
-    assert len(commands_shown) == 8
-    (task_id,) = [words[-1] for words in commands_shown if "explain" in words]
+def test_the_commands_for_settings_and_waiting_jobs_work(valkey, redis_client):
+    page = (ROOT / "docs/reference/settings.md").read_text()
+    commands_shown = [shlex.split(line, comments=True)[5:] for line in page.splitlines() if line.startswith("$ celery")]
+    assert len(commands_shown) == 4
+    task_id = "3d1f0f0a-6f0c-4a53-9a61-0f4a6c3c1c9e"
+    commands_shown += [["explain", task_id], ["pending"], ["pending", "pdf", "excel"], ["top", "--count", "1"]]
     ScriptedFleet(Scheduler(redis_client, Keys())).publish("job", "pdf", task_id=task_id)
     for words in commands_shown:
-        once = ["--count", "1"] if words[-1] == "top" else []
-        run = affinity(valkey.url, *words[1:], *once)
+        run = affinity(valkey.url, *words)
         assert run.returncode == 0, f"{words}: {run.stderr}"
 
 
