@@ -10,7 +10,7 @@ PAGE = "reference/glossary"
 
 #: Words of the glossary that the pages use as everybody does, too, or on every line.
 _EVERYDAY = {
-    *("affinity", "arrow", "batch", "bound", "call", "hint", "job", "key", "lab", "lane", "merge", "mode", "pause"),
+    *("affinity", "batch", "blocked", "bound", "call", "hint", "job", "key", "lab", "lane", "merge", "mode", "pause"),
     *("pending", "rate", "release", "run", "score", "tick", "type", "worker"),
 }
 

@@ -13,8 +13,9 @@ from celery.exceptions import Retry
 from kombu.utils.json import loads
 
 from celery_affinity.cli import explain_text
+from celery_affinity.clock import SECOND_US
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.policy.score import Weights
+from celery_affinity.policy.score import MICRO, Weights, score
 from celery_affinity.reports.explain import explain
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
@@ -77,9 +78,22 @@ def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
     assert [published(number)[0] for number in (3, 4, 5, 6)] == ["route", "task", "pattern", "celery-route"]
 
 
-def test_the_examples_of_the_scheduling_page():
-    (code,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/explanation/scheduling.md").read_text(), re.M | re.S)
-    exec(compile(code, "scheduling.md", "exec"), {})
+def points(priority, age_s, on_demand=False, slots=1):
+    return score(priority, on_demand, age_s * SECOND_US, slots, Weights()).total / MICRO
+
+
+def test_the_scores_have_the_relations_that_the_scheduling_page_states():
+    # A fresh P5 wins against a P0 that is 319 s old, ties at 320 s (the older is first), loses at 321 s.
+    assert points(5, 0) > points(0, 319)
+    assert points(5, 0) == points(0, 320)
+    assert points(5, 0) < points(0, 321)
+    # A queued P0 older than 256 s precedes a fresh on-demand P0.
+    assert points(0, 256) == points(0, 0, on_demand=True)
+    # An on-demand job gains 48 points per second until 256 s, then 16 like all others.
+    assert points(0, 101, on_demand=True) - points(0, 100, on_demand=True) == 48
+    assert points(0, 301, on_demand=True) - points(0, 300, on_demand=True) == 16
+    # Rarity: one slot, two, four, eight.
+    assert [points(0, 0, slots=n) for n in (1, 2, 4, 8)] == [500, 250, 125, 62.5]
 
 
 def test_the_scheduling_page_states_what_the_code_computes():
@@ -125,7 +139,7 @@ def test_the_commands_of_the_scheduling_page_work(valkey, redis_client):
 
 
 def test_the_ways_to_publish_a_lot(valkey, redis_client, monkeypatch):
-    page = blocks("docs/how-to/publish-many.md")
+    page = blocks("docs/how-to/throughput.md")
     app = Celery("docs", broker=valkey.url)
     app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
 

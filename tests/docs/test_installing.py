@@ -48,7 +48,7 @@ def test_the_repository_is_that_of_the_project():
     assert (wanted.name, wanted.extras, wanted.url) == ("celery-affinity", {"web"}, SOURCE)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
 def test_the_first_pages_say_that_there_is_no_release(page):
     assert "There is no release on a package index yet" in (ROOT / page).read_text()
 

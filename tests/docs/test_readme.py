@@ -29,7 +29,7 @@ def test_the_output_of_explain_is_that_of_the_page_which_a_test_compares_with_th
     command, *shown = blocks("README.md")["explain"].splitlines()
     assert command == "$ celery -A shop affinity explain report-7"
     assert len(shown) == 8
-    whole = blocks("docs/how-to/why-does-it-wait.md")["one-task"].splitlines()
+    whole = blocks("docs/how-to/troubleshooting.md")["one-task"].splitlines()
     assert [line for line in whole if line in shown] == shown
 
 
