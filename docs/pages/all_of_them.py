@@ -1,4 +1,4 @@
-"""Which file is made by whom."""
+"""The generated files, and the functions that make them."""
 
 from collections.abc import Callable
 from pathlib import Path

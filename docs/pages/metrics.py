@@ -1,4 +1,4 @@
-"""The page of the metrics, from what is exported."""
+"""The page of the exported metrics."""
 
 from celery_affinity.reports.metrics import METRICS
 
