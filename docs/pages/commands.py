@@ -27,6 +27,12 @@ fleet, and a test compares them with what the commands print.
 
 #: Text behind the help of a command.
 NOTES = {
+    ("top",): """
+![A terminal: types with pending jobs and slots, workers, and the next jobs](../how-to/top.svg)
+
+The picture shows three tables of `top`: the types with pending jobs and free slots; the workers; and the next jobs with score and wait. All
+six slots are busy. The on-demand job, which came 2 s ago, is next; the excel job with priority 3 follows.
+""",
     ("explain",): """
 | line | meaning |
 |---|---|
