@@ -7,7 +7,7 @@ from .markdown import MADE, table
 BEFORE = f"""# Keys in Redis
 
 Every key of a fleet begins with `<global_keyprefix>{{<namespace>:<cohort>}}:`, where the cohort is `default`, or that of the type. The schema of their contents has the
-number {SCHEMA} ([upgrades](../how-to/upgrade.md#schemaerror)). Reading the keys is safe. Only the scripts may write them:
+number {SCHEMA} ([upgrades](../how-to/upgrade.md#schemaerror)). Reading the keys is safe. Only the server functions may write them:
 [Security](../how-to/security.md) has the rights of each user, and `celery -A shop affinity check --repair` repairs damaged ones.
 
 "X → Y" means: for each X, Y. "By time" gives the score in a sorted set (zset). Times are in µs. A lane is named by mode and priority, such as
