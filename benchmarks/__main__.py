@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tests.support.pages import write_block
+from tests.support.pages import RESULTS, write_block
 
 from . import for_users, report
 from .options import FULL, QUICK, Options
@@ -24,7 +24,6 @@ from .run import Run, parts_of
 from .systems import ROOT
 
 OUTPUT = ROOT / "build" / "bench"
-MEASUREMENTS = ROOT / "docs" / "internals" / "measurements.md"
 PERFORMANCE = ROOT / "docs" / "explanation" / "performance.md"
 
 
@@ -43,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
     shown = [each for each in found if each.value is not None] if arguments.parts or options.only else found
     print(report.as_text(report.goal_rows(shown)))
     if arguments.write_docs:
-        write_block(MEASUREMENTS, "bench", run.as_markdown(found))
+        write_block(RESULTS / "bench.md", "bench", run.as_markdown(found))
         write_block(PERFORMANCE, "bench", for_users.table(found))
     return int(arguments.goals and any(each.verdict != "ok" for each in found))
 
@@ -71,7 +70,11 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
         "--add", type=Path, metavar="RESULTS", help="results of another run: the parts that are not measured now"
     )
     parser.add_argument("--output", type=Path, default=OUTPUT, help="directory for the results; build/bench")
-    parser.add_argument("--write-docs", action="store_true", help="write the tables into docs")
+    parser.add_argument(
+        "--write-docs",
+        action="store_true",
+        help="write the tables into benchmarks/results/bench.md and docs/explanation/performance.md",
+    )
     parser.add_argument("--goals", action="store_true", help="end with 1 unless every goal is reached")
     arguments = parser.parse_args(words)
     for part in arguments.parts:

@@ -24,7 +24,7 @@ class SettingError(AffinityError, ValueError):
 class SchemaError(AffinityError):
     """The data on the server has a schema number that this release does not support. Nothing was changed.
 
-    For the steps of an upgrade or a rollback see docs/how-to/schema-error.md.
+    For the steps of an upgrade or a rollback see docs/how-to/upgrade.md.
     """
 
 

@@ -17,7 +17,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 extensions += ["site_glossary", "site_links", "site_markdown", "site_pictures", "site_search"]
 exclude_patterns = ["_build"]
 
-# Each heading has an anchor, made of its text as GitHub makes it: both show the links of these pages.
+# Each heading has an anchor by GitHub's rules, so links work on the site and on GitHub.
 myst_heading_anchors = 4
 
 default_role = "code"
@@ -42,7 +42,7 @@ html_copy_source = False
 
 
 def setup(app: Sphinx) -> None:
-    """Have Sphinx show the fields of dataclasses whose `__new__` takes anything."""
+    """Show the fields of dataclasses whose `__new__` takes anything."""
     app.connect("autodoc-process-signature", _of_fields)
 
 

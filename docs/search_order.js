@@ -5,7 +5,7 @@ var Scorer = {
     if (page.startsWith("internals/")) return score - 1000;
     if (page === "reference/python") return score - 100;
     if (page.startsWith("reference/")) return score - 10;
-    return page === "how-to/choose" ? score + 1 : score;
+    return page === "how-to/find-an-option" ? score + 1 : score;
   },
   objNameMatch: 11,
   objPartialMatch: 6,

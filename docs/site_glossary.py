@@ -8,9 +8,9 @@ from sphinx.application import Sphinx
 
 PAGE = "reference/glossary"
 
-#: Words of the glossary that the pages use as everybody does, too, or on every line.
+#: Words of the glossary that pages also use in their common meaning, or on every line.
 _EVERYDAY = {
-    *("affinity", "arrow", "batch", "bound", "call", "hint", "job", "key", "lab", "lane", "merge", "mode", "pause"),
+    *("affinity", "batch", "blocked", "bound", "call", "hint", "job", "key", "lab", "lane", "merge", "mode", "pause"),
     *("pending", "rate", "release", "run", "score", "tick", "type", "worker"),
 }
 
@@ -53,7 +53,7 @@ def _is_in(node: nodes.Node, kinds: tuple[type[nodes.Node], ...]) -> bool:
 
 
 def _link(text: nodes.Text, left: dict[str, str], uri: str) -> None:
-    """Replace *text* by itself with links for the words of *left* in it, which are taken out there."""
+    """Link the words of *left* in *text*, and remove them from *left*."""
     parts: list[nodes.Node] = []
     rest = str(text)
     while left:
@@ -73,6 +73,6 @@ def _link(text: nodes.Text, left: dict[str, str], uri: str) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Have Sphinx call `link` for each page."""
+    """Register `link` for each page."""
     app.connect("doctree-resolved", link)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def outward(app: Sphinx, page: str, source: list[str]) -> None:
-    """Replace each relative link of *page* that leaves the docs; warn of one that leads nowhere."""
+    """Replace each relative link of *page* that leaves the docs; warn of links to missing files."""
 
     def replace(link: re.Match[str]) -> str:
         target = Path(os.path.normpath(Path(app.srcdir, page).parent / link[1]))
@@ -30,6 +30,6 @@ def outward(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Have Sphinx call `outward` for each page."""
+    """Register `outward` for each page."""
     app.connect("source-read", outward)
     return {"parallel_read_safe": True}

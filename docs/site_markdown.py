@@ -17,7 +17,7 @@ _ABOUT = "Sends each Celery task to the right worker, in the right order, on Red
 
 
 def point(app: Sphinx, page: str, template: str, context: dict[str, str], doctree: object) -> None:  # noqa: ARG001
-    """Have the HTML of *page* name its Markdown."""
+    """Add a link to the Markdown of *page* to its HTML."""
     if doctree is not None:
         link = f'<link rel="alternate" type="text/markdown" href="{page.rpartition("/")[2]}.md">'
         context["metatags"] = context.get("metatags", "") + link
@@ -63,7 +63,7 @@ def _first_sentence(app: Sphinx, page: str) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Have Sphinx call `point` for the HTML of each page, and `write` at the end."""
+    """Register `point` for the HTML of each page, and `write` for the end."""
     app.connect("html-page-context", point)
     app.connect("build-finished", write)
     return {"parallel_read_safe": True}

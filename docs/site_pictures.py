@@ -10,7 +10,7 @@ BEFORE_SPHINX_COPIES_PICTURES = 400  # it does so at the default priority, 500
 
 
 def add_dark_twins(app: Sphinx, page: nodes.document) -> None:  # noqa: ARG001 - Sphinx passes it
-    """Put the dark twin of each picture beside it; the theme hides one of the two."""
+    """Add the dark twin after each picture; the theme hides one of them."""
     folder = Path(page["source"]).parent
     for picture in list(page.findall(nodes.image)):
         light = Path(picture["uri"])
@@ -24,6 +24,6 @@ def add_dark_twins(app: Sphinx, page: nodes.document) -> None:  # noqa: ARG001 -
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Have Sphinx call `add_dark_twins` for each page."""
+    """Register `add_dark_twins` for each page."""
     app.connect("doctree-read", add_dark_twins, BEFORE_SPHINX_COPIES_PICTURES)
     return {"parallel_read_safe": True}

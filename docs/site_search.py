@@ -1,4 +1,4 @@
-"""The search of the site knows the words of others: it finds first what the glossary's second table says of them."""
+"""The search of the site finds words of other systems: the targets in the glossary's second table come first."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -17,7 +17,7 @@ _LINK = re.compile(r"\]\(([^)#\s]+)\.md(?:#([^)\s]+))?\)")
 
 
 class Place(NamedTuple):
-    """What a word of others leads to. *heading*: as links of the docs name it; "" for the page as a whole."""
+    """Target of a word of other systems. *heading*: as links of the docs name it; "" for the page as a whole."""
 
     word: str
     page: str
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 def places(text: str) -> list[Place]:
-    """Return what each word of the second table of the glossary's Markdown leads to."""
+    """Return the target of each word in the second table of the glossary's Markdown."""
     folder = PurePosixPath(GLOSSARY).parent
     return [
         Place(word, normpath(folder / page), heading)
@@ -45,6 +45,6 @@ def enter(app: Sphinx, tree: nodes.document, page: str) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Have Sphinx call `enter` for each page."""
+    """Register `enter` for each page."""
     app.connect("doctree-resolved", enter)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -64,6 +64,10 @@ _PREFETCH_DEFAULTS = {"worker_prefetch_multiplier": 4, "worker_disable_prefetch"
 
 @finding("settings-names", Level.ERROR, lambda facts: facts.app.conf_refused)
 def settings_names(error: str) -> Problems:
+    """`app.conf` mixes old and new names of settings (`CELERY_RESULT_BACKEND` next to `task_acks_late`), which Celery
+    refuses; or the module of settings cannot be imported. The finding has the new name of each setting. Nothing else
+    was checked.
+    """
     renames = dict(_RENAMED_SETTING.findall(error))
     if renames:
         yield Problem(
@@ -81,6 +85,10 @@ def settings_names(error: str) -> Problems:
 
 @finding("transport", Level.ERROR, app_of)
 def transport(app: AppFacts) -> Problems:
+    """`broker_transport` does not name this transport, so the app uses stock Celery's; or the name is misspelt
+    (`celery_affinity:transport`, with a small t), and nothing works. Set `app.conf.broker_transport =
+    "celery_affinity:Transport"`. The other checks assume this value.
+    """
     name = app.conf.broker_transport
     error = _transport_error(name)
     if error:
@@ -112,6 +120,9 @@ def _transport_error(name: object) -> str | None:
 
 @finding("broker-url", Level.ERROR, app_of)
 def broker_url(app: AppFacts) -> Problems:
+    """The URL's scheme is none of `redis://`, `rediss://`, `sentinel://`, `redis-cluster://`, `socket://`: Celery would
+    use another transport.
+    """
     if app.url_refused:
         yield Problem(
             f"The broker's URL does not reach this transport: {with_full_stop(app.url_refused)}",
@@ -121,12 +132,19 @@ def broker_url(app: AppFacts) -> Problems:
 
 @finding("settings", Level.ERROR, app_of)
 def settings(app: AppFacts) -> Problems:
+    """An `affinity_` setting is unknown or out of range; or a task, a route or an annotation has an invalid `affinity`,
+    `on_demand` or `priority`. Workers do not start, or calls fail.
+    """
     for words in app.refused:
         yield Problem(with_full_stop(words), "Correct it: workers refuse to start, and calls fail, with it.")
 
 
 @finding("option-misspelt", Level.ERROR, app_of)
 def misspelt_options(app: AppFacts) -> Problems:
+    """A task, `task_routes`, `task_annotations` or a `beat_schedule` entry has an option that is one letter away from
+    `affinity`, `on_demand` or `priority` (`affinty`, `ondemand`). Calls with the option fail, and workers do not start
+    (a misspelt `beat_schedule` entry does not stop workers).
+    """
     complaints = [str(one) for one in (*app.complaints, *app.entry_complaints) if one.misspelt]
     for words in dict.fromkeys(complaints):
         yield Problem(words, "Correct it: calls with a misspelt option fail, so that no option is lost silently.")
@@ -134,6 +152,9 @@ def misspelt_options(app: AppFacts) -> Problems:
 
 @finding("not-sent", Level.ERROR, app_of)
 def not_sent(app: AppFacts) -> Problems:
+    """A `beat_schedule` entry has an invalid `affinity`, `on_demand` or `priority`, such as a text. Workers start, but
+    `celery beat` cannot send the entry, and logs an error each time that it is due.
+    """
     for complaint in app.entry_complaints:
         if not complaint.misspelt:
             yield Problem(
@@ -144,6 +165,9 @@ def not_sent(app: AppFacts) -> Problems:
 
 @finding("not-recurring", Level.ERROR, app_of)
 def not_recurring(app: AppFacts) -> Problems:
+    """An entry of `affinity_recurring` has no effect: the app lacks its task, or the call has no merge key. The other
+    entries work.
+    """
     if app.refused or app.not_imported:
         return  # these errors can be the reason
     for name, call in recurring.calls_in_conf(app.celery):
@@ -154,6 +178,9 @@ def not_recurring(app: AppFacts) -> Problems:
 
 @finding("task-misspelt", Level.WARNING, app_of)
 def task_misspelt(app: AppFacts) -> Problems:
+    """A name or pattern in `task_routes`, `task_annotations`, `affinity_task_types` or `affinity_task_rules` matches no
+    task of the app, but is close to the name of one. The entry has no effect.
+    """
     for where, meant in _names_without_task(app):
         if meant is not None:
             yield Problem(
@@ -164,6 +191,9 @@ def task_misspelt(app: AppFacts) -> Problems:
 
 @finding("task-of-no-name", Level.NOTE, app_of)
 def task_of_no_name(app: AppFacts) -> Problems:
+    """A name or pattern in one of these settings matches no task of the app, and no task has a similar name. The entry
+    has an effect only on calls by name of tasks that another app has.
+    """
     for where, meant in _names_without_task(app):
         if meant is None:
             yield Problem(
@@ -194,6 +224,9 @@ def _names_without_task(app: AppFacts) -> Iterator[tuple[str, str | None]]:
 
 @finding("settings", Level.ERROR, app_of)
 def transport_options(app: AppFacts) -> Problems:
+    """`broker_transport_options` has an invalid `namespace` or `global_keyprefix`. Workers do not start, and calls
+    fail.
+    """
     if app.keys_refused:
         yield Problem(
             f"broker_transport_options: {with_full_stop(app.keys_refused)}",
@@ -203,6 +236,7 @@ def transport_options(app: AppFacts) -> Problems:
 
 @finding("imports", Level.ERROR, app_of)
 def imports(app: AppFacts) -> Problems:
+    """A module that a worker would import (`include`, `imports`, autodiscovery) cannot be imported."""
     if app.not_imported:
         yield Problem(
             f"The modules of the app's tasks cannot be imported: {with_full_stop(app.not_imported)}",
@@ -212,6 +246,7 @@ def imports(app: AppFacts) -> Problems:
 
 @finding("unknown-option", Level.WARNING, app_of)
 def unknown_option(app: AppFacts) -> Problems:
+    """`broker_transport_options` has an unknown name that is close to a known one: most likely a misspelling."""
     transports = {*Channel.from_transport_options, *SentinelChannel.from_transport_options}
     known_options = {*transports, *_OPTIONS_OF_CONNECTIONS, *VOID_OPTIONS}
     for option in sorted(set(app.conf.broker_transport_options or ()) - known_options):
@@ -225,6 +260,11 @@ def unknown_option(app: AppFacts) -> Problems:
 
 @finding("void-options", Level.NOTE, app_of)
 def void_options(app: AppFacts) -> Problems:
+    """`visibility_timeout`, `priority_steps`, `queue_order_strategy` and similar options have no effect on scheduled
+    jobs. Remove them once no worker or producer uses stock Celery's transport: until then stock Celery reads them, and
+    so do the workers that take over its messages. With `affinity_queues` this note is omitted, because unlisted queues
+    need the options.
+    """
     void = sorted(set(app.conf.broker_transport_options or ()) & set(VOID_OPTIONS))
     if void and app.schedules_all:
         yield Problem(
@@ -236,6 +276,10 @@ def void_options(app: AppFacts) -> Problems:
 
 @finding("priority-order", Level.WARNING, app_of)
 def priority_order(app: AppFacts) -> Problems:
+    """The app uses Celery's priorities (`priority` of a task or a route, `task_default_priority`, `priority_steps`)
+    without `affinity_priority_order`. On stock Redis 0 is the highest priority, here 10 is. Set the order that you
+    mean.
+    """
     default = app.conf.task_default_priority
     users = [] if default is None else ["task_default_priority"]
     users += [f"task {name}" for name, task in app.tasks if getattr(task, "priority", None) not in (None, default)]
@@ -255,7 +299,10 @@ def priority_order(app: AppFacts) -> Problems:
 
 @finding("priority-range", Level.WARNING, app_of)
 def priority_range(app: AppFacts) -> Problems:
-    """Report priorities outside of 0 to 10 in an app with this transport for all queues."""
+    """A task, `task_routes`, `task_annotations`, `task_default_priority` or a `beat_schedule` entry has a priority
+    below 0 or above 10. The nearest valid priority applies. Entries in the database of django-celery-beat are not
+    checked.
+    """
     default = app.conf.task_default_priority
     places = [
         ("task_default_priority", {"priority": default}),
@@ -277,6 +324,9 @@ def priority_range(app: AppFacts) -> Problems:
 
 @finding("prefetch", Level.NOTE, app_of)
 def prefetch(app: AppFacts) -> Problems:
+    """`worker_prefetch_multiplier` or `worker_disable_prefetch` was changed, without effect. If a task gathers calls,
+    like with celery-batches, the first one has an effect. With `affinity_queues`, the change affects unlisted queues.
+    """
     changed = {
         name: app.conf.get(name)
         for name, default in _PREFETCH_DEFAULTS.items()
@@ -294,6 +344,9 @@ def prefetch(app: AppFacts) -> Problems:
 
 @finding("cancel-on-loss", Level.WARNING, app_of)
 def cancel_on_loss(app: AppFacts) -> Problems:
+    """`worker_cancel_long_running_tasks_on_connection_loss` cancels tasks that would otherwise continue. Set it to
+    `False`.
+    """
     if app.conf.worker_cancel_long_running_tasks_on_connection_loss:
         yield Problem(
             "worker_cancel_long_running_tasks_on_connection_loss is on: each lost connection cancels running tasks "
@@ -304,6 +357,7 @@ def cancel_on_loss(app: AppFacts) -> Problems:
 
 @finding("tls-unverified", Level.WARNING, app_of)
 def tls_unverified(app: AppFacts) -> Problems:
+    """`rediss://` with `ssl_cert_reqs=none`. Give `ssl_ca_certs` instead."""
     if app.node is None or app.node.scheme not in urls.TLS:
         return
     use_ssl = app.conf.broker_use_ssl
@@ -317,6 +371,7 @@ def tls_unverified(app: AppFacts) -> Problems:
 
 @finding("results-never-expire", Level.WARNING, app_of)
 def results_never_expire(app: AppFacts) -> Problems:
+    """Results are on the broker's server and `result_expires` is off: they fill the server."""
     if app.results_on_broker and not app.conf.result_expires:
         yield Problem(
             "result_expires keeps results for ever, and the results are on the broker's server: once it is full, "
@@ -328,6 +383,9 @@ def results_never_expire(app: AppFacts) -> Problems:
 
 @finding("results-share-memory", Level.NOTE, all_facts)
 def results_share_memory(facts: Facts) -> Problems:
+    """Results are on the broker's server, which has a `maxmemory`: a flood of results makes publishing fail or, with
+    `volatile-*`, makes the server drop results.
+    """
     server = facts.server
     if server is None or not server.number("maxmemory") or not facts.app.results_on_broker:
         return
@@ -341,6 +399,9 @@ def results_share_memory(facts: Facts) -> Problems:
 
 @finding("merges-twice", Level.WARNING, app_of)
 def merges_twice(app: AppFacts) -> Problems:
+    """A task with `merge` has a base class of celery-singleton or celery-once. The base class refuses calls before they
+    can merge.
+    """
     for name, task, affinity in app.affinities:
         merges = affinity.merge or rules_by_name(name, app.settings).merge
         for cls in type(task).__mro__ if merges else ():
@@ -355,6 +416,9 @@ def merges_twice(app: AppFacts) -> Problems:
 
 @finding("batches-small", Level.WARNING, app_of)
 def small_batches(app: AppFacts) -> Problems:
+    """A task of celery-batches has a `flush_every` above the number of calls that a worker keeps in buffers. Its
+    batches stay smaller, and wait for `flush_interval`. Raise `worker_prefetch_multiplier`, or use `merge`.
+    """
     max_buffered = max_buffered_calls(app.conf.worker_prefetch_multiplier, app.conf.worker_concurrency or 1)
     for name, task in app.tasks:
         gathered = gathers_messages(task)
@@ -369,6 +433,7 @@ def small_batches(app: AppFacts) -> Problems:
 
 @finding("hiredis", Level.NOTE, app_of)
 def hiredis(_: AppFacts) -> Problems:
+    """redis-py has no fast parser: run `pip install 'hiredis>=3'` for workers and producers."""
     if not HIREDIS_AVAILABLE:
         yield Problem(
             "hiredis is not installed: redis-py parses replies in Python, which is slower.",

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from inspect import getdoc
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
@@ -48,14 +49,16 @@ class Rule:
     findings: Callable[[Facts], Iterator[Finding]]
     #: True if the finding is also derived for each cohort other than `default`.
     in_cohorts: bool = False
+    #: What is wrong, and how to fix it, for any app: Markdown, for the reference.
+    about: str = ""
 
 
 def finding(
     id_: str, level: Level, needs: Callable[[Facts], T | None], *, in_cohorts: bool = False
 ) -> Callable[[Callable[[T], Problems]], Rule]:
-    """Make a rule of a function that gets the facts that *needs* returns. The how-to on `check` describes its fix.
+    """Make a rule of a function that gets the facts that *needs* returns. Without these facts, there are no findings.
 
-    Without these facts, there are no findings. The order of functions in a module is the display order.
+    The function's docstring is its text in the reference. The order of functions in a module is the display order.
     """
 
     def rule_of(problems: Callable[[T], Problems]) -> Rule:
@@ -64,7 +67,7 @@ def finding(
             if needed is not None:
                 yield from (Finding(id_, level, *problem) for problem in problems(needed))
 
-        return Rule(id_, level, findings, in_cohorts)
+        return Rule(id_, level, findings, in_cohorts, getdoc(problems) or "")
 
     return rule_of
 

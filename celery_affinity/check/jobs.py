@@ -24,6 +24,7 @@ _EFFECTS = {
 
 @finding("type-waits", Level.ERROR, fleet_of, in_cohorts=True)
 def type_waits(fleet: FleetFacts) -> Problems:
+    """Jobs wait, and no live worker serves their type. Start a worker with `-Q` and the type, or move the jobs."""
     for type_, count in sorted(fleet.pending.items()):
         if type_ not in fleet.served:
             yield Problem(
@@ -36,6 +37,10 @@ def type_waits(fleet: FleetFacts) -> Problems:
 
 @finding("left-to-celery", Level.WARNING, fleet_of)
 def left_to_celery(fleet: FleetFacts) -> Problems:
+    """A worker over HTTP got a job that is not JSON (pickle, yaml, compressed), or whose merging needs Python, and left
+    it pending for the type's Celery workers. Until one of them has taken the job, workers over HTTP that met it take no
+    job of the type.
+    """
     for type_ in sorted({job.type for job in fleet.left_to_celery}):
         jobs = [job for job in fleet.left_to_celery if job.type == type_]
         yield Problem(
@@ -48,6 +53,7 @@ def left_to_celery(fleet: FleetFacts) -> Problems:
 
 @finding("type-unserved", Level.WARNING, fleet_of, in_cohorts=True)
 def type_unserved(fleet: FleetFacts) -> Problems:
+    """A task, `task_routes`, `affinity_task_types` or a `beat_schedule` entry names a type without a live worker."""
     if not fleet.members:
         return  # reported by `no_workers`
     for type_, places in sorted(fleet.app.declared.items()):
@@ -61,7 +67,11 @@ def type_unserved(fleet: FleetFacts) -> Problems:
 
 @finding("type-misspelt", Level.WARNING, all_facts)
 def type_misspelt(facts: Facts) -> Problems:
-    """Compare declared types with the types that live workers serve or, if no worker is alive, that tasks declare."""
+    """A task, `task_routes`, `affinity_task_types` or a `beat_schedule` entry names a type that no live worker serves
+    and that differs from a served type only in case, blanks or one letter (`PDF` or `pfd` instead of `pdf`). To Celery
+    these are different queues. Without workers, as in CI, types in settings are compared with the types that tasks
+    declare.
+    """
     declared, fleet = facts.app.declared, facts.fleet
     by_tasks = {type_ for type_, places in declared.items() if any(place.startswith("task ") for place in places)}
     for type_, places in sorted(declared.items()):
@@ -82,6 +92,9 @@ def type_misspelt(facts: Facts) -> Problems:
 
 @finding("bound-of-no-type", Level.WARNING, fleet_of)
 def bound_of_no_type(fleet: FleetFacts) -> Problems:
+    """`affinity_max_pending` has a name or pattern that matches no type of a task, worker or job. A misspelt name has
+    no effect.
+    """
     types = _all_types(fleet)
     for pattern in fleet.app.settings.max_pending:
         if not any(matches(pattern, type_) for type_ in types):
@@ -94,6 +107,7 @@ def bound_of_no_type(fleet: FleetFacts) -> Problems:
 
 @finding("reserve-of-no-type", Level.WARNING, fleet_of)
 def reserve_of_no_type(fleet: FleetFacts) -> Problems:
+    """`affinity_reserve` has a name or pattern that matches no type of a task, worker or job. It keeps no slot free."""
     types, reserve = _all_types(fleet), fleet.app.settings.reserve
     for pattern in (typed_reserves(reserve) or {}) if isinstance(reserve, str) else reserve:
         if not any(matches(pattern, type_) for type_ in types):
@@ -106,6 +120,7 @@ def reserve_of_no_type(fleet: FleetFacts) -> Problems:
 
 @finding("limit-of-no-type", Level.WARNING, fleet_of)
 def limit_of_no_type(fleet: FleetFacts) -> Problems:
+    """`affinity_limits` has `type:` and a name that is not a type of a task, worker or job."""
     types = _all_types(fleet)
     for pattern in fleet.app.limits:
         name = pattern.removeprefix(OF_TYPE)
@@ -123,6 +138,9 @@ def _all_types(fleet: FleetFacts) -> frozenset[str]:
 
 @finding("limit-of-no-key", Level.NOTE, fleet_of)
 def limit_of_no_key(fleet: FleetFacts) -> Problems:
+    """`affinity_limits` has a name or pattern that matches no key of the app's rules, and no key of a job that waits or
+    runs. Keep the limit if calls set such keys themselves (`exclusive="customer:7"`).
+    """
     keys = _key_patterns(fleet.app)
     if keys is None:
         return  # a function can make any key
@@ -151,6 +169,7 @@ def _key_patterns(app: AppFacts) -> list[str] | None:
 
 @finding("hints-without-effect", Level.NOTE, fleet_of)
 def hints_without_effect(fleet: FleetFacts) -> Problems:
+    """Tasks have `locality=`, and neither a bonus nor weights use it."""
     values = {setting.name: setting.value for setting in fleet.settings}
     by_shares = values.get("tenant_turns") == "share"
     hinted = [f"task {name}" for name, _, affinity in fleet.app.affinities if affinity.locality]
@@ -169,6 +188,9 @@ def hints_without_effect(fleet: FleetFacts) -> Problems:
 
 @finding("bound-full", Level.ERROR, fleet_of, in_cohorts=True)
 def bound_full(fleet: FleetFacts) -> Problems:
+    """As many jobs of a type wait as `affinity_max_pending` admits: further calls are refused, or jobs are dropped. If
+    the type is paused, the finding names the pause: resume the type, or raise the bound.
+    """
     for type_ in fleet.status.types:
         if type_.bound is None or type_.pending < type_.bound.most:
             continue
@@ -195,6 +217,10 @@ def bound_full(fleet: FleetFacts) -> Problems:
 
 @finding("stock-messages", Level.ERROR, fleet_of, in_cohorts=True)
 def stock_messages(fleet: FleetFacts) -> Problems:
+    """Messages are in stock Celery's list of a queue that no worker serves, with either transport. Their producer does
+    not have this transport: without it a call with `affinity=` goes to the list `celery`. Give the producer the
+    setting; a worker with this transport that serves the queue takes the messages over.
+    """
     of_stock_workers = {queue for answer in fleet.answers if not answer.ours for queue in answer.queues}
     of_workers = {queue for answer in fleet.answers for queue in answer.queues}
     for queue, messages in sorted(fleet.stock_messages.items()):
@@ -221,6 +247,10 @@ def stock_messages(fleet: FleetFacts) -> Problems:
 
 @finding("stock-producer", Level.NOTE, fleet_of, in_cohorts=True)
 def stock_producer(fleet: FleetFacts) -> Problems:
+    """Messages are in the list of a queue, and workers with this transport take them over: some producer still uses
+    stock Celery's transport. If the messages stay there, the workers have no right to the list, or have
+    `affinity_ingest = False`.
+    """
     for queue, messages in sorted(fleet.stock_messages.items()):
         if queue in fleet.served:
             yield Problem(
@@ -243,6 +273,9 @@ def _oldest(queue: StockQueue) -> str:
 
 @finding("nobody-ticks", Level.ERROR, fleet_of, in_cohorts=True)
 def nobody_ticks(fleet: FleetFacts) -> Problems:
+    """No dispatcher has worked for 10 s although there are scheduled jobs, or workers that have been there for as long
+    and may have died. Start a worker, or `celery -A shop affinity dispatcher`.
+    """
     scheduled = fleet.status.scheduled
     late = fleet.ticked_s is None or fleet.ticked_s > TICKS_S
     could_tick = [member for member in fleet.members if member.age_s is None or member.age_s > TICKS_S]
@@ -257,6 +290,7 @@ def nobody_ticks(fleet: FleetFacts) -> Problems:
 
 @finding("dead-letters", Level.WARNING, fleet_of, in_cohorts=True)
 def dead_letters(fleet: FleetFacts) -> Problems:
+    """There are dead letters: `celery -A shop affinity dead list`."""
     if fleet.status.dead:
         yield Problem(
             f"{fleet.status.dead:,} job(s) are dead letters: they will not run again by themselves.",
@@ -266,6 +300,7 @@ def dead_letters(fleet: FleetFacts) -> Problems:
 
 @finding("unserved", Level.NOTE, fleet_of, in_cohorts=True)
 def unserved(fleet: FleetFacts) -> Problems:
+    """The number of jobs, since the first day of the fleet, that were published while no worker served their type."""
     count = fleet.status.counters.get("unserved", 0)
     if count:
         yield Problem(
@@ -276,12 +311,16 @@ def unserved(fleet: FleetFacts) -> Problems:
 
 @finding("reserve-too-large", Level.WARNING, fleet_of, in_cohorts=True)
 def reserve_too_large(fleet: FleetFacts) -> Problems:
+    """A reserve is at least as large as the number of live slots: jobs of its class run one at a time. Lower it, or
+    start more workers.
+    """
     for reserve in (reserve for type_ in fleet.status.types for reserve in type_.reserves if reserve.is_too_large):
         yield Problem(reserve.sentence, "Lower affinity_reserve, or start more workers.")
 
 
 @finding("settings-differ", Level.WARNING, fleet_of, in_cohorts=True)
 def settings_differ(fleet: FleetFacts) -> Problems:
+    """The app's value of a shared setting differs from the value that a worker set last, which the fleet uses."""
     for setting in fleet.settings:
         if setting.disputed:
             yield Problem(
@@ -293,6 +332,9 @@ def settings_differ(fleet: FleetFacts) -> Problems:
 
 @finding("settings-changed", Level.NOTE, fleet_of, in_cohorts=True)
 def settings_changed(fleet: FleetFacts) -> Problems:
+    """A setting was changed at run time: run `celery -A shop affinity settings reset NAME`, or write the value to
+    `app.conf`.
+    """
     for setting in fleet.settings:
         if setting.changed_at_run_time:
             yield Problem(
@@ -303,6 +345,10 @@ def settings_changed(fleet: FleetFacts) -> Problems:
 
 @finding("settings-damaged", Level.WARNING, fleet_of, in_cohorts=True)
 def settings_damaged(fleet: FleetFacts) -> Problems:
+    """Another program deleted or overwrote a setting in Redis, and a repair put the value of `app.conf` in force. Set
+    the value again with `celery -A shop affinity settings set NAME VALUE`, or confirm `app.conf` with `settings reset
+    NAME`. Find the program.
+    """
     for setting in fleet.settings:
         if setting.damaged_s is not None:
             yield Problem(

@@ -108,6 +108,9 @@ def _results_of(facts: Facts) -> ResultFacts | None:
 
 @finding("backend-unknown", Level.ERROR, _results_of)
 def backend_unknown(results: ResultFacts) -> Problems:
+    """`result_backend` does not name a result backend of Celery, such as `redsi://`. Workers do not start, and calls
+    that want a result fail.
+    """
     if results.unknown is not None:
         close = f"did you mean {results.meant}://? " if results.meant else ""
         yield Problem(
@@ -119,6 +122,7 @@ def backend_unknown(results: ResultFacts) -> Problems:
 
 @finding("backend-fails", Level.ERROR, _results_of)
 def backend_fails(results: ResultFacts) -> Problems:
+    """The result backend cannot be made: its package is missing, or its URL is wrong."""
     if results.fails is not None:
         yield Problem(
             f"The result backend {results.url} cannot be made: {with_full_stop(results.fails)}",
@@ -128,6 +132,9 @@ def backend_fails(results: ResultFacts) -> Problems:
 
 @finding("backend-down", Level.ERROR, all_facts)
 def backend_down(facts: Facts) -> Problems:
+    """The result backend is on Redis or Valkey, and its server refuses connections, does not answer within 5 s, or does
+    not know the user. Workers cannot store results. Other kinds of backends are not asked.
+    """
     results = facts.results
     if results is None or results.down is None or (facts.down and facts.app.results_on_broker):
         return  # a backend on the broker's server is down with it

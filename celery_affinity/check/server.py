@@ -71,6 +71,9 @@ def _any_server_of(facts: Facts) -> ServerFacts | None:
 
 @finding("broker-down", Level.ERROR, all_facts)
 def down(facts: Facts) -> Problems:
+    """The server refuses connections, does not answer within 5 s, does not know the user, or stopped during the check.
+    The remaining checks were skipped.
+    """
     if facts.down is not None:
         yield Problem(
             f"The broker {facts.app.broker} does not answer correctly: {with_full_stop(facts.down)}",
@@ -81,6 +84,7 @@ def down(facts: Facts) -> Problems:
 
 @finding("server-unknown", Level.NOTE, _any_server_of)
 def unknown(server: ServerFacts) -> Problems:
+    """The broker's user may not call `INFO`."""
     if server.refused is not None:
         yield Problem(
             f"This user may not ask the server for its state ({server.refused}): version, memory, eviction and "
@@ -91,12 +95,14 @@ def unknown(server: ServerFacts) -> Problems:
 
 @finding("server-too-old", Level.ERROR, server_of)
 def too_old(server: ServerFacts) -> Problems:
+    """Redis before 7.0."""
     if server.kind == "redis" and server.version < TESTED["redis"]:
         yield _tested_from(server)
 
 
 @finding("server-untested", Level.WARNING, server_of)
 def untested(server: ServerFacts) -> Problems:
+    """Valkey before 8.0, or neither Redis nor Valkey."""
     tested = TESTED.get(server.kind)
     if tested is None:
         yield Problem(
@@ -117,6 +123,7 @@ def _tested_from(server: ServerFacts) -> Problem:
 
 @finding("cluster", Level.WARNING, all_facts)
 def cluster(facts: Facts) -> Problems:
+    """The server is a node of a cluster, and the URL names only this node. Write `redis-cluster://`."""
     if facts.server is not None and facts.server.info.get("cluster_enabled") and not facts.app.cluster:
         yield Problem(
             "The server is a node of a cluster, and the broker's URL names this node alone: the fleet stands still "
@@ -127,7 +134,9 @@ def cluster(facts: Facts) -> Problems:
 
 @finding("cluster-results", Level.ERROR, app_of)
 def cluster_results(app: AppFacts) -> Problems:
-    """Report a backend on one node of the broker's cluster, or of another one: Celery keeps all results there."""
+    """`result_backend` names a node of a cluster as if it were a server, or is spelt `redis+cluster://`. Write
+    `redis-cluster://`.
+    """
     backend, broker = app.conf.result_backend, str(app.conf.broker_write_url)
     if not isinstance(backend, str) or "://" not in backend:
         return
@@ -144,6 +153,7 @@ def cluster_results(app: AppFacts) -> Problems:
 
 @finding("cluster-no-replica", Level.WARNING, all_facts)
 def cluster_no_replica(facts: Facts) -> Problems:
+    """The node that has the fleet's keys has no replica that follows: no node takes over when it dies."""
     if facts.app.cluster and facts.server is not None and facts.server.info.get("connected_slaves") == 0:
         yield Problem(
             "The node that has the fleet's keys has no replica that follows: nobody takes over when it dies.",
@@ -153,6 +163,7 @@ def cluster_no_replica(facts: Facts) -> Problems:
 
 @finding("cluster-lists", Level.NOTE, all_facts)
 def cluster_lists(facts: Facts) -> Problems:
+    """`affinity_ingest` is on, and has no effect on a cluster: stock Celery cannot publish there."""
     if facts.app.cluster and facts.app.settings.ingest and facts.server is not None:
         yield Problem(
             "Messages of producers without celery_affinity are not taken over from a cluster: stock Celery cannot "
@@ -163,6 +174,7 @@ def cluster_lists(facts: Facts) -> Problems:
 
 @finding("replica", Level.ERROR, server_of)
 def replica(server: ServerFacts) -> Problems:
+    """The URL leads to a read-only replica."""
     if server.info.get("role") == "slave":
         yield Problem(
             "The broker's URL leads to a replica: it takes no writes, so nothing can be published or acked.",
@@ -172,6 +184,7 @@ def replica(server: ServerFacts) -> Problems:
 
 @finding("schema", Level.ERROR, _any_server_of)
 def schema(server: ServerFacts) -> Problems:
+    """A release with another schema wrote the data. Workers and jobs were not checked."""
     if server.schema not in (None, str(SCHEMA)):
         yield Problem(
             f"The data on the server has schema {server.schema}, and this release works with schema {SCHEMA} "
@@ -183,6 +196,9 @@ def schema(server: ServerFacts) -> Problems:
 
 @finding("cohorts-differ", Level.ERROR, all_facts)
 def cohorts_differ(facts: Facts) -> Problems:
+    """`affinity_cohorts` of this app is another map than the fleet's, so its processes are refused. Workers and jobs
+    were not checked.
+    """
     other = facts.other_map
     if other is not None:
         yield Problem(
@@ -196,6 +212,7 @@ def cohorts_differ(facts: Facts) -> Problems:
 
 @finding("eviction", Level.ERROR, server_of)
 def eviction(server: ServerFacts) -> Problems:
+    """`maxmemory-policy` is `allkeys-*`: a full server drops jobs. Set `noeviction`."""
     if server.policy.startswith("allkeys"):
         yield Problem(
             f"maxmemory-policy is {server.policy}: once its memory is full, the server silently drops jobs.",
@@ -212,12 +229,14 @@ _MAKE_ROOM = (
 
 @finding("memory-full", Level.ERROR, server_of)
 def memory_full(server: ServerFacts) -> Problems:
+    """`maxmemory` is reached: publishing fails. Jobs that are already there still run."""
     if 0 < server.number("maxmemory") <= server.number("used_memory"):
         yield Problem("The server's memory is full (maxmemory): publishing fails.", _MAKE_ROOM)
 
 
 @finding("memory-nearly-full", Level.WARNING, server_of)
 def memory_nearly_full(server: ServerFacts) -> Problems:
+    """The server uses 90% of `maxmemory` or, without `maxmemory`, of the machine's memory."""
     maxmemory = server.number("maxmemory")
     limit = maxmemory or server.number("total_system_memory")
     of_what = "maxmemory" if maxmemory else "the machine's memory"
@@ -228,6 +247,7 @@ def memory_nearly_full(server: ServerFacts) -> Problems:
 
 @finding("memory-unlimited", Level.NOTE, server_of)
 def memory_unlimited(server: ServerFacts) -> Problems:
+    """`maxmemory` is not set: the kernel kills a server that outgrows its machine."""
     if not server.number("maxmemory"):
         yield Problem(
             "The server has no maxmemory: if jobs pile up, the kernel may end it.",
@@ -240,6 +260,7 @@ _SET_APPENDONLY = "Set appendonly yes (appendfsync everysec loses a second at mo
 
 @finding("persistence-off", Level.WARNING, server_of)
 def persistence_off(server: ServerFacts) -> Problems:
+    """Neither append-only file nor snapshots: a restart loses every waiting job."""
     if not server.info.get("aof_enabled") and server.save == "":
         yield Problem(
             "The server keeps nothing on disk: a crash or a restart loses every waiting job, and the ends of jobs that "
@@ -250,6 +271,7 @@ def persistence_off(server: ServerFacts) -> Problems:
 
 @finding("snapshots-only", Level.NOTE, server_of)
 def snapshots_only(server: ServerFacts) -> Problems:
+    """No append-only file: a crash loses all changes since the last snapshot."""
     if not server.info.get("aof_enabled") and server.save != "":
         often = f" ({server.save})" if server.save else ""
         yield Problem(
@@ -261,6 +283,9 @@ def snapshots_only(server: ServerFacts) -> Problems:
 
 @finding("persistence-fails", Level.ERROR, server_of)
 def persistence_fails(server: ServerFacts) -> Problems:
+    """The last snapshot or write of the append-only file failed: the server refuses writes. The usual cause is a full
+    disk.
+    """
     failing = "snapshot" if server.info.get("rdb_last_bgsave_status") == "err" else None
     if server.info.get("aof_last_write_status") == "err":
         failing = "append-only file"
@@ -274,6 +299,7 @@ def persistence_fails(server: ServerFacts) -> Problems:
 
 @finding("connections-nearly-full", Level.WARNING, server_of)
 def connections(server: ServerFacts) -> Problems:
+    """90% of `maxclients` are connected."""
     clients, max_clients = server.number("connected_clients"), server.number("maxclients")
     if max_clients and clients >= max_clients * NEARLY_FULL:
         yield Problem(
@@ -284,6 +310,9 @@ def connections(server: ServerFacts) -> Problems:
 
 @finding("clock-here", Level.WARNING, _any_server_of)
 def clock(server: ServerFacts) -> Problems:
+    """The clock of this machine differs by more than 5 s from the server's. An absolute `eta=` or `expires=` differs by
+    the same time.
+    """
     if abs(server.clock_here_s) > CLOCK_S:
         yield Problem(
             f"This machine's clock is {apart(server.clock_here_s)} the server's: what is published here with an "
@@ -294,6 +323,9 @@ def clock(server: ServerFacts) -> Problems:
 
 @finding("clock-stepped", Level.WARNING, _any_server_of)
 def clock_stepped(server: ServerFacts) -> Problems:
+    """Within the last day the server's clock was set, or a server with another clock took over. ETAs, countdowns,
+    expiries and ends of pauses that were set before are due that much earlier or later: due times are not moved.
+    """
     step = server.stepped
     if step is not None:
         early = step.size_s > 0

@@ -35,6 +35,9 @@ from .finding import (
 
 @finding("tenants-promised-too-much", Level.WARNING, fleet_of)
 def minima_of_tenants(fleet: FleetFacts) -> Problems:
+    """The minima in `affinity_tenants` add up to more slots than live workers have. Lower one, or start more workers:
+    while the tenants have work for their minima, jobs of others wait.
+    """
     promised, slots = sum(fleet.minima.values()), sum(worker.slots for worker in fleet.status.workers)
     if fleet.members and promised > slots:
         yield Problem(
@@ -47,6 +50,9 @@ def minima_of_tenants(fleet: FleetFacts) -> Problems:
 
 @finding("tenant-misspelt", Level.WARNING, fleet_of)
 def tenant_misspelt(fleet: FleetFacts) -> Problems:
+    """`affinity_tenants` names a tenant without any job, and a tenant with a similar name has jobs and no quota of its
+    own.
+    """
     tenants = sorted(fleet.status.tenants, key=lambda tenant: tenant.name)
     others = [tenant.name for tenant in tenants if not tenant.is_named]
     for tenant in tenants:
@@ -61,6 +67,9 @@ def tenant_misspelt(fleet: FleetFacts) -> Problems:
 
 @finding("tenant-not-filled", Level.ERROR, app_of)
 def tenant_not_filled(app: AppFacts) -> Problems:
+    """A route has `Affinity(tenant=...)` with a template, and a task of its pattern has no such argument: calls of the
+    task fail. Name the tasks in the route, or write a route with `tenant=False` for the others before it.
+    """
     for name, where, template, arguments in _tenant_templates(app):
         complaint = template_complaint(TenantKey.option, template, name, arguments)
         # The template of a task or of its name that no call can fill is one of the app's complaints.
@@ -74,6 +83,9 @@ def tenant_not_filled(app: AppFacts) -> Problems:
 
 @finding("tenant-without-value", Level.NOTE, app_of)
 def tenant_without_value(app: AppFacts) -> Problems:
+    """The template of a task's tenant names an argument whose default is `None`. Calls that leave the argument out have
+    no tenant, and no quota counts them.
+    """
     for name, where, template, arguments in _tenant_templates(app):
         if template_complaint(TenantKey.option, template, name, arguments):
             continue
@@ -120,6 +132,9 @@ _ONE_COHORT = "Put the types of these jobs into one cohort, or give the keys dif
 
 @finding("key-in-cohorts", Level.ERROR, app_of)
 def key_in_cohorts(app: AppFacts) -> Problems:
+    """Tasks whose types are in several cohorts have keys, or tenants with quotas, by one template, function or name.
+    Cohorts count separately, so calls of these tasks are refused.
+    """
     for made_by, uses in keys_in_several_cohorts(app.celery) if app.settings.cohorts else ():
         cohorts = {use.task: use.cohort for use in uses}
         users = join_names(f"{task} ({cohort})" for task, cohort in cohorts.items())
@@ -132,6 +147,9 @@ def key_in_cohorts(app: AppFacts) -> Problems:
 
 @finding("key-used-in-cohorts", Level.WARNING, all_facts)
 def key_used_in_cohorts(facts: Facts) -> Problems:
+    """Jobs of several cohorts wait for, or hold, a key of one name, or are of one tenant with a quota. Calls gave them
+    these keys, which no task declares.
+    """
     fleets = {"default": facts.fleet, **{name: cohort.fleet for name, cohort in facts.cohorts.items()}}
     users: dict[str, list[str]] = {}
     for cohort, fleet in fleets.items():
@@ -161,11 +179,20 @@ def _findings_per_cohort(facts: Facts) -> Iterator[Finding]:
             yield from (replace(finding, what=f"Cohort {name!r}: {finding.what}") for finding in rule.findings(cohort))
 
 
-findings_per_cohort = Rule("cohort-down", Level.ERROR, _findings_per_cohort)
+findings_per_cohort = Rule(
+    "cohort-down",
+    Level.ERROR,
+    _findings_per_cohort,
+    about="The server of a cohort does not answer: its jobs wait, and calls of its types fail. "
+    "Other findings about a cohort begin with its name.",
+)
 
 
 @finding("preemptible-without-tenant", Level.NOTE, app_of)
 def preemptible_without_tenant(app: AppFacts) -> Problems:
+    """A task has `preemptible=True`, and neither the task, a route nor `affinity_task_rules` gives it a tenant. Unless
+    its calls name one, its jobs are never stopped.
+    """
     for task, has_tenant in _preemptible_tasks(app):
         if not has_tenant:
             yield Problem(
@@ -177,6 +204,9 @@ def preemptible_without_tenant(app: AppFacts) -> Problems:
 
 @finding("preemptible-not-stopped", Level.NOTE, fleet_of)
 def preemptible_not_stopped(fleet: FleetFacts) -> Problems:
+    """Some tenant has a minimum, and a task with `preemptible=True` may run on a worker that cannot stop it: the pool
+    is threads or solo, and the task has not called `preempted()` there yet.
+    """
     for task, _ in _preemptible_tasks(fleet.app) if fleet.minima else ():  # without minimums, no task is preempted
         types = {type_ for type_, places in fleet.app.declared.items() if f"task {task}" in places}
         unable = [

@@ -90,6 +90,9 @@ class _ProducerThatTriesOnce(Producer):
 
 @finding("remote-control", Level.WARNING, all_facts)
 def remote_control(facts: Facts) -> Problems:
+    """The workers were not queried: the broker's user may not query them (an observer may not), or the server uses 95%
+    of its `maxmemory` and would refuse the answers. Stock workers, versions and clocks are not checked.
+    """
     if facts.fleet is None or facts.fleet.not_asked is None:
         return
     is_full = facts.server is not None and facts.server.has_no_room_for_replies
@@ -105,6 +108,7 @@ def remote_control(facts: Facts) -> Problems:
 
 @finding("no-workers", Level.WARNING, fleet_of)
 def no_workers(fleet: FleetFacts) -> Problems:
+    """No worker is alive in this namespace."""
     if not fleet.members and not fleet.elsewhere and fleet.elsewhere is not None:
         yield Problem(
             f"No worker is alive in namespace {fleet.namespace!r} of {fleet.app.broker}: published jobs wait.",
@@ -114,6 +118,9 @@ def no_workers(fleet: FleetFacts) -> Problems:
 
 @finding("stock-worker", Level.WARNING, fleet_of)
 def stock_worker(fleet: FleetFacts) -> Problems:
+    """A live worker consumes a scheduled queue with another transport. While it is free, it gets what stock producers
+    send; it never gets scheduled jobs. This is fine while a fleet moves.
+    """
     ours = {*fleet.app.declared, *fleet.pending, *fleet.served}
     for answer in fleet.answers:
         shared = sorted(ours.intersection(answer.queues))
@@ -127,6 +134,7 @@ def stock_worker(fleet: FleetFacts) -> Problems:
 
 @finding("worker-elsewhere", Level.WARNING, fleet_of)
 def worker_elsewhere(fleet: FleetFacts) -> Problems:
+    """A live worker of this app has another `namespace`: it gets no jobs of this namespace."""
     if fleet.elsewhere is None:
         return
     members = {member.id for member in fleet.members} | fleet.elsewhere
@@ -141,6 +149,7 @@ def worker_elsewhere(fleet: FleetFacts) -> Problems:
 
 @finding("worker-silent", Level.WARNING, fleet_of, in_cohorts=True)
 def worker_silent(fleet: FleetFacts) -> Problems:
+    """A worker missed two heartbeats. After `affinity_worker_timeout` its jobs go to other workers."""
     for member in fleet.members:
         if constants.is_heartbeat_late(member.last_heartbeat_s, fleet.heartbeat_s):
             yield Problem(
@@ -152,6 +161,7 @@ def worker_silent(fleet: FleetFacts) -> Problems:
 
 @finding("worker-stalled", Level.WARNING, fleet_of, in_cohorts=True)
 def worker_stalled(fleet: FleetFacts) -> Problems:
+    """A worker's event loop is blocked: it gets no jobs until the loop runs again."""
     for member in fleet.members:
         if member.stalled:
             yield Problem(
@@ -164,6 +174,9 @@ def worker_stalled(fleet: FleetFacts) -> Problems:
 
 @finding("worker-mute", Level.NOTE, fleet_of)
 def worker_mute(fleet: FleetFacts) -> Problems:
+    """A live worker did not answer: its solo pool is busy, remote control is off, or the answer takes longer than
+    `--timeout`.
+    """
     if fleet.not_asked is not None:
         return
     answered = {answer.id for answer in fleet.answers} | {a.name for a in fleet.answers if a.ours and a.id is None}
@@ -178,6 +191,7 @@ def worker_mute(fleet: FleetFacts) -> Problems:
 
 @finding("worker-idle", Level.WARNING, fleet_of)
 def worker_idle(fleet: FleetFacts) -> Problems:
+    """A worker of this app serves no type of a task or of a waiting job. Often `-Q` was forgotten."""
     if not fleet.app.declared:
         return
     wanted = {*fleet.app.declared, *fleet.pending}
@@ -194,6 +208,7 @@ def worker_idle(fleet: FleetFacts) -> Problems:
 
 @finding("namesakes", Level.WARNING, fleet_of)
 def namesakes(fleet: FleetFacts) -> Problems:
+    """Two live workers have the same node name."""
     names = [member.name for member in fleet.members]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield Problem(
@@ -205,6 +220,7 @@ def namesakes(fleet: FleetFacts) -> Problems:
 
 @finding("no-guard", Level.NOTE, all_facts)
 def no_guard(facts: Facts) -> Problems:
+    """`affinity_guard = False`: a killed worker is noticed only after `affinity_worker_timeout`."""
     answers = [answer for answer in (facts.fleet.answers if facts.fleet else ()) if answer.guard is not None]
     names = [answer.name for answer in answers if not answer.guard]
     if names or (not answers and not facts.app.settings.guard):
@@ -217,12 +233,14 @@ def no_guard(facts: Facts) -> Problems:
 
 @finding("affinity-versions", Level.WARNING, fleet_of)
 def affinity_versions(fleet: FleetFacts) -> Problems:
+    """Some workers run another version of celery_affinity than this process."""
     for difference in _differences(fleet, ["celery_affinity"]):
         yield Problem(difference, "Finish the upgrade.")
 
 
 @finding("versions", Level.NOTE, fleet_of)
 def other_versions(fleet: FleetFacts) -> Problems:
+    """Some workers run another version of celery, kombu, redis-py or Python."""
     for difference in _differences(fleet, [name for name in versions() if name != "celery_affinity"]):
         yield Problem(
             difference,
@@ -246,6 +264,9 @@ def _differences(fleet: FleetFacts, packages: Iterable[str]) -> Iterator[str]:
 
 @finding("clock-worker", Level.WARNING, fleet_of)
 def clock_worker(fleet: FleetFacts) -> Problems:
+    """A worker's clock is more than 5 s off the server's. Its events are off by the same time, and so is each absolute
+    `eta=` or `expires=` of jobs that it publishes or takes over from stock producers.
+    """
     for answer in fleet.answers:
         if answer.clock_ahead_s is not None and abs(answer.clock_ahead_s) > CLOCK_S:
             yield Problem(

@@ -7,7 +7,17 @@ hashes instead of keys; so are reserves, shares and quotas, which determine the 
 
 A lower bound by one fast slot is quick and exact in time, also where a linear program becomes too large. It treats all
 slots that serve a group of types as one slot with their total speed, which can interrupt jobs and can give a job all of
-its speed. docs/internals/optimum.md proves the bound.
+its speed.
+
+Proof: a job of length p without a break has the middle of its work at M = S + p/2, so the cost of a schedule is the sum
+of w (M - p/2 - r). With m(t) slots, each schedule is also a schedule of one slot of speed m(t), with the same M, in
+which jobs share its speed. The sum of w M is lowest if the arrived job with the highest w/p always has the full speed.
+This is Goemans' argument for one machine: the sum of w M is the sum of (w/p) times the integral of t over the job's
+work, and exchanging two pieces of work that are done in the other order never makes it lower. The fast slot's work
+consists of busy periods. Without the jobs of some periods, the others stay unchanged, and no wait is below 0. So
+periods with a sum below 0, whose jobs hardly wait, count as 0. Groups of types that share no type add up. Three
+groupings are tried: each type, all types that are connected by slots, and the jobs of an exclusive key with its limit
+as slots.
 """
 
 import heapq

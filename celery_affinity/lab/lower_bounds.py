@@ -2,17 +2,40 @@
 
 The bound by prices: for any non-negative prices of slot time, per profile and time, no schedule waits less than the
 total of the jobs' waits and payments, if each job chose its start freely, minus the price of all slots (weak duality,
-docs/internals/optimum.md). Better prices give a better bound, and no prices give a wrong bound. So any source of prices
+docs/internals/proofs.md). Better prices give a better bound, and no prices give a wrong bound. So any source of prices
 is valid: here they start with the linear program's prices, and rise where too many jobs would start.
 
 The linear program, solved by HiGHS, counts classes of jobs with one type, one weight and similar length. Its variables
 are sums that exist in each schedule, and its rows hold for each schedule, so its optimum is at most the weighted wait
-of the best schedule. docs/internals/optimum.md derives the rows. For a class c and the edge e_k of a bin:
+of the best schedule. For a class c and the edge e_k of a bin:
 
     U_k   jobs that have arrived by e_k and have not started
     W_k   time that jobs of the class have waited until e_k
     B_k   work that would be done by e_k if each job had started on arrival, minus the work that is done
     y_k   work that slots of a profile do for a type in a bin
+
+The rows of a bin [e, e'] of width d. A: jobs of c that have arrived. X: jobs of c that have started, so U = A - X and
+W is the integral of A - X until e. R: work that would be done if each job started on arrival. D: work that is done, so
+B = R - D. The lengths of class c lie between p and q. (x)+ is max(x, 0).
+
+    U' - U <= A' - A                    starts are never taken back
+    W' - W >= s U' - sum (s - v)+       for s = 0, d/2, d. v: the part of the bin since a job arrived. A job that has
+                                        not started at e' has waited for v >= s - (s - v)+
+    W' - W <= integral of A - X(e)      X only grows
+    B <= W - W(e - q)                   see below; W(e - q) is replaced by its lower bounds
+    B >= W - W(e - p)                   see below; W(e - p) is replaced by its upper bounds
+    B <= R - integral of A over [e - p, e] + W - W(e - p)
+                                        the first p of a job's length is work, too: D >= integral of X over [e - p, e]
+    sum of y over profiles = D' - D     over the classes of a type: slots that serve the type do its work
+    sum of y over types <= slot time    a slot does one job at a time
+
+A job of length l that arrives at r and starts at S has done min(l, (e - S)+) by e. So B is the sum of
+min(l, (e - r)+) - min(l, (e - S)+), which grows with l, since e - r >= e - S. With q for l it is at most the time
+within [e - q, e] in which the job waits, in sum W(e) - W(e - q); with p it is at least W(e) - W(e - p).
+
+Between two edges, W is at least its value at the left edge and at most its value at the right edge. The integral of X
+is convex, since X grows. So it is at most its chord, and at least its tangent at the left edge, which bounds W from
+both sides. Waits after the last edge do not count, and no row requires that jobs have started by then.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ..errors import SettingError
 
-#: Schema number: version of these keys' contents (docs/explanation/versions.md). Processes with different schema
+#: Schema number: version of these keys' contents (docs/how-to/upgrade.md). Processes with different schema
 #: numbers must not share a server.
 SCHEMA = 3
 #: Value of key ``task`` if the task has several jobs.

@@ -4,7 +4,7 @@ Each worker sends the settings of its ``app.conf`` when it joins (`shared_settin
 in force (``lua/base/settings.lua``). Most settings can be changed at run time.
 
 The overtaking bound is computed here too: only jobs enqueued less than `overtaking_seconds` after a job can overtake
-it, regardless of the load. ``docs/explanation/scheduling.md`` has its conditions, ``docs/internals/overtaking.md`` the
+it, regardless of the load. ``docs/explanation/scheduling.md`` has its conditions, ``docs/internals/proofs.md`` the
 proof.
 """
 

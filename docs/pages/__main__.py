@@ -1,4 +1,4 @@
-"""``python -m docs.pages``: write what the code says of itself into the docs."""
+"""``python -m docs.pages``: write the generated pages of the docs."""
 
 from . import all_of_them
 

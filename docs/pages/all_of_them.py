@@ -1,9 +1,24 @@
-"""Which file is made by whom."""
+"""The generated files, and the functions that make them."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-from . import commands, errors, http, keys, log, metrics, options, python, settings, worker_protocol
+from . import (
+    check,
+    commands,
+    errors,
+    functions,
+    http,
+    keys,
+    log,
+    metrics,
+    options,
+    patches,
+    python,
+    settings,
+    trace_format,
+    worker_protocol,
+)
 from .pictures import a_death, architecture, life_of_a_job, score_lines, specialist, terminal
 
 DOCS = Path(__file__).parents[1]
@@ -15,10 +30,14 @@ PAGES: dict[Path, Callable[[], str]] = {
     _REFERENCE / "commands.md": commands.page,
     _REFERENCE / "metrics.md": metrics.page,
     _REFERENCE / "errors.md": errors.page,
+    _REFERENCE / "check.md": check.page,
     _REFERENCE / "keys.md": keys.page,
+    _REFERENCE / "functions.md": functions.page,
+    _REFERENCE / "patches.md": patches.page,
     _REFERENCE / "log.md": log.page,
     _REFERENCE / "http.md": http.page,
     _REFERENCE / "worker-protocol.md": worker_protocol.page,
+    _REFERENCE / "trace-format.md": trace_format.page,
     _REFERENCE / "python.md": python.page,
 }
 

@@ -1,4 +1,4 @@
-"""The page of the metrics, from what is exported."""
+"""The page of the exported metrics."""
 
 from celery_affinity.reports.metrics import METRICS
 
@@ -7,7 +7,7 @@ from .markdown import MADE, table
 BEFORE = """# Metrics
 
 Metrics for Prometheus: the web application, the command `metrics` and Flower serve the same list. There are few labels: no metric has a label
-for keys, tasks or jobs. [Alerts and dashboards](../how-to/alerts.md) says what to do with them.
+for keys, tasks or jobs. [Monitoring](../how-to/monitoring.md) has alerts and a dashboard.
 
 """
 

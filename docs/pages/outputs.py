@@ -1,4 +1,4 @@
-"""What commands print, for their page: outputs.txt, which a test compares with what they print."""
+"""Outputs of commands, for their page: outputs.txt, which a test compares with what they print."""
 
 from pathlib import Path
 

@@ -19,14 +19,37 @@ Write settings in `app.conf` or in Celery's configuration file, in lower case. W
 with a `SettingError` that says what is accepted. A process reads the settings once, when it first publishes, connects or starts a worker: what
 changes in its `app.conf` later, also within a mapping, has no effect there.
 
-**At run time**: `celery -A shop affinity settings set NAME VALUE` changes the setting for the whole fleet, without a
-restart. Change `app.conf` as well, so that workers that start later have the new value, too ([the commands](commands.md#settings)).
-[Precedence](options.md#settings) says which value counts if there are several.
+[Precedence](options.md#settings) lists the sources of a value.
+
+## Change at run time
+
+Workers write the settings of `app.conf` to Redis, and the whole fleet shares one value per setting. `celery -A shop affinity settings`
+shows each value and its source ([the command](commands.md#settings)):
+
+```console
+$ celery -A shop affinity settings
+$ celery -A shop affinity settings set age_weight 32
+$ celery -A shop affinity settings set rarity free priority_percentage 90
+$ celery -A shop affinity settings reset age_weight           # back to app.conf; or --all
+```
+
+- A change needs no restart. It applies from the next claim on, also to pending jobs; running jobs continue. Every worker logs it.
+- `set` replaces the whole value, also if it is a mapping such as `limits`. `reset` restores the value of `app.conf`.
+- An invalid value changes nothing. The error contains the setting, the accepted values, and the rejected value.
+- A change is stored in Redis until a reset, or until a worker starts with a new value in `app.conf`. Change `app.conf` as well, so that
+  workers that start later have the new value, too.
+- Two apps that share a broker share the settings, and so do two versions of one app. The latest change wins, the workers of both apps log a
+  warning, and `affinity settings` shows the row in red.
+- A change of `affinity_priority_order` at run time reverses the priorities of all jobs, even of pending jobs. A change in `app.conf` applies
+  to jobs that are published later.
+- Settings of a single process, such as `affinity_heartbeat_interval` and `affinity_task_types`, change only in `app.conf`.
+
+## All settings
 
 """
 
 AFTER = """
-## What installs the transport
+## Connection
 
 | setting | value | meaning |
 | --- | --- | --- |

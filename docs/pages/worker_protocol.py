@@ -12,40 +12,40 @@ from .markdown import MADE, prose, table
 
 BEFORE = """# Workers over HTTP: the protocol
 
-Any program can be a worker: it joins, waits for jobs, and tells how they ended. [Write a worker with curl](../how-to/worker-curl.md) shows each
-request, and [Write a worker in Node](../how-to/worker-node.md) a whole worker. A token needs the role `worker` (or `admin`).
+Any program can be a worker: it joins, waits for jobs, and reports how they ended.
+[Workers in Node, shell or any language](../how-to/workers-in-other-languages.md) shows each request, and whole workers. A token needs the role `worker` (or `admin`).
 `/openapi.json` has the same description for programs.
 
 ## Rules
 
-- A request that was not answered, or was answered with 5xx, is sent again as it was; a heartbeat is made anew, since its list is old by
-  then. Joins alone are not the same when they are repeated: each makes a worker, and one that nobody speaks for is dead after the timeout.
-- The secret of the worker goes with each request but the join, in the header `Worker-Secret`.
-- A poll or a heartbeat says that the worker lives. A worker that waits in a poll needs no heartbeat; one that runs jobs sends one each
-  `heartbeat_s`. After `timeout_s` of silence the worker is dead: its jobs are pending again, each request of it gets 404, and it joins anew.
-  No guard notices its death before that.
-- A worker that has joined gets jobs into its free slots at once, as Celery's workers do, and not only when it polls: so it polls whenever a
-  slot is free, and leaves when it wants no more jobs. Jobs that it never fetched come back with its death, and count a delivery.
-- An error is JSON, `{"error": {"code", "message"}}`. 400: the body or the query is no such thing. 401: the token is missing, or unknown.
-  403: the role of the token is another, or the secret is not that of this worker. 404: join again. 409: the claim is not the worker's any more. 413: more than
-  1 MB. 422: the fields do not go together. 503: the broker does not answer: the same request is sent again.
+- After no answer, or an answer 5xx, the worker repeats the request unchanged. A repeated heartbeat has a new list of jobs. Only a repeated join
+  differs: each join creates a worker, and a worker without requests is dead after the timeout.
+- Each request except the join has the worker's secret in the header `Worker-Secret`.
+- A poll or a heartbeat shows that the worker lives. A worker that waits in a poll sends no heartbeat; a worker that runs jobs sends a
+  heartbeat every `heartbeat_s`. After `timeout_s` of silence the worker is dead: its jobs are pending again, each of its requests gets 404, and it must join again. No guard
+  notices its death earlier.
+- After its join, a worker gets jobs into its free slots immediately, like Celery's workers, not only during a poll. So it polls whenever a
+  slot is free, and leaves to get no more jobs. Jobs that it never fetched are requeued when it dies, with a delivery counted.
+- An error is JSON, `{"error": {"code", "message"}}`. 400: the body or the query is invalid. 401: the token is missing, or unknown.
+  403: the token has another role, or the secret belongs to another worker. 404: join again. 409: the claim no longer belongs to the worker. 413: more than
+  1 MB. 422: the fields contradict each other. 503: the broker does not answer: repeat the request.
 - One poll at a time waits for a worker. A later poll ends the one before, which gets 204.
-- A poll with `held`, the fences of all jobs that the worker has, separated by commas, brings a job again whose reply was lost. Without it
-  the job has the slot, and waits, until a heartbeat that comes a minute or more after the claim gives it back to the fleet: a worker that wants
-  no such wait sends `held` with each poll, also when it is empty. A job counts as held until its end was answered.
-- A worker starts a job only after `start` was answered with 200. 409 means that the job is not the worker's any more: it is dropped.
+- A poll with `held`, the fences of all jobs that the worker has, separated by commas, returns a job again whose reply was lost. Without `held`,
+  the job keeps the slot until a heartbeat, a minute or more after the claim, returns it to the fleet. To avoid that wait, a worker
+  sends `held` with each poll, even if it is empty. A job is held until its end was answered.
+- A worker starts a job only after `start` was answered with 200. After 409 the worker drops the job, which no longer belongs to it.
 - `end` is sent until it is answered. 200 or 409: the job is over for this worker. A repeated end gets the reply of the first one, for an hour.
-- A job in `stop` of a heartbeat or a poll is to stop: "revoked" (the end is then told with the state `revoked`), or "preempted": another job
-  is to have its slot within `grace_s`. A job in `gone` is another's by now: nobody wants its end.
-- Jobs are JSON (RFC 8259), nested in at most 100 levels, and so are all bodies of requests: others are refused with 400. A job whose body
-  is anything else (pickle, yaml, compressed, NaN, deeper arguments), or whose merged calls need a function in Python
+- A job in `stop` of a heartbeat or a poll must stop: "revoked" (the worker then reports the state `revoked`), or "preempted": another job
+  gets its slot within `grace_s`. A job in `gone` belongs to another worker: its end is not reported.
+- Jobs are JSON (RFC 8259), nested in up to 100 levels. All request bodies have the same limits: others are refused with 400. A job with another kind
+  of body (pickle, yaml, compressed, NaN, deeper arguments), or whose merged calls need a function in Python
   (`keep="all"`, `fold`, `split`), stays pending for the Celery workers that serve its type. The worker over HTTP that would have got the job
   takes no job of this type until a Celery worker has taken that one, and `celery affinity check` names the job (`left-to-celery`).
-  Where only workers over HTTP serve the type, such a job becomes a dead letter that says so, and can be replayed; so does a job whose task
-  the app of the web process does not know. Types of their own for workers over HTTP spare their fleet both.
-- Results, links, chains, chords and errbacks go on in the web process, by Celery's own code. The app there needs the result backend and the
+  Where only workers over HTTP serve the type, such a job becomes a dead letter with that reason, and can be replayed. A job with a task
+  that the web process's app does not define becomes a dead letter, too. Separate types for workers over HTTP avoid both.
+- Celery's own code handles results, links, chains, chords and errbacks in the web process. The app there needs the result backend and the
   tasks. Methods such as `on_success` do not run; the signals `task_success` and `task_failure` are sent.
-- A task without `acks_late` is acked at its start: its job does not run again if the worker dies. Most tasks of workers over HTTP want
+- A task without `acks_late` is acked at its start: its job does not run again if the worker dies. Tasks for workers over HTTP usually need
   `acks_late=True`.
 - Time limits, rate limits of the app, retries (`autoretry_for`), remote control, events and recordings are not for workers over HTTP.
 

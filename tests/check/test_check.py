@@ -293,14 +293,14 @@ def test_last_step_of_the_servers_clock_is_shown_for_a_day(valkey, redis_client,
 
 
 def test_the_page_has_every_finding_with_its_level():
-    page = (ROOT / "docs/how-to/check.md").read_text()
+    page = (ROOT / "docs/reference/check.md").read_text()
     rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \|", page, re.MULTILINE)
     assert dict(rows) == {id_: str(level) for id_, level in LEVELS.items()}
     assert len(rows) == len(LEVELS)
 
 
 def test_the_page_shows_what_is_printed():
-    shown = blocks("docs/how-to/check.md")["output"]
+    shown = blocks("docs/reference/check.md")["output"]
     assert re.findall(r"^(ERROR|WARNING|NOTE) +([\w-]+)$", shown, re.MULTILINE)
     for level, id_ in re.findall(r"^(ERROR|WARNING|NOTE) +([\w-]+)$", shown, re.MULTILINE):
         assert LEVELS[id_] == level.lower()

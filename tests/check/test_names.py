@@ -1,4 +1,4 @@
-"""Names in settings that mean nothing, and settings that Celery cannot read: found by the command, as on its page."""
+"""Names in settings that mean nothing, and settings that Celery cannot read: found by the command."""
 
 import json
 import os
@@ -16,11 +16,57 @@ from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.bounds import Bound
 from celery_affinity.schema.keys import Keys
 
-from ..support.pages import blocks, missing_lines
+from ..support.pages import missing_lines
 from ..support.processes import run_celery
 from ..support.scripted_fleet import ScriptedFleet
 
-PAGE = blocks("docs/how-to/check.md")
+#: An app with names that mean nothing, and what `check` prints of them.
+APP = """
+from celery import Celery
+
+from celery_affinity import Affinity
+
+app = Celery("shop", broker="redis://localhost:6379/0", backend="redsi://localhost:6379/1")
+app.conf.broker_transport = "celery_affinity:Transport"
+app.conf.task_routes = {"shop.rendr": {"queue": "pfd"}}
+app.conf.affinity_reserve = {"excle": {"queued": 1}}
+app.conf.affinity_limits = {"type:exel": 4, "custmer:*": 1}
+
+
+@app.task(name="shop.render", affinity=Affinity("pdf", exclusive="customer:{customer}"))
+def render(path, customer): ...
+
+
+@app.task(name="shop.tabulate", affinity="excel")
+def tabulate(path): ...
+"""
+FINDINGS = """
+ERROR   backend-unknown
+        result_backend is redsi://localhost:6379/1, and Celery has no result backend 'redsi': did
+        you mean redis://? Workers do not start, and calls that want a result fail.
+        -> Write redis://, rediss://, sentinel:// or another backend of Celery's, or the path of a
+           class.
+WARNING task-misspelt
+        task_routes 'shop.rendr' matches no task of this app: it has no effect; did you mean
+        'shop.render'?
+        -> Write the name of the task as the worker's banner shows it, or remove the entry.
+WARNING type-misspelt
+        Type 'pfd', which task_routes 'shop.rendr' declares, differs only in one letter from 'pdf',
+        which live workers serve: to Celery these are different queues.
+        -> Write 'pdf' there, or start a worker with -Q 'pfd'.
+WARNING reserve-of-no-type
+        affinity_reserve['excle'] matches no type that a task declares, a live worker serves, or a
+        job waits for: it keeps no slot free; did you mean 'excel'?
+        -> Use the spelling of tasks and workers, or remove the reserve.
+WARNING limit-of-no-type
+        affinity_limits['type:exel'] limits type 'exel', which no task declares, no live worker
+        serves, and no job waits for; did you mean 'excel'?
+        -> Use the spelling of tasks and workers, or remove the limit.
+NOTE    limit-of-no-key
+        affinity_limits['custmer:*'] matches no key that rules of this app make (customer:*), and
+        none of a job that waits or runs; did you mean 'customer:*'?
+        -> Use the spelling of the rules. Keep the limit if calls say such keys themselves.
+"""
 
 
 @pytest.fixture
@@ -44,11 +90,11 @@ def nothing(customer=None):
     pass
 
 
-def test_the_page_shows_what_is_printed_of_its_app(valkey, fleet, run):
+def test_names_that_mean_nothing_are_findings_with_the_names_that_were_meant(valkey, fleet, run):
     fleet.join("worker", "pdf", "excel")
-    done = run(PAGE["mistakes.py"].replace("redis://localhost:6379/0", valkey.url), "check")
+    done = run(APP.replace("redis://localhost:6379/0", valkey.url), "check")
     assert done.returncode == 2
-    assert missing_lines(PAGE["mistakes"], done.stdout) == [], done.stdout
+    assert missing_lines(FINDINGS, done.stdout) == [], done.stdout
 
 
 def test_settings_with_old_and_new_names_are_a_finding_and_a_line_of_each_command(run):

@@ -11,7 +11,7 @@ from ..support.exported import labels_in
 from ..support.pages import blocks
 from ..support.processes import ROOT
 
-ALERTS, PAGE = ROOT / "examples/alerts.yml", ROOT / "docs/how-to/alerts.md"
+ALERTS, PAGE = ROOT / "examples/alerts.yml", ROOT / "docs/how-to/monitoring.md"
 SYNTHETIC = ROOT / "tests/docs/alerts_test.yml"
 
 

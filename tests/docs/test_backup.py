@@ -1,4 +1,4 @@
-"""A fleet comes back to old data: the page says what becomes of its jobs, and what its commands do."""
+"""The page on Redis: restarts for maintenance and restores do to jobs what the page says, with its commands."""
 
 import os
 
@@ -12,10 +12,10 @@ from celery_affinity.schema.keys import Keys
 from ..support.apps import APP
 from ..support.command import affinity
 from ..support.pages import blocks, commands
-from ..support.processes import run_celery
+from ..support.processes import run_celery, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
-PAGE = blocks("docs/how-to/backup.md")
+PAGE = blocks("docs/how-to/redis.md")
 
 
 @pytest.fixture
@@ -70,3 +70,27 @@ def test_a_copy_is_looked_at_on_another_server(copy):
     env = {**os.environ, "BROKER_URL": "redis://localhost:1/0", "LEDGER": os.devnull}
     said = run_celery(*words, env=env)
     assert "waits" in said.stdout, said.stderr
+
+
+def test_a_maintenance_of_the_server_runs_each_job_once(tmp_path):
+    with EmbeddedServer(directory=tmp_path, options=("--dbfilename", "dump.rdb")) as server:
+        client = redis.Redis.from_url(server.url)
+        fleet = ScriptedFleet(Scheduler(client, Keys()))
+        fleet.join("worker", "pdf", slots=2)
+        fleet.publish("runs", "pdf", task_id="runs")
+        (claim,) = fleet.inbox("worker")
+        said = run(server, "maintenance")
+        assert "runs" in said
+        fleet.publish("waits", "pdf", task_id="waits")
+        assert fleet.inbox("worker") == [], "all types are paused"
+
+        (words,) = commands(PAGE["stop"])
+        assert words == ["redis-cli", "shutdown", "save"]
+        client.shutdown(save=True)
+        wait_until(lambda: not server.is_running, 10, "it has saved and ended")
+        server.start()
+
+        assert fleet.end("worker", claim) == [], "it ended meanwhile, and the pause outlived the restart"
+        run(server, "back")
+        assert [each.job_id for each in fleet.inbox("worker")] == ["waits"]
+        client.close()

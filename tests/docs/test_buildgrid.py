@@ -1,4 +1,4 @@
-"""What the page for those who know BuildGrid says of fetching: a test named after each sentence."""
+"""Each sentence of the table on BuildGrid has a test; tests of cohorts and of claims."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from ..support.apps import APP
 from ..support.processes import Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
-PAGE = Path("docs/explanation/buildgrid.md")
+PAGE = Path("docs/reference/buildgrid.md")
 
 #: What BuildGrid calls the parts of its scheduler, of which the page has each.
 TERMS = (
@@ -33,6 +33,116 @@ TERMS = (
         "proactive fetch",
     ),
     *("fetch as many as just completed", "`fetch_to_capacity`"),
+)
+
+#: Sentence of the table on BuildGrid -> a test of it.
+TESTS = (
+    (
+        "No process assigns jobs: each publish, and each end of a job, places jobs itself",
+        "tests/docs/test_buildgrid.py",
+        "test_jobs_are_placed_without_a_tick",
+    ),
+    (
+        "A set of types, not of workers: a worker can be in several",
+        "tests/worker/test_cohorts.py",
+        "test_slots_move_to_where_jobs_wait_and_claims_never_exceed_them",
+    ),
+    (
+        "Quotas are counted per cohort",
+        "tests/docs/test_buildgrid.py",
+        "test_quotas_count_in_each_cohort_by_themselves",
+    ),
+    (
+        '`tenant="{customer}"`',
+        "tests/worker/test_tenants.py",
+        "test_a_tenant_has_no_more_slots_than_its_maximum_and_others_run_meanwhile",
+    ),
+    (
+        "A maximum is never exceeded",
+        "tests/scheduler/test_tenants.py",
+        "test_no_slot_goes_past_a_tenant_below_its_minimum_or_above_a_maximum",
+    ),
+    (
+        "what a minimum does not need is lent",
+        "tests/scheduler/test_tenants.py",
+        "test_what_a_tenant_below_its_minimum_lends_comes_back_with_the_next_slot",
+    ),
+    (
+        "How long a job of a tenant below its minimum waits until a",
+        "tests/scheduler/test_preemption.py",
+        "test_a_job_is_stopped_after_the_delay_and_its_slot_goes_to_the_tenant_below_its_minimum",
+    ),
+    (
+        "A task names one",
+        "tests/scheduler/test_placing.py",
+        "test_a_job_never_goes_to_a_worker_that_does_not_serve_its_type",
+    ),
+    ("10 is the highest", "tests/scheduler/test_placing.py", "test_64_seconds_of_age_weigh_as_much_as_one_priority"),
+    (
+        '`affinity_priority_order = "lower-first"` reverses that',
+        "tests/publishing/test_stamping.py",
+        "test_lower_first_turns_priorities_for_apps_that_come_from_stock_redis",
+    ),
+    (
+        "The other claims take the oldest job",
+        "tests/scheduler/test_runtime_settings.py",
+        "test_a_share_of_the_claims_goes_by_age_alone",
+    ),
+    ("Celery's own options", "tests/scheduler/test_placing.py", "test_a_scheduled_job_ages_from_its_due_time_on"),
+    (
+        "The lower number is preferred, among equally specialised workers",
+        "tests/scheduler/test_placement.py",
+        "test_the_worker_with_the_lower_priority_number_gets_the_job",
+    ),
+    (
+        "Holders of the job's hint are always compared",
+        "tests/scheduler/test_locality.py",
+        "test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed",
+    ),
+    ("at most ten", "tests/scheduler/test_locality.py", "test_of_many_holders_one_is_never_missed"),
+    (
+        "Send jobs where the data is",
+        "tests/scheduler/test_locality.py",
+        "test_a_free_slot_goes_to_the_job_whose_hint_its_worker_holds",
+    ),
+    (
+        "Celery's `--concurrency`",
+        "tests/scheduler/test_placing.py",
+        "test_a_worker_holds_at_most_as_many_jobs_as_it_has_slots",
+    ),
+    (
+        "Nothing is locked: a function blocks all others, so the best of the sample is free by construction",
+        "tests/scheduler/test_placement.py",
+        "test_the_chosen_one_has_the_most_points_of_the_sample_and_the_holders",
+    ),
+    (
+        "Each end of a job brings the next one in its reply",
+        "tests/docs/test_buildgrid.py",
+        "test_a_worker_that_ends_three_jobs_in_one_call_gets_three_jobs_in_the_same_reply",
+    ),
+    (
+        "After each call no slot is free while a job that fits waits",
+        "tests/docs/test_buildgrid.py",
+        "test_a_slot_is_never_free_beside_a_job_that_fits_unless_a_rule_keeps_the_job_back",
+    ),
+    (
+        "For tasks shorter than a round trip",
+        "tests/docs/test_buildgrid.py",
+        "test_a_worker_holds_jobs_beyond_its_slots_only_if_it_asks_for_them",
+    ),
+    ("by -10, 5 and 1", "tests/scheduler/test_placement.py", "test_settings_without_weights_are_no_placement"),
+    ("with the same defaults", "tests/scheduler/test_placement.py", "test_settings_without_weights_are_no_placement"),
+    (
+        "among equally specialised workers",
+        "tests/scheduler/test_placement.py",
+        "test_points_never_make_a_versatile_worker_win_over_a_specialist",
+    ),
+    ("A type in two cohorts is refused", "tests/docs/test_buildgrid.py", "test_a_type_in_two_cohorts_is_refused"),
+    (
+        "each cohort is scheduled by its own thread",
+        "tests/docs/test_buildgrid.py",
+        "test_each_cohort_is_scheduled_by_a_thread_of_its_own",
+    ),
 )
 
 
@@ -106,38 +216,29 @@ def test_quotas_count_in_each_cohort_by_themselves(redis_client):
         assert [fleet.state(f"job{number}$") for number in range(2)] == ["claimed", "pending"]
 
 
-def sections():
-    """Return the text of the page before the tests, and the rows of the table of these: sentence, file, test."""
-    text, _, tests = PAGE.read_text(encoding="utf-8").partition("## The tests")
-    return text, re.findall(r"^\| (.+) \| `(\S+)::(\S+)` \|$", tests, re.MULTILINE)
-
-
-def test_each_sentence_in_a_list_is_the_name_of_a_test():
-    sentences = re.findall(r"^- (.+)\.$", sections()[0], re.MULTILINE)
-    names = ["test_" + re.sub(r"\W+", "_", sentence).lower() for sentence in sentences]
-    assert len(names) > 6
-    assert set(names) <= globals().keys()
+def terms():
+    """Return the text of the page that has the terms of BuildGrid."""
+    return PAGE.read_text(encoding="utf-8").partition("## Terms of BuildGrid")[2]
 
 
 def test_each_term_has_a_row():
-    named = re.findall(r"^\| (?!---)(.+?) \| .+ \| .+ \|$", sections()[0], re.MULTILINE)
+    named = re.findall(r"^\| (?!---)(.+?) \| .+ \| .+ \|$", terms(), re.MULTILINE)
     assert [term for term in TERMS if not any(each.startswith(term) for each in named)] == []
 
 
 def test_each_row_of_the_terms_has_a_sentence_in_the_table_of_tests():
-    text, rows = sections()
+    text = terms()
     said = re.findall(r"^\| (?!---).+ \| .+ \| (.+) \|$", text, re.MULTILINE)
     assert len(said) > 12
     for cell in said:
-        assert any(sentence in cell for sentence, *_ in rows), f"no test of: {cell}"
-    for sentence, *_ in rows:
-        assert sentence in " ".join(text.split()), f"the page does not say: {sentence}"
+        assert any(sentence in cell for sentence, *_ in TESTS), f"no test of: {cell}"
+    for sentence, *_ in TESTS:
+        assert sentence in " ".join(text.split()), f"the page does not have: {sentence}"
 
 
-def test_each_test_that_the_page_names_exists():
-    rows = sections()[1]
-    assert len(rows) > 15
-    for _, file, name in rows:
+def test_each_test_of_the_table_exists():
+    assert len(TESTS) > 15
+    for _, file, name in TESTS:
         assert re.search(rf"^def {name}\(", Path(file).read_text(encoding="utf-8"), re.MULTILINE), (
             f"{file} has no {name}"
         )

@@ -15,7 +15,7 @@ from ..support.pages import blocks, commands
 from ..support.processes import ROOT, run_celery
 from ..support.scripted_fleet import ScriptedFleet
 
-PAGE = "docs/how-to/clean-up.md"
+PAGE = "docs/how-to/cancel-move-replay.md"
 
 #: The app of the page: its task, by the name that the page has.
 SHOP = """

@@ -71,6 +71,6 @@ def test_every_file_that_a_page_names_exists(subtests):
 
 
 def test_the_page_of_the_server_functions_names_every_function():
-    page = (ROOT / "docs/internals/server-functions.md").read_text()
+    page = (ROOT / "docs/reference/functions.md").read_text()
     named = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     assert named == set(FUNCTION_NAMES)

@@ -25,8 +25,11 @@ from ..support.command import affinity
 from ..support.pages import blocks
 from ..support.processes import Process, wait_until, wait_until_it_listens
 
-PAGE = "docs/how-to/deploy.md"
-BLOCKS = blocks(PAGE)
+BLOCKS = {
+    **blocks("docs/how-to/deploy.md"),
+    "dispatcher.yaml": blocks("docs/how-to/scale.md")["dispatcher.yaml"],
+    "redis.conf": blocks("docs/how-to/redis.md")["redis.conf"],
+}
 MANIFESTS = [name for name in BLOCKS if name.endswith(".yaml") and name != "compose.yaml"]
 
 

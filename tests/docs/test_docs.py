@@ -13,8 +13,9 @@ from celery.exceptions import Retry
 from kombu.utils.json import loads
 
 from celery_affinity.cli import explain_text
+from celery_affinity.clock import SECOND_US
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.policy.score import Weights
+from celery_affinity.policy.score import MICRO, Weights, score
 from celery_affinity.reports.explain import explain
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
@@ -29,6 +30,20 @@ from ..support.pages import blocks, commands
 from ..support.scripted_fleet import ScriptedFleet
 
 ROOT = Path(__file__).parents[2]
+
+EXPLAINED = """\
+task        task-job  tests.task
+state       pending since 2027-01-15 08:00:06 (42.0 s)
+needs       type pdf, priority 5, queued
+score       5,958.7 = 5,120.0 priority + 672.0 age + 166.7 rarity (3 slots that fit)
+rank        13 of its type, 16 of all jobs that its slots could take
+ahead       3 of excel priority 0 on demand, 12 of pdf priority 8
+slots       [pdf]: 2 slots on 1 worker, 0 free
+            [excel pdf]: 1 slot on 1 worker, 0 free
+blocked by  all 3 slots that fit are busy or draining
+overtaken   only by jobs published less than 1,119.25 s after it: until 2027-01-15 08:18:45
+wait        32.0 s more, estimated from recent run times
+"""
 
 
 def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
@@ -77,9 +92,22 @@ def test_the_order_in_which_a_queue_is_named(valkey, redis_client):
     assert [published(number)[0] for number in (3, 4, 5, 6)] == ["route", "task", "pattern", "celery-route"]
 
 
-def test_the_examples_of_the_scheduling_page():
-    (code,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/explanation/scheduling.md").read_text(), re.M | re.S)
-    exec(compile(code, "scheduling.md", "exec"), {})
+def points(priority, age_s, on_demand=False, slots=1):
+    return score(priority, on_demand, age_s * SECOND_US, slots, Weights()).total / MICRO
+
+
+def test_the_scores_have_the_relations_that_the_scheduling_page_states():
+    # A fresh P5 wins against a P0 that is 319 s old, ties at 320 s (the older is first), loses at 321 s.
+    assert points(5, 0) > points(0, 319)
+    assert points(5, 0) == points(0, 320)
+    assert points(5, 0) < points(0, 321)
+    # A queued P0 older than 256 s precedes a fresh on-demand P0.
+    assert points(0, 256) == points(0, 0, on_demand=True)
+    # An on-demand job gains 48 points per second until 256 s, then 16 like all others.
+    assert points(0, 101, on_demand=True) - points(0, 100, on_demand=True) == 48
+    assert points(0, 301, on_demand=True) - points(0, 300, on_demand=True) == 16
+    # Rarity: one slot, two, four, eight.
+    assert [points(0, 0, slots=n) for n in (1, 2, 4, 8)] == [500, 250, 125, 62.5]
 
 
 def test_the_scheduling_page_states_what_the_code_computes():
@@ -90,7 +118,7 @@ def test_the_scheduling_page_states_what_the_code_computes():
     assert f"{minutes:.0f} minutes at most" in page.replace("\n", " ")
 
 
-def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
+def test_explain_prints_each_line_that_the_reference_explains(valkey, redis_client):
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf", "excel")
@@ -108,24 +136,26 @@ def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
     fleet.scheduler.advance(42)
     found = click.unstyle(explain_text.explanation_text(explain(ClockedReader(fleet.scheduler), "task-job")))
     moment = re.compile(r"\d{4}-\d\d-\d\d \d\d:")  # the hour is that of a time zone
-    shown = blocks("docs/explanation/scheduling.md")["explain"]
-    assert moment.sub("", found) == moment.sub("", shown.rstrip("\n"))
+    assert moment.sub("", found) == moment.sub("", EXPLAINED.rstrip("\n"))
+    page = (ROOT / "docs/reference/commands.md").read_text()
+    explained = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`\w+`.*?) \|", page, re.MULTILINE))))
+    assert {"score", "rank", "ahead", "slots", "overtaken", "wait"} <= explained
 
 
-def test_the_commands_of_the_scheduling_page_work(valkey, redis_client):
-    page = (ROOT / "docs/explanation/scheduling.md").read_text()
-    commands_shown = [shlex.split(line, comments=True)[4:] for line in page.splitlines() if line.startswith("$ celery")]
-    assert len(commands_shown) == 8
-    (task_id,) = [words[-1] for words in commands_shown if "explain" in words]
+def test_the_commands_for_settings_and_waiting_jobs_work(valkey, redis_client):
+    page = (ROOT / "docs/reference/settings.md").read_text()
+    commands_shown = [shlex.split(line, comments=True)[5:] for line in page.splitlines() if line.startswith("$ celery")]
+    assert len(commands_shown) == 4
+    task_id = "3d1f0f0a-6f0c-4a53-9a61-0f4a6c3c1c9e"
+    commands_shown += [["explain", task_id], ["pending"], ["pending", "pdf", "excel"], ["top", "--count", "1"]]
     ScriptedFleet(Scheduler(redis_client, Keys())).publish("job", "pdf", task_id=task_id)
     for words in commands_shown:
-        once = ["--count", "1"] if words[-1] == "top" else []
-        run = affinity(valkey.url, *words[1:], *once)
+        run = affinity(valkey.url, *words)
         assert run.returncode == 0, f"{words}: {run.stderr}"
 
 
 def test_the_ways_to_publish_a_lot(valkey, redis_client, monkeypatch):
-    page = blocks("docs/how-to/publish-many.md")
+    page = blocks("docs/how-to/throughput.md")
     app = Celery("docs", broker=valkey.url)
     app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
 

@@ -20,6 +20,67 @@ from ..support.scripted_fleet import ScriptedFleet
 
 PAGE = "docs/how-to/http.md"
 
+#: Requests that the page only describes, by the page's block with which they run. The reference lists their routes.
+MORE = {
+    "submit": """
+$ curl localhost:5556/api/jobs -H 'Content-Type: application/json' -H 'Idempotency-Key: order-7' -d '{"task": "shop.render", "args": ["a.pdf"], "options": {"on_demand": true}}'    # 200
+$ curl localhost:5556/api/jobs -H 'Content-Type: application/json' -H 'Idempotency-Key: order-7' -d '{"task": "shop.render", "args": ["b.pdf"]}'    # 409
+$ curl localhost:5556/api/jobs -H 'Content-Type: application/json' -d '{"task": "shop.render", "args": ["a.pdf"], "options": {"priority": 11}}'    # 422
+$ curl localhost:5556/api/jobs -H 'Content-Type: application/json' -d '{"task": "os.system", "args": ["true"]}'    # 404
+""",  # noqa: E501
+    "ask": """
+$ curl localhost:5556/api/jobs/nobody    # 404
+$ curl 'localhost:5556/api/jobs?state=failed'    # 400
+$ curl 'localhost:5556/api/jobs?tpye=pdf'    # 400
+""",
+    "before act": """
+$ curl -X PATCH localhost:5556/api/jobs/$WAITS -H 'Content-Type: application/json' -d '{"priority": 11}'    # 422
+$ curl -X PATCH localhost:5556/api/jobs/$RUNS -H 'Content-Type: application/json' -d '{"priority": 9}'    # 409
+""",
+    "act": """
+$ curl -X DELETE localhost:5556/api/jobs/$WAITS    # 409
+$ curl -X POST localhost:5556/api/jobs/nobody/retry    # 404
+""",
+    "many": """
+$ curl -X DELETE 'localhost:5556/api/jobs'    # 400
+""",
+    "fleet": """
+$ curl localhost:5556/api/status    # 200
+$ curl localhost:5556/api/types    # 200
+$ curl -X POST localhost:5556/api/types/pdf/pause -H 'Content-Type: application/json' -d '{"reason": "db migration", "for_s": 1800}'    # 202
+$ curl localhost:5556/api/pauses    # 200
+$ curl -X POST localhost:5556/api/types/pdf/resume    # 202
+$ curl localhost:5556/api/pauses -H 'Content-Type: application/json' -d '{"kind": "key", "name": "city:HH", "reason": "their server is slow"}'    # 202
+$ curl -X DELETE 'localhost:5556/api/pauses?kind=key&name=city:HH'    # 202
+$ curl localhost:5556/api/pauses -H 'Content-Type: application/json' -d '{"kind": "all", "for_s": 600}'    # 202
+$ curl -X DELETE 'localhost:5556/api/pauses?kind=all'    # 202
+$ curl -X DELETE 'localhost:5556/api/pauses?kind=all'    # 409
+$ curl localhost:5556/api/workers    # 200
+$ curl -X POST localhost:5556/api/workers/$WORKER/drain    # 202
+$ curl -X POST localhost:5556/api/workers/$WORKER/resume    # 202
+$ curl localhost:5556/api/settings    # 200
+$ curl -X PATCH localhost:5556/api/settings -H 'Content-Type: application/json' -d '{"age_weight": 20, "limits": "type:pdf=3"}'    # 200
+$ curl -X PATCH localhost:5556/api/settings -H 'Content-Type: application/json' -d '{"age_weight": null, "limits": null}'    # 200
+$ curl localhost:5556/api/reserves    # 200
+$ curl localhost:5556/api/keys?pattern=city:*    # 200
+$ curl localhost:5556/api/keys/city:HH    # 404
+$ curl localhost:5556/api/tenants    # 200
+$ curl -X PATCH localhost:5556/api/tenants/acme -H 'Content-Type: application/json' -d '{"max": 10, "weight": 3}'    # 200
+$ curl -X DELETE localhost:5556/api/tenants/acme    # 200
+$ curl localhost:5556/api/recurring    # 200
+$ curl -X POST localhost:5556/api/recurring/plan-hamburg/fire    # 404
+$ curl localhost:5556/api/dead?reason=rejected    # 200
+$ curl localhost:5556/api/dead/$DEAD    # 200
+$ curl -X POST localhost:5556/api/dead/$DEAD/replay    # 202
+$ curl -X DELETE localhost:5556/api/dead/nobody    # 404
+""",  # noqa: E501
+    "lab": """
+$ curl localhost:5556/api/lab/traces    # 404
+$ curl localhost:5556/api/lab/traces/trace.jsonl/replay    # 404
+$ curl localhost:5556/api/lab/traces/trace.jsonl/whatif -H 'Content-Type: application/json' -d '{"add": ["[pdf]:4"], "set": {"limits.type:pdf": "5"}, "rate": {"pdf": 1.5}}'    # 404
+""",  # noqa: E501
+}
+
 
 @pytest.fixture
 def shop(valkey, redis_client, tmp_path):
@@ -41,7 +102,8 @@ def test_every_request_of_the_page(shop, redis_client):
     first = page["submit"].splitlines()[0]
     submitted = json.loads(run(first, shop))["id"]
     run(page["submit"], shop)
-    run(page["ask"], shop, ID=submitted)
+    run(MORE["submit"].strip(), shop)
+    run(page["ask"] + MORE["ask"].strip(), shop, ID=submitted)
     assert json.loads(run("$ curl localhost:5556/api/jobs/$ID?wait=30 # 200", shop, ID=submitted))["state"] == "done"
     found = json.loads(run(page["values"], shop, ID=submitted))
     assert (found["state"], found["values"]["result"]) == ("done", "a.pdf rendered")
@@ -52,12 +114,13 @@ def test_every_request_of_the_page(shop, redis_client):
     (claim,) = fleet.inbox("another")
     for name in ("dead", "dead-too"):
         fleet.bury(name, "tomb")
-    run(page["act"], shop, WAITS="task-waits", RUNS="task-runs", DEAD="task-dead")
+    act = MORE["before act"].lstrip() + page["act"] + MORE["act"].strip()
+    run(act, shop, WAITS="task-waits", RUNS="task-runs", DEAD="task-dead")
     fleet.end("another", claim)
-    many_jobs(fleet, page["many"], shop)
+    many_jobs(fleet, page["many"] + MORE["many"].strip(), shop)
     (worker,) = [each["name"] for each in httpx.get(f"{shop}/api/workers").json() if each["types"] == ["pdf"]]
-    run(page["fleet"], shop, WORKER=worker, DEAD="task-dead-too")
-    run(page["lab"], shop)
+    run(MORE["fleet"].strip(), shop, WORKER=worker, DEAD="task-dead-too")
+    run(MORE["lab"].strip(), shop)
     run(page["probes"], shop)
 
 

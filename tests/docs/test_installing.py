@@ -48,12 +48,12 @@ def test_the_repository_is_that_of_the_project():
     assert (wanted.name, wanted.extras, wanted.url) == ("celery-affinity", {"web"}, SOURCE)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
 def test_the_first_pages_say_that_there_is_no_release(page):
     assert "There is no release on a package index yet" in (ROOT / page).read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/explanation/versions.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/upgrade.md"])
 def test_the_pages_name_the_versions_of_celery_that_can_be_installed(page):
     (celery,) = [each for each in map(Requirement, PROJECT["dependencies"]) if each.name == "celery"]
     first, last = re.search(r"Celery (5\.\d+) to (5\.\d+)", (ROOT / page).read_text()).groups()

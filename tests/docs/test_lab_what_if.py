@@ -10,7 +10,7 @@ from ..support.pages import blocks, missing_lines
 from ..support.processes import ROOT
 from ..support.shop_folder import ShopFolder
 
-PAGE = "docs/how-to/lab-what-if.md"
+PAGE = "docs/how-to/lab.md"
 
 
 @pytest.fixture(scope="module")

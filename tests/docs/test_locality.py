@@ -14,7 +14,7 @@ from ..support.command import affinity
 from ..support.pages import blocks, commands
 from ..support.scripted_fleet import ScriptedFleet
 
-PAGE = "docs/how-to/locality.md"
+PAGE = "docs/how-to/route-tasks.md"
 
 
 def hints(client):

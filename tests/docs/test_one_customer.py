@@ -13,7 +13,7 @@ from celery_affinity.schema.keys import Keys
 from ..support.pages import blocks
 from ..support.processes import ROOT, WorkerProcess, wait_until
 
-PAGE = "docs/how-to/one-customer.md"
+PAGE = "docs/how-to/cancel-move-replay.md"
 
 SHOP = """
 import os, time
@@ -101,7 +101,7 @@ def test_without_a_key(shop):
     shop.gate.unlink()
     shop.run("back")
     wait_until(lambda: shop.pending() == {"pdf": 26}, 20, "two of them run")
-    assert "26 done" in shop.run("cancel")
+    assert "26 done" in shop.run("cancel-customer")
     wait_until(lambda: shop.pending() == {}, 10, "nothing waits")
     shop.gate.touch()
     wait_until(lambda: worker.log().count("succeeded") == 9, 20, "those that ran go on")

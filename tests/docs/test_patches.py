@@ -72,7 +72,7 @@ print(*(name for (module, name), value in before.items() if after[module, name] 
 @cache
 def tables():
     """Return the rows of each table of the page by its heading: sets of the names in each of the row's columns."""
-    page = (ROOT / "docs/internals/patches.md").read_text()
+    page = (ROOT / "docs/reference/patches.md").read_text()
     return {
         section.partition("\n")[0]: [
             [set(re.findall(r"`([^`]+)`", column)) for column in line.split("|")[1:-1]]

@@ -29,13 +29,13 @@ def test_the_output_of_explain_is_that_of_the_page_which_a_test_compares_with_th
     command, *shown = blocks("README.md")["explain"].splitlines()
     assert command == "$ celery -A shop affinity explain report-7"
     assert len(shown) == 8
-    whole = blocks("docs/how-to/why-does-it-wait.md")["one-task"].splitlines()
+    whole = blocks("docs/how-to/troubleshooting.md")["one-task"].splitlines()
     assert [line for line in whole if line in shown] == shown
 
 
 def test_the_pages_name_the_servers_that_check_accepts():
     wanted = {"Redis": TESTED["redis"], "Valkey": TESTED["valkey"]}
-    for page in (README, ROOT / "docs/explanation/versions.md"):
+    for page in (README, ROOT / "docs/how-to/upgrade.md"):
         named = re.findall(r"(Redis|Valkey) (\d+\.\d+)", page.read_text())
         found = dict(reversed(named))  # what a page says first: it may go on with what was run
         assert {kind: tuple(map(int, number.split("."))) for kind, number in found.items()} == wanted, page

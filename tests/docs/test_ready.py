@@ -17,7 +17,7 @@ from celery_affinity.schema.keys import Keys
 from ..support.pages import blocks
 from ..support.processes import ROOT, run_celery, start_worker, wait_until
 
-PAGE = (ROOT / "docs/how-to/ready.md").read_text()
+PAGE = (ROOT / "docs/how-to/production-checklist.md").read_text()
 COMMANDS = sorted(set(re.findall(r"`(celery -A shop [^`]+)`", PAGE)))
 ASKED = sorted(set(re.findall(r"`redis-cli ([^`]+)`", PAGE)))
 
@@ -79,7 +79,7 @@ def test_each_command_exists_with_its_options(subtests):
 @pytest.mark.slow  # other tests have each command; this one has the page as a whole
 def test_each_command_is_fine_on_a_fleet_that_is_ready(tmp_path):
     (tmp_path / "shop.py").write_text(SHOP)
-    conf = blocks("docs/how-to/deploy.md")["redis.conf"]
+    conf = blocks("docs/how-to/redis.md")["redis.conf"]
     options = [word for line in conf.splitlines() for word in f"--{line}".split(" ")]
     said = {}
     with EmbeddedServer(options=options, password="long and hard to guess") as server:

@@ -23,7 +23,7 @@ from ..support.pages import blocks, commands
 from ..support.processes import ROOT
 from ..support.scripted_fleet import ScriptedFleet
 
-PAGE = "docs/how-to/reserve.md"
+PAGE = "docs/how-to/urgent-tasks.md"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from celery_affinity.schema.keys import SCHEMA
 from ..support.pages import blocks, commands
 from ..support.processes import ROOT, WorkerProcess, wait_until
 
-PAGE = "docs/how-to/schema-error.md"
+PAGE = "docs/how-to/upgrade.md"
 
 SHOP = """
 from celery import Celery
@@ -33,7 +33,7 @@ class Release:
     def __init__(self, folder, url, schema):
         self.folder, self.url = folder, url
         package = shutil.copytree(os.path.dirname(celery_affinity.__file__), folder / "celery_affinity")
-        keys = package / "rules" / "redis_keys.py"
+        keys = package / "schema" / "keys.py"
         line = f"SCHEMA = {SCHEMA}\n"
         assert line in keys.read_text()
         keys.write_text(keys.read_text().replace(line, f"SCHEMA = {schema}\n"))

@@ -1,5 +1,6 @@
 """The site in a browser: nothing is cut off, pictures follow the theme, search finds the pages for users first."""
 
+import re
 import shutil
 
 import pytest
@@ -16,21 +17,21 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 FIRST = {
     "duplicate": "how-to/merge.html",
     "debounce": "how-to/merge.html",
-    "throttle": "how-to/keys.html",
-    "mutex": "how-to/keys.html",
-    "semaphore": "how-to/keys.html",
-    "backpressure": "how-to/bounds.html",
-    "cron": "how-to/fresh.html",
-    "rollback": "how-to/deploy.html",
+    "throttle": "how-to/rate-limits.html",
+    "mutex": "how-to/locks.html",
+    "semaphore": "how-to/locks.html",
+    "backpressure": "how-to/queue-length.html",
+    "cron": "how-to/recurring-calls.html",
+    "rollback": "how-to/upgrade.html",
     "tenant": "how-to/tenants.html",
     "quota": "how-to/tenants.html",
-    "troubleshooting": "how-to/why-does-it-wait.html",
-    "stuck": "how-to/why-does-it-wait.html",
-    "priority": "how-to/users-wait.html",
-    "dead letter": "how-to/clean-up.html",
-    "Dead Letter Queue": "how-to/clean-up.html",
+    "troubleshooting": "how-to/troubleshooting.html",
+    "stuck": "how-to/troubleshooting.html",
+    "priority": "how-to/urgent-tasks.html",
+    "dead letter": "how-to/cancel-move-replay.html",
+    "Dead Letter Queue": "how-to/cancel-move-replay.html",
     "graceful shutdown": "how-to/deploy.html",
-    "retry": "how-to/clean-up.html",
+    "retry": "how-to/cancel-move-replay.html",
     "timeout": "explanation/reliability.html",
     "visibility timeout": "explanation/reliability.html",
 }
@@ -83,7 +84,7 @@ def test_nothing_is_cut_off_at_any_width(site, page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_screenshots_follow_the_theme(site, browser, scheme):
     page = browser.new_page(color_scheme=scheme)
-    page.goto((site / "how-to" / "page.html").as_uri())
+    page.goto((site / "how-to" / "web-ui.html").as_uri())
     shown = page.evaluate("[...document.images].filter(each => each.offsetWidth).map(each => each.src)")
     found = {each.rpartition("/")[2] for each in shown if "/page-" in each}
     wanted = {path.stem + {"light": ".png", "dark": "-dark.png"}[scheme] for path in SCREENSHOTS}
@@ -104,7 +105,7 @@ def found_by(site, page, words):
 def test_search_finds_the_page_of_a_word_of_others_first_and_the_chooser_soon(site, page):
     found = {words: found_by(site, page, words)[:3] for words in FIRST}
     assert {words: pages[0] for words, pages in found.items()} == FIRST
-    assert {words: pages for words, pages in found.items() if "how-to/choose.html" not in pages} == {}
+    assert {words: pages for words, pages in found.items() if "how-to/find-an-option.html" not in pages} == {}
 
 
 @pytest.mark.parametrize("words", ["heartbeat", "reserve", "merge", "million jobs", "late acks", "measurements"])
@@ -115,10 +116,10 @@ def test_search_finds_pages_for_users_before_the_internals(site, page, words):
     assert internal == sorted(internal), pages
 
 
-def test_the_sidebar_has_the_captions_of_the_recipes(site, page):
-    index = (ROOT / "docs" / "how-to" / "index.md").read_text()
-    captions = [line.removeprefix("## ") for line in index.splitlines() if line.startswith("## ")]
-    page.goto((site / "tutorial.html").as_uri())
+def test_the_sidebar_has_the_captions_of_the_index(site, page):
+    captions = re.findall(r"^:caption: (.+)$", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE)
+    assert len(captions) > 5
+    page.goto((site / "quickstart.html").as_uri())
     shown = page.evaluate(
         "[...document.querySelectorAll('.sidebar-tree .caption')].map(each => each.textContent.trim())"
     )
@@ -127,13 +128,14 @@ def test_the_sidebar_has_the_captions_of_the_recipes(site, page):
 
 def test_a_button_copies_the_commands_of_a_session_without_prompts_and_comments(site, page):
     page.add_init_script("navigator.clipboard.writeText = async text => { window.copied = text; }")
-    page.goto((site / "how-to" / "keys.html").as_uri())
+    page.goto((site / "how-to" / "pause-and-drain.html").as_uri())
     block = page.locator(".highlight-console").filter(has_text="pause pdf").first
     block.hover()
     block.get_by_role("button", name="Copy").click()
     copied = page.evaluate("window.copied").splitlines()
     assert copied[0] == 'celery -A shop affinity pause pdf --reason "db migration" --for 30m'
     assert len(copied) == 5
+    page.goto((site / "how-to" / "locks.html").as_uri())
     code = page.locator(".highlight-python").first
     code.hover()
     code.get_by_role("button").click()

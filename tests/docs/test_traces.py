@@ -7,7 +7,7 @@ from celery_affinity.settings.table import Settings
 from ..support.pages import blocks, commands
 from ..support.processes import Process
 
-PAGE = "docs/how-to/traces.md"
+PAGE = "docs/how-to/monitoring.md"
 
 
 def test_the_worker_prints_the_wait_and_the_run(valkey, redis_client, tmp_path):

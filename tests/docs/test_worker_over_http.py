@@ -1,4 +1,4 @@
-"""What the pages on workers over HTTP say is run: each request by curl, the code in Node, and the calls in Python."""
+"""What the page on workers over HTTP says is run: each request by curl, the code in Node, and the calls in Python."""
 
 import json
 import os
@@ -16,16 +16,23 @@ from ..support.curl import run
 from ..support.pages import blocks
 from ..support.processes import ROOT, Process, start_worker, wait_until
 
-CURL, NODE = "docs/how-to/worker-curl.md", "docs/how-to/worker-node.md"
+PAGE = "docs/how-to/workers-in-other-languages.md"
+
+#: Requests that are refused: a claim that has ended, and a worker that has left.
+LATE_START = (
+    "$ curl localhost:5556/api/jobs/$JOB/start -H 'Worker-Secret: $SECRET' -H 'Content-Type: application/json' "
+    """-d '{"fence": $FENCE}'    # 409"""
+)
+LATE_POLL = "$ curl 'localhost:5556/api/workers/$WORKER/jobs' -H 'Worker-Secret: $SECRET'    # 404"
 
 
 @pytest.fixture
 def shop(valkey, redis_client, tmp_path):
-    """Return a function that starts the web process of a page's app, and returns its URL and its environment."""
+    """Return a function that starts the web process of the page's app, and returns its URL and its environment."""
 
-    def shop(page):
+    def shop():
         urls = f"\napp.conf.update(broker_url={valkey.url!r}, result_backend={valkey.url!r})\n"
-        (tmp_path / "shop.py").write_text(blocks(page)["shop.py"] + urls)
+        (tmp_path / "shop.py").write_text(blocks(PAGE)["shop.py"] + urls)
         env = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "PYTHONUNBUFFERED": "1"}
         web = Process("web", [sys.executable, "-m", "celery", "-A", "shop", "affinity", "web", "--port", "0"], env)
         return wait_until(lambda: re.search(r"http://\S+", web.log()), 60, f"it serves: {web.log()}").group(), env
@@ -47,8 +54,8 @@ def call(expression, env):
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_each_request_of_a_worker_by_curl(shop):
-    url, env = shop(CURL)
-    page = blocks(CURL)
+    url, env = shop()
+    page = blocks(PAGE)
     result = call('render.delay("index.html").get(timeout=40)', env)
     joined = json.loads(run(page["join"], url))
     names = {"WORKER": joined["id"], "SECRET": joined["secret"]}
@@ -57,17 +64,17 @@ def test_each_request_of_a_worker_by_curl(shop):
         assert (job["task"], job["args"]) == ("shop.render", ["index.html"])
         names |= {"JOB": job["id"], "FENCE": str(job["fence"])}
         if result is not None:
-            run(page["run"] + page["end"], url, **names)
+            run(page["run"] + page["end"] + LATE_START, url, **names)
             assert result() == "{'pages': 3}"
             result = None
             call('render.delay("index.html")', env)
-    run(page["fail"] + page["leave"], url, **names)
+    run(page["fail"] + page["leave"] + LATE_POLL, url, **names)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_the_worker_in_node_of_the_page(shop, valkey, redis_client, tmp_path):
-    url, env = shop(NODE)
-    page = blocks(NODE)
+    url, env = shop()
+    page = blocks(PAGE)
     (tmp_path / "render.mjs").write_text(page["render.mjs"])
     shutil.copy(ROOT / "examples" / "http_worker" / "worker.mjs", tmp_path)
     Process("node", ["node", str(tmp_path / "render.mjs")], {"URL": url, "TOKEN": ""})

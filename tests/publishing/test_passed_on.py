@@ -110,7 +110,7 @@ def test_a_signature_may_be_published_again(app):
 
 def test_the_pages_example(app):
     names = {name: task_of(app, name) for name in ("scan", "render", "archive")}
-    code = blocks("docs/explanation/scheduling.md")["canvas"]
+    code = blocks("docs/reference/options.md")["canvas"]
     exec("".join(code.splitlines(keepends=True)[:-1]), names)
     assert embedded(published(app)["scan"]) == {"render": True, "archive": False}
     names["upload"].apply_async()

@@ -12,7 +12,7 @@ from celery_affinity.reports.type_metrics import _metrics_of_type
 from ..support.flower import PREFIX
 from ..support.processes import ROOT
 
-PAGE = ROOT / "docs/how-to/flower.md"
+PAGE = ROOT / "docs/how-to/monitoring.md"
 
 
 def test_names_of_metrics_say_their_unit():

@@ -529,7 +529,7 @@ def test_with_a_half_life_the_tenant_that_has_used_least_goes(valkey, redis_clie
     ],
 )
 def test_a_tenant_costs_the_commands_that_the_docs_say(valkey, redis_client, rules, changes, publish, release):
-    """Of very many tenants, as docs/internals/scripts.md has it: nothing that the call before read helps."""
+    """Of very many tenants, as docs/internals/measurements.md has it: nothing that the call before read helps."""
     fleet = ScriptedFleet(Counting(redis_client, Keys()))
     fleet.scheduler.configure(changes)
     fleet.join("worker", PDF, slots=4)
@@ -574,7 +574,7 @@ def test_a_claim_sets_some_starts_right_and_the_next_ones_go_on(valkey, redis_cl
 def test_no_tenant_that_always_waits_is_ahead_of_another_by_more_than_the_bound(
     valkey, redis_client, slots, weights, times, usual
 ):
-    """The bound of docs/internals/shares.md. *usual*: what claims are charged, s, whatever the jobs take."""
+    """The bound of docs/internals/proofs.md. *usual*: what claims are charged, s, whatever the jobs take."""
     redis_client.flushdb()
     fleet = fleet_with_shares(redis_client)
     redis_client.hset(Keys().key("durations"), PDF, round(usual * 1e6))

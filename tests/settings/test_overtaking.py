@@ -1,4 +1,4 @@
-"""The overtaking bound, as `docs/internals/overtaking.md` proves it: by property, and by simulated queues."""
+"""The overtaking bound, as `docs/internals/proofs.md` proves it: by property, and by simulated queues."""
 
 import heapq
 from dataclasses import replace

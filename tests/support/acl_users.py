@@ -16,8 +16,8 @@ from .apps import APP
 from .pages import blocks
 from .processes import ROOT
 
-PAGE = blocks("docs/how-to/acl.md")
-PAGE_TEXT = (ROOT / "docs/how-to/acl.md").read_text()
+PAGE = blocks("docs/how-to/security.md")
+PAGE_TEXT = (ROOT / "docs/how-to/security.md").read_text()
 USERS = ("producer", "worker", "observer")
 
 

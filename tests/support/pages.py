@@ -6,8 +6,8 @@ from pathlib import Path
 
 from .processes import ROOT
 
-FAULTS = ROOT / "docs" / "internals" / "faults.md"
-MILLION_JOBS = ROOT / "docs" / "internals" / "million-jobs.md"
+#: Tables that benchmarks and long tests write; `docs/internals` describes the methods.
+RESULTS = ROOT / "benchmarks" / "results"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

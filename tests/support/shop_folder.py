@@ -28,5 +28,9 @@ class ShopFolder:
     def run(self, page, block):
         """Run the one command of a block; return what it prints."""
         (line,) = blocks(page)[block].splitlines()
-        words = ["sh", "-c", line.removeprefix("$ ")]
+        return self.run_line(line.removeprefix("$ "))
+
+    def run_line(self, line):
+        """Run a command; return what it prints."""
+        words = ["sh", "-c", line]
         return subprocess.run(words, cwd=self.folder, env=self._env, capture_output=True, text=True, check=True).stdout

@@ -168,7 +168,7 @@ def main() -> int:
     print(_table(results))
     supported = [result for result in results if not result.run.corner.may_fail]
     if options.write_docs:
-        write_block(ROOT / "docs/explanation/versions.md", "matrix", _table(supported))
+        write_block(ROOT / "docs/how-to/upgrade.md", "matrix", _table(supported))
     return int(any(result.failed for result in supported))
 
 
@@ -238,7 +238,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--server", action="append", default=[], help="a server built with TLS, for the newest corner")
     parser.add_argument("--tests", nargs="+", help="other tests than those that count")
     parser.add_argument("--processes", type=int, default=3, help="tests that run at a time, 3 by default")
-    parser.add_argument("--write-docs", action="store_true", help="write the table into docs/explanation/versions.md")
+    parser.add_argument("--write-docs", action="store_true", help="write the table into docs/how-to/upgrade.md")
     parser.add_argument("--last", action="store_true", help="run nothing: show what came of the last runs")
     options = parser.parse_args()
     if options.corners == ["all"] or not (options.corners or options.server):

@@ -23,7 +23,7 @@ from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys
 
-from ..support.pages import FAULTS, write_block
+from ..support.pages import RESULTS, write_block
 from ..support.processes import ROOT, Process, running_processes, start_worker
 
 APP = "tests.support.apps.steady"
@@ -181,7 +181,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="how long it lasts, once the rate is found")
     parser.add_argument("--search-seconds", type=float, default=60, help="how long to look for the highest rate")
     parser.add_argument("--share", type=float, default=SHARE, help=f"of that rate is kept up; {SHARE} by default")
-    parser.add_argument("--write-docs", action="store_true", help=f"write the figures into {FAULTS.name}")
+    parser.add_argument("--write-docs", action="store_true", help="write the results into benchmarks/results/soak.md")
     options = parser.parse_args()
     with (
         EmbeddedServer() as server,
@@ -202,7 +202,7 @@ def main() -> int:
             soak.end()
     print(as_markdown(windows))
     if options.write_docs:
-        write_block(FAULTS, "soak", as_markdown(windows))
+        write_block(RESULTS / "soak.md", "soak", as_markdown(windows))
     grown = growth(windows)
     print("\n".join(grown) or "flat")
     return int(bool(grown))

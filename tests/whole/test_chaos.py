@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from ..support.pages import FAULTS, write_block
+from ..support.pages import RESULTS, write_block
 from ..support.processes import ROOT
 from .chaos import results
 from .chaos.campaign import Outcome
@@ -35,12 +35,13 @@ def test_a_seed_is_a_plan_and_every_storm_comes():
     assert sorted(first("7")) == sorted(storm.name for storm in STORMS)
 
 
-def test_the_docs_hold_the_results_of_a_run(tmp_path):
+def test_the_results_file_holds_the_results_of_a_run(tmp_path):
+    results_file = RESULTS / "chaos.md"
     page = tmp_path / "page.md"
-    page.write_text(FAULTS.read_text())
+    page.write_text(results_file.read_text())
     run = results.summed_up([Outcome("mixed", 1, 1, {"worker": 2}, {})], "seed-of-a-test", 60)
     write_block(page, results.BLOCK, results.as_markdown(run))
-    before, after = FAULTS.read_text(), page.read_text()
+    before, after = results_file.read_text(), page.read_text()
     assert "seed-of-a-test" in after
     assert after.partition("<!--")[0] == before.partition("<!--")[0]
     assert after.rpartition("chaos: end -->")[2] == before.rpartition("chaos: end -->")[2]

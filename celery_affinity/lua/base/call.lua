@@ -48,7 +48,7 @@ function call.begin(base)
 end
 
 -- Raises an error, before any write, if the caller lacks the permissions of a worker. Producers may invoke functions,
--- but have no permission to delete keys (docs/how-to/acl.md).
+-- but have no permission to delete keys (docs/how-to/security.md).
 function call.refuse_producers()
     redis.call("UNLINK", key.base .. "nothing")
 end

@@ -23,7 +23,7 @@ from time import monotonic
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lua.library import assemble
 
-from ...support.pages import FAULTS, write_block
+from ...support.pages import RESULTS, write_block
 from ...support.processes import ROOT
 from .judge import KILLED, OTHERS, SURVIVED, UNJUDGED, Verdict, begin, judged, texts
 from .operators import OPERATORS, Mutant, mutants_of
@@ -101,7 +101,7 @@ def main(words: Sequence[str]) -> int:
     table = as_markdown(mutants, picked, verdicts, how)
     print(table)
     if options.write_docs:
-        write_block(FAULTS, _BLOCK, table)
+        write_block(RESULTS / "mutants.md", _BLOCK, table)
     survivors = [mutant for mutant in picked if mutant in verdicts and verdicts[mutant].verdict == SURVIVED]
     for mutant in survivors:
         print(f"survived: {mutant.file}: {mutant.key}")
@@ -117,7 +117,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=STEPS, help="random steps for each mutant")
     parser.add_argument("--quick", action="store_true", help="leave out tests that do not judge the mutant's file")
     parser.add_argument("--again", action="store_true", help="judge survivors of earlier runs again")
-    parser.add_argument("--write-docs", action="store_true", help=f"write the table into {FAULTS.name}")
+    parser.add_argument("--write-docs", action="store_true", help="write the table into benchmarks/results/mutants.md")
     options = parser.parse_args(words)
     options.seed = options.seed or str(random.randrange(100_000))
     return options

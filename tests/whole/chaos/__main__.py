@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 from time import monotonic
 
-from ...support.pages import FAULTS, write_block
+from ...support.pages import RESULTS, write_block
 from . import on_cluster, on_cohorts, results
 from .campaign import Campaign, Outcome
 from .storms import STORMS, Storm, plan
@@ -36,7 +36,7 @@ def main() -> int:
     results.write(result, options.output)
     print(results.as_markdown(result))
     if options.write_docs:
-        write_block(FAULTS, results.BLOCK, results.as_markdown(result))
+        write_block(RESULTS / "chaos.md", results.BLOCK, results.as_markdown(result))
     return int(any(outcome.verdict.violations for outcome in outcomes))
 
 
@@ -73,7 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=_JOBS_A_SECOND, help="jobs published a second")
     parser.add_argument("--only", default="", help="storms whose name holds this")
     parser.add_argument("--output", type=Path, help="where the ledger, the logs and the results go")
-    parser.add_argument("--write-docs", action="store_true", help="write the results into docs/internals/faults.md")
+    parser.add_argument("--write-docs", action="store_true", help="write the results into benchmarks/results/chaos.md")
     parser.add_argument("--cluster", action="store_true", help="on six nodes, whose primaries are killed and replaced")
     parser.add_argument("--cohorts", action="store_true", help="on two servers, one of them that of a cohort")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """A large queue: the cost of each script and each report there. ``make million`` runs it with 1,000,000 pending jobs.
 
-    python -m tests.whole.large                                    # all of SCALES, for the docs
+    python -m tests.whole.large                                    # all of SCALES
     python -m tests.whole.large --jobs 1000000 --types 20          # one of your own
     python -m tests.whole.large --merging 1000000                  # merged calls beside plain jobs, alone
 
@@ -19,7 +19,7 @@ import redis
 
 from celery_affinity.embedded import EmbeddedServer
 
-from ...support.pages import MILLION_JOBS, write_block
+from ...support.pages import RESULTS, write_block
 from . import merging
 from .fleet import BATCH, HINTS_OF_ONE, NOTED_FROM_US, LargeFleet
 
@@ -84,7 +84,9 @@ def main():
         parser.add_argument(f"--{each.name}", type=int, default=None, help=f"{each.default:,} by default")
     parser.add_argument("--merging", type=int, help=f"number of merge keys; {MERGE_KEYS:,} without a scale")
     parser.add_argument("--calls", type=int, default=CALLS_OF_ONE_KEY, help="calls of one key; 10,000 by default")
-    parser.add_argument("--write-docs", action="store_true", help=f"write the figures into {MILLION_JOBS.name}")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="write the results into benchmarks/results/million.md"
+    )
     arguments = parser.parse_args()
     given = {each.name: value for each in fields(Scale) if (value := getattr(arguments, each.name)) is not None}
     keys = arguments.merging or (0 if given else MERGE_KEYS)
@@ -94,7 +96,7 @@ def main():
     text = "\n".join([*(as_markdown(*each) for each in measured), *([merging.as_markdown(merged)] if merged else [])])
     print(text)
     if arguments.write_docs:
-        write_block(MILLION_JOBS, "million", text)
+        write_block(RESULTS / "million.md", "million", text)
     slowest_ms = max((times.high for _, scripts, *_ in measured for times in scripts.values()), default=0)
     explained_ms = max((reports["explain"].median for _, _, reports, _ in measured), default=0)
     is_good = slowest_ms <= GOAL_SCRIPT_MS and explained_ms <= GOAL_EXPLAIN_MS
