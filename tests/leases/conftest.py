@@ -1,4 +1,4 @@
-"""A worker whose claims a test tells to a real server by hand."""
+"""A worker whose claims a test reports to a real server step by step."""
 
 import time
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from ..support.scripted_fleet import ScriptedFleet
 
 
 class Worker:
-    """The claims of a worker that has one job and one that waits for its slot."""
+    """The claims of a worker that has one job, while a second job waits for its slot."""
 
     def __init__(self, server):
         self.pool = redis.ConnectionPool.from_url(server.url)
@@ -48,11 +48,11 @@ def worker(server, redis_client):
 
 
 class Acking(Worker):
-    """A worker with one job left, whose task is about to start and acks early."""
+    """A worker whose only job starts next and acks early."""
 
     def __init__(self, server, in_flight):
         super().__init__(server)
-        told(self, in_flight)  # the connection is proven; the second job came
+        told(self, in_flight)  # the connection works; the second job arrives
         self.claims.forget(dict(self.claims._held))
         (self.number,) = self.fleet.claims("worker").items()
         self.tag = self.claims.hold(Claim(*self.number, "pdf", 0, 0, b""))
