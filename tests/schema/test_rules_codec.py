@@ -53,14 +53,14 @@ INVALID = [
 ]
 
 
-def test_a_valid_field_has_the_suffix_of_its_kinds_of_rules():
+def test_valid_rules_have_the_suffix_of_their_kinds():
     for text, suffix in SUFFIXES.items():
         assert is_valid(text), text
         assert decode_rules(text).suffix == suffix, text
         assert join_rules(*decode_rules(text).texts.values()) == text
 
 
-def test_a_field_that_breaks_the_grammar_is_not_valid():
+def test_rules_that_break_the_grammar_are_invalid():
     assert [text for text in INVALID if is_valid(text)] == []
     assert not is_valid(None)
 
