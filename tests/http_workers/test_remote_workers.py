@@ -188,7 +188,7 @@ def test_yaml_jobs_run_only_on_celery_workers(shop):
         shop.joins("celery")
 
         def work():
-            """Return -1 for each job of the HTTP worker, which is not a square."""
+            """End each job of the HTTP worker with -1, which is not a square."""
             while not ended.is_set():
                 for job in worker.jobs(wait=1):
                     assert worker.start(job).status_code == 200
@@ -213,7 +213,7 @@ ANSWERS = {
 
 
 class Proxy(BaseHTTPRequestHandler):
-    """Answers a route first like a proxy without a web process and then like the web process, which has no jobs."""
+    """Answers a route first like a proxy without a web process and then like a web process without jobs."""
 
     def do_GET(self):
         route = f"{self.command} {self.path.partition('?')[0]}"

@@ -1,7 +1,6 @@
 """The guard connects to its worker's server with its own Redis client."""
 
 import json
-import socket
 
 import pytest
 import redis
@@ -10,10 +9,10 @@ from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.liveness import redis_client
 from celery_affinity.liveness.guard import address_of
 
-from ..support import certificates
+from ..support.certificates import tls_server
 from ..support.processes import wait_until
 from ..support.sentinel import Sentinel
-from ..support.servers import WITH_TLS, needs_tls
+from ..support.servers import needs_tls
 
 
 def answers(pool):
@@ -78,14 +77,7 @@ def test_guard_follows_a_failover_through_sentinels(tmp_path):
 
 @needs_tls
 def test_guard_verifies_tls_like_its_worker(tmp_path):
-    certificates.make(tmp_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "ca.pem")]
-    options += ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.key")]
-    with EmbeddedServer(executable=WITH_TLS, options=options):
-        url = f"rediss://127.0.0.1:{port}/0"
+    with tls_server(tmp_path) as (_, url):
         answers(redis.ConnectionPool.from_url(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}&ssl_min_version=771"))
         answers(redis.ConnectionPool.from_url(f"{url}?ssl_cert_reqs=none"))
         with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):

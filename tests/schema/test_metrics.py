@@ -1,4 +1,4 @@
-"""Histograms with buckets of powers of two: the bucket of a time, the sum and the quantiles."""
+"""Histograms whose bucket bounds are powers of two: the bucket of a time, the sum and the quantiles."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The fixtures for users' tests, in runs of pytest like those that a user starts."""
+"""The fixtures for users' tests, in pytest runs like a user's."""
 
 import os
 import re
