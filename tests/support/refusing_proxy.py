@@ -1,4 +1,4 @@
-"""A proxy that reads the protocol, and answers chosen commands with an error, in the place of the server."""
+"""A proxy that parses the Redis protocol and answers chosen commands with an error instead of the server."""
 
 import asyncio
 from collections import deque
@@ -10,12 +10,12 @@ from .serving_loop import HOST, ServingLoop
 
 _CHUNK = 65536
 
-#: Commands that have replies without end: each frame is passed on as it comes.
+#: Commands with endless replies: every frame is forwarded on arrival.
 _SUBSCRIBES = {"SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE"}
 
 
 def frame_end(data, begin=0):
-    """Return the end of the first whole frame of *data* at *begin*, or -1."""
+    """Return the end of the frame of *data* at *begin*, or -1 if it is incomplete."""
     line_end = data.find(b"\r\n", begin)
     if line_end < 0:
         return -1
@@ -33,7 +33,7 @@ def frame_end(data, begin=0):
 
 
 def words_of(frame):
-    """Return the words of a command."""
+    """Return the arguments of a command, beginning with its name."""
     words, at = [], frame.find(b"\r\n") + 2
     while at < len(frame):
         end = frame.find(b"\r\n", at)
@@ -44,18 +44,18 @@ def words_of(frame):
 
 
 def name_of(frame):
-    """Return the name of a command; a script's with the script."""
+    """Return the name of a command, with the first argument for scripts, functions and subcommands."""
     words = words_of(frame)
     name = words[0].decode().upper()
     return f"{name} {words[1].decode()}" if name in ("EVALSHA", "EVAL", "FCALL", "CLIENT", "SCRIPT") else name
 
 
 class _Pair:
-    """A client's connection and the one to the server."""
+    """A client's connection and its connection to the server."""
 
     def __init__(self, proxy, client, server):
         self.proxy, self.client, self.server = proxy, client, server
-        self.due = deque()  # of each reply that is due: None, or the error that is to be said in its place
+        self.due = deque()  # per pending reply: None, or the error to send instead
         self.is_subscribed = False
 
     async def commands(self, reader):
@@ -93,15 +93,16 @@ async def _frames(reader):
 
 
 class RefusingProxy:
-    """One way to the server at *server_port*, served by a thread of its own.
-
-    *refused*: the errors that answer the next commands, by name: each is said once, those of a list one after another.
-    *seen*: the names of all commands. *said*: each error that was said, with the command's name.
-    """
+    """A proxy of the server at *server_port*, served by a separate thread."""
 
     def __init__(self, server_port):
         self._server_port = server_port
-        self.refused, self.seen, self.said = {}, set(), []
+        #: Command name -> the next errors, a text or a list; each error is sent once.
+        self.refused = {}
+        #: Names of all commands.
+        self.seen = set()
+        #: (command name, error) of each error that was sent.
+        self.said = []
         self._pairs = set()
         self._loop = ServingLoop("refusing-proxy")
         self.port = self._loop.listen(self._serve)
@@ -119,7 +120,7 @@ class RefusingProxy:
         return error
 
     def tell_subscribers(self, error):
-        """Send *error* to all connections that wait for broadcasts. Return their number."""
+        """Send *error* to all subscribed connections; return their number."""
 
         async def tell():
             subscribed = [pair for pair in self._pairs if pair.is_subscribed]
