@@ -75,8 +75,8 @@ def test_auto_prefetch_keeps_the_types_that_ended_last():
     assert list(prefetch.room(slots=1).costs) == [f"type{number}" for number in range(10, 30)]
 
 
-@pytest.mark.parametrize(("is_limited", "ahead"), [(False, {"pdf": 1_000}), (True, {})])
-def test_auto_prefetch_skips_types_with_a_rate_limit(is_limited, prefetch, monkeypatch):
+@pytest.mark.parametrize(("is_limited", "costs"), [(False, {"pdf": 1_000}), (True, {})])
+def test_auto_prefetch_skips_types_with_a_rate_limit(is_limited, costs, monkeypatch):
     reporting = reporting_of(lookahead=AUTO)
     reporting.lookahead.note_length("pdf", 0.001)
     tag = reporting.claims.hold(claim("a"))
@@ -85,7 +85,7 @@ def test_auto_prefetch_skips_types_with_a_rate_limit(is_limited, prefetch, monke
     monkeypatch.setattr("celery_affinity.leases.outbox.time.monotonic", lambda: 0.001)
     monkeypatch.setattr(reporting._host, "limits_rate_of", lambda task: is_limited)
     reporting.end(tag)
-    assert reporting.lookahead.room(slots=1).costs == prefetch
+    assert reporting.lookahead.room(slots=1).costs == costs
 
 
 def test_pool_threads_note_lengths_while_the_loop_reads_them():

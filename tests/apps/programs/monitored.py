@@ -32,7 +32,7 @@ def ask(path, body=None):
 
 
 def tasks():
-    """Return what Flower knows of each task, by its name and arguments."""
+    """Return Flower's entry for each task, by its name and arguments."""
     return {f"{each['name']} {each['args']}": each for each in ask("/api/tasks").values()}
 
 
@@ -46,7 +46,7 @@ def scenario():
     wait_until(lambda: len(runs()) == 3, 30, "all tasks run")
     wait_until(lambda: [each["state"] for each in tasks().values()].count("STARTED") == 2, 30, f"two run: {tasks()}")
     terminated = render.apply_async(("c",), queue="pdf")
-    wait_until(lambda: len(runs()) == 4, 30, "the task that is to be terminated runs")
+    wait_until(lambda: len(runs()) == 4, 30, "the last task runs")
     ask(f"/api/task/revoke/{terminated.id}?terminate=true", {})
     let_go("a")
     let_go("b")

@@ -1,4 +1,4 @@
-"""Tasks of celery-once: a call is refused while an equal one waits or runs."""
+"""Tasks of celery-once: a call is refused while an equal call waits or runs."""
 
 from celery_once import AlreadyQueued, QueueOnce
 
