@@ -1,4 +1,4 @@
-"""The ledger, read: jobs with their runs, and what happened to processes, links and servers at what time."""
+"""The parsed ledger: jobs with their runs, and the faults of processes, links and servers with their times."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -12,23 +12,24 @@ from .facts import Change, Job, MergedCall, Pause, Run, Unstored, Window
 from .ledger import Event
 from .reserves import highest
 
-#: Longest time, s, from an end until the worker has told the server: its loop does so soon, which takes a
-#: while on a busy machine. Also: longest time, s, until a worker that was cut off is heard again.
+#: Max seconds from the end of a run until the worker has released the slot, on a busy machine.
 TELLS_S = 1.5
+
+#: Max seconds until a disconnected worker reaches the server again.
 RETURNS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + TELLS_S
 
-#: Longest time, s, from the end of each kind of window until the worker is heard again.
+#: Max seconds from the end of each kind of window until the worker's next heartbeat.
 _HEARD_S = {"stop": HEARTBEAT_S + TELLS_S, "silence": RETURNS_S}
 
-#: Name in the ledger of the server with the results that are not on the broker's.
+#: Name in the ledger of the server for results that are not on the broker's server.
 RESULTS = "results"
 
-#: Number of pending jobs that says nothing: jobs come and go.
+#: Number of pending jobs below which a full server is not checked for progress.
 _IN_PASSING = 30
 
 
 class Book:
-    """All events noted so far."""
+    """All events read so far."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
@@ -123,7 +124,7 @@ class Book:
         run.calls = tuple(event.facts["calls"].split(","))
         self.recurring[event.facts["since"]].append(run)
 
-    # -- calls that merge
+    # -- merging calls
 
     def call(self, token: str) -> MergedCall:
         self.touched_calls.add(token)
@@ -289,7 +290,7 @@ class Book:
                 self._fence(pid, window)
 
     def _fence(self, pid: int, window: Window) -> None:
-        """Note that a worker may have been taken for dead: silences hardly apart are one silence to the server."""
+        """Note that a worker may have been reported dead. To the server, silences in quick succession are one."""
         windows = self._silences[pid]
         latest = window.since
         if windows and window.since <= windows[-1].until - RETURNS_S + _HEARD_S[window.what]:

@@ -1,4 +1,4 @@
-"""Compares the book and Redis with the promises. Strict: an event that no noted fault explains is a violation."""
+"""Compares the ledger and Redis with the promises. Every event that no noted fault explains is a violation."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,40 +25,43 @@ from .recurring import judge_recurring
 from .remains import Remains
 from .stops import judge_stops
 
-#: Time, s, by which a job with an ETA may start early: both ends read their clocks in several steps.
+#: Seconds by which a job with an ETA can start early, since publisher and worker read their clocks in several steps.
 EARLY_S = 0.05
 
 
 @dataclass
 class Verdict:
-    """The outcome of one storm. *again*, *lost*: how often each noted fault explains a repetition, or a loss.
-
-    *keyed*: runs of jobs with a key. *limited*: runs under a limit of their type, or a reserve. *pauses*: how many were
-    looked at. *calls*, *merged_runs*: calls of tasks that merge, and their runs. *recurring*: calls that the server
-    made since none came. *stops*: runs that were asked to stop for another tenant. *hinted*: jobs with a hint
-    that ended well since the server began. *overlaps*: how often each fault explains that there were too many runs of
-    one key, type or class.
-    """
+    """The result of checking one storm."""
 
     accepted: int = 0
     runs: int = 0
+    #: Runs of jobs with a key.
     keyed: int = 0
+    #: Runs under a limit of their type, or under a reserve.
     limited: int = 0
+    #: Pauses that could be checked.
     pauses: int = 0
+    #: Calls of merging tasks, and their runs.
     calls: int = 0
     merged_runs: int = 0
+    #: Recurring calls published by the server.
     recurring: int = 0
+    #: Preempted runs.
     stops: int = 0
+    #: Jobs with a hint that succeeded since the start of the server.
     hinted: int = 0
     refused: int = 0
+    #: Noted fault -> number of repetitions that it explains.
     again: Counter[str] = field(default_factory=Counter)
+    #: Noted fault -> number of losses that it explains.
     lost: Counter[str] = field(default_factory=Counter)
+    #: Noted fault -> number of cases in which it explains too many runs of a key, type or class.
     overlaps: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
 
 
 def judge(book: Book, remains: Remains) -> Verdict:
-    """Judge the jobs that were touched since the last time."""
+    """Check the jobs with events since the last check."""
     verdict = Verdict()
     jobs = [book.jobs[touched] for touched in book.touched]
     for job in jobs:
@@ -111,20 +114,20 @@ def _judge_job(job: Job, book: Book, remains: Remains, verdict: Verdict) -> None
         else:
             verdict.lost[why] += 1
     if remains.reasons.get(job.redis_id) == "lost" and job.ended and not disturbed(job, book):
-        violated("a dead letter that ended well, and nothing happened to its worker")
+        violated("a dead letter that succeeded, without a fault of its worker")
 
 
 def _judge_refusal(job: Job, book: Book, remains: Remains, violated) -> None:
-    """Only a server that is full, or away, may refuse; a job that a full server refused is not there."""
+    """Only a full or unreachable server may refuse a job, and a full server must not have stored it."""
     windows = [*book.is_full, *book.troubles]
     if not job.refused.startswith(REFUSED) or not any(w.meets(job.intended, job.refused_at) for w in windows):
         violated(f"a publish was refused with {job.refused!r}")
     if "maxmemory" in job.refused and (job.runs or job.redis_id in remains.states):
-        violated("refused for want of memory, but it is there")
+        violated("refused because of full memory, but it exists")
 
 
 def _judge_results(job: Job, book: Book, remains: Remains, violated) -> None:
-    """A job that expires while it waits does not run, none expires before its time, and callers know of either end."""
+    """A job that expires while waiting must not run or expire early, and its caller must get its end."""
     at = remains.expired.get(job.redis_id)
     if at is not None and at < job.expires - EARLY_S:
         violated(f"expired before its time, at {at:.2f}")
@@ -132,20 +135,20 @@ def _judge_results(job: Job, book: Book, remains: Remains, violated) -> None:
     if is_revoked and job.ended and not disturbed(job, book):
         violated("ran to its end, and is revoked")
     if job.judged:
-        return  # the result was looked at, and deleted
+        return  # the result was checked and deleted
     expected = _result_of(job, book, remains)
-    found = remains.results.get(job.task)
+    stored = remains.results.get(job.task)
     if expected is None or _is_result_lost(job, expected, book):
         return
-    if found != expected:
-        violated(f"its result should be {expected}, but is {found}")
+    if stored != expected:
+        violated(f"its result should be {expected}, but is {stored}")
     if book.got.get(job.task, expected) != expected:
         violated(f"its result should be {expected}, but its caller got {book.got[job.task]}")
     _judge_wait(job, book, violated)
 
 
 def _judge_wait(job: Job, book: Book, violated) -> None:
-    """A caller that waits gets its result, unless a fault was in the way."""
+    """A waiting caller must get its result unless a fault prevents it."""
     window = book.waited.get(job.task)
     if window is not None:
         troubles = (*book.troubles, *book.results_away, *book.is_full)
@@ -155,7 +158,7 @@ def _judge_wait(job: Job, book: Book, violated) -> None:
 
 
 def _result_of(job: Job, book: Book, remains: Remains) -> str | None:
-    """Return the state that the result of a job's task must have; None: the state is open."""
+    """Return the required state of a job's result, or None if any state is possible."""
     done = [run for run in job.runs if run.outcome == "done" and why_again(run, book) is None]
     if done:
         return None if _is_state_of_retry_late(job, done[0], book) else "SUCCESS"
@@ -167,16 +170,16 @@ def _result_of(job: Job, book: Book, remains: Remains) -> str | None:
 
 
 def _is_state_of_retry_late(job: Job, done: Run, book: Book) -> bool:
-    """Whether the task's last try ended before the try that asked for it had stored RETRY: Celery's own, on any broker.
+    """Return True if the task's last attempt ended before the previous attempt had stored RETRY.
 
-    Celery publishes first, and stores RETRY then, also over a SUCCESS that came in between.
+    Celery publishes a retry before it stores RETRY, which then replaces an earlier SUCCESS, on any broker.
     """
     tries = (run for each in book.jobs_of_task[job.task] if each is not job for run in each.runs)
     return any(run.outcome == "retried" and told_by(run, book) >= done.end for run in tries)
 
 
 def _is_result_lost(job: Job, state: str, book: Book) -> bool:
-    """Whether the server of a job's result forgot it, or was full, or its worker tried once to store it, in vain."""
+    """Return True if a server lost a job's result or was full, or the worker's only attempt to store it failed."""
     is_brokers = job.name in ON_THE_BROKERS_SERVER
     windows = [*book.amnesias, *book.is_full] if is_brokers else book.results_amnesias
     spans = [(run.start, told_by(run, book)) for run in job.runs] or [(job.intended, inf)]
@@ -192,14 +195,14 @@ def _is_result_lost(job: Job, state: str, book: Book) -> bool:
 
 
 def _is_revoked_by_its_worker(job: Job, book: Book, remains: Remains) -> bool:
-    """Whether a job that expired in its worker's hands has the result REVOKED, or could not get that."""
+    """Return True if a job that expired in its worker has the result REVOKED, or could not get it."""
     away = book.troubles if job.name in ON_THE_BROKERS_SERVER else book.results_away
     is_away = any(window.meets(job.intended, job.expires + RETURNS_S) for window in away)
     return remains.results.get(job.task) == "REVOKED" or is_away or _is_result_lost(job, "REVOKED", book)
 
 
 def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None:
-    """Every run but one needs a reason for another run. The later run may have it: a zombie's, back too late."""
+    """Every run but one needs a reason for another run. A later run may have the reason, such as a fenced worker."""
     reasons = [why_again(run, book) for run in job.runs]
     if reasons.count(None) > 1:
         violated("ran again without a reason")
@@ -208,7 +211,7 @@ def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None
 
 
 def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
-    """Return the fate of a job that has not ended: a fault that explains it, "stuck", or None."""
+    """Return the fault that explains why a job has not ended, "stuck", or None."""
     state, reason = remains.states.get(job.redis_id), remains.reasons.get(job.redis_id)
     if state in ("pending", "scheduled", "claimed"):
         return "stuck"
@@ -224,7 +227,7 @@ def _why_not_ended(job: Job, book: Book, remains: Remains) -> str | None:
         return "killed in the middle"
     if job.failed and not job.runs:
         return any_death(job, book)
-    # With all data gone, the window begins before everything.
+    # If all data are lost, the window begins before all events.
     return next((f"forgotten: {w.what}" for w in book.amnesias if w.meets(job.intended, job.accepted)), None)
 
 
@@ -232,7 +235,7 @@ def _judge_chords(book: Book, verdict: Verdict) -> None:
     for callback, parts in list(book.chords.items()):
         jobs = [job for part in parts for job in book.jobs_of_task[part]]
         if not any(job.ended for job in book.jobs_of_task[callback]):
-            # A part whose process died after its end had no time to count itself: Celery's own, on any broker.
+            # On any broker, Celery does not count a chord part whose process dies after its end.
             reason = next((why for job in jobs if (why := disturbed(job, book) or _any_loss(job, book))), None)
             if reason is None:
                 verdict.violations.append(f"all parts of a chord ended, but not its callback {callback}")
@@ -250,7 +253,7 @@ def _any_loss(job: Job, book: Book) -> str | None:
 
 
 def told(job: Job, book: Book, remains: Remains) -> str:
-    """Return a job's story in one line."""
+    """Describe a job in one line."""
     runs = []
     for run in sorted(job.runs, key=lambda run: run.start):
         runs.append(f"run by {run.pid} of worker {run.worker} {run.start:.2f}..{run.end:.2f} {run.outcome}")

@@ -1,28 +1,24 @@
-"""Judges calls that merge: each has one end, of a run that it was part of, and what follows it ran."""
+"""Checks merging calls: each call has one end, from a run that contains the call, and its follow-up calls ran."""
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import chain
 from math import inf
 from typing import Any
 
 from .book import Book
-from .facts import Job, MergedCall, Run, Window
+from .facts import Job, MergedCall, Run
 from .merged_tasks import EARLY, ON_THE_BROKERS_SERVER, SPLIT
 from .reasons import told_by, troubles_of, why_again
 from .remains import Remains
 
-#: States of a result that is none yet.
+#: States of a pending result.
 _OPEN = (None, "PENDING", "STARTED", "RETRY")
 
 Violated = Callable[[str], None]
 
 
 def judge_merging(book: Book, remains: Remains, again: Counter[str]) -> tuple[int, int, list[str]]:
-    """Return the numbers of calls that may merge and of their runs, and the violations.
-
-    Count repetitions in *again*.
-    """
+    """Return the numbers of merging calls and of their runs, and the violations; count repetitions in *again*."""
     found: list[str] = []
     calls = [book.calls[token] for token in book.touched_calls]
     runs = {run.id: run for call in calls for run in call.runs}
@@ -46,7 +42,7 @@ def judge_merging(book: Book, remains: Remains, again: Counter[str]) -> tuple[in
 
 
 def as_jobs(book: Book) -> list[Job]:
-    """Return a job for each run of merged calls since the last time: keys, limits and pauses count claims."""
+    """Return a job for each merged run since the last check: keys, limits and pauses count claims."""
     jobs = []
     for run in book.merged_runs:
         first = book.calls[run.calls[0]]
@@ -56,7 +52,7 @@ def as_jobs(book: Book) -> list[Job]:
 
 
 def _mixed(run: Run, book: Book) -> list[str]:
-    """Return what is wrong with the calls of a run: they are of one task, type and key, and each is in it once."""
+    """Return violations unless a run's calls have one task, type and key, and each call is contained once."""
     of = {(book.calls[token].name, book.calls[token].type, book.calls[token].key) for token in run.calls}
     found = [f"a run has calls of several tasks, types or keys, {sorted(of)}: {run.calls}"] if len(of) > 1 else []
     twice = [token for token, times in Counter(run.calls).items() if times > 1]
@@ -70,7 +66,7 @@ def _mixed(run: Run, book: Book) -> list[str]:
 
 
 def _judge_runs(call: MergedCall, book: Book, again: Counter[str], violated: Violated) -> None:
-    """Each try is run once; every further run needs a reason."""
+    """Each publish runs once; every further run needs a reason."""
     if call.runs and not call.tries:
         violated("ran, but was never published")
     reasons = [why_again(run, book) for run in call.runs]
@@ -81,7 +77,7 @@ def _judge_runs(call: MergedCall, book: Book, again: Counter[str], violated: Vio
 
 
 def _judge_end(call: MergedCall, book: Book, remains: Remains, violated: Violated) -> None:
-    """A call that was accepted, or ran, has one end."""
+    """A call that was accepted or ran must have one end."""
     if call.refused and not any(w.meets(call.intended, inf) for w in (*book.is_full, *book.troubles)):
         violated("a publish was refused")
     state, value = remains.results.get(call.task), remains.values.get(call.task)
@@ -90,7 +86,7 @@ def _judge_end(call: MergedCall, book: Book, remains: Remains, violated: Violate
         return
     if state in _OPEN:
         if not _is_own_end_lost(call, book) and not _is_told_late(call, book):
-            violated(f"nobody told its end, its state is {state}")
+            violated(f"its end was not reported, its state is {state}")
     elif state == "SUCCESS":
         _judge_result(call, value, violated)
     elif state != "FAILURE" or _why_failed(call, value, book) is None:
@@ -105,9 +101,9 @@ def _judge_end(call: MergedCall, book: Book, remains: Remains, violated: Violate
 
 def _judge_result(call: MergedCall, value: Any, violated: Violated) -> None:
     if not isinstance(value, dict) or call.token not in value["tokens"]:
-        violated("its result is that of others")
+        violated("it got the result of other calls")
     elif call.runs and value["run"] not in {run.id for run in call.runs}:
-        violated(f"its result is of run {value['run']}, which it was not part of")
+        violated(f"its result is of run {value['run']}, which does not contain the call")
     elif call.name in SPLIT and value.get("part") != call.token:
         violated(f"it got the part of {value.get('part')}")
 
@@ -123,7 +119,7 @@ def _why_failed(call: MergedCall, value: Any, book: Book) -> str | None:
     if error == "ResultLostError":
         away = _is_lost_to_dispatcher(call, book)
         return disturbed or ("its result is not known" if away else None)
-    # A retry that could not be published is a Reject.
+    # Celery rejects a run whose retry could not be published.
     if error in ("Reject", "OperationalError", "ConnectionError", "TimeoutError", "ResponseError", "OutOfMemoryError"):
         windows = (*book.is_full, *book.troubles, *book.results_away)
         return "a server was down" if any(w.meets(call.intended, inf) for w in windows) else None
@@ -131,58 +127,56 @@ def _why_failed(call: MergedCall, value: Any, book: Book) -> str | None:
 
 
 def _is_lost_to_dispatcher(call: MergedCall, book: Book) -> bool:
-    """Whether the result of a run of *call* was not stored, or its process could not tell the part of *call*."""
+    """Return True if the result of a run of *call* was not stored, or its process could not report to *call*."""
     windows = [*book.is_full, *book.results_away, *book.results_amnesias]
     return any(
-        window.meets(run.start, told_by(run, book)) for run in call.runs for window in chain(windows, _own(run, book))
+        window.meets(run.start, told_by(run, book))
+        for run in call.runs
+        for window in (*windows, *troubles_of(run, book))
     )
 
 
-def _own(run: Run, book: Book) -> list[Window]:
-    return troubles_of(run, book)
-
-
 def _is_own_end_lost(call: MergedCall, book: Book) -> bool:
-    """Whether its run had the message of *call*, so that Celery's tracer stores the result, which it could not do."""
+    """Return True if the run had the message of *call*, and Celery's tracer could not store the result."""
     return any(
         run.task == call.task and window.meets(run.start, told_by(run, book))
         for run in call.runs
-        for window in (*book.results_away, *book.is_full, *_own(run, book))
+        for window in (*book.results_away, *book.is_full, *troubles_of(run, book))
     )
 
 
 def _is_told_late(call: MergedCall, book: Book) -> bool:
-    """Whether the state of a retry was stored after the end of the next try: see `judge`."""
+    """Return True if RETRY was stored after the end of the next attempt: see `judge`."""
     done = min((run.end for run in call.runs if run.outcome == "done"), default=inf)
     return done < inf and any(run.outcome == "retried" and told_by(run, book) >= done for run in call.runs)
 
 
 def _judge_step(call: MergedCall, book: Book, remains: Remains, violated: Violated) -> None:
-    """What follows a call that ended well was published, once unless somebody died; it got the result of the call."""
+    """The follow-up of a successful call must be published, once unless a process died, with the result of the call."""
     if not all(call.has_own):
-        violated("what follows got the result of others")
+        violated("its follow-up got the result of other calls")
     if call.follows not in ("link", "chain") or any(w.meets(call.intended, inf) for w in book.amnesias):
         return
     if not call.steps and remains.results.get(call.task) == "SUCCESS":
-        violated("what follows was not published")
+        violated("its follow-up was not published")
     accepted = {step for step in call.steps if book.jobs[step].accepted < inf or book.jobs[step].runs}
     runs = max(1, sum(run.outcome == "done" for run in call.runs))
     has_died = any(at >= min(run.start for run in call.runs) for run in call.runs for at in book.deaths.values())
     if len(accepted) > runs and not has_died and not any(why_again(run, book) for run in call.runs):
-        violated(f"what follows was published {len(accepted)} times")
+        violated(f"its follow-up was published {len(accepted)} times")
 
 
 def _is_cut_off(callback: str, book: Book) -> bool:
-    """Whether a process died in the middle of publishing the body of a chord.
+    """Return True if a process died while publishing the body of a chord.
 
-    Celery's own, on any broker: no other process may publish the body before the claim of the dead one has run out.
+    In Celery, on any broker, no other process may publish the body before the dead process's claim has expired.
     """
     jobs = book.jobs_of_task[callback]
     return any(job.accepted == inf and any(at >= job.intended for at in book.deaths.values()) for job in jobs)
 
 
 def _judge_chord(callback: str, calls: list[MergedCall], book: Book, remains: Remains) -> list[str]:
-    """Return a violation if all calls of a chord ended well, and its body did not run."""
+    """Return a violation if all calls of a chord succeeded, and its body did not run."""
     if any(job.ended for job in book.jobs_of_task[callback]) or _is_cut_off(callback, book):
         return []
     if not calls or any(remains.results.get(call.task) != "SUCCESS" for call in calls):
@@ -196,20 +190,16 @@ def _judge_chord(callback: str, calls: list[MergedCall], book: Book, remains: Re
 
 
 def _may_miss_its_part(call: MergedCall, book: Book) -> bool:
-    """Whether a run had the message of *call*, and was disturbed after its end: Celery's own, on any broker."""
+    """Return True if a run had the message of *call*, and a fault hit it after its end: Celery then loses the part."""
     return _is_own_end_lost(call, book) or any(run.task == call.task and why_again(run, book) for run in call.runs)
 
 
 def told(call: MergedCall, remains: Remains) -> str:
-    """Return the story of a call in one line."""
+    """Describe a call in one line."""
     facts = [f"{call.name} {call.token} task {call.task}, {call.follows or 'alone'}, {call.tries} tries"]
     facts.append(f"intended {call.intended:.2f}, accepted {call.accepted:.2f} {call.refused}")
     for run in sorted(call.runs, key=lambda run: run.start):
-        facts.append(
-            f"run {run.id} of worker {run.worker} {run.start:.2f}..{run.end:.2f} {run.outcome}, {len(run.calls)} calls"
-        )
-        facts.append(f"as number {run.calls.index(call.token)}")
-    facts.append(
-        f"steps {len(call.steps)}, result {remains.results.get(call.task)} {remains.values.get(call.task)!s:.150}"
-    )
-    return "; ".join(facts)
+        facts.append(f"run {run.id} of worker {run.worker} {run.start:.2f}..{run.end:.2f} {run.outcome}")
+        facts.append(f"number {run.calls.index(call.token)} of {len(run.calls)} calls")
+    facts.append(f"steps {len(call.steps)}, result {remains.results.get(call.task)}")
+    return "; ".join([*facts, f"{remains.values.get(call.task)!s:.150}"])

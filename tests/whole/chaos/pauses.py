@@ -1,4 +1,4 @@
-"""Judges pauses: nothing of a paused type or key, or nothing at all, is claimed from the pause to its end."""
+"""Checks pauses: no job of a paused type or key, or no job at all, is claimed during a pause."""
 
 from collections.abc import Iterable
 
@@ -9,9 +9,9 @@ from .facts import Job, Pause, Run
 
 
 def judge_pauses(jobs: Iterable[Job], book: Book) -> tuple[int, list[str]]:
-    """Return the number of pauses that can be judged, and the runs that were claimed in spite of them.
+    """Return the number of pauses that can be checked, and the runs that were claimed during them.
 
-    What was claimed before a pause may start after it. Fencing numbers tell, unless the server has forgotten some.
+    A job claimed before a pause may start after it. Fencing tokens distinguish both, unless the server lost some.
     """
     judged = [pause for pause in book.pauses if pause.up_to and not _is_forgotten(pause, book)]
     found = [

@@ -1,4 +1,4 @@
-"""Judges the calls that recur: each that the server made ran, and none was made within the interval of the last."""
+"""Checks recurring calls: every call published by the server ran, and none came within the interval of the last."""
 
 from math import inf
 
@@ -7,12 +7,12 @@ from .book import Book
 from .facts import Run
 from .remains import Remains
 
-#: Time, s, by which a call may come early: the ledger is written before the server hears of an end, never after.
+#: Seconds by which a call may seem early, since the ledger gets an end before the server.
 EARLY_S = 0.05
 
 
 def judge_recurring(book: Book, remains: Remains) -> tuple[int, list[str]]:
-    """Judge the calls since the last time. Return the number of those that ran, and the violations."""
+    """Check the calls since the last check. Return the number of calls that ran, and the violations."""
     if remains.fired is None:
         return 0, []
     runs = [run for of_one in book.recurring.values() for run in of_one]
@@ -31,7 +31,7 @@ def judge_recurring(book: Book, remains: Remains) -> tuple[int, list[str]]:
 
 
 def _too_early(runs: list[Run], book: Book) -> list[str]:
-    """Return the runs that began too soon after the first end of another call, which the server may have forgotten."""
+    """Return violations for runs that began too soon after the first end of another call."""
     found, ends = [], dict[str, float]()
     for run in sorted(runs, key=lambda run: run.start):
         others = [end for call, end in ends.items() if call not in run.calls and end < run.start]
@@ -46,5 +46,5 @@ def _too_early(runs: list[Run], book: Book) -> list[str]:
 
 
 def _ran_before(run: Run, ends: dict[str, float]) -> bool:
-    """Whether the call of a run has ended before: it is delivered again, which the other judges look at."""
+    """Return True if a call of the run has ended before: `judge` checks repeated deliveries."""
     return any(call in ends for call in run.calls)

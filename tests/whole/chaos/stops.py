@@ -1,4 +1,4 @@
-"""Judges stops of running jobs for tenants below their minimum, by what tasks noted when they were asked to stop."""
+"""Checks preemptions for tenants below their minimum, from the notes of preempted tasks."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -13,12 +13,12 @@ from .remains import Remains
 
 _FIRST = Change(-inf, 0, 0, {}, {name: quota_of(most).min for name, most in TENANTS.items()}, -inf)
 
-#: Time, s, after a fault for which the server may count claims that no run shows, or a worker be late to read.
+#: Seconds after a fault in which the server may count claims without runs, or a worker may read late.
 _UNSURE_S = WORKER_TIMEOUT_S + 2 * RETURNS_S
 
 
 def judge_stops(jobs: Sequence[Job], book: Book, remains: Remains) -> tuple[int, list[str]]:
-    """Return the number of runs that were asked to stop, and what was wrong with that."""
+    """Return the number of preempted runs, and the violations."""
     asked = [(job, run) for job in jobs for run in job.runs if run.asked < inf]
     runs: dict[str, list[Run]] = {}
     for job in jobs:
@@ -35,7 +35,7 @@ def tenant_of(run: Run) -> str:
 
 
 def _wrong_order(run: Run, jobs: Sequence[Job], runs: dict[str, list[Run]], book: Book) -> Iterator[str]:
-    """Yield why *run* should not have been stopped, as far as the ledger can tell: the order was a moment before."""
+    """Yield reasons why *run* should not have been preempted. The preemption was shortly before the task noticed it."""
     tenant = tenant_of(run)
     if not run.preemptible or not tenant:
         yield "asked to stop without preemptible=True and a tenant"
@@ -47,7 +47,7 @@ def _wrong_order(run: Run, jobs: Sequence[Job], runs: dict[str, list[Run]], book
         yield f"its tenant had {held} runs at most, with a minimum of {least}"
     others = [name for name in TENANTS if name != tenant]
     if not any(_may_be_in_need(name, since, until, jobs, runs.get(name, ()), book) for name in others):
-        yield "no other tenant was below its minimum, with a job that waited"
+        yield "no other tenant was below its minimum with a waiting job"
 
 
 def _may_be_in_need(tenant: str, since: float, until: float, jobs: Sequence[Job], runs: Sequence[Run], book: Book):
@@ -61,7 +61,7 @@ def _may_be_in_need(tenant: str, since: float, until: float, jobs: Sequence[Job]
 
 
 def _minima(tenant: str, since: float, until: float, book: Book) -> list[int]:
-    """Return the minima of a tenant that may have been in force at some time from *since* to *until*."""
+    """Return the minima of a tenant that were possibly in force between *since* and *until*."""
     in_force = [
         change
         for change, after in pairwise([_FIRST, *book.changes, None])
@@ -71,7 +71,7 @@ def _minima(tenant: str, since: float, until: float, book: Book) -> list[int]:
 
 
 def _slack(run: Run, book: Book) -> float:
-    """Return the longest time, s, from the order to stop *run* until its task saw it, and noted that."""
+    """Return the max seconds from the preemption of *run* until its task noted it."""
     since, until = run.asked - _UNSURE_S, run.asked
     windows = (*book.troubles, *book.amnesias, *book.is_full)
     times = (*book.turnover, *book.deaths.values())
@@ -80,12 +80,12 @@ def _slack(run: Run, book: Book) -> float:
 
 
 def _wrong_end(job: Job, book: Book, remains: Remains) -> Iterator[str]:
-    """Yield what became of a job that was stopped, and should not have: unless a fault came as well."""
+    """Yield the violations of a preempted job, unless a fault hit it as well."""
     if disturbed(job, book) or any(window.meets(job.intended, inf) for window in book.amnesias):
         return
     stopped = [run for run in job.runs if why_again(run, book) == STOPPED]
     if stopped and stopped[-1] is job.runs[-1] and stopped[-1].outcome == "done":
-        stopped.pop()  # it went on beyond its grace, where nobody can end it, and ended by itself
+        stopped.pop()  # it continued after its grace in a pool that cannot kill it, and ended normally
     stops = len(stopped)
     if stops > MAX_STOPS:
         yield f"stopped {stops} times"
@@ -95,7 +95,7 @@ def _wrong_end(job: Job, book: Book, remains: Remains) -> Iterator[str]:
         yield f"a stop counts as a delivery: {remains.deliveries[job.redis_id]}"
     counted = remains.preemptions.get(job.redis_id, stops)
     if counted != stops:
-        yield f"{stops} stops, of which the server knows {counted}"
+        yield f"{stops} stops, but {counted} counted by the server"
 
 
 def _told(job: Job, run: Run) -> str:

@@ -1,4 +1,4 @@
-"""Reads the ledger: each accepted job ran to its end, and once more only for each run that was in a killed worker."""
+"""Checks the ledger: each accepted job ended, with at most one more run for each run in a killed worker."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,18 +7,19 @@ from math import inf
 
 from ..ledger import Event
 
-#: Time, s, after which the server surely knows an end that nobody noted as told: a worker in Python notes each; one in
-#: Node repeats the end of a chord's part while a dead process has the chord.
+#: Seconds after which the server surely has an end without a noted reply. The Python worker notes each reply.
 TELLS_S = 3.0
+
+#: The same for the Node worker, which repeats the end of a chord's part while a dead process holds the chord.
 REPEATS_S = 45.0
 
-#: Time, s, for which a start is noted too early, or a kill: a process may do something yet after its kill was noted.
+#: Seconds by which a start or a kill may be noted too early: a process may continue after its kill was noted.
 _AT_ONCE_S = 0.5
 
 
 @dataclass
 class Run:
-    """One start of a job. *told*: when the worker had the answer to the end. *deliveries*: if its worker knows them."""
+    """One start of a job. *told*: time of the reply to its end. *deliveries*: None if its worker does not have them."""
 
     run: str
     pid: int
@@ -32,7 +33,7 @@ class Run:
 
 @dataclass
 class Book:
-    """What the ledger says. *away*: times at which the server or a web process was killed."""
+    """The parsed ledger. *away*: times at which the server or a web process was killed."""
 
     accepted: set[str] = field(default_factory=set)
     intended: set[str] = field(default_factory=set)
@@ -78,12 +79,12 @@ def read(events: Iterable[Event]) -> Book:
             if event.subject in ("server", "web"):
                 book.away.append(event.at)
         elif event.kind == "unknown":
-            book.strange.append(f"{event.subject} was taken for dead at {event.at:.2f}, and was not")
+            book.strange.append(f"{event.subject} was reported dead at {event.at:.2f}, but was alive")
     return book
 
 
 def judge(book: Book, results: dict[str, object], sums: dict[str, int]) -> Verdict:
-    """*results*: of the jobs, by token; the state of one that has no result. *sums*: what chords must come to."""
+    """Check *book*. *results*: the result, or the state without one, by token. *sums*: expected results of chords."""
     verdict = Verdict(len(book.accepted), kills=book.kills, violations=list(book.strange))
     for token in sorted(book.accepted | book.runs.keys()):
         runs = sorted(book.runs.get(token, ()), key=lambda run: run.start)
@@ -113,7 +114,7 @@ def _counts_too_few(run: Run, killed: list[Run]) -> bool:
 
 
 def is_killed(run: Run, book: Book) -> bool:
-    """Whether the process of *run*, or its worker, was killed before the server surely knew of the end."""
+    """Return True if the process of *run*, or its worker, was killed before the server surely had the end."""
     told = run.told
     if run.by != "http":
         told = run.end + (REPEATS_S if run.by in ("node", "shell") else TELLS_S)
