@@ -113,6 +113,23 @@ def run_celery(
     return subprocess.CompletedProcess(command, code, *texts)
 
 
+def run_module(module: str, *words: object, timeout: float) -> str:
+    """Run ``python -m module words…`` to a successful end; return its output.
+
+    It is terminated on a timeout, not killed, so that it can end the processes that it has started.
+    """
+    command = [sys.executable, "-m", module, *map(str, words)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except BaseException:
+        process.terminate()
+        process.communicate(timeout=15)
+        raise
+    assert process.returncode == 0, output
+    return output
+
+
 class Process:
     """A program in its own session, so its child processes can be ended with it."""
 

@@ -9,10 +9,10 @@ from random import Random
 from time import monotonic, sleep
 
 from . import remains
-from .book import RESULTS, Book
+from .checker import Verdict, check
 from .faults import Field
 from .fleet import MEMBERS, SLOTS, Fleet
-from .judge import Verdict, judge
+from .history import RESULTS, History
 from .ledger import Ledger
 from .operator import Operator
 from .proxy import Proxy
@@ -57,7 +57,7 @@ class Campaign:
         self._rng = Random(seed)
         self._seed = seed
         self.ledger = Ledger(directory / "ledger")
-        self.book = Book()
+        self.history = History()
         self._replicated = replicated
         self._field: Field
 
@@ -89,7 +89,7 @@ class Campaign:
     def storm(self, storm: Storm, seconds: float, jobs: int) -> Outcome:
         """Publish *jobs* jobs while *storm* runs for *seconds*; check the result."""
         on = self._field
-        kills, faults = self.book.kills.copy(), self.book.faults.copy()
+        kills, faults = self.history.kills.copy(), self.history.faults.copy()
         self.ledger.note("whole", "fleet")
         offsets = self._rng.choice(((0, 0), (3600, 0), (0, -3600)))
         began = monotonic()
@@ -112,8 +112,8 @@ class Campaign:
         suspended = remains.suspend_recurring(on.server.client)
         troubles += self._wait_until_quiet()
         quiet = monotonic()
-        self.book.read(self.ledger.new())
-        verdict = judge(self.book, remains.look(on.server.client, on.results.client, SLOTS))
+        self.history.read(self.ledger.new())
+        verdict = check(self.history, remains.look(on.server.client, on.results.client, SLOTS))
         remains.resume_recurring(on.server.client, suspended)
         verdict.violations += troubles
         verdict.violations += self._strange_words()
@@ -124,8 +124,8 @@ class Campaign:
             storm.name,
             round(blown - began, 1),
             round(quiet - blown, 1),
-            dict(self.book.kills - kills),
-            dict(self.book.faults - faults),
+            dict(self.history.kills - kills),
+            dict(self.history.faults - faults),
             verdict,
         )
 

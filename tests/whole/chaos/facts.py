@@ -55,7 +55,7 @@ class MergedCall:
     steps: list[str] = field(default_factory=list)
     #: Per run of the follow-up step: True if the result contains this call.
     has_own: list[bool] = field(default_factory=list)
-    judged: bool = False
+    checked: bool = False
 
     @property
     def key(self) -> str:
@@ -80,7 +80,7 @@ class Job:
     expires: float = inf
     failed: str = ""
     runs: list[Run] = field(default_factory=list)
-    judged: bool = False
+    checked: bool = False
 
     @property
     def ended(self) -> bool:

@@ -18,7 +18,7 @@ from celery_affinity.settings.cohorts import DEFAULT
 from ...support.processes import WorkerProcess, start_worker, wait_until
 from . import remains
 from .cohorts_app import BEGINNING, OTHER, WORKER_TIMEOUT_S, app_of
-from .cohorts_judge import Runs, judge
+from .cohorts_checker import Runs, check
 from .ledger import Ledger
 from .on_cluster import STANDS_STILL_S, Report
 from .servers import DurableServer
@@ -90,7 +90,7 @@ class Storm:
     def __init__(self, directory: Path, seed: str, stack: ExitStack) -> None:
         self._chance = Random(seed)
         self.ledger = Ledger(directory / "ledger")
-        self._book, self._events = Runs(), Ledger(directory / "ledger")
+        self._history, self._events = Runs(), Ledger(directory / "ledger")
         self.servers = {
             DEFAULT: DurableServer(directory / "home", self.ledger, "server"),
             OTHER: DurableServer(directory / "other", self.ledger, OTHER),
@@ -186,8 +186,8 @@ class Storm:
         since = time.monotonic()
 
         def all_begin() -> bool:
-            self._book.read(self._events.new())
-            begun = [run.job.partition("-")[0] for run in self._book.runs.values() if run.start > since]
+            self._history.read(self._events.new())
+            begun = [run.job.partition("-")[0] for run in self._history.runs.values() if run.start > since]
             return all(begun.count(cohort) >= _BEGUN for cohort in cohorts)
 
         wait_until(all_begin, _PATIENCE_S, f"each cohort begins jobs\n{self._logs()}")
@@ -207,15 +207,15 @@ class Storm:
         except AssertionError as exc:
             self.report.violations.append(str(exc))
             self.report.violations += [self._why_not_quiet(*each) for each in self.servers.items()]
-        self._book.read(self._events.new())
-        self.report.violations += judge(self._book)
+        self._history.read(self._events.new())
+        self.report.violations += check(self._history)
         self.report.violations += self._leaks()
-        self.report.jobs = len(self._book.accepted)
-        self.report.again = len(self._book.runs) - len(self._book.of_job())
+        self.report.jobs = len(self._history.accepted)
+        self.report.again = len(self._history.runs) - len(self._history.of_job())
 
     def _is_all_done(self) -> bool:
-        self._book.read(self._events.new())
-        return self._book.accepted <= self._book.ended
+        self._history.read(self._events.new())
+        return self._history.accepted <= self._history.ended
 
     def _why_not_quiet(self, cohort: str, server: DurableServer) -> str:
         workers = sum(cohort in cohorts for _, _, cohorts in MEMBERS.values())

@@ -3,8 +3,8 @@
 from math import inf
 
 from .app import GRACE_S, WORKER_TIMEOUT_S
-from .book import RETURNS_S, TELLS_S, Book
 from .facts import Job, Run, Window
+from .history import RETURNS_S, TELLS_S, History
 
 #: kombu's error for a failed publish. A late-acked task runs again if its retry fails with it.
 REFUSED = "OperationalError"
@@ -29,42 +29,44 @@ STOPPED = "it was stopped for another tenant"
 FORCED_S = 5.0
 
 
-def is_stopped(run: Run, book: Book) -> bool:
+def is_stopped(run: Run, history: History) -> bool:
     """Return True if a run ended because it was preempted, or because another worker had claimed the job."""
     if run.was_stopped:
         return True
-    return run.outcome in ("SystemExit", "GreenletExit") and why_again(run, book) == "its worker was fenced"
+    return run.outcome in ("SystemExit", "GreenletExit") and why_again(run, history) == "its worker was fenced"
 
 
-def why_again(run: Run, book: Book) -> str | None:
+def why_again(run: Run, history: History) -> str | None:
     """Return the noted fault that may have caused another claim of the job of *run*, or None."""
-    if death(run, book):
+    if death(run, history):
         return "its process was killed"
     if run.outcome == REFUSED:
         return "its retry could not be published"
-    until = told_by(run, book)
-    if any(window.meets(run.start, until) and _is_its_own(run, window) for window in book.fences.get(run.worker, ())):
+    until = told_by(run, history)
+    if any(
+        window.meets(run.start, until) and _is_its_own(run, window) for window in history.fences.get(run.worker, ())
+    ):
         return "its worker was fenced"
-    if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in book.is_full):
+    if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in history.is_full):
         return "its end could not be stored"
     # A process that was busy when the server came back continues with its own state.
-    forgotten = next((w for w in book.amnesias if w.meets(run.start - RETURNS_S, until)), None)
+    forgotten = next((w for w in history.amnesias if w.meets(run.start - RETURNS_S, until)), None)
     if forgotten is not None:
         return f"forgotten: {forgotten.what}"
-    left = book.left.get(run.worker, inf)
-    if run.start <= left and any(w.meets(left, left + 15) for w in troubles_of(run, book) if w.what != "block"):
+    left = history.left.get(run.worker, inf)
+    if run.start <= left and any(w.meets(left, left + 15) for w in troubles_of(run, history) if w.what != "block"):
         return "its worker left during an outage"
-    return STOPPED if _is_to_stop(run, book) else None
+    return STOPPED if _is_to_stop(run, history) else None
 
 
-def _is_to_stop(run: Run, book: Book) -> bool:
+def _is_to_stop(run: Run, history: History) -> bool:
     """Return True if *run* stopped when preempted, or was killed, even between its end and its report.
 
     A process that is suspended when preempted may be killed before it can note the preemption.
     """
     if run.asked == inf:
         is_silent = run.preemptible and run.end == inf
-        return is_silent and any(window.meets(run.start, inf) for window in troubles_of(run, book))
+        return is_silent and any(window.meets(run.start, inf) for window in troubles_of(run, history))
     return run.was_stopped or run.asked + GRACE_S - TELLS_S <= run.end <= run.asked + GRACE_S + FORCED_S
 
 
@@ -78,55 +80,55 @@ def _is_its_own(run: Run, window: Window) -> bool:
     return was_in_its_pipe or run.start <= max(window.since, window.latest) + WORKER_TIMEOUT_S + STARTS_S
 
 
-def death(run: Run, book: Book) -> bool:
+def death(run: Run, history: History) -> bool:
     """Return True if the process of *run*, or its worker, was killed before the server surely had the end."""
-    told = told_by(run, book)
-    own, workers = book.deaths.get(run.pid), book.deaths.get(run.worker)
+    told = told_by(run, history)
+    own, workers = history.deaths.get(run.pid), history.deaths.get(run.worker)
     # A kill is noted in advance, so the process may still start a job.
     return any(at is not None and run.start - ORPHAN_S <= at <= told for at in (own, workers))
 
 
-def told_by(run: Run, book: Book) -> float:
+def told_by(run: Run, history: History) -> float:
     """Return the latest time at which the server has the end, delayed by faults of the worker."""
     told = run.end + TELLS_S
     # The worker stores the result before it releases the slot.
-    for window in sorted((*troubles_of(run, book), *book.results_away), key=lambda window: window.since):
+    for window in sorted((*troubles_of(run, history), *history.results_away), key=lambda window: window.since):
         if window.meets(run.end, told):
             told = max(told, window.until + TELLS_S)
     return told
 
 
-def troubles_of(run: Run, book: Book) -> list[Window]:
-    return [window for window in book.troubles if window.of in (0, run.worker)]
+def troubles_of(run: Run, history: History) -> list[Window]:
+    return [window for window in history.troubles if window.of in (0, run.worker)]
 
 
-def disturbed(job: Job, book: Book) -> str | None:
+def disturbed(job: Job, history: History) -> str | None:
     """Return the noted fault that hit a run of *job*, apart from a preemption."""
-    return next((why for run in job.runs if (why := why_again(run, book)) not in (None, STOPPED)), None)
+    return next((why for run in job.runs if (why := why_again(run, history)) not in (None, STOPPED)), None)
 
 
-def has_succeeded(job: Job, book: Book) -> bool:
+def has_succeeded(job: Job, history: History) -> bool:
     """Return True if another attempt of the task had succeeded when the worker of *job* noticed its lost process.
 
     A pool process can die after it published the retry and before its worker has its end. Celery 5.7 acks the job if
     the task's result is SUCCESS when the worker notices the death, because the retry has already succeeded.
     """
-    ends = [run.end for each in book.jobs_of_task[job.task] for run in each.runs if run.outcome == "done"]
-    deaths = [at for run in job.runs if (at := book.deaths.get(run.pid)) is not None and run.pid != run.worker]
+    ends = [run.end for each in history.jobs_of_task[job.task] for run in each.runs if run.outcome == "done"]
+    deaths = [at for run in job.runs if (at := history.deaths.get(run.pid)) is not None and run.pid != run.worker]
     return any(end <= at + SEEN_S for end in ends for at in deaths)
 
 
-def any_death(job: Job, book: Book) -> str | None:
+def any_death(job: Job, history: History) -> str | None:
     """Return the death that explains an acked job without a start, or None."""
     if job.runs:
         return None
-    if any(at >= job.intended for at in book.deaths.values()):
+    if any(at >= job.intended for at in history.deaths.values()):
         return "killed before its first line"
-    fences = (window for windows in book.fences.values() for window in windows)
+    fences = (window for windows in history.fences.values() for window in windows)
     return "its worker was fenced" if any(window.until >= job.intended for window in fences) else None
 
 
-def is_publish_refused(job: Job, book: Book) -> bool:
+def is_publish_refused(job: Job, history: History) -> bool:
     """Return True if a publish from this job's task (a retry, a chord's callback) may have been refused."""
-    windows = [*book.is_full, *book.troubles]
+    windows = [*history.is_full, *history.troubles]
     return any(window.meets(run.start, run.end) for window in windows for run in job.runs)

@@ -2,5 +2,5 @@
 
 ``python -m tests.whole.chaos.over_http --seconds 120``. `worker` uses only the standard library, and kills itself with
 SIGKILL at random points: before it reads the reply with its claims, while a job runs, between its result and the reply.
-`campaign` kills the other processes. All events are written to the ledger outside Redis, and `judge` checks it.
+`campaign` kills the other processes. All events are written to the ledger outside Redis, and `checker` checks it.
 """

@@ -21,7 +21,7 @@ from .. import remains
 from ..ledger import Ledger
 from ..servers import DurableServer
 from . import app as tasks
-from .judge import Verdict, judge, read
+from .checker import Verdict, check, read
 
 #: Max seconds from the end of a storm until the fleet is quiet: a dead process may hold a chord for 40 s.
 _QUIET_WITHIN_S = 5 * tasks.WORKER_TIMEOUT_S
@@ -85,7 +85,7 @@ class Campaign:
             sleep(self._rng.uniform(0, 2 / rate))
         why = self._settle()
         results = {token: _value(result, token) for token, result in self._results.items()}
-        verdict = judge(read(self._ledger.new()), results, self._sums)
+        verdict = check(read(self._ledger.new()), results, self._sums)
         verdict.violations += why
         return verdict
 

@@ -86,39 +86,39 @@ class Runs:
         return told_by
 
 
-def judge(book: Runs) -> Iterator[str]:
+def check(history: Runs) -> Iterator[str]:
     """Yield the violations of a quiet fleet."""
-    of_job = book.of_job()
-    for job in sorted(book.accepted - book.ended):
+    of_job = history.of_job()
+    for job in sorted(history.accepted - history.ended):
         yield f"{job} was accepted and did not end; runs: {of_job.get(job)}"
-    for job in sorted(of_job.keys() - book.sent):
+    for job in sorted(of_job.keys() - history.sent):
         yield f"{job} ran, but was never sent"
     for job, runs in of_job.items():
-        more = len(runs) - sum(map(book.has_reason, runs))
+        more = len(runs) - sum(map(history.has_reason, runs))
         # A run that was killed after it published its retry is repeated, and publishes another retry.
         first = of_job.get(job.removesuffix(".1") + ".0", runs) if job.endswith(".1") else runs[:1]
         if more > max(1, len(first)):
             yield f"{job} ran again without a kill: {runs}"
-    yield from _more_than_slots(book)
-    yield from _at_once_with_a_key(book)
+    yield from _more_than_slots(history)
+    yield from _at_once_with_a_key(history)
 
 
-def _more_than_slots(book: Runs) -> Iterator[str]:
-    for worker, slots in book.slots.items():
-        most = _most_at_once(book, [run for run in book.runs.values() if run.worker == worker])
+def _more_than_slots(history: Runs) -> Iterator[str]:
+    for worker, slots in history.slots.items():
+        most = _most_at_once(history, [run for run in history.runs.values() if run.worker == worker])
         if most > slots:
             yield f"worker {worker} ran {most} jobs at once in {slots} slots"
 
 
-def _at_once_with_a_key(book: Runs) -> Iterator[str]:
-    for key in {run.key for run in book.runs.values()} - {"-"}:
-        most = _most_at_once(book, [run for run in book.runs.values() if run.key == key])
+def _at_once_with_a_key(history: Runs) -> Iterator[str]:
+    for key in {run.key for run in history.runs.values()} - {"-"}:
+        most = _most_at_once(history, [run for run in history.runs.values() if run.key == key])
         if most > 1:
             yield f"{most} jobs of key {key} ran at once"
 
 
-def _most_at_once(book: Runs, runs: Iterable[Run]) -> int:
-    changes = [(run.start, 1) for run in runs] + [(max(run.start, book.until(run)), -1) for run in runs]
+def _most_at_once(history: Runs, runs: Iterable[Run]) -> int:
+    changes = [(run.start, 1) for run in runs] + [(max(run.start, history.until(run)), -1) for run in runs]
     most = now = 0
     for _, change in sorted(changes):  # an end comes before a start at the same time
         now += change

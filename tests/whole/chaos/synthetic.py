@@ -1,7 +1,7 @@
 """Synthetic histories for tests of the checker."""
 
-from .book import Book
-from .judge import judge
+from .checker import check
+from .history import History
 from .ledger import Event
 from .remains import Remains
 
@@ -9,7 +9,7 @@ from .remains import Remains
 WORKER, CHILD, OTHER = 100, 101, 200
 
 
-class Story:
+class SyntheticHistory:
     """Synthetic events, and the checker's verdict."""
 
     def __init__(self):
@@ -71,10 +71,10 @@ class Story:
         self.at = at
         self.note(kind, subject, **facts)
 
-    def judged(self, **remains):
-        book = Book()
-        book.read(sorted(self.events, key=lambda event: event.at))
-        return judge(book, Remains(**{"results": self.results(), **remains}))
+    def checked(self, **remains):
+        history = History()
+        history.read(sorted(self.events, key=lambda event: event.at))
+        return check(history, Remains(**{"results": self.results(), **remains}))
 
     def results(self):
         """Return the expected results: SUCCESS for an end, FAILURE for a lost job."""

@@ -28,7 +28,7 @@ RESULTS = "results"
 _IN_PASSING = 30
 
 
-class Book:
+class History:
     """All events read so far."""
 
     def __init__(self) -> None:

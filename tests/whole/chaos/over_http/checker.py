@@ -32,7 +32,7 @@ class Run:
 
 
 @dataclass
-class Book:
+class History:
     """The parsed ledger. *away*: times at which the server or a web process was killed."""
 
     accepted: set[str] = field(default_factory=set)
@@ -56,53 +56,53 @@ class Verdict:
     violations: list[str] = field(default_factory=list)
 
 
-def read(events: Iterable[Event]) -> Book:
-    book, by_id = Book(), {}
+def read(events: Iterable[Event]) -> History:
+    history, by_id = History(), {}
     for event in events:
         facts = event.facts
         if event.kind in ("intended", "accepted"):
-            getattr(book, event.kind).add(event.subject)
+            getattr(history, event.kind).add(event.subject)
         elif event.kind == "start":
             run = Run(facts["run"], event.pid, int(facts["worker"]), facts["by"], event.at)
             run.deliveries = int(facts["deliveries"]) if "deliveries" in facts else None
             by_id[run.run] = run
-            book.runs.setdefault(event.subject, []).append(run)
+            history.runs.setdefault(event.subject, []).append(run)
         elif event.kind == "end":
             by_id[facts["run"]].end = event.at
         elif event.kind == "told":
             by_id[facts["run"]].told = event.at
             if facts["status"] not in ("200", "409"):
-                book.strange.append(f"the end of {event.subject} was answered with {facts['status']}")
+                history.strange.append(f"the end of {event.subject} was answered with {facts['status']}")
         elif event.kind == "kill":
-            book.kills[facts.get("moment", event.subject)] += 1
-            book.deaths[int(facts["target"])] = event.at
+            history.kills[facts.get("moment", event.subject)] += 1
+            history.deaths[int(facts["target"])] = event.at
             if event.subject in ("server", "web"):
-                book.away.append(event.at)
+                history.away.append(event.at)
         elif event.kind == "unknown":
-            book.strange.append(f"{event.subject} was reported dead at {event.at:.2f}, but was alive")
-    return book
+            history.strange.append(f"{event.subject} was reported dead at {event.at:.2f}, but was alive")
+    return history
 
 
-def judge(book: Book, results: dict[str, object], sums: dict[str, int]) -> Verdict:
-    """Check *book*. *results*: the result, or the state without one, by token. *sums*: expected results of chords."""
-    verdict = Verdict(len(book.accepted), kills=book.kills, violations=list(book.strange))
-    for token in sorted(book.accepted | book.runs.keys()):
-        runs = sorted(book.runs.get(token, ()), key=lambda run: run.start)
+def check(history: History, results: dict[str, object], sums: dict[str, int]) -> Verdict:
+    """Check *history*. *results*: result, or the state without one, by token. *sums*: expected results of chords."""
+    verdict = Verdict(len(history.accepted), kills=history.kills, violations=list(history.strange))
+    for token in sorted(history.accepted | history.runs.keys()):
+        runs = sorted(history.runs.get(token, ()), key=lambda run: run.start)
         verdict.by.update(run.by for run in runs)
         verdict.runs += len(runs)
-        verdict.violations += [f"{what}: {_told(token, runs, book)}" for what in _wrong(token, runs, book)]
+        verdict.violations += [f"{what}: {_told(token, runs, history)}" for what in _wrong(token, runs, history)]
         verdict.again += max(0, len(runs) - 1)
-        if token in book.accepted and results.get(token) != sums.get(token, token):
-            verdict.violations.append(f"its result is {results.get(token)!r}: {_told(token, runs, book)}")
+        if token in history.accepted and results.get(token) != sums.get(token, token):
+            verdict.violations.append(f"its result is {results.get(token)!r}: {_told(token, runs, history)}")
     return verdict
 
 
-def _wrong(token: str, runs: list[Run], book: Book) -> Iterable[str]:
-    if token not in book.intended:
+def _wrong(token: str, runs: list[Run], history: History) -> Iterable[str]:
+    if token not in history.intended:
         yield "ran, but was never published"
-    if token in book.accepted and not any(run.end < inf for run in runs):
+    if token in history.accepted and not any(run.end < inf for run in runs):
         yield "accepted, and never ran to its end"
-    killed = [run for run in runs if is_killed(run, book)]
+    killed = [run for run in runs if is_killed(run, history)]
     if len(runs) - len(killed) > 1:
         yield "ran again, and no worker that had it was killed"
     if any(_counts_too_few(run, killed) for run in runs):
@@ -113,23 +113,23 @@ def _counts_too_few(run: Run, killed: list[Run]) -> bool:
     return run.deliveries is not None and run.deliveries < sum(each.start < run.start for each in killed)
 
 
-def is_killed(run: Run, book: Book) -> bool:
+def is_killed(run: Run, history: History) -> bool:
     """Return True if the process of *run*, or its worker, was killed before the server surely had the end."""
     told = run.told
     if run.by != "http":
         told = run.end + (REPEATS_S if run.by in ("node", "shell") else TELLS_S)
-        for at in sorted(book.away):
+        for at in sorted(history.away):
             told = at + 2 * TELLS_S if run.end <= at <= told else told
     return any(
         at is not None and run.start - _AT_ONCE_S <= at <= told
-        for at in (book.deaths.get(run.pid), book.deaths.get(run.worker))
+        for at in (history.deaths.get(run.pid), history.deaths.get(run.worker))
     )
 
 
-def _told(token: str, runs: list[Run], book: Book) -> str:
+def _told(token: str, runs: list[Run], history: History) -> str:
     words = [
         f"run {each.run} by {each.by} of worker {each.worker}, deliveries {each.deliveries}, "
-        f"{each.start:.2f}..{each.end:.2f}, told {each.told:.2f}, killed {book.deaths.get(each.worker, inf):.2f}"
+        f"{each.start:.2f}..{each.end:.2f}, told {each.told:.2f}, killed {history.deaths.get(each.worker, inf):.2f}"
         for each in runs
     ]
     return "; ".join([token, *words])
