@@ -35,8 +35,8 @@ def check_merging(history: History, remains: Remains, again: Counter[str]) -> tu
         _check_step(call, history, remains, violated)
         call.checked = True
     for callback, tokens in history.merged_chords.items():
-        calls = [history.calls[token] for token in tokens if token in history.calls]
-        found += _check_chord(callback, calls, history, remains)
+        parts = [history.calls[token] for token in tokens if token in history.calls]
+        found += _check_chord(callback, parts, history, remains)
     history.merged_chords.clear()
     history.touched_calls.clear()
     return len(calls), len(runs), found
