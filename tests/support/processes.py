@@ -113,21 +113,23 @@ def run_celery(
     return subprocess.CompletedProcess(command, code, *texts)
 
 
-def run_module(module: str, *words: object, timeout: float) -> str:
-    """Run ``python -m module words…`` to a successful end; return its output.
+def run_module(
+    module: str, *words: object, timeout: float, may_fail: bool = False
+) -> "subprocess.CompletedProcess[str]":
+    """Run ``python -m module words…``; return its output.
 
     It is terminated on a timeout, not killed, so that it can end the processes that it has started.
     """
     command = [sys.executable, "-m", module, *map(str, words)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        output, _ = process.communicate(timeout=timeout)
+        output, errors = process.communicate(timeout=timeout)
     except BaseException:
         process.terminate()
         process.communicate(timeout=15)
         raise
-    assert process.returncode == 0, output
-    return output
+    assert may_fail or process.returncode == 0, output + errors
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 class Process:
