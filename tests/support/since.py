@@ -11,10 +11,10 @@ _CELERY_5_7 = celery.VERSION[:2] >= (5, 7)
 #: Before, the caller of a task that rejects its message waits forever (celery#4222): `signals`.
 REJECTED_FAILS = _CELERY_5_7
 
-#: Before, the SystemExit of a prefork task, in the form of billiard 4.3, cannot be stored: `errors_around_a_result`.
+#: Before, the SystemExit of a prefork task, in the form of billiard 4.3, cannot be stored: `errors_of_results`.
 EXIT_FAILS = _CELERY_5_7
 
-#: Before, `query_task` omits tasks that wait for their ETA: `what_waits_for_its_time_is_seen`.
+#: Before, `query_task` omits tasks that wait for their ETA: `scheduled_task_is_reported`.
 SCHEDULED_IS_QUERIED = _CELERY_5_7
 
 #: Number of rate-limited tasks that start immediately: before kombu 5.7, a full token bucket is refilled too early.
