@@ -26,10 +26,14 @@ ALWAYS_TRACED = [
 ]
 
 
-@pytest.mark.parametrize("reply", PASSING)
-def test_transient_error_is_recognised_by_its_reply(reply):
-    assert is_transient(parse(reply))
-    assert not refuses_writes(parse(reply))
+def test_errors_are_classified_by_their_replies(subtests):
+    for replies, transient, refused in ((PASSING, True, False), (REFUSES_WRITES, False, True), (STAYING, False, False)):
+        for reply in replies:
+            with subtests.test(reply):
+                assert (is_transient(parse(reply)), bool(refuses_writes(parse(reply)))) == (transient, refused)
+    for reply in LOGIN:
+        with subtests.test(reply):
+            assert isinstance(parse(reply), redis.ConnectionError)
 
 
 @pytest.mark.parametrize("make", [parse, redis.ResponseError], ids=["newer redis-py", "older"])
@@ -38,12 +42,6 @@ def test_redirect_is_parsed_from_the_error(make):
     assert parse_redirect(make("ASK 3999 ::1:6381")) == (3999, "::1", 6381, True)
     assert parse_redirect(make("MOVED 3999 :6381")) == (3999, "", 6381, False)
     assert [reply for reply in (*PASSING[2:6], *STAYING) if parse_redirect(make(reply))] == []
-
-
-@pytest.mark.parametrize("reply", REFUSES_WRITES)
-def test_refused_write_is_not_a_transient_error(reply):
-    assert refuses_writes(parse(reply))
-    assert not is_transient(parse(reply))
 
 
 def test_errors_of_server_state_are_logged_without_traceback():
@@ -62,17 +60,6 @@ def test_task_log_calls_have_no_unconditional_traceback():
                 text = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
                 found += [f"{path.name}: {text}"] if "ask %s" in text else []
     assert sorted(found) == ALWAYS_TRACED
-
-
-@pytest.mark.parametrize("reply", STAYING)
-def test_lasting_error_is_not_transient(reply):
-    assert not is_transient(parse(reply))
-    assert not refuses_writes(parse(reply))
-
-
-@pytest.mark.parametrize("reply", LOGIN)
-def test_invalid_login_is_a_connection_error(reply):
-    assert isinstance(parse(reply), redis.ConnectionError)
 
 
 @pytest.mark.parametrize("reply", [*PASSING, *REFUSES_WRITES])

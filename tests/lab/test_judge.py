@@ -18,12 +18,9 @@ def exact(valkey, redis_client):
     return schedule
 
 
-def test_key_with_a_limit_admits_that_many_jobs(exact):
+def test_key_admits_as_many_jobs_as_its_limit(exact):
     found = exact(FLEET, *(job(nth, exclusive="k", exclusive_limit="2") for nth in range(3)))
     assert [at for *_, at, _ in claims(found)] == [0, 0, 1]
-
-
-def test_key_with_limit_0_admits_no_job(exact):
     jobs = [job(0, exclusive="a b", exclusive_limit="0"), job(1, exclusive="c")]
     assert order(exact(FLEET, *jobs, settings={"limits": "type%3Axls=1"})) == [1]
 

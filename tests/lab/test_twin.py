@@ -36,35 +36,32 @@ def both(valkey, redis_client):
     return schedule
 
 
-def test_freed_slot_is_claimed_at_the_same_time(both):
-    found = both(scenario(job(0, took_s=2), job(1, 1, took_s=3)))
-    assert claims(found) == [(0, "w", 0, 2), (1, "w", 2, 5)]
+def test_claims_are_made_at_the_expected_times(both, subtests):
+    two, keyed = worker("w", slots=2), [job(nth, exclusive="k") for nth in range(3)]
+    in_turn = [(0, "w", 0, 1), (3, "w", 0, 1), (1, "w", 1, 2), (2, "w", 2, 3)]
+    for name, parts, expected in [
+        ("a freed slot is claimed", [job(0, took_s=2), job(1, 1, took_s=3)], [(0, "w", 0, 2), (1, "w", 2, 5)]),
+        ("a job arriving at an end starts", [job(0, took_s=2), job(1, 2)], [(0, "w", 0, 2), (1, "w", 2, 3)]),
+        ("a leaving worker finishes its job", [worker("w", left_s=1), job(0, took_s=3), job(1)], [(0, "w", 0, 3)]),
+        ("jobs of a key run serially while others pass", [two, *keyed, job(3)], in_turn),
+    ]:
+        with subtests.test(name):
+            assert claims(both(scenario(*parts))) == expected
 
 
-def test_job_arriving_at_an_end_finds_the_slot_free(both):
-    found = both(scenario(job(0, took_s=2), job(1, 2)))
-    assert claims(found)[1] == (1, "w", 2, 3)
-
-
-def test_simultaneous_ends_come_before_arrivals(both):
-    found = both(scenario(job(0, took_s=2), job(1, 1), job(2, 2, priority=9)))
-    assert order(found) == [0, 1, 2]
+def test_jobs_are_claimed_in_the_expected_order(both, subtests):
+    for name, jobs, expected in [
+        ("ends come before arrivals", [job(0, took_s=2), job(1, 1), job(2, 2, priority=9)], [0, 1, 2]),
+        ("a returned job keeps its age", [job(0, took_s=5), job(1, 2), job(2, 3, enqueued_s=1)], [0, 2, 1]),
+    ]:
+        with subtests.test(name):
+            assert order(both(scenario(*jobs))) == expected
 
 
 def test_specialist_then_longest_idle_worker_gets_the_job(both):
     fleet = [worker("both", "pdf", "xls"), worker("late", "pdf", joined_s=1), worker("early", "pdf")]
     found = both(scenario(*fleet, job(0, 2), job(1, 3, took_s=9), job(2, 4, took_s=9), job(3, 5)))
     assert [run.worker for run in found.runs] == ["early", "late", "early", "both"]
-
-
-def test_returned_job_keeps_its_age(both):
-    found = both(scenario(job(0, took_s=5), job(1, 2), job(2, 3, enqueued_s=1)))
-    assert order(found) == [0, 2, 1]
-
-
-def test_leaving_worker_finishes_its_job_and_takes_none(both):
-    found = both(scenario(worker("w", left_s=1), job(0, took_s=3), job(1, took_s=3)))
-    assert claims(found) == [(0, "w", 0, 3)]
 
 
 def test_priority_percentage_claims_by_age_beyond_one_call(both):
@@ -97,12 +94,6 @@ def test_paused_and_unserved_types_wait(both):
     )
     assert order(found) == [1]
     assert order(both(scenario(job(0), job(1), paused=("*",)))) == []
-
-
-def test_jobs_of_a_key_run_serially_while_others_pass(both):
-    jobs = [*(job(nth, exclusive="k") for nth in range(3)), job(3)]
-    found = both(scenario(worker("w", slots=2), *jobs))
-    assert claims(found) == [(0, "w", 0, 1), (3, "w", 0, 1), (1, "w", 1, 2), (2, "w", 2, 3)]
 
 
 def test_tenant_and_rate_limit_the_starts(both):
@@ -161,19 +152,17 @@ def test_tenant_without_a_quota_has_no_effect(both):
     assert order(both(with_tenants)) == order(fast_engine.schedule_fast(without_tenants))
 
 
-def test_key_with_too_many_sub_lanes_is_refused():
-    jobs = [job(nth, type_=str(nth), exclusive="k") for nth in range(51)]
-    with pytest.raises(UnknownRuleError, match="a key with more than 50 types, modes and priorities, which job 50 has"):
-        fast_engine.schedule_fast(scenario(*jobs))
-
-
-def test_too_many_types_are_refused():
-    wide = scenario(worker("w", *map(str, range(101))), job(0, type_="1"))
-    with pytest.raises(UnknownRuleError, match="serve more than 100 types"):
-        fast_engine.schedule_fast(wide)
-    profiles = [worker(f"w{nth}", "pdf", str(nth)) for nth in range(101)]
-    with pytest.raises(UnknownRuleError, match="more than 100 sets of types"):
-        fast_engine.schedule_fast(scenario(*profiles, job(0)))
+def test_fast_engine_refuses_too_many_types_or_lanes(subtests):
+    lanes = [job(nth, type_=str(nth), exclusive="k") for nth in range(51)]
+    wide = [worker("w", *map(str, range(101))), job(0, type_="1")]
+    profiles = [*(worker(f"w{nth}", "pdf", str(nth)) for nth in range(101)), job(0)]
+    for parts, message in [
+        (lanes, "a key with more than 50 types, modes and priorities, which job 50 has"),
+        (wide, "serve more than 100 types"),
+        (profiles, "more than 100 sets of types"),
+    ]:
+        with subtests.test(message), pytest.raises(UnknownRuleError, match=message):
+            fast_engine.schedule_fast(scenario(*parts))
 
 
 def test_progress_is_advanced_for_each_job():

@@ -21,9 +21,6 @@ def test_type_matching_two_cohorts_is_refused():
     assert settings.cohort_of("gpu.us") == "ml"
     with pytest.raises(SettingError, match=r"got: type 'gpu.eu' matches '.*' of cohort 'eu' and 'gpu.' of cohort 'ml'"):
         settings.cohort_of("gpu.eu")
-
-
-def test_exact_name_matching_two_cohorts_is_refused_by_settings():
     with pytest.raises(SettingError, match="affinity_cohorts must have each type in one cohort, got: type 'gpu1'"):
         Settings(cohorts={"ml": Cohort(["gpu*"]), "eu": Cohort(["gpu1"])})
 

@@ -17,9 +17,9 @@ def published(*events):
     return [event("intended", 0.0), event("accepted", 0.1), *events]
 
 
-def ran(at=1.0, pid=1, run="1.1", deliveries="0", told=True):
+def ran(at=1.0, pid=1, run="1.1", deliveries="0", reported=True):
     facts = {"run": run, "worker": str(pid), "by": "http", "deliveries": deliveries}
-    end = [event("told", at + 0.3, pid=pid, run=run, status="200")] if told else []
+    end = [event("reported", at + 0.3, pid=pid, run=run, status="200")] if reported else []
     return [event("start", at, pid=pid, **facts), event("end", at + 0.2, pid=pid, run=run), *end]
 
 
@@ -37,7 +37,7 @@ def test_one_run_with_its_result_is_accepted():
 
 def test_repeated_run_is_accepted_after_a_counted_kill():
     again = ran(5.0, 2, "2.1", deliveries="1")
-    assert violations(*ran(told=False), killed(1.25), *again) == []
+    assert violations(*ran(reported=False), killed(1.25), *again) == []
     assert violations(event("start", 1.0, **BY), killed(1.1), *again) == []
 
 
@@ -48,10 +48,10 @@ def test_repeated_run_is_accepted_after_a_counted_kill():
         ("never ran to its end", [event("start", 1.0, **BY), killed(1.1)], "job"),
         ("no worker that had it was killed", [*ran(), *ran(5.0, 2, "2.1")], "job"),
         ("no worker that had it was killed", [*ran(), killed(2.0), *ran(5.0, 2, "2.1", "1")], "job"),
-        ("counts no delivery", [*ran(told=False), killed(1.25), *ran(5.0, 2, "2.1")], "job"),
+        ("counts no delivery", [*ran(reported=False), killed(1.25), *ran(5.0, 2, "2.1")], "job"),
         ("its result is 'PENDING'", ran(), "PENDING"),
         ("was reported dead", [*ran(), event("unknown", 2.0, "http-1")], "job"),
-        ("was answered with 400", [*ran(told=False), event("told", 2.0, run="1.1", status="400")], "job"),
+        ("was answered with 400", [*ran(reported=False), event("reported", 2.0, run="1.1", status="400")], "job"),
     ],
 )
 def test_checker_finds_each_kind_of_violation(words, events, result):

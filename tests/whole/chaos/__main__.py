@@ -24,7 +24,7 @@ def main() -> int:
     if options.cluster or options.cohorts:
         report = (on_cluster if options.cluster else on_cohorts).blow(options.seconds, options.seed, options.output)
         print(report)
-        return int(bool(report.violations or report.stood_still))
+        return int(bool(report.violations or report.standstills))
     began = monotonic()
     outcomes: list[Outcome] = []
     storms = plan(Random(options.seed), options.only)

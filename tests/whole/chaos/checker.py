@@ -6,7 +6,7 @@ from math import inf
 
 from .app import ON_THE_BROKERS_SERVER
 from .facts import Job, Run
-from .history import RETURNS_S, History
+from .history import RECONNECTS_S, History
 from .keys import check_keys, check_types
 from .merging import as_jobs, check_merging
 from .pauses import check_pauses
@@ -18,7 +18,7 @@ from .reasons import (
     has_succeeded,
     is_publish_refused,
     is_stopped,
-    told_by,
+    reported_by,
     why_again,
 )
 from .recurring import check_recurring
@@ -91,9 +91,9 @@ def check(history: History, remains: Remains) -> Verdict:
 
 def _check_job(job: Job, history: History, remains: Remains, verdict: Verdict) -> None:
     def violated(what: str) -> None:
-        others = [told(each, history, remains) for each in history.jobs_of_task[job.task] if each is not job]
-        described = [f"{what}: {told(job, history, remains)}", *others]
-        verdict.violations.append(" | other jobs of the task: ".join(described))
+        others = [described(each, history, remains) for each in history.jobs_of_task[job.task] if each is not job]
+        lines = [f"{what}: {described(job, history, remains)}", *others]
+        verdict.violations.append(" | other jobs of the task: ".join(lines))
 
     if job.intended == inf:
         violated("ran, but was never published")
@@ -176,14 +176,14 @@ def _is_state_of_retry_late(job: Job, done: Run, history: History) -> bool:
     Celery publishes a retry before it stores RETRY, which then replaces an earlier SUCCESS, on any broker.
     """
     tries = (run for each in history.jobs_of_task[job.task] if each is not job for run in each.runs)
-    return any(run.outcome == "retried" and told_by(run, history) >= done.end for run in tries)
+    return any(run.outcome == "retried" and reported_by(run, history) >= done.end for run in tries)
 
 
 def _is_result_lost(job: Job, state: str, history: History) -> bool:
     """Return True if a server lost a job's result or was full, or the worker's only attempt to store it failed."""
     is_brokers = job.name in ON_THE_BROKERS_SERVER
     windows = [*history.amnesias, *history.is_full] if is_brokers else history.results_amnesias
-    spans = [(run.start, told_by(run, history)) for run in job.runs] or [(job.intended, inf)]
+    spans = [(run.start, reported_by(run, history)) for run in job.runs] or [(job.intended, inf)]
     if any(window.meets(*span) for window in windows for span in spans):
         return True
     breaks = [*history.troubles, *history.results_away]
@@ -198,7 +198,7 @@ def _is_result_lost(job: Job, state: str, history: History) -> bool:
 def _is_revoked_by_its_worker(job: Job, history: History, remains: Remains) -> bool:
     """Return True if a job that expired in its worker has the result REVOKED, or could not get it."""
     away = history.troubles if job.name in ON_THE_BROKERS_SERVER else history.results_away
-    is_away = any(window.meets(job.intended, job.expires + RETURNS_S) for window in away)
+    is_away = any(window.meets(job.intended, job.expires + RECONNECTS_S) for window in away)
     return remains.results.get(job.task) == "REVOKED" or is_away or _is_result_lost(job, "REVOKED", history)
 
 
@@ -248,12 +248,12 @@ def _check_chords(history: History, verdict: Verdict) -> None:
 def _any_loss(job: Job, history: History) -> str | None:
     if not job.ended:
         return "a part did not end"
-    if any(w.meets(run.end, told_by(run, history)) for run in job.runs for w in history.results_away):
+    if any(w.meets(run.end, reported_by(run, history)) for run in job.runs for w in history.results_away):
         return "the results' server was down"
     return "its publish was refused" if is_publish_refused(job, history) else None
 
 
-def told(job: Job, history: History, remains: Remains) -> str:
+def described(job: Job, history: History, remains: Remains) -> str:
     """Describe a job in one line."""
     runs = []
     for run in sorted(job.runs, key=lambda run: run.start):

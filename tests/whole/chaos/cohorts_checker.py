@@ -9,8 +9,8 @@ from .cohorts_app import HEARTBEAT_S, REPLY_TIMEOUT_S
 from .ledger import Event
 
 #: Max seconds from the end of a run, or from the return of a server, until the worker has released the slot.
-TELLS_S = 1.5
-RETURNS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + TELLS_S
+REPORTS_S = 1.5
+RECONNECTS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + REPORTS_S
 
 
 @dataclass
@@ -79,11 +79,11 @@ class Runs:
 
     def _told_by(self, run: Run) -> float:
         """Return the time by which the worker has reported the end. It may need every server, for a retry as well."""
-        told_by = run.end + TELLS_S
+        reported_by = run.end + REPORTS_S
         for since, until in sorted(self.away):
-            if since <= told_by and until >= run.end:
-                told_by = max(told_by, until + RETURNS_S)
-        return told_by
+            if since <= reported_by and until >= run.end:
+                reported_by = max(reported_by, until + RECONNECTS_S)
+        return reported_by
 
 
 def check(history: Runs) -> Iterator[str]:

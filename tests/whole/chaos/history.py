@@ -13,13 +13,13 @@ from .ledger import Event
 from .reserves import highest
 
 #: Max seconds from the end of a run until the worker has released the slot, on a busy machine.
-TELLS_S = 1.5
+REPORTS_S = 1.5
 
 #: Max seconds until a disconnected worker reaches the server again.
-RETURNS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + TELLS_S
+RECONNECTS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + REPORTS_S
 
 #: Max seconds from the end of each kind of window until the worker's next heartbeat.
-_HEARD_S = {"stop": HEARTBEAT_S + TELLS_S, "silence": RETURNS_S}
+_HEARD_S = {"stop": HEARTBEAT_S + REPORTS_S, "silence": RECONNECTS_S}
 
 #: Name in the ledger of the server for results that are not on the broker's server.
 RESULTS = "results"
@@ -209,7 +209,7 @@ class History:
     def _on_block(self, event: Event) -> None:
         pid = int(event.facts["target"])
         self.faults["block"] += 1
-        self.troubles.append(Window("block", pid, event.at, event.at + BLOCK_S + TELLS_S))
+        self.troubles.append(Window("block", pid, event.at, event.at + BLOCK_S + REPORTS_S))
 
     def _on_silence(self, event: Event) -> None:
         self._begin(event, "silence")
@@ -223,7 +223,7 @@ class History:
 
     def _on_cut(self, event: Event) -> None:
         self.faults["cut"] += 1
-        self.troubles.append(Window("cut", 0, event.at, event.at + RETURNS_S))
+        self.troubles.append(Window("cut", 0, event.at, event.at + RECONNECTS_S))
 
     def _on_down(self, event: Event) -> None:
         how = event.facts["how"]
@@ -237,7 +237,7 @@ class History:
             amnesias.append(Window(began.facts["how"], 0, began.at - forgets_s, event.at))
         if event.subject == RESULTS:
             del self._open["down", RESULTS]
-            self.results_away.append(Window("results", 0, began.at, event.at + RETURNS_S))
+            self.results_away.append(Window("results", 0, began.at, event.at + RECONNECTS_S))
             return
         self._end_of(event, "down", [0])
 
@@ -284,7 +284,7 @@ class History:
         if began is None:
             return
         for pid in pids:
-            window = Window(what, pid, began.at, event.at + RETURNS_S)
+            window = Window(what, pid, began.at, event.at + RECONNECTS_S)
             self.troubles.append(window)
             if what in ("stop", "silence"):
                 self._fence(pid, window)
@@ -293,8 +293,8 @@ class History:
         """Note that a worker may have been reported dead. To the server, silences in quick succession are one."""
         windows = self._silences[pid]
         latest = window.since
-        if windows and window.since <= windows[-1].until - RETURNS_S + _HEARD_S[window.what]:
+        if windows and window.since <= windows[-1].until - RECONNECTS_S + _HEARD_S[window.what]:
             window = Window(window.what, pid, windows.pop().since, window.until, latest)
         windows.append(window)
-        if window.until - RETURNS_S + _HEARD_S[window.what] - window.since >= WORKER_TIMEOUT_S:
+        if window.until - RECONNECTS_S + _HEARD_S[window.what] - window.since >= WORKER_TIMEOUT_S:
             self.fences[pid].append(window)

@@ -107,7 +107,7 @@ def _too_many_at_once(
             continue
         why = {each.id: why_again(each, history) or "" for each in older}
         if sum(not each for each in why.values()) >= limit:
-            yield f"{len(older) + 1} at once of {name}, limit {limit}: {'; '.join(map(_told, [*older, run]))}"
+            yield f"{len(older) + 1} at once of {name}, limit {limit}: {'; '.join(map(_described, [*older, run]))}"
         else:
             overlaps[next(each for each in why.values() if each)] += 1
 
@@ -130,5 +130,5 @@ def ended(run: Run, history: History) -> float:
     return min(run.end, own, max(run.start, workers + ORPHAN_S), by_force)
 
 
-def _told(run: Run) -> str:
+def _described(run: Run) -> str:
     return f"{run.id} of worker {run.worker}, fence {run.fence}, {run.start:.2f}..{run.end:.2f} {run.outcome}"

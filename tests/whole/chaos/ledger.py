@@ -35,8 +35,8 @@ class Ledger:
         if self._descriptor is None:  # opened late: processes share only the path
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         at = monotonic()
-        told = "".join(f" {name}={quote(str(value), safe=',:@.-')}" for name, value in facts.items())
-        line = f"{kind} {at:.6f} {os.getpid()} {quote(subject, safe='')}{told}\n".encode()
+        texts = "".join(f" {name}={quote(str(value), safe=',:@.-')}" for name, value in facts.items())
+        line = f"{kind} {at:.6f} {os.getpid()} {quote(subject, safe='')}{texts}\n".encode()
         written = os.write(self._descriptor, line)
         assert written == len(line), "one write, so that lines never mix"
         return at
@@ -59,6 +59,6 @@ class Ledger:
 
 
 def _parse(line: str) -> Event:
-    kind, at, pid, subject, *told = line.split()
-    facts = dict(each.split("=", 1) for each in told)
+    kind, at, pid, subject, *texts = line.split()
+    facts = dict(each.split("=", 1) for each in texts)
     return Event(kind, float(at), int(pid), unquote(subject), {name: unquote(value) for name, value in facts.items()})

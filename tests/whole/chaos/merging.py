@@ -8,7 +8,7 @@ from typing import Any
 from .facts import Job, MergedCall, Run
 from .history import History
 from .merged_tasks import EARLY, ON_THE_BROKERS_SERVER, SPLIT
-from .reasons import told_by, troubles_of, why_again
+from .reasons import reported_by, troubles_of, why_again
 from .remains import Remains
 
 #: States of a pending result.
@@ -27,7 +27,7 @@ def check_merging(history: History, remains: Remains, again: Counter[str]) -> tu
     for call in calls:
 
         def violated(what: str, call: MergedCall = call) -> None:
-            found.append(f"{what}: {told(call, remains)}")
+            found.append(f"{what}: {described(call, remains)}")
 
         _check_runs(call, history, again, violated)
         if not call.checked:
@@ -89,7 +89,7 @@ def _check_end(call: MergedCall, history: History, remains: Remains, violated: V
     if (call.accepted == inf and not call.runs) or any(w.meets(call.intended, inf) for w in forgot):
         return
     if state in _OPEN:
-        if not _is_own_end_lost(call, history) and not _is_told_late(call, history):
+        if not _is_own_end_lost(call, history) and not _is_reported_late(call, history):
             violated(f"its end was not reported, its state is {state}")
     elif state == "SUCCESS":
         _check_result(call, value, violated)
@@ -134,7 +134,7 @@ def _is_lost_to_dispatcher(call: MergedCall, history: History) -> bool:
     """Return True if the result of a run of *call* was not stored, or its process could not report to *call*."""
     windows = [*history.is_full, *history.results_away, *history.results_amnesias]
     return any(
-        window.meets(run.start, told_by(run, history))
+        window.meets(run.start, reported_by(run, history))
         for run in call.runs
         for window in (*windows, *troubles_of(run, history))
     )
@@ -143,16 +143,16 @@ def _is_lost_to_dispatcher(call: MergedCall, history: History) -> bool:
 def _is_own_end_lost(call: MergedCall, history: History) -> bool:
     """Return True if the run had the message of *call*, and Celery's tracer could not store the result."""
     return any(
-        run.task == call.task and window.meets(run.start, told_by(run, history))
+        run.task == call.task and window.meets(run.start, reported_by(run, history))
         for run in call.runs
         for window in (*history.results_away, *history.is_full, *troubles_of(run, history))
     )
 
 
-def _is_told_late(call: MergedCall, history: History) -> bool:
+def _is_reported_late(call: MergedCall, history: History) -> bool:
     """Return True if RETRY was stored after the end of the next attempt: see `checker`."""
     done = min((run.end for run in call.runs if run.outcome == "done"), default=inf)
-    return done < inf and any(run.outcome == "retried" and told_by(run, history) >= done for run in call.runs)
+    return done < inf and any(run.outcome == "retried" and reported_by(run, history) >= done for run in call.runs)
 
 
 def _check_step(call: MergedCall, history: History, remains: Remains, violated: Violated) -> None:
@@ -189,7 +189,7 @@ def _check_chord(callback: str, calls: list[MergedCall], history: History, remai
     since = min(call.intended for call in calls)
     if any(window.meets(since, inf) for window in windows) or any(_may_miss_its_part(call, history) for call in calls):
         return []
-    states = "; ".join(told(call, remains) for call in calls)
+    states = "; ".join(described(call, remains) for call in calls)
     return [f"all parts of a chord ended, but not its callback {callback}: {states}"]
 
 
@@ -200,7 +200,7 @@ def _may_miss_its_part(call: MergedCall, history: History) -> bool:
     )
 
 
-def told(call: MergedCall, remains: Remains) -> str:
+def described(call: MergedCall, remains: Remains) -> str:
     """Describe a call in one line."""
     facts = [f"{call.name} {call.token} task {call.task}, {call.follows or 'alone'}, {call.tries} tries"]
     facts.append(f"intended {call.intended:.2f}, accepted {call.accepted:.2f} {call.refused}")

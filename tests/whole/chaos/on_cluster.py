@@ -23,7 +23,7 @@ from ...support.processes import MARK, session_of, wait_until
 POOLS = ("prefork", "threads", "gevent")
 
 #: Max seconds after a fault until each pool runs jobs again.
-STANDS_STILL_S = 5.0
+MAX_STANDSTILL_S = 5.0
 
 #: Number of started jobs that proves that a pool continues: more than a worker holds.
 _BEGUN = 20
@@ -41,15 +41,15 @@ class Report:
     jobs: int = 0
     again: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    stood_still_s: float = 0.0
+    standstill_s: float = 0.0
     violations: list[str] = field(default_factory=list)
-    #: Pauses longer than STANDS_STILL_S.
-    stood_still: list[str] = field(default_factory=list)
+    #: Pauses longer than MAX_STANDSTILL_S.
+    standstills: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
-        found = f"{self.jobs} jobs, {self.again} run again after a kill, {self.stood_still_s:.1f} s stood still at most"
-        lines = [f"chaos on {self.of}: {found}; {faults}", *self.stood_still]
+        found = f"{self.jobs} jobs, {self.again} run again after a kill, {self.standstill_s:.1f} s stood still at most"
+        lines = [f"chaos on {self.of}: {found}; {faults}", *self.standstills]
         return "\n".join([*lines, *(f"  VIOLATION: {each}" for each in self.violations)])
 
 
@@ -73,13 +73,13 @@ class Storm:
                 fault()
             self.report.faults.update(names)
             pause_by_pool = self._goes_on()
-            stood_still_s = max(pause_by_pool.values())
-            self.report.stood_still_s = max(self.report.stood_still_s, stood_still_s)
+            standstill_s = max(pause_by_pool.values())
+            self.report.standstill_s = max(self.report.standstill_s, standstill_s)
             pauses = ", ".join(f"{pool} {pause_s:.1f} s" for pool, pause_s in pause_by_pool.items())
             line = f"{' and '.join(names)}: {pauses}"
             print(f"{time.strftime('%X')} {line}", flush=True)
-            if stood_still_s > STANDS_STILL_S:
-                self.report.stood_still.append(f"stood still until {time.strftime('%X')} after {line}")
+            if standstill_s > MAX_STANDSTILL_S:
+                self.report.standstills.append(f"stood still until {time.strftime('%X')} after {line}")
         self._end()
         return self.report
 
@@ -139,7 +139,7 @@ class Storm:
             wait_until(pools.all_slots_are_free, 30, "all slots are free")
         except AssertionError as exc:
             self.report.violations.append(f"{exc}")
-        self.report.violations += self._judged(sent, pools.ledger.entries())
+        self.report.violations += self._found_violations(sent, pools.ledger.entries())
 
     def _drain(self, sent: set[str]) -> None:
         """Wait until all jobs have ended. Fail if none ends for a while: a busy machine can have a long backlog."""
@@ -150,7 +150,7 @@ class Storm:
         while number := remaining():
             wait_until(lambda: remaining() < number, _PATIENCE_S, f"another of {number} jobs ends")
 
-    def _judged(self, sent: list[str], entries: list[Entry]) -> Iterator[str]:
+    def _found_violations(self, sent: list[str], entries: list[Entry]) -> Iterator[str]:
         begun, ended = ({each.job for each in entries if each.event == event} for event in ("start", "end"))
         self.report.jobs = len(sent)
         for job in sent:

@@ -20,7 +20,7 @@ from . import remains
 from .cohorts_app import BEGINNING, OTHER, WORKER_TIMEOUT_S, app_of
 from .cohorts_checker import Runs, check
 from .ledger import Ledger
-from .on_cluster import STANDS_STILL_S, Report
+from .on_cluster import MAX_STANDSTILL_S, Report
 from .servers import DurableServer
 
 APP = "tests.whole.chaos.cohorts_app"
@@ -172,11 +172,11 @@ class Storm:
 
     # -- checks
 
-    def _note(self, what: str, stood_still_s: float) -> None:
-        self.report.stood_still_s = max(self.report.stood_still_s, stood_still_s)
-        print(f"{time.strftime('%X')} {what}: {stood_still_s:.1f} s", flush=True)
-        if stood_still_s > STANDS_STILL_S:
-            self.report.stood_still.append(f"some cohort stood still for {stood_still_s:.1f} s after {what}")
+    def _note(self, what: str, standstill_s: float) -> None:
+        self.report.standstill_s = max(self.report.standstill_s, standstill_s)
+        print(f"{time.strftime('%X')} {what}: {standstill_s:.1f} s", flush=True)
+        if standstill_s > MAX_STANDSTILL_S:
+            self.report.standstills.append(f"some cohort stood still for {standstill_s:.1f} s after {what}")
 
     def _go_on(self, *cohorts: str) -> float:
         """Return the seconds until each of *cohorts* has started more jobs than workers hold, once workers are up."""

@@ -4,7 +4,7 @@ from math import inf
 
 from .app import GRACE_S, WORKER_TIMEOUT_S
 from .facts import Job, Run, Window
-from .history import RETURNS_S, TELLS_S, History
+from .history import RECONNECTS_S, REPORTS_S, History
 
 #: kombu's error for a failed publish. A late-acked task runs again if its retry fails with it.
 REFUSED = "OperationalError"
@@ -16,7 +16,7 @@ ORPHAN_S = 1.0
 STARTS_S = 1.0
 
 #: Max seconds from the death of a pool process until its worker notices it: Celery's pool also polls every 5 s.
-SEEN_S = 5.0 + TELLS_S
+SEEN_S = 5.0 + REPORTS_S
 
 #: Seconds from resuming a pool process until it starts a job that was already in its pipe.
 PIPE_S = 0.1
@@ -42,7 +42,7 @@ def why_again(run: Run, history: History) -> str | None:
         return "its process was killed"
     if run.outcome == REFUSED:
         return "its retry could not be published"
-    until = told_by(run, history)
+    until = reported_by(run, history)
     if any(
         window.meets(run.start, until) and _is_its_own(run, window) for window in history.fences.get(run.worker, ())
     ):
@@ -50,7 +50,7 @@ def why_again(run: Run, history: History) -> str | None:
     if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in history.is_full):
         return "its end could not be stored"
     # A process that was busy when the server came back continues with its own state.
-    forgotten = next((w for w in history.amnesias if w.meets(run.start - RETURNS_S, until)), None)
+    forgotten = next((w for w in history.amnesias if w.meets(run.start - RECONNECTS_S, until)), None)
     if forgotten is not None:
         return f"forgotten: {forgotten.what}"
     left = history.left.get(run.worker, inf)
@@ -67,7 +67,7 @@ def _is_to_stop(run: Run, history: History) -> bool:
     if run.asked == inf:
         is_silent = run.preemptible and run.end == inf
         return is_silent and any(window.meets(run.start, inf) for window in troubles_of(run, history))
-    return run.was_stopped or run.asked + GRACE_S - TELLS_S <= run.end <= run.asked + GRACE_S + FORCED_S
+    return run.was_stopped or run.asked + GRACE_S - REPORTS_S <= run.end <= run.asked + GRACE_S + FORCED_S
 
 
 def _is_its_own(run: Run, window: Window) -> bool:
@@ -75,27 +75,27 @@ def _is_its_own(run: Run, window: Window) -> bool:
 
     A pool process that was suspended with its worker starts a job that was already in its pipe when it is resumed.
     """
-    resumed = window.until - RETURNS_S
+    resumed = window.until - RECONNECTS_S
     was_in_its_pipe = window.what == "stop" and abs(run.start - resumed) < PIPE_S
     return was_in_its_pipe or run.start <= max(window.since, window.latest) + WORKER_TIMEOUT_S + STARTS_S
 
 
 def death(run: Run, history: History) -> bool:
     """Return True if the process of *run*, or its worker, was killed before the server surely had the end."""
-    told = told_by(run, history)
+    reported = reported_by(run, history)
     own, workers = history.deaths.get(run.pid), history.deaths.get(run.worker)
     # A kill is noted in advance, so the process may still start a job.
-    return any(at is not None and run.start - ORPHAN_S <= at <= told for at in (own, workers))
+    return any(at is not None and run.start - ORPHAN_S <= at <= reported for at in (own, workers))
 
 
-def told_by(run: Run, history: History) -> float:
+def reported_by(run: Run, history: History) -> float:
     """Return the latest time at which the server has the end, delayed by faults of the worker."""
-    told = run.end + TELLS_S
+    reported = run.end + REPORTS_S
     # The worker stores the result before it releases the slot.
     for window in sorted((*troubles_of(run, history), *history.results_away), key=lambda window: window.since):
-        if window.meets(run.end, told):
-            told = max(told, window.until + TELLS_S)
-    return told
+        if window.meets(run.end, reported):
+            reported = max(reported, window.until + REPORTS_S)
+    return reported
 
 
 def troubles_of(run: Run, history: History) -> list[Window]:

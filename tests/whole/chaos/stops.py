@@ -6,7 +6,7 @@ from math import inf
 
 from .app import DELAY_S, MAX_STOPS, TENANTS, WORKER_TIMEOUT_S, quota_of
 from .facts import Change, Job, Run
-from .history import RETURNS_S, TELLS_S, History
+from .history import RECONNECTS_S, REPORTS_S, History
 from .keys import ended
 from .reasons import STOPPED, disturbed, why_again
 from .remains import Remains
@@ -14,7 +14,7 @@ from .remains import Remains
 _FIRST = Change(-inf, 0, 0, {}, {name: quota_of(most).min for name, most in TENANTS.items()}, -inf)
 
 #: Seconds after a fault in which the server may count claims without runs, or a worker may read late.
-_UNSURE_S = WORKER_TIMEOUT_S + 2 * RETURNS_S
+_UNSURE_S = WORKER_TIMEOUT_S + 2 * RECONNECTS_S
 
 
 def check_stops(jobs: Sequence[Job], history: History, remains: Remains) -> tuple[int, list[str]]:
@@ -24,9 +24,11 @@ def check_stops(jobs: Sequence[Job], history: History, remains: Remains) -> tupl
     for job in jobs:
         for run in job.runs:
             runs.setdefault(tenant_of(run), []).append(run)
-    found = [f"{what}: {_told(job, run)}" for job, run in asked for what in _wrong_order(run, jobs, runs, history)]
+    found = [f"{what}: {_described(job, run)}" for job, run in asked for what in _wrong_order(run, jobs, runs, history)]
     stopped = {job.id: job for job, _ in asked}.values()
-    found += [f"{what}: {_told(job, job.runs[-1])}" for job in stopped for what in _wrong_end(job, history, remains)]
+    found += [
+        f"{what}: {_described(job, job.runs[-1])}" for job in stopped for what in _wrong_end(job, history, remains)
+    ]
     return len(asked), found
 
 
@@ -41,7 +43,7 @@ def _wrong_order(run: Run, jobs: Sequence[Job], runs: dict[str, list[Run]], hist
         yield "asked to stop without preemptible=True and a tenant"
         return
     since, until = run.asked - _slack(run, history), run.asked
-    held = sum(each.start <= until + TELLS_S and ended(each, history) >= since for each in runs[tenant])
+    held = sum(each.start <= until + REPORTS_S and ended(each, history) >= since for each in runs[tenant])
     least = min(_minima(tenant, since, until, history))
     if held - 1 < least:
         yield f"its tenant had {held} runs at most, with a minimum of {least}"
@@ -78,7 +80,7 @@ def _slack(run: Run, history: History) -> float:
     windows = (*history.troubles, *history.amnesias, *history.is_full)
     times = (*history.turnover, *history.deaths.values())
     is_unsure = any(window.meets(since, until) for window in windows) or any(since <= at <= until for at in times)
-    return _UNSURE_S if is_unsure else TELLS_S
+    return _UNSURE_S if is_unsure else REPORTS_S
 
 
 def _wrong_end(job: Job, history: History, remains: Remains) -> Iterator[str]:
@@ -100,7 +102,7 @@ def _wrong_end(job: Job, history: History, remains: Remains) -> Iterator[str]:
         yield f"{stops} stops, but {counted} counted by the server"
 
 
-def _told(job: Job, run: Run) -> str:
+def _described(job: Job, run: Run) -> str:
     starts = "; ".join(
         f"run by {each.pid} of worker {each.worker} {each.start:.2f}..{each.end:.2f} {each.outcome}, fence "
         f"{each.fence}, asked {each.asked:.2f}"

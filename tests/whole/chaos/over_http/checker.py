@@ -8,7 +8,7 @@ from math import inf
 from ..ledger import Event
 
 #: Seconds after which the server surely has an end without a noted reply. The Python worker notes each reply.
-TELLS_S = 3.0
+REPORTS_S = 3.0
 
 #: The same for the Node worker, which repeats the end of a chord's part while a dead process holds the chord.
 REPEATS_S = 45.0
@@ -19,16 +19,18 @@ _AT_ONCE_S = 0.5
 
 @dataclass
 class Run:
-    """One start of a job. *told*: time of the reply to its end. *deliveries*: None if its worker does not have them."""
+    """One start of a job."""
 
     run: str
     pid: int
     worker: int
     by: str
     start: float
+    #: None for workers that do not get the number.
     deliveries: int | None = None
     end: float = inf
-    told: float = inf
+    #: Time of the reply to the report of the end.
+    reported: float = inf
 
 
 @dataclass
@@ -69,8 +71,8 @@ def read(events: Iterable[Event]) -> History:
             history.runs.setdefault(event.subject, []).append(run)
         elif event.kind == "end":
             by_id[facts["run"]].end = event.at
-        elif event.kind == "told":
-            by_id[facts["run"]].told = event.at
+        elif event.kind == "reported":
+            by_id[facts["run"]].reported = event.at
             if facts["status"] not in ("200", "409"):
                 history.strange.append(f"the end of {event.subject} was answered with {facts['status']}")
         elif event.kind == "kill":
@@ -90,10 +92,10 @@ def check(history: History, results: dict[str, object], sums: dict[str, int]) ->
         runs = sorted(history.runs.get(token, ()), key=lambda run: run.start)
         verdict.by.update(run.by for run in runs)
         verdict.runs += len(runs)
-        verdict.violations += [f"{what}: {_told(token, runs, history)}" for what in _wrong(token, runs, history)]
+        verdict.violations += [f"{what}: {_described(token, runs, history)}" for what in _wrong(token, runs, history)]
         verdict.again += max(0, len(runs) - 1)
         if token in history.accepted and results.get(token) != sums.get(token, token):
-            verdict.violations.append(f"its result is {results.get(token)!r}: {_told(token, runs, history)}")
+            verdict.violations.append(f"its result is {results.get(token)!r}: {_described(token, runs, history)}")
     return verdict
 
 
@@ -115,21 +117,22 @@ def _counts_too_few(run: Run, killed: list[Run]) -> bool:
 
 def is_killed(run: Run, history: History) -> bool:
     """Return True if the process of *run*, or its worker, was killed before the server surely had the end."""
-    told = run.told
+    reported = run.reported
     if run.by != "http":
-        told = run.end + (REPEATS_S if run.by in ("node", "shell") else TELLS_S)
+        reported = run.end + (REPEATS_S if run.by in ("node", "shell") else REPORTS_S)
         for at in sorted(history.away):
-            told = at + 2 * TELLS_S if run.end <= at <= told else told
+            reported = at + 2 * REPORTS_S if run.end <= at <= reported else reported
     return any(
-        at is not None and run.start - _AT_ONCE_S <= at <= told
+        at is not None and run.start - _AT_ONCE_S <= at <= reported
         for at in (history.deaths.get(run.pid), history.deaths.get(run.worker))
     )
 
 
-def _told(token: str, runs: list[Run], history: History) -> str:
+def _described(token: str, runs: list[Run], history: History) -> str:
     words = [
         f"run {each.run} by {each.by} of worker {each.worker}, deliveries {each.deliveries}, "
-        f"{each.start:.2f}..{each.end:.2f}, told {each.told:.2f}, killed {history.deaths.get(each.worker, inf):.2f}"
+        f"{each.start:.2f}..{each.end:.2f}, reported {each.reported:.2f}, "
+        f"killed {history.deaths.get(each.worker, inf):.2f}"
         for each in runs
     ]
     return "; ".join([token, *words])

@@ -106,7 +106,7 @@ class Worker:
         may_die("the result is there")
         end = {**claim, "state": "done", "result": _TASKS[task](*args)}
         status, _ = self._ask("POST", f"/api/jobs/{job['id']}/end", end, sent="the end is sent")
-        ledger.note("told", token, run=run, status=status)
+        ledger.note("reported", token, run=run, status=status)
         may_die("the end was answered")
 
     def _beat(self, every_s: float) -> None:
