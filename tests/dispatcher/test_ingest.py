@@ -59,10 +59,15 @@ def lanes(jobs):
     return ids
 
 
-def states(jobs, *tasks):
+def job_ids(jobs, *tasks):
     client, keys = jobs.scheduler.client, jobs.scheduler.keys
-    ids = [client.get(keys.key("task", task)).decode() for task in tasks]
-    return [client.hget(keys.key("job", job_id), "state").decode() for job_id in ids]
+    return {task: client.get(keys.key("task", task)).decode() for task in tasks}
+
+
+def fields(jobs, name, *tasks):
+    """Return a field of the job of each task."""
+    client, keys = jobs.scheduler.client, jobs.scheduler.keys
+    return {task: client.hget(keys.key("job", job_id), name) for task, job_id in job_ids(jobs, *tasks).items()}
 
 
 def test_messages_are_moved_in_order_by_their_priority(jobs, redis_client, app):
@@ -103,7 +108,8 @@ def test_eta_and_expiry_are_kept(jobs, redis_client, app, version):
     redis_client.lpush("pdf", wire("past", version=version, eta="2001-01-01T00:00:00+00:00"))
     redis_client.lpush("pdf", wire("expires", version=version, expires="2099-01-01T00:00:00+00:00"))
     move(jobs, app)
-    assert states(jobs, "later", "expired", "past", "expires") == ["scheduled", "expired", "pending", "pending"]
+    expected = {"later": b"scheduled", "expired": b"expired", "past": b"pending", "expires": b"pending"}
+    assert fields(jobs, "state", *expected) == expected
     assert redis_client.zcard(Keys().key("expires")) == 1
 
 
@@ -290,12 +296,11 @@ def test_stock_messages_merge_by_task_rules(jobs, redis_client, app, monkeypatch
     )
     redis_client.lpush("pdf", wire("one"), wire("first-protocol", version=1), wire("other", args=("x",)))
     move(jobs, app)
-    client, keys = jobs.scheduler.client, jobs.scheduler.keys
-    ids = {task: client.get(keys.key("task", task)).decode() for task in ("one", "first-protocol", "other")}
-    into = {task: client.hget(keys.key("job", job_id), "into") for task, job_id in ids.items()}
+    tasks = ("one", "first-protocol", "other")
+    into = fields(jobs, "into", *tasks)
     assert into["one"] == into["first-protocol"] is not None
     assert into["other"] is None
-    assert {job_id[-2:] for job_id in ids.values()} == {"+!"}
+    assert {job_id[-2:] for job_id in job_ids(jobs, *tasks).values()} == {"+!"}
     assert jobs.scheduler.reader.pending("pdf") == 2
 
 
@@ -304,11 +309,9 @@ def test_stock_messages_get_the_key_of_task_rules(jobs, redis_client, app, monke
     monkeypatch.setitem(app_config._SETTINGS, app, named)
     redis_client.lpush("pdf", wire("one"), wire("first-protocol", version=1), wire("no-key", args=()))
     move(jobs, app)
-    client, keys = jobs.scheduler.client, jobs.scheduler.keys
-    ids = {task: client.get(keys.key("task", task)).decode() for task in ("one", "first-protocol", "no-key")}
-    rules = {task: client.hget(keys.key("job", job_id), "rules") for task, job_id in ids.items()}
-    assert rules == {"one": b"key=job%3Ajob limit=1", "first-protocol": b"key=job%3Ajob limit=1", "no-key": None}
-    assert {task for task, job_id in ids.items() if job_id.endswith("!")} == {"one", "first-protocol"}
+    rules = {**dict.fromkeys(("one", "first-protocol"), b"key=job%3Ajob limit=1"), "no-key": None}
+    assert fields(jobs, "rules", *rules) == rules
+    assert {task for task, job_id in job_ids(jobs, *rules).items() if job_id.endswith("!")} == {"one", "first-protocol"}
     assert "is scheduled without its key in affinity_task_rules" in caplog.text
 
 
@@ -317,6 +320,4 @@ def test_stock_messages_get_preemptible_from_task_rules(jobs, redis_client, app,
     monkeypatch.setitem(app_config._SETTINGS, app, named)
     redis_client.lpush("pdf", wire("one"))
     move(jobs, app)
-    client, keys = jobs.scheduler.client, jobs.scheduler.keys
-    job_id = client.get(keys.key("task", "one")).decode()
-    assert client.hget(keys.key("job", job_id), "rules") == b"key=tenant%3Aacme quota=settings preemptible=1"
+    assert fields(jobs, "rules", "one") == {"one": b"key=tenant%3Aacme quota=settings preemptible=1"}

@@ -1,7 +1,7 @@
 """A cluster on this machine, with its failures and the actions of operators."""
 
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import redis
 from redis.crc import key_slot
@@ -56,6 +56,18 @@ class Cluster(EmbeddedCluster):
             if node.is_primary:
                 node.ask("FLUSHALL")
                 node.ask("FUNCTION", "FLUSH")
+
+    @contextmanager
+    def user(self):
+        """Create a user on every live node for the time of a block; yield its login for URLs."""
+        nodes = self.alive
+        for node in nodes:
+            node.ask("ACL", "SETUSER", "somebody", "on", ">secret", "~*", "&*", "+@all")
+        try:
+            yield "somebody:secret"
+        finally:
+            for node in nodes:
+                node.ask("ACL", "DELUSER", "somebody")
 
     # -- failures
 

@@ -1,7 +1,7 @@
 """A channel on a cluster finds the node that currently owns all keys."""
 
 import secrets
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 import redis
@@ -129,30 +129,27 @@ def test_migrated_slot_keeps_jobs_and_reloads_functions(cluster, channel):
     assert channel.scheduler.reader.pending("pdf") == 2
 
 
-@pytest.fixture
-def moving_key_by_key(cluster):
-    """Start a key-by-key migration of the fleet's slot, with no key moved yet."""
-    source = cluster.owner
-    target = cluster.other
-    target.ask("CLUSTER", "SETSLOT", SLOT, "IMPORTING", source.id)
-    source.ask("CLUSTER", "SETSLOT", SLOT, "MIGRATING", target.id)
-    yield
-    for node in (source, target):
-        node.ask("CLUSTER", "SETSLOT", SLOT, "STABLE")
-
-
-def test_key_by_key_migration_starts_no_repair_and_is_explained(cluster, channel, monkeypatch, request, caplog):
-    scheduler = channel.scheduler
+def test_key_by_key_migration_starts_no_repair_and_is_explained(cluster, channel, monkeypatch, caplog):
+    scheduler, source, target = channel.scheduler, cluster.owner, cluster.other
     scheduler.publish(a_job("pdf"))
-    request.getfixturevalue("moving_key_by_key")
 
     def repair(*_, **__):
         raise AssertionError("the data are sound")
 
     monkeypatch.setattr(scheduler, "repair", repair)
-    for call in (scheduler.tick, lambda: scheduler.publish(a_job("pdf")), lambda: scheduler.reader.pending("excel")):
-        with pytest.raises(redis.ConnectionError, match=r"moved key by key.*CLUSTER MIGRATESLOTS.*check --repair"):
-            call()
+    target.ask("CLUSTER", "SETSLOT", SLOT, "IMPORTING", source.id)
+    source.ask("CLUSTER", "SETSLOT", SLOT, "MIGRATING", target.id)
+    try:
+        for call in (
+            scheduler.tick,
+            lambda: scheduler.publish(a_job("pdf")),
+            lambda: scheduler.reader.pending("excel"),
+        ):
+            with pytest.raises(redis.ConnectionError, match=r"moved key by key.*CLUSTER MIGRATESLOTS.*check --repair"):
+                call()
+    finally:
+        for node in (source, target):
+            node.ask("CLUSTER", "SETSLOT", SLOT, "STABLE")
     assert caplog.records == []
 
 
@@ -161,12 +158,9 @@ def test_guard_finds_the_owner_and_remembers_all_nodes(cluster, channel):
         address = address_of(channel.pool)
     address["nodes"] = [*address["nodes"][:1], (HOST, free_port())]
     for _ in range(2):
-        connection = wire.GuardConnection(address, 5)
-        try:
+        with closing(wire.GuardConnection(address, 5)) as connection:
             assert connection.call("SET", f"{KEYS.base}x", 1) == b"OK"
             assert connection._socket.getpeername()[1] == cluster.owner.port
-        finally:
-            connection.close()
         assert {port for _, port in address["nodes"]} >= {node.port for node in cluster.alive}
         cluster.hand_over()
         wait_until(lambda: all(knows(node, cluster.owner) for node in cluster.alive), 10, "all nodes have the new map")
@@ -184,22 +178,12 @@ def test_unreachable_cluster_is_a_lost_connection_to_a_guard():
 
 
 def test_urls_login_applies_to_every_node(cluster):
-    for node in cluster.alive:
-        node.ask("ACL", "SETUSER", "somebody", "on", ">secret", "~*", "&*", "+@all")
-    try:
-        nodes = [node for node in cluster.alive if node is not cluster.owner]
-        url = cluster.url_of(nodes[:1]).replace("://", "://somebody:secret@")
-        with channel_on(url) as channel:
-            assert channel.client.acl_whoami() in ("somebody", b"somebody")
-            assert channel.scheduler.client.acl_whoami() in ("somebody", b"somebody")
-            guard = wire.GuardConnection(address_of(channel.pool), 5)
-        try:
+    nodes = [node for node in cluster.alive if node is not cluster.owner]
+    with cluster.user() as login, channel_on(cluster.url_of(nodes[:1]).replace("://", f"://{login}@")) as channel:
+        assert channel.client.acl_whoami() in ("somebody", b"somebody")
+        assert channel.scheduler.client.acl_whoami() in ("somebody", b"somebody")
+        with closing(wire.GuardConnection(address_of(channel.pool), 5)) as guard:
             assert guard.call("ACL", "WHOAMI") == b"somebody"
-        finally:
-            guard.close()
-    finally:
-        for node in cluster.alive:
-            node.ask("ACL", "DELUSER", "somebody")
 
 
 @needs_tls
@@ -210,9 +194,8 @@ def test_tls_cluster_uses_the_owners_tls_port(tmp_path):
         url = f"rediss-cluster://{HOST}:{replica.tls_port}?ssl_ca_certs={tmp_path / 'ca.pem'}"
         with channel_on(url) as channel:
             assert channel.scheduler.tick() is not None
-            guard = wire.GuardConnection(address_of(channel.pool), 5)
-            assert guard._socket.getpeername()[1] == primary.tls_port
-            guard.close()
+            with closing(wire.GuardConnection(address_of(channel.pool), 5)) as guard:
+                assert guard._socket.getpeername()[1] == primary.tls_port
             replica.ask("CLUSTER", "FAILOVER")
             wait_until(lambda: replica.is_primary and not primary.is_primary, 20, "it takes over")
             channel.scheduler.publish(a_job("pdf"))
