@@ -74,6 +74,26 @@ def lose(fleet):
     return fleet.scheduler.next_report("an app", again_s=0.0)
 
 
+def callers_of(fleet, batch):
+    return fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence).callers
+
+
+def deliver(reporter, fleet, batch, end, **options):
+    """Report the end of the run of *batch* to its callers."""
+    run = BatchRun(batch.job_id, "last", batch.fence)
+    deliver_merged_result(reporter, run, end, scheduler=fleet.scheduler, **options)
+
+
+def ack(fleet, batch):
+    """Let the worker ack *batch*; return the unreported end."""
+    fleet.end("worker", batch, outcome="acked")
+    return fleet.scheduler.next_report("an app", again_s=0.0)
+
+
+def call_chord(app, calls=3):
+    return chord([app.tasks["last"].s("HH", n) for n in range(calls)], app.tasks["total"].s())()
+
+
 def mark_unreported(fleet, batch, callers):
     """Make *callers* unreported again, in this order, as if the process had died before it acked their reports."""
     client = fleet.scheduler.client
@@ -145,7 +165,7 @@ def test_failed_caller_gets_a_later_runs_result_if_it_succeeds(app, fleet, repor
     first, other = [app.tasks["last"].delay("HH", n) for n in range(2)]
     batch = claim(fleet)
     app.backend.mark_as_failure(other.id, ValueError("earlier"))
-    deliver_merged_result(reporter, BatchRun(batch.job_id, "last", batch.fence), end, scheduler=fleet.scheduler)
+    deliver(reporter, fleet, batch, end)
     if isinstance(end, StoredSuccess):
         assert other.get(timeout=5) == 7
     else:
@@ -222,34 +242,30 @@ def test_report_waits_for_a_run_that_continues_elsewhere(app, fleet, reporter):
 
 
 def test_caller_is_not_reported_twice(app, fleet, reporter):
-    header = [app.tasks["last"].s("HH", n) for n in range(3)]
-    whole = chord(header, app.tasks["total"].s())()
+    whole = call_chord(app)
     batch = claim(fleet)
-    named = BatchRun(batch.job_id, "last", batch.fence)
-    page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence).callers
-    deliver_merged_result(reporter, named, StoredSuccess(lambda _: 1), scheduler=fleet.scheduler, is_repeated=False)
+    page = callers_of(fleet, batch)
+    deliver(reporter, fleet, batch, StoredSuccess(lambda _: 1), is_repeated=False)
     mark_unreported(fleet, batch, page)
-    deliver_merged_result(reporter, named, StoredSuccess(lambda _: 2), scheduler=fleet.scheduler)
+    deliver(reporter, fleet, batch, StoredSuccess(lambda _: 2))
     assert [app.AsyncResult(caller.task_id).get(timeout=5) for caller in page] == [1, 1]
     assert fleet.scheduler.reader.pending("merging") == 0, "two of three parts are counted, not four"
     assert whole.state == states.PENDING
 
 
 def test_result_stored_before_a_crash_is_counted_in_its_chord(app, fleet, reporter):
-    whole = chord([app.tasks["last"].s("HH", n) for n in range(3)], app.tasks["total"].s())()
-    _, told, other = whole.parent.results
+    whole = call_chord(app)
+    _, reported, other = whole.parent.results
     batch = claim(fleet)
     count(app, reporter, whole, batch)
-    app.backend.store_result(told.id, 7, states.SUCCESS)  # but not the chord part
-    fleet.end("worker", batch, outcome="acked")
-    ending = fleet.scheduler.next_report("an app", again_s=0.0)
-    assert deliver_later(reporter, fleet.scheduler, ending)
+    app.backend.store_result(reported.id, 7, states.SUCCESS)  # but not the chord part
+    assert deliver_later(reporter, fleet.scheduler, ack(fleet, batch))
     assert other.get(timeout=5) == 7
     assert all(fleet.scheduler.reader.jobs_of([whole.id])), "the body is published"
 
 
 def test_report_waits_while_a_process_claims_the_chord(app, fleet, reporter):
-    whole = chord([app.tasks["last"].s("HH", n) for n in range(3)], app.tasks["total"].s())()
+    whole = call_chord(app)
     if celery.VERSION[:2] < (5, 7):
         pytest.skip("this Celery claims no chords")
     batch = claim(fleet)
@@ -258,8 +274,7 @@ def test_report_waits_while_a_process_claims_the_chord(app, fleet, reporter):
         app.backend.store_result(each.id, 7, states.SUCCESS)  # but not the chord part
     claimed = app.backend.get_key_for_group(whole.parent.id, ".c")
     app.backend.client.set(claimed, "the token of a process that died")
-    fleet.end("worker", batch, outcome="acked")
-    ending = fleet.scheduler.next_report("an app", again_s=0.0)
+    ending = ack(fleet, batch)
     assert not deliver_later(reporter, fleet.scheduler, ending)
     app.backend.client.delete(claimed)
     assert not any(fleet.scheduler.reader.jobs_of([whole.id]))
@@ -268,36 +283,32 @@ def test_report_waits_while_a_process_claims_the_chord(app, fleet, reporter):
 
 
 def test_chord_body_is_published_once_for_any_last_part(app, fleet, reporter, monkeypatch):
-    whole = chord([app.tasks["last"].s("HH", n) for n in range(3)], app.tasks["total"].s())()
+    whole, results = call_chord(app), app.backend.client
     batch = claim(fleet)
     count(app, reporter, whole, batch)
-    named, results = BatchRun(batch.job_id, "last", batch.fence), app.backend.client
-    page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence).callers
+    page = callers_of(fleet, batch)
     kept = {key: results.dump(key) for key in results.keys("celery-taskset-meta-*")}
     with monkeypatch.context() as dying:
         dying.setattr(results, "delete", lambda *_: None)
-        deliver_merged_result(reporter, named, StoredSuccess(lambda _: 7), scheduler=fleet.scheduler, is_repeated=False)
+        deliver(reporter, fleet, batch, StoredSuccess(lambda _: 7), is_repeated=False)
     body = f"celery-taskset-meta-{whole.parent.id}.body".encode()
     for key in set(results.keys("celery-taskset-meta-*")) - {body}:
         results.delete(key)
     for key, value in kept.items():
         results.restore(key, 0, value)  # as if the process had died before the backend forgot the chord
     mark_unreported(fleet, batch, page[::-1])
-    deliver_merged_result(reporter, named, StoredSuccess(lambda _: 7), scheduler=fleet.scheduler)
+    deliver(reporter, fleet, batch, StoredSuccess(lambda _: 7))
     assert [len(jobs) for jobs in fleet.scheduler.reader.jobs_of([whole.id])] == [1]
 
 
 @pytest.mark.parametrize("app", ["cache+memory://"], indirect=True)
 def test_counting_backend_counts_no_chord_part_twice(app, fleet, reporter):
-    header = [app.tasks["last"].s("HH", n) for n in range(4)]
-    whole = chord(header, app.tasks["total"].s())()
+    whole = call_chord(app, 4)
     batch = claim(fleet)
     counted = app.backend.get_key_for_chord(whole.parent.id)
-    page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence).callers
+    page = callers_of(fleet, batch)
     for _ in range(2):
-        deliver_merged_result(
-            reporter, BatchRun(batch.job_id, "last", batch.fence), StoredSuccess(lambda _: 7), scheduler=fleet.scheduler
-        )
+        deliver(reporter, fleet, batch, StoredSuccess(lambda _: 7))
         assert int(app.backend.get(counted)) == 3
         mark_unreported(fleet, batch, page)
 
@@ -305,11 +316,9 @@ def test_counting_backend_counts_no_chord_part_twice(app, fleet, reporter):
 def test_unreadable_message_fails_only_its_own_call(app, fleet, reporter):
     first, other, last = [app.tasks["last"].delay("HH", n) for n in range(3)]
     batch = claim(fleet)
-    (unreadable, _) = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence).callers
+    (unreadable, _) = callers_of(fleet, batch)
     fleet.scheduler.client.set(Keys().key("message", unreadable.job_id), "no message")
-    deliver_merged_result(
-        reporter, BatchRun(batch.job_id, "last", batch.fence), StoredSuccess(lambda _: 1), scheduler=fleet.scheduler
-    )
+    deliver(reporter, fleet, batch, StoredSuccess(lambda _: 1))
     assert last.get(timeout=5) == 1
     with pytest.raises(ValueError, match="the message of this call cannot be read"):
         other.get(timeout=5)
@@ -318,8 +327,5 @@ def test_unreadable_message_fails_only_its_own_call(app, fleet, reporter):
 
 def test_process_without_the_claim_reports_no_result(app, fleet, reporter):
     results = [app.tasks["last"].delay("HH", n) for n in range(2)]
-    batch = claim(fleet)
-    deliver_merged_result(
-        reporter, BatchRun(batch.job_id, "last", "999"), StoredFailure(ValueError("stale")), scheduler=fleet.scheduler
-    )
+    deliver(reporter, fleet, claim(fleet)._replace(fence="999"), StoredFailure(ValueError("stale")))
     assert {each.state for each in results} == {states.PENDING}
