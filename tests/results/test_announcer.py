@@ -258,7 +258,7 @@ def test_large_messages_bypass_the_server_functions(scheduler, redis_client):
     assert scheduler.reader.message_of("3") == b"x" * 3_000_000
 
 
-def test_end_tried_by_a_knowing_app_is_reserved_for_an_hour(scheduler, redis_client):
+def test_tried_end_is_reserved_for_the_app_for_an_hour(scheduler, redis_client):
     end(scheduler, "job")
     key, now_us = Keys().key("job", "job"), redis_client.time()[0] * 10**6
     for tries, age_s, is_for_anyone in (("0", 10, 0), ("0", 20, 1), ("1", 20, 0), ("1", 3500, 0), ("1", 3700, 1)):

@@ -126,7 +126,7 @@ def test_hanging_report_moves_to_another_process_after_a_pause(fleet, mute):
         each.kill()
 
 
-def test_unnamed_apps_end_is_reported_by_an_app_with_the_task(fleet):
+def test_end_of_an_unnamed_app_is_reported_by_another(fleet):
     def start(name, knows):
         unnamed = ["-A", "tests.support.apps.unnamed"]
         command = [sys.executable, "-m", "celery", *unnamed, "affinity", "dispatcher", "-l", "INFO"]

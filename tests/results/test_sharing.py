@@ -141,9 +141,7 @@ def test_result_missing_from_the_backend_is_lost(app, fleet, reporter):
         ("failed", False, ResultLostError, "failed: its worker did not say why"),
     ],
 )
-def test_callers_of_a_dead_run_get_its_stored_or_reported_error(
-    app, fleet, reporter, outcome, is_stored, error, message
-):
+def test_callers_of_a_dead_run_get_its_error(app, fleet, reporter, outcome, is_stored, error, message):
     fleet.scheduler.configure({"keep_failed": "1"})
     fleet.join("worker", "merging")  # receives the setting
     first, *others = [app.tasks["last"].delay("HH", n) for n in range(3)]

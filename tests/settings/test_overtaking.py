@@ -115,5 +115,5 @@ def test_no_load_starves_a_queued_job(load, arrivals):
 
 
 @pytest.mark.parametrize(("load", "starves"), [(1.4, False), (1.51, True), (2, True), (5, True)])
-def test_uncapped_on_demand_load_above_1_5_starves_a_queued_job(load, starves):
+def test_uncapped_on_demand_load_starves_queued_jobs_above_1_5(load, starves):
     assert (wait_of(UNCAPPED, lambda n: (0, True), load, 20_000) is None) is starves

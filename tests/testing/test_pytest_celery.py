@@ -125,7 +125,7 @@ def test_setup_answers_tasks_and_remote_control(celery_setup):
     assert replies == [{celery_setup.worker.hostname(): {"ok": "pong"}}]
 
 
-def test_a_canvas(celery_setup):
+def test_canvas_runs_on_specialists(celery_setup):
     assert chain(add.s(1, 2), add.s(3), add.s(4))().get(timeout=30) == 10
     assert group(add.s(n, n) for n in range(3))().get(timeout=30) == [0, 2, 4]
     assert chord([add.s(n, 1) for n in range(4)])(xsum.s()).get(timeout=30) == 10
