@@ -147,17 +147,18 @@ def test_release_times_apply_to_all_claims_of_the_release(assembly):
     assert result.lost == 0
 
 
-def test_far_later_server_times_belong_to_another_claim(assembly):
-    a_row = row("a", 1, 900, 1_110, 1_200, 1_310, freed=1_320, release=1)
-    add(assembly, page(ended=1), [a_row], from_server=["9000000", "9001320"])
+@pytest.mark.parametrize(
+    ("facts", "times", "claimed_us"),
+    [
+        ({"release": 1}, ["9000000", "9001320"], 110),  # far later
+        ({"outcome": "returned", "lane": ""}, ["queued.3 1100 1050"], 100),  # earlier
+    ],
+)
+def test_server_times_of_another_claim_are_ignored(assembly, facts, times, claimed_us):
+    a_row = row("a", 1, 900, 1_110, 1_200, 1_310, freed=1_320, **facts)
+    add(assembly, page(ended=1), [a_row], from_server=times)
     (job,) = trace(assembly).jobs
-    assert (job.claimed_us, job.freed_us) == (110, 320)
-
-
-def test_end_of_an_earlier_claim_is_ignored(assembly):
-    a_row = row("a", 1, 900, 1_110, 1_200, 1_310, outcome="returned", lane="", freed=1_320)
-    add(assembly, page(ended=1), [a_row], from_server=["queued.3 1100 1050"])
-    assert trace(assembly).jobs[0].freed_us == 320
+    assert (job.claimed_us, job.freed_us) == (claimed_us, 320)
 
 
 def test_simultaneous_workers_of_one_name_get_different_names(assembly):

@@ -26,9 +26,6 @@ def test_replay_prints_fidelity_and_waits(lab, recorded):
     assert code == 0
     assert text.startswith("fidelity 100.00%: 150 of 150 claims in the recorded order on the recorded types")
     assert "p95 recorded  p95 replayed" in text
-
-
-def test_replay_json_contains_the_same_facts(lab, recorded):
     code, text = lab("replay", recorded, "--json", "--engine", "judge")
     found = json.loads(text)
     assert (code, found["engine"], found["fidelity"], found["first_difference"]) == (0, "judge", 1.0, None)
@@ -102,6 +99,9 @@ def test_invalid_whatif_prints_one_line(lab, recorded, words, code, complaint):
 
 def test_file_without_a_trace_prints_one_line(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
+    code, text = lab("optimum", path)
+    assert (code, text.count("\n")) == (1, 1)
+    assert "there is no '" in text
     path.write_text("nothing\n")
     code, text = lab("replay", path)
     assert (code, text.startswith("Error: ")) == (1, True)
@@ -127,12 +127,6 @@ def test_optimum_json_contains_ordered_bounds(lab, recorded):
     assert code == 0
     assert 0 <= found["lower_s"] <= found["upper_s"] <= found["replayed_s"]
     assert found["jobs"] == 150
-
-
-def test_missing_trace_file_is_named(lab, tmp_path):
-    code, text = lab("optimum", tmp_path / "none.jsonl")
-    assert (code, text.count("\n")) == (1, 1)
-    assert "there is no '" in text
 
 
 def test_optimum_without_scipy_names_the_extra(lab, recorded, monkeypatch):

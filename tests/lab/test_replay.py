@@ -24,17 +24,13 @@ def trace(*jobs, workers=(), **fields):
     return Trace(100 * S, workers or (worker("w"),), jobs, **fields)
 
 
-def test_exact_record_is_replayed_claim_by_claim(made):
-    found = replay(made)
-    assert (found.engine, found.claims, found.kept, found.fidelity) == ("twin", 400, 400, 1.0)
+@pytest.mark.parametrize("engine", ["twin", "judge"])
+def test_exact_record_is_replayed_claim_by_claim(made, engine):
+    found = replay(made) if engine == "twin" else replay(made, engine)
+    assert (found.engine, found.claims, found.kept, found.fidelity) == (engine, 400, 400, 1.0)
     assert found.first_difference is None
     assert found.recorded == found.replayed
     assert found.beyond_bound == 0
-
-
-def test_exact_engine_replays_the_same_claims(made):
-    found = replay(made, "judge")
-    assert (found.engine, found.fidelity) == ("judge", 1.0)
 
 
 def test_rule_of_the_exact_engine_selects_it():
@@ -124,6 +120,7 @@ def test_job_replayed_after_the_records_end_counts_its_wait():
 def test_record_without_claims_has_replayed_waits():
     found = replay(trace(*(traced() for _ in range(3))))
     assert (found.recorded.all.jobs, found.replayed.all.jobs) == (0, 3)
+    assert replay(trace(traced("xls"))).fidelity == 1.0
 
 
 def test_preempted_job_is_replayed_with_a_row_per_claim():
@@ -174,7 +171,3 @@ def test_reused_worker_name_has_the_types_of_its_time():
     fleet = [worker("w", left_s=5), worker("w", "xls", joined_s=6)]
     jobs = [traced(claimed_s=0, ended_s=1), traced("xls", since_s=7, claimed_s=7, ended_s=8)]
     assert replay(trace(*jobs, workers=tuple(fleet))).fidelity == 1.0
-
-
-def test_fidelity_without_claims_is_full():
-    assert replay(trace(traced("xls"))).fidelity == 1.0

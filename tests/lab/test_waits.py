@@ -17,11 +17,8 @@ def test_wait_is_from_arrival_to_claim():
 
 
 def test_percentiles_use_the_nearest_rank():
-    assert waits.percentile([1], 0.5) == 1
-    assert waits.percentile([1, 2], 0.5) == 1
-    assert waits.percentile([1, 2, 3], 0.5) == 2
-    assert waits.percentile([*range(1, 101)], 0.95) == 95
-    assert waits.percentile([*range(1, 22)], 0.95) == 20
+    for count, share, rank in ((1, 0.5, 1), (2, 0.5, 1), (3, 0.5, 2), (100, 0.95, 95), (21, 0.95, 20)):
+        assert waits.percentile([*range(1, count + 1)], share) == rank, count
 
 
 def test_unclaimed_job_is_counted_without_a_wait():

@@ -243,7 +243,7 @@ class Fleet:
         return [*self.workers.values(), *self.twins, *self.publishers, *self._gone, *others]
 
     def _end(self, process: Process) -> list[str]:
-        """End a killed or leaving process after its children have ended. Return a description of those that did not."""
+        """End a killed or leaving process after its children have ended. Return a description of the others."""
         lingering: list[str] = []
         try:
             wait_until(lambda: not session_of(process.pid), 30, "its session has ended")

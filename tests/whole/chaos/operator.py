@@ -36,7 +36,7 @@ LIMITED_KEYS = tuple(rule.key for rule in RULES if isinstance(rule, Exclusive))
 #: Max seconds for which a server may be down.
 _ANSWERS_S = 20
 
-#: Seconds before the expiry of a pause until which the pause is surely in force.
+#: A pause is surely in force until this many seconds before its expiry.
 _SURE_S = 0.05
 
 

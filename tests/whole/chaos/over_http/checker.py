@@ -1,4 +1,4 @@
-"""Checks the ledger: each accepted job ended, with at most one more run for each run in a killed worker."""
+"""Checks the ledger: each accepted job ended, with at most one repetition for each run in a killed worker."""
 
 from collections import Counter
 from collections.abc import Iterable
