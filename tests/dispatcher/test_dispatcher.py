@@ -51,11 +51,11 @@ class Ticked:
 
 
 def test_hanging_stock_message_delays_no_tick(caplog):
-    let_go, moved = threading.Event(), []
+    release, moved = threading.Event(), []
 
     def move(_, lists):
         moved.append(lists)
-        let_go.wait(30)
+        release.wait(30)
         return False
 
     scheduler, announcer = Ticked(), SimpleNamespace(announce=lambda *_, **__: None, stop=lambda: None)
@@ -68,10 +68,10 @@ def test_hanging_stock_message_delays_no_tick(caplog):
         wait_until(lambda: scheduler.ticks > so_far + 10, 10, "it ticks")
         assert scheduler.looked_in[-1] == [], "no list is read while a move hangs"
         assert moved == [["pdf"]]
-        let_go.set()
+        release.set()
         wait_until(lambda: len(moved) > 1, 10, "it continues")
     finally:
-        let_go.set()
+        release.set()
         dispatcher.stop()
     assert caplog.text == ""
 

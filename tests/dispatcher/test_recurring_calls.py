@@ -90,17 +90,17 @@ def test_failing_call_is_logged_and_delays_no_other(app, scheduler, calls, caplo
 
 def test_hanging_call_delays_nothing_else(app, scheduler, calls, monkeypatch):
     declare(app, scheduler)
-    hangs, let_go = threading.Event(), threading.Event()
+    hangs, release = threading.Event(), threading.Event()
 
     def hang(*args, **options):
         hangs.set()
-        let_go.wait(30)
+        release.wait(30)
 
     monkeypatch.setattr(app.amqp, "send_task_message", hang)
     calls.look(scheduler, due=True)
     assert hangs.wait(10)
     calls.look(scheduler, due=True)  # does not block
-    let_go.set()
+    release.set()
 
 
 def test_unreachable_broker_is_logged_once(app, calls, caplog):

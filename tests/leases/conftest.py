@@ -13,7 +13,7 @@ from celery_affinity.scheduler.messages import Claim
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 
-from ..support.members import claims_of, told
+from ..support.members import claims_of, report_end
 from ..support.scripted_fleet import ScriptedFleet
 
 
@@ -52,7 +52,7 @@ class Acking(Worker):
 
     def __init__(self, server, in_flight):
         super().__init__(server)
-        told(self, in_flight)  # the connection works; the second job arrives
+        report_end(self, in_flight)  # the connection works; the second job arrives
         self.claims.forget(dict(self.claims._held))
         (self.number,) = self.fleet.claims("worker").items()
         self.tag = self.claims.hold(Claim(*self.number, "pdf", 0, 0, b""))
@@ -67,7 +67,7 @@ class Acking(Worker):
 
     def ends(self, in_flight):
         self.claims.end(self.tag)
-        return told(self, in_flight)
+        return report_end(self, in_flight)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from celery_affinity.broker.inflight import InFlightCommands
 from celery_affinity.policy.slot_math import NOTHING
 
 from ..support.in_flight import connections
-from ..support.members import in_another_thread, told
+from ..support.members import in_another_thread, report_end
 
 
 def test_reply_to_an_end_contains_the_next_job(worker, in_flight):
@@ -59,7 +59,7 @@ def test_resumed_loop_reads_no_reply_that_was_taken_over(worker, in_flight):
     assert worker.outbox.receive(worker.scheduler) == []
     assert in_flight.socket is None
     worker.outbox.take_over()  # nothing is in flight
-    assert [claim.job_id for claim in told(worker, in_flight)] == ["second"]
+    assert [claim.job_id for claim in report_end(worker, in_flight)] == ["second"]
 
 
 def test_next_command_gets_no_reply_that_was_taken_over(worker, in_flight):
@@ -72,13 +72,13 @@ def test_next_command_gets_no_reply_that_was_taken_over(worker, in_flight):
 def test_reply_being_read_is_not_taken_over(worker, in_flight, monkeypatch):
     receive = in_flight.receive
     monkeypatch.setattr(in_flight, "receive", lambda: (worker.outbox.take_over(), receive())[1])
-    assert [claim.job_id for claim in told(worker, in_flight)] == ["second"]
+    assert [claim.job_id for claim in report_end(worker, in_flight)] == ["second"]
     assert not worker.outbox.has_news
 
 
 def test_end_is_sent_again_when_server_lost_its_scripts(worker, in_flight, redis_client):
     redis_client.script_flush()
-    assert [claim.job_id for claim in told(worker, in_flight)] == ["second"]
+    assert [claim.job_id for claim in report_end(worker, in_flight)] == ["second"]
 
 
 def test_unanswered_end_is_reported_again_after_a_lost_connection(worker, in_flight, redis_client):
@@ -87,7 +87,7 @@ def test_unanswered_end_is_reported_again_after_a_lost_connection(worker, in_fli
     (connection,) = connections(redis_client)
     redis_client.client_kill_filter(_id=connection)
     with pytest.raises((redis.ConnectionError, OSError)):
-        told(worker, in_flight)
+        report_end(worker, in_flight)
     assert not worker.outbox.is_telling
     following = worker.outbox.flush(worker.scheduler, inline=True)
     assert [claim.job_id for claim in following] == ["second"]

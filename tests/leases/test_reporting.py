@@ -9,11 +9,11 @@ import pytest
 from celery_affinity.leases.member import Member
 from celery_affinity.scheduler.messages import Claim
 
-from ..support.members import Host, Pool, reporting_of, told
+from ..support.members import Host, Pool, report_end, reporting_of
 
 
 def test_immediate_report_is_sent_before_the_loop_wakes(worker, in_flight):
-    (claim,) = told(worker, in_flight)
+    (claim,) = report_end(worker, in_flight)
     host, in_flight_states = Host(in_flight), []
     host.wake = lambda: in_flight_states.append(reporting.outbox.is_telling) or True
     reporting = reporting_of(worker.claims, scheduler=worker.scheduler, host=host)
@@ -28,7 +28,7 @@ def test_immediate_report_is_sent_before_the_loop_wakes(worker, in_flight):
 def test_end_is_reported_immediately_unless_a_prefetched_job_starts(
     worker, in_flight, has_prefetched, blocks, is_immediate
 ):
-    (claim,) = told(worker, in_flight)
+    (claim,) = report_end(worker, in_flight)
     pool = Pool(blocks_the_loop=blocks)
     reporting = reporting_of(worker.claims, scheduler=worker.scheduler, host=Host(in_flight), pool=pool, lookahead=4)
     if has_prefetched:

@@ -45,13 +45,13 @@ class Server:
 
 
 class HangingReporter:
-    """A result reporter for which some ends hang, before or after the caller has them, until `let_go` is set."""
+    """A result reporter for which some ends hang, before or after the caller has them, until `release` is set."""
 
     def __init__(self):
         self.hangs, self.hangs_in_a_signal, self.fails, self.unknown = set(), set(), set(), set()
         self.begun = []
         self.error = OSError("no backend")
-        self.let_go = threading.Event()
+        self.release = threading.Event()
 
     def identity(self):
         return "app"
@@ -64,17 +64,17 @@ class HangingReporter:
         if ending.job_id in self.fails:
             raise self.error
         if ending.job_id in self.hangs:
-            self.let_go.wait(30)
+            self.release.wait(30)
         is_known()
         if ending.job_id in self.hangs_in_a_signal:
-            self.let_go.wait(30)
+            self.release.wait(30)
 
 
 @pytest.fixture
 def reporter():
     reporter = HangingReporter()
     yield reporter
-    reporter.let_go.set()
+    reporter.release.set()
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def clock():
 def announcer(reporter, clock):
     announcer = UnrunJobReporter(reporter, now_s=clock)
     yield announcer
-    reporter.let_go.set()
+    reporter.release.set()
     announcer.stop()
 
 
@@ -112,7 +112,7 @@ def test_hanging_report_is_logged_once_and_completes_later(announcer, reporter, 
         announcer.announce(server, unreported=False)
     (record,) = caplog.records
     assert "hangs is not told yet that the task is expired" in record.getMessage()
-    reporter.let_go.set()
+    reporter.release.set()
     wait_until(lambda: server.acked == ["other", "hangs"], 10, "the late end is reported as well")
 
 
@@ -152,7 +152,7 @@ def test_hanging_threads_are_logged_and_more_are_tried_after_pauses(announcer, r
         wait_until(lambda before=before: hanging() == before + 1, 10, "another thread is tried")
         clock.at_s += LATE_AFTER_S + 1
         announcer.announce(server, unreported=True)
-    reporter.let_go.set()
+    reporter.release.set()
     wait_until(lambda: sorted(server.acked) == names, 10, "all ends are reported when the threads continue")
     announcer.announce(server, unreported=True)
     assert announcer._threads.max_threads == THREADS

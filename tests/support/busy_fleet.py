@@ -287,7 +287,7 @@ class Scene:
         key = self.scheduler.keys.key("dead")
         return self.client.zrange(key, 0, -1) if self.client.type(key) == b"zset" else []
 
-    def goes_on(self):
+    def run_periodic_work(self):
         """Run all periodic work of a fleet, for longer than the worker timeout."""
         scheduler = self.scheduler
         for _ in range(3):
@@ -310,7 +310,7 @@ class Scene:
     def do_everything(self):
         """Call every server function on old and fresh jobs and workers, and on unknown names."""
         scheduler = self.scheduler
-        self.goes_on()
+        self.run_periodic_work()
         fresh = Worker(scheduler, f"fresh{self.number}", "web", "fresh")
         self.fresh.append(fresh)
         fresh_jobs = self.publish("fresh", 3) + self.publish("fresh", delay_us=1_000_000)
@@ -321,7 +321,7 @@ class Scene:
         old = [job for type_ in ("pdf", "excel", "web") for job in self.publish(type_, 2)]
         old += self.publish("web", 2, rules=KEYED)
         old += self.publish("web", 3, rules=MERGING)
-        self.goes_on()
+        self.run_periodic_work()
         scheduler.requeue("w1", [("j1", "1")], counted=True)
         scheduler.publish(*(NewJob(f"many{self.number}.{nth}", "none", "message", task_id="many") for nth in range(3)))
         scheduler.revoke(["t1", "many", old[0]], [STAMP], keep_s=60)
@@ -336,10 +336,10 @@ class Scene:
         self.publish("web", 3)
         fresh.read()
         scheduler.recover(fresh.name)
-        self.goes_on()
+        self.run_periodic_work()
         gone = Worker(scheduler, f"gone{self.number}", "pdf")
         scheduler.leave(gone.name)
-        self.goes_on()
+        self.run_periodic_work()
         return [job for job in old if job not in self.ran]
 
     @property

@@ -82,7 +82,7 @@ def inbox_of(reporting, schedules=lambda queue: True):
     )
 
 
-def told(worker, in_flight):
+def report_end(worker, in_flight):
     worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
     return worker.outbox.receive(worker.scheduler)
 

@@ -37,7 +37,7 @@ def hold(name):
     assert server.blpop(f"go:{name}", timeout=60), f"the scenario does not let {name} go"
 
 
-def let_go(name):
+def release(name):
     server.rpush(f"go:{name}", "go")
 
 

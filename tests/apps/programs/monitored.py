@@ -6,7 +6,7 @@ import urllib.request
 
 from tests.support.processes import wait_until
 
-from . import hold, let_go, make_app, note_run, runs
+from . import hold, make_app, note_run, release, runs
 
 app = make_app("monitored", task_send_sent_event=True, worker_send_task_events=True, task_track_started=True)
 FLOWER = os.environ.get("FLOWER_URL", "")
@@ -48,8 +48,8 @@ def scenario():
     terminated = render.apply_async(("c",), queue="pdf")
     wait_until(lambda: len(runs()) == 4, 30, "the last task runs")
     ask(f"/api/task/revoke/{terminated.id}?terminate=true", {})
-    let_go("a")
-    let_go("b")
+    release("a")
+    release("b")
     ended = {"SUCCESS", "FAILURE", "REVOKED"}
     wait_until(lambda: {each["state"] for each in tasks().values()} <= ended, 60, f"all have ended: {tasks()}")
     wait_until(lambda: app.AsyncResult(terminated.id).state == "REVOKED", 30, "it is revoked")
