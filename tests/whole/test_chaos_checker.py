@@ -91,12 +91,12 @@ def test_only_unsaved_writes_are_lost_after_power_loss(history, forgets_s, is_fi
 
 
 @pytest.mark.parametrize(
-    ("server", "how", "forgets_s", "at"), [("server", "power lost", 1, 1), ("results", "emptied", 1e9, 9.5)]
+    ("name", "how", "forgets_s", "at"), [("server", "power lost", 1, 1), ("results", "emptied", 1e9, 9.5)]
 )
-def test_loss_of_other_data_does_not_explain_a_lost_job(history, server, how, forgets_s, at):
+def test_loss_of_other_data_does_not_explain_a_lost_job(history, name, how, forgets_s, at):
     history.publish("job", at=at)
-    history.happen("down", server, 10, how=how, forgets_s=forgets_s)
-    history.happen("up", server, 11)
+    history.happen("down", name, 10, how=how, forgets_s=forgets_s)
+    history.happen("up", name, 11)
     assert "neither ended nor pending" in history.checked().violations[0]
 
 
