@@ -103,7 +103,6 @@ class RefusingProxy:
         self.seen = set()
         #: (command name, error) of each error that was sent.
         self.said = []
-        self._pairs = set()
         self._loop = ServingLoop("refusing-proxy")
         self.port = self._loop.listen(self._serve)
 
@@ -119,27 +118,14 @@ class RefusingProxy:
             self.said.append((name, error))
         return error
 
-    def tell_subscribers(self, error):
-        """Send *error* to all subscribed connections; return their number."""
-
-        async def tell():
-            subscribed = [pair for pair in self._pairs if pair.is_subscribed]
-            for pair in subscribed:
-                pair.client.write(b"-%s\r\n" % error.encode())
-            return len(subscribed)
-
-        return self._loop.wait(tell())
-
     async def _serve(self, client_reader, client):
         server_reader, server = await asyncio.open_connection(HOST, self._server_port)
         pair = _Pair(self, client, server)
-        self._pairs.add(pair)
         ways = [asyncio.ensure_future(each) for each in (pair.commands(client_reader), pair.replies(server_reader))]
         try:
             with suppress(OSError):
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._pairs.discard(pair)
             for each in (*ways, client.transport, server.transport):
                 (each.cancel if each in ways else each.abort)()
             await asyncio.gather(*ways, return_exceptions=True)
