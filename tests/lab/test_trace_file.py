@@ -120,16 +120,6 @@ def test_truncated_last_line_is_dropped_with_a_warning(read):
     assert "line 4, the last one, is cut" in warning
 
 
-def test_truncated_line_before_others_is_refused(read):
-    with pytest.raises(TraceError, match="line 3: a row must be an object in JSON; the line is broken, and others"):
-        read(HEADER, JOB, json.dumps(JOB)[:30], JOB)
-
-
-def test_unknown_schema_is_refused(read):
-    with pytest.raises(TraceError, match=r"line 1: the schema must be 'celery-affinity-trace/1', got: '.*/2'"):
-        read({**HEADER, "schema": "celery-affinity-trace/2"}, JOB)
-
-
 #: A change of the second job -> the error.
 BAD_ROWS = [
     ({"ended_us": 2}, r"line 3: the clock steps: ended_us must be started_us \(3\) or later, got: 2"),
@@ -154,6 +144,8 @@ BAD_ROWS = [
     ("lines", "message"),
     [
         *(([HEADER, JOB, {**JOB, **change}], message) for change, message in BAD_ROWS),
+        ([HEADER, JOB, json.dumps(JOB)[:30], JOB], "line 3: a row must be an object in JSON; the line is broken, and"),
+        ([{**HEADER, "schema": f"{SCHEMA[:-1]}2"}, JOB], rf"line 1: the schema must be '{SCHEMA}', got: '.*/2'"),
         ([HEADER], "the trace has no jobs"),
         ([""], "line 1: a header in JSON, or the columns of a CSV file, must come first"),
         (['{"row": '], "line 1: the header is cut"),
