@@ -52,7 +52,7 @@ class Side:
             process.end()
 
     def start_worker(self, program, queue):
-        """Start a worker of a module of `tests.apps.programs`, named after its queue."""
+        """Start a worker for a module of `tests.apps.programs`, named after its queue."""
         options = ["--loglevel", "INFO", "--hostname", f"{queue}@%h", "--queues", queue]
         options += ["--concurrency", "2", "--without-mingle", "--without-gossip"]
         worker = self.start(queue, "celery", "-A", f"tests.apps.programs.{program}", "worker", *options)

@@ -65,7 +65,7 @@ def job_ids(jobs, *tasks):
 
 
 def fields(jobs, name, *tasks):
-    """Return a field of the job of each task."""
+    """Return a field of each task's job."""
     client, keys = jobs.scheduler.client, jobs.scheduler.keys
     return {task: client.hget(keys.key("job", job_id), name) for task, job_id in job_ids(jobs, *tasks).items()}
 

@@ -114,7 +114,7 @@ def test_times_of_a_late_clock_are_put_in_order(assembly):
     assert (job.claimed_us, job.started_us, job.ended_us) == (100, 100, 100)
 
 
-def test_lane_unknown_to_the_worker_comes_from_the_server(assembly):
+def test_server_supplies_a_lane_missing_from_the_row(assembly):
     unknown = row("a&", 1, 900, 1_100, 1_200, 1_300, lane="")
     known = "demand.9 1090  key=rate%3Ak rate=5/60000000 key=tenant%3At quota=settings\tt"
     add(assembly, page(ended=1), [unknown], from_server=[known])

@@ -35,7 +35,7 @@ def on(name, type_, since_s, claimed_s, ended_s, **fields):
 
 
 @pytest.mark.parametrize("engine", ["twin", "judge"])
-def test_key_is_held_by_a_job_from_before_the_record(replayed, engine):
+def test_key_is_held_by_a_job_older_than_the_record(replayed, engine):
     jobs = [
         on("a", "pdf", -9, -3, 2, exclusive="k"),  # has the key and a slot of a until 2
         on("b", "xls", -9, -1, 4),  # has the only slot of b

@@ -183,7 +183,7 @@ def test_bounds_of_a_trace_are_ordered(name):
 
 
 def heavy_tailed(count: int, seed: int, profiles: Sequence[str]) -> Scenario:
-    """Return a scenario of jobs of 0.1 s to twelve hours that keep two slots per profile busy."""
+    """Return a scenario with jobs of 0.1 s to twelve hours that keep two slots per profile busy."""
     chance = Random(seed)
     fleet = workers(*((types, 2) for types in profiles))
     types = sorted({type_ for each in fleet for type_ in each.types})

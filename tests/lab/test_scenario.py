@@ -41,7 +41,7 @@ def test_arrivals_are_ordered_by_time():
     assert [each.number for each in changed.arrivals] == [1, 2, 0]
 
 
-def test_job_from_before_the_trace_keeps_its_age():
+def test_job_older_than_the_trace_keeps_its_age():
     (changed,) = made(traced(since_s=-4, enqueued_s=-9)).arrivals
     assert (changed.since_us, changed.enqueued_us) == (0, -9 * S)
 

@@ -1,7 +1,7 @@
 """Deterministic traces in the shapes of public cluster traces.
 
 Durations have heavy tails (log-normal, Pareto), jobs arrive in bursts and in a daily rhythm, and workers are
-specialised or versatile. `TRACES` maps the name of each shape to a function of the number of jobs and a seed.
+specialised or versatile. `TRACES` maps the name of each shape to a function of a job count and a seed.
 """
 
 import math
@@ -83,7 +83,7 @@ def diurnal(number: int = 2_000, seed: int = 1) -> Trace:
 
 
 def heavy_tail(number: int = 2_000, seed: int = 1) -> Trace:
-    """Return bursts of jobs, most of a fraction of a second and some of a minute, at 70 % of the slots."""
+    """Return bursts of jobs that use 70 % of the slots; most take less than a second, some a minute."""
     drawn = random.Random(seed)
     jobs, at_s = [], 0.0
     while len(jobs) < number:
@@ -96,7 +96,7 @@ def heavy_tail(number: int = 2_000, seed: int = 1) -> Trace:
 
 
 def tenants(number: int = 1_000, seed: int = 1) -> Trace:
-    """Return jobs of tenants of very different size; the largest sends a third of all jobs in one burst."""
+    """Return jobs of tenants with very different sizes; the largest sends a third of all jobs in one burst."""
     drawn = random.Random(seed)
     large = [(job("mail", 30 * S + n * 2_000, tenant="t0"), log_normal_us(drawn, 0.5, 0.5)) for n in range(number // 3)]
     rest = poisson_us(drawn, lambda _: 3.0, 3.0, number - number // 3)

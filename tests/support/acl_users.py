@@ -23,7 +23,7 @@ USERS = ("producer", "worker", "observer")
 
 @pytest.fixture
 def lines(redis_client):
-    """Return a function that sends the commands of a block of the page to the server."""
+    """Return a function that sends the commands in a block of the page to the server."""
 
     def read(name):
         for line in re.split(r"\n(?=ACL )", PAGE[name].strip()):

@@ -56,7 +56,7 @@ def fill(fleet, drawn):
 
 
 def tell(fleet, *, batches_alone):
-    """Ack the unreported ends: only those of batches, or all."""
+    """Ack all unreported ends, or only the ends of batches."""
     kept = []
     while ending := fleet.scheduler.next_report("app", again_s=60, telling=kept):
         calls = fleet.scheduler.batch_calls(ending.job_id)

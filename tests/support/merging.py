@@ -38,7 +38,7 @@ class Merging:
         return self.app.tasks[name]
 
     def runs(self, name):
-        """Return the arguments of each run of a task."""
+        """Return the arguments of a task's runs."""
         return [values for task, *values in map(json.loads, whole_lines(self.ledger)) if task == name]
 
     def calls_that_wait_together(self):

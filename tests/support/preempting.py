@@ -16,7 +16,7 @@ class Victim:
         self.server, self.result, self.id, self.is_merged = server, result, result.id, is_merged
 
     def row(self):
-        """Return the job hash, or the hash of the batch of its merged call."""
+        """Return the job hash, or the batch hash of a merged call."""
         prefix = KEYS.key("job", "")
         for key in self.server.scan_iter(f"{prefix}*"):
             row = {name.decode(): value.decode() for name, value in self.server.hgetall(key).items()}

@@ -1,4 +1,4 @@
-"""An event loop in a separate thread that serves TCP connections and closes all of them at its end."""
+"""An event loop in a separate thread that serves TCP connections until it closes them."""
 
 import asyncio
 import threading

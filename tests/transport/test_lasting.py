@@ -1,4 +1,4 @@
-"""Transient server errors on each kind of connection of a channel."""
+"""Transient server errors on each kind of channel connection."""
 
 import pytest
 import redis

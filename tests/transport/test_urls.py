@@ -273,7 +273,7 @@ def test_bug_report_shows_urls_without_passwords(urls):
     assert "secret" not in report
 
 
-def test_url_unknown_to_kombu_needs_the_transport():
+def test_url_without_kombu_support_needs_the_transport():
     for url in ("redis-cluster://one", "valkey://one"):
         with pytest.raises(TransportError, match="needs the transport of this package"):
             Connection(url).connect()

@@ -247,7 +247,7 @@ def test_full_server_explains_only_reruns_of_failures(history, outcome, is_fine)
     assert (again == []) is is_fine
 
 
-def test_job_expired_on_its_worker_needs_no_run(history):
+def test_job_expired_on_its_worker_does_not_run(history):
     history.publish("job", expires=5)
     assert history.checked(states={"job": "done"}, results={"task-job": "REVOKED"}).lost == {"expired": 1}
 

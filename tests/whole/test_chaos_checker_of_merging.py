@@ -91,7 +91,7 @@ def test_call_reruns_only_after_its_process_died(history, target, is_fine):
     assert (violations(history, run) == []) is is_fine
 
 
-def test_retry_allows_one_more_run(history):
+def test_retry_allows_a_second_run(history):
     history.run_calls(CALLS, 1, 2, outcome="retried")
     for token in CALLS:
         history.call(token, at=2)

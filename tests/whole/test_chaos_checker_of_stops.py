@@ -38,7 +38,7 @@ def rerun(history):
 @pytest.mark.parametrize(
     ("end", "outcome"), [(20.1, "Preempted"), (20.7, "GreenletExit"), (None, ""), (20.7, "done"), (20.2, "done")]
 )
-def test_allowed_stop_explains_one_more_run(end, outcome):
+def test_allowed_stop_explains_a_second_run(end, outcome):
     history = Stops()
     history.stop(20, 15, 20, end, outcome)
     if end != 20.2:
@@ -110,7 +110,7 @@ def test_stop_for_a_tenant_at_its_minimum_is_a_violation():
     assert violation.startswith("no other tenant was below its minimum")
 
 
-def test_stops_are_limited_and_are_no_deliveries():
+def test_stops_are_limited_and_not_counted_as_deliveries():
     history = Stops()
     for number in range(3):
         history.stop(20 + number, 18 + number / 5, 18.1 + number / 5, 18.15 + number / 5)
@@ -134,7 +134,7 @@ def test_stopped_job_must_not_fail():
 
 
 @pytest.mark.parametrize(("known", "is_fine"), [(1, True), (2, False)])
-def test_run_that_succeeds_after_its_grace_is_no_stop(known, is_fine):
+def test_run_that_succeeds_after_its_grace_is_not_stopped(known, is_fine):
     history = Stops()
     history.stop(20, 15, 20, 20.1)
     history.stop(30, 20.5, 21, 23, "done")

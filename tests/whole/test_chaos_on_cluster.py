@@ -1,4 +1,4 @@
-"""A short storm of faults of nodes, workers and connections; `make chaos ARGS=--cluster` runs longer ones."""
+"""A short storm with faults of nodes, workers and connections; `make chaos ARGS=--cluster` runs longer ones."""
 
 import pytest
 

@@ -20,7 +20,7 @@ from ..support.load import Load
 from ..support.processes import wait_until
 from ..support.servers import EXECUTABLES
 
-#: Longest time, s, after a fault until each pool has started a job.
+#: Max seconds after a fault until each pool has started a job.
 MAX_STANDSTILL_S = 5
 
 
@@ -77,7 +77,7 @@ def served(pools):
 
 
 class Events:
-    """The events of an app's workers, captured as Flower does."""
+    """The events of an app's workers, captured like Flower does it."""
 
     def __init__(self, app):
         self.found = set()
@@ -103,7 +103,7 @@ class Storm:
         self._wait_for_starts()
 
     def _wait_for_starts(self):
-        """Return the time, s, until each pool has started a job that was sent after this call."""
+        """Return the seconds until each pool has started a job that was sent after this call."""
         since, began = len(self.load.sent) + len(self.pools.workers), time.monotonic()
 
         def all_started():

@@ -17,7 +17,7 @@ from celery_affinity.schema.keys import Keys
 from ..support.keys_left import keys_of_rules
 from ..support.processes import wait_until
 
-#: Longest time, s, until a job with a free key starts; far below the worker timeout.
+#: Max seconds until a job with a free key starts; far below the worker timeout.
 AT_ONCE_S = 8
 
 

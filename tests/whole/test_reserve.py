@@ -10,10 +10,10 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.processes import wait_until
 
-#: Longest time, s, until a job with a free slot starts, on a slow machine.
+#: Max seconds until a job with a free slot starts, on a slow machine.
 AT_ONCE_S = 20
 
-#: Duration, s, of a video: far longer than the whole test.
+#: Duration of a video in seconds: far longer than the whole test.
 VIDEO_S = 300
 
 

@@ -19,7 +19,7 @@ app = new_app(
 )
 server = redis.Redis.from_url(url)
 
-#: Seconds after which a task gives up: longer than any test waits.
+#: Seconds until a task gives up: longer than any test waits.
 LONG_S = 60
 
 OF_TENANT = Affinity(tenant="acme", preemptible=True)

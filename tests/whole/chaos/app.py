@@ -59,7 +59,7 @@ STALE_S = 2.0
 #: Seconds for which SIGUSR2 blocks the event loop of a worker.
 BLOCK_S = 7.0
 
-#: Prefix of the names of merging tasks (`merged_tasks`). The ledger identifies their calls by their tokens.
+#: Name prefix of merging tasks (`merged_tasks`). The ledger identifies their calls by their tokens.
 MERGED = "merged_"
 
 ledger = Ledger(Path(os.environ.get("LEDGER", os.devnull)))
@@ -91,7 +91,7 @@ app.conf.update(
     },
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
-    # Publishers survive outages. A message published again after a lost reply must count once.
+    # Publishers survive outages. A message published again after a lost reply must be stored once.
     task_publish_retry_policy={"max_retries": 300, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.4},
     result_backend_transport_options=_master,
     # Celery's default is False: a result that cannot be stored is lost.
@@ -160,7 +160,7 @@ def _monotonic(unix_s: float) -> str:
 
 @after_task_publish.connect
 def _note_accepted(headers=None, **_):
-    ledger.note(*_intended.pop(id(headers)))  # the same dict as before
+    ledger.note(*_intended.pop(id(headers)))  # the dict is the same object
 
 
 @task_failure.connect

@@ -25,7 +25,7 @@ from .recurring import check_recurring
 from .remains import Remains
 from .stops import check_stops
 
-#: Seconds by which a job with an ETA can start early, since publisher and worker read their clocks in several steps.
+#: A job with an ETA can start this many seconds early, since publisher and worker read their clocks in several steps.
 EARLY_S = 0.05
 
 

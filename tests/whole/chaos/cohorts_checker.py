@@ -78,7 +78,7 @@ class Runs:
         return run.worker in self.deaths and self._told_by(run) >= self.deaths[run.worker]
 
     def _told_by(self, run: Run) -> float:
-        """Return the time by which the worker has reported the end. It may need every server, for a retry as well."""
+        """Return the latest time of the report of the end, which may need every server, for a retry as well."""
         reported_by = run.end + REPORTS_S
         for since, until in sorted(self.away):
             if since <= reported_by and until >= run.end:

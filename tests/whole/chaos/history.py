@@ -18,7 +18,7 @@ REPORTS_S = 1.5
 #: Max seconds until a disconnected worker reaches the server again.
 RECONNECTS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + REPORTS_S
 
-#: Max seconds from the end of each kind of window until the worker's next heartbeat.
+#: Kind of window -> max seconds from its end until the worker's next heartbeat.
 _HEARD_S = {"stop": HEARTBEAT_S + REPORTS_S, "silence": RECONNECTS_S}
 
 #: Name in the ledger of the server for results that are not on the broker's server.

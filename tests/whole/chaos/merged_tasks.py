@@ -21,7 +21,7 @@ from .app import _backend, _noted, app, ledger
 
 __all__ = ["app"]
 
-#: Seconds after which an unknown result is lost. It is short, since the fleet must become quiet soon after a storm.
+#: Seconds until an unknown result is reported as lost: few, since the fleet must become quiet soon after a storm.
 LOST_AFTER_S = 8.0
 
 

@@ -28,7 +28,7 @@ def _try(on: Field, call: Callable[[], None]) -> None:
 
 
 def change_limit(on: Field) -> None:
-    """Set or remove the limit of a type, of a key, or of each of many keys."""
+    """Set or remove the limit of a type, a key or many keys."""
     kind = on.rng.choices(("type", "key", "many"), (3, 1, 1))[0]
     if kind == "many":
         on.operator.limit(OF_MANY, on.rng.choice((None, 0, 1)))

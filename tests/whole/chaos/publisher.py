@@ -17,7 +17,7 @@ from .app import BODY, HOW_MANY, MANY, RULES, TENANTS, TYPES, app, early, late, 
 from .hints import some_hint
 from .merged_tasks import Token, step, whole
 
-#: Weight of each kind of call in percent; the storm adds the weights of long and preemptible calls.
+#: Kind of call -> weight in percent; the storm adds the weights of long and preemptible calls.
 SHARES = {"early": 41, "late": 29, "eta": 12, "retry": 8, "expires": 6, "chord": 1}
 
 #: Percentages of calls with a key, and of calls with one of many keys.
@@ -32,8 +32,8 @@ WITH_ANOTHER = 0.2
 #: Number of merge keys; maximum calls in a burst; percentage of calls at which a process dies, if many calls merge.
 MERGE_KEYS, BURST, DEADLY = 5, 12, 2
 
-#: At the end, one of this number of calls waits for its result. Max seconds to wait for one result and for all results,
-#: since a server that lost its data has none.
+#: At the end, one in this many calls waits for its result. Max seconds to wait for one result and for all results,
+#: since a server that lost its data never sends it.
 ONE_WAITS_IN, WAITS_S, WAITS_IN_ALL_S = 100, 10.0, 60.0
 
 
@@ -108,7 +108,7 @@ def _publish(rng: random.Random, producer, long: int, may_stop: int):
 
 
 def _burst(rng: random.Random) -> list[tuple]:
-    """Return (task, key, type) of consecutive calls, most of which are equal."""
+    """Return (task, key, type) of consecutive calls; most are equal."""
     alike = rng.choice(merged_tasks.TASKS), rng.randrange(MERGE_KEYS), rng.choice(TYPES)
     other = rng.choice(merged_tasks.TASKS), rng.randrange(MERGE_KEYS), rng.choice(TYPES)
     return [rng.choice((alike, alike, alike, alike, other)) for _ in range(rng.randint(2, BURST))]

@@ -49,7 +49,7 @@ def why_again(run: Run, history: History) -> str | None:
         return "its worker was fenced"
     if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in history.is_full):
         return "its end could not be stored"
-    # A process that was busy when the server came back continues with its own state.
+    # A process that was busy when the server restarted continues with its own state.
     forgotten = next((w for w in history.amnesias if w.meets(run.start - RECONNECTS_S, until)), None)
     if forgotten is not None:
         return f"forgotten: {forgotten.what}"

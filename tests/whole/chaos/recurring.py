@@ -7,7 +7,7 @@ from .facts import Run
 from .history import History
 from .remains import Remains
 
-#: Seconds by which a call may seem early, since the ledger gets an end before the server.
+#: A call may seem this many seconds early, since the ledger gets an end before the server.
 EARLY_S = 0.05
 
 

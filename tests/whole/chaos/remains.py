@@ -43,7 +43,7 @@ BUSY = {
     *("expires", "stamped", "unreported", "waiting_calls", "set_aside"),
 }
 
-#: Keys that a quiet fleet may have; keys of jobs, tasks, batches and workers are checked one by one.
+#: Keys that a quiet fleet may have; keys of jobs, tasks, batches and workers are checked individually.
 MAY_STAY = {
     *("job", "message", "task", "jobs_of_task", "callers", "reported_calls", "dead", "ended", "worker"),
     *("revoked", "revoked_stamp", "idempotency", "remote_worker", "left_to_celery", "remote_end", "damage_log"),
@@ -91,7 +91,7 @@ class Remains:
 
 
 def suspend_recurring(client: redis.Redis) -> list[str]:
-    """Suspend the active recurring calls, so the quiet fleet has no jobs of theirs. Return their names."""
+    """Suspend the active recurring calls, so that the quiet fleet has no such jobs. Return their names."""
     scheduler = Scheduler(client, Keys())
     names = [each.name for each in recurring_rows(scheduler.reader) if not each.is_suspended]
     return [name for name in names if scheduler.pause_recurring(name, True)]

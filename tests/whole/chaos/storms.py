@@ -19,7 +19,7 @@ class Storm:
     replicated: bool = False
     #: Percentage of jobs that take about a second. With many, requeued jobs have to wait.
     long: int = 3
-    #: Percentage of bursts of merging calls. From 10, some reporting processes die.
+    #: Percentage of merging bursts. From 10, some reporting processes die.
     merging: int = 0
     #: Percentage of long preemptible jobs.
     stoppable: int = 0

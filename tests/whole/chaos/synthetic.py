@@ -5,7 +5,7 @@ from .history import History
 from .ledger import Event
 from .remains import Remains
 
-#: Process ids: of a worker, of a pool process of that worker, and of another worker.
+#: Process ids: a worker, its pool process, and another worker.
 WORKER, CHILD, OTHER = 100, 101, 200
 
 

@@ -138,7 +138,7 @@ class LargeFleet:
                 self.note_times()
 
     def run_rounds(self, rounds):
-        """Call all scripts, with so many slots that calls stop at their limits and return `unfilled`."""
+        """Call all scripts, with enough slots for calls to stop at their limits and return `unfilled`."""
         self.join("specialist", self.types[:1], 8)
         self.join("versatile", self.served, 100)
         for round_ in range(rounds):

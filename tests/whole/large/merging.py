@@ -90,7 +90,7 @@ def _one_key(most, most_bytes):
 
 
 def many_keys(clients, keys):
-    """Return the costs of a publish, of a release with claim, and of memory, with one call for each of *keys* keys."""
+    """Return the costs of publish, release with claim, and memory, with one call for each of *keys* keys."""
     kinds = [Kind(client, rules) for client, rules in zip(clients, (_plain, _own_key), strict=True)]
     held_bytes = []
     for kind in kinds:
@@ -154,7 +154,7 @@ def _burst(kind):
 
 
 def _ratio(rounds):
-    """Return the median over rounds of the ratio of merged calls to plain jobs."""
+    """Return the ratio of merged calls to plain jobs, as the median over rounds."""
     assert all(value > 0 for each in rounds for value in each), f"not measured: {rounds}"
     return statistics.median(merged / plain for plain, merged in rounds)
 
@@ -174,7 +174,7 @@ class _Worker:
             self._next()
 
     def runs(self):
-        """Run all waiting calls and report their ends; return the number of calls of each run."""
+        """Run all waiting calls and report their ends; return the number of calls per run."""
         scheduler, found = self._fleet.scheduler, []
         while self._held:
             page = scheduler.batch_calls(self._held, fence=self._fence)

@@ -83,7 +83,7 @@ class Side:
         return [result.state, plain(value)]
 
     def failure(self, result, timeout=20):
-        """Return the state and the type of the error of a failed task."""
+        """Return the state and the error type of a failed task."""
         state, value = self.outcome(result, timeout)
         return [state, value[0]]
 

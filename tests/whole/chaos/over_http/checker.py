@@ -7,13 +7,13 @@ from math import inf
 
 from ..ledger import Event
 
-#: Seconds after which the server surely has an end without a noted reply. The Python worker notes each reply.
+#: The server surely has an end this many seconds later, even without a noted reply. The Python worker notes each reply.
 REPORTS_S = 3.0
 
 #: The same for the Node worker, which repeats the end of a chord's part while a dead process holds the chord.
 REPEATS_S = 45.0
 
-#: Seconds by which a start or a kill may be noted too early: a process may continue after its kill was noted.
+#: A start or a kill may be noted this many seconds early: a process may continue after its kill was noted.
 _AT_ONCE_S = 0.5
 
 
