@@ -176,5 +176,5 @@ def longest_script_ms(fleet: Fleet, rounds: int) -> dict[str, float]:
     fleet.client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
     fleet.client.config_set("slowlog-max-len", 10_000)
     fleet.large.note_times()
-    fleet.large.live(rounds)
+    fleet.large.run_rounds(rounds)
     return {name: times.high for name, times in fleet.large.script_times().items()}

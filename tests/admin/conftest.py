@@ -1,4 +1,4 @@
-"""A fleet without processes, an app of its server, and the jobs as that app sees them."""
+"""A fleet without processes, an app of its server, and the app's job API."""
 
 import pytest
 

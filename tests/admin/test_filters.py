@@ -1,4 +1,4 @@
-"""Jobs are found by an argument of their call, and by the time at which they were enqueued."""
+"""Filters find jobs by an argument of their call and by their enqueue time."""
 
 import pytest
 
@@ -13,8 +13,8 @@ from celery_affinity.transport.app_api import scheduler_of
 from ..support.messages import wire
 
 
-def found(jobs, **filters):
-    """Return the ids of all jobs that match, in whatever number of pages."""
+def ids_of(jobs, **filters):
+    """Return the ids of all matching jobs from all pages."""
     page = jobs.list(limit=2, **filters)
     ids = [job.id for job in page.jobs]
     while page.cursor:
@@ -25,7 +25,7 @@ def found(jobs, **filters):
 
 
 def render(customer, page=1):
-    """Do nothing: its arguments are what counts."""
+    """Do nothing: the tests only use its arguments."""
 
 
 @pytest.fixture
@@ -35,50 +35,50 @@ def task(app):
     app.tasks.pop(name)
 
 
-def test_an_argument_is_found_by_name_and_by_position_however_the_call_gave_it(task, jobs):
+def test_argument_filter_matches_by_name_and_by_position(task, jobs):
     acme = {task.delay("acme").id, task.delay(customer="acme", page=2).id}
     task.delay("globex", 17)
     number = task.delay(17).id
-    assert found(jobs, argument="customer=acme") == acme
-    assert found(jobs, argument="args[0]=acme") == acme
-    assert found(jobs, argument="customer=17") == {number}
-    assert found(jobs, argument="customer=ac*") == acme
-    assert found(jobs, argument="page=1") == {number, *acme} - found(jobs, argument="page=2")
-    assert found(jobs, argument="customer=ACME") == found(jobs, argument="nothing=1") == set()
+    assert ids_of(jobs, argument="customer=acme") == acme
+    assert ids_of(jobs, argument="args[0]=acme") == acme
+    assert ids_of(jobs, argument="customer=17") == {number}
+    assert ids_of(jobs, argument="customer=ac*") == acme
+    assert ids_of(jobs, argument="page=1") == {number, *acme} - ids_of(jobs, argument="page=2")
+    assert ids_of(jobs, argument="customer=ACME") == ids_of(jobs, argument="nothing=1") == set()
 
 
-def test_a_job_has_to_match_the_other_filters_too(task, jobs):
+def test_argument_filter_combines_with_other_filters(task, jobs):
     task.apply_async(("acme",), countdown=600)
     waits = task.delay("acme").id
-    assert found(jobs, argument="customer=acme", state="pending") == {waits}
-    assert found(jobs, argument="customer=acme", type="excel") == set()
-    assert found(jobs, argument="customer=acme", task="tests.r*", newer_than_s=60) == found(jobs, task="tests.*")
+    assert ids_of(jobs, argument="customer=acme", state="pending") == {waits}
+    assert ids_of(jobs, argument="customer=acme", type="excel") == set()
+    assert ids_of(jobs, argument="customer=acme", task="tests.r*", newer_than_s=60) == ids_of(jobs, task="tests.*")
 
 
-def test_arguments_of_a_task_that_is_not_at_hand_are_known_as_the_call_gave_them(app, jobs):
+def test_unregistered_tasks_arguments_match_as_the_call_passed_them(app, jobs):
     by_name = app.send_task("elsewhere.task", kwargs={"customer": "acme"}, queue="pdf").id
     by_position = app.send_task("elsewhere.task", ("acme",), queue="pdf").id
-    assert found(jobs, argument="customer=acme") == {by_name}
-    assert found(jobs, argument="args[0]=acme") == {by_position}
+    assert ids_of(jobs, argument="customer=acme") == {by_name}
+    assert ids_of(jobs, argument="args[0]=acme") == {by_position}
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_messages_of_other_producers_are_read_and_what_is_no_message_has_no_arguments(fleet, jobs, version):
+def test_argument_filter_reads_stock_messages_and_skips_invalid_ones(fleet, jobs, version):
     fleet.publish("one", "pdf", message=wire("task-one", version=version, args=("acme",)))
     for number, text in enumerate(["", "{", "[]", "3", '{"body": 7, "headers": []}', "[" * 100_000]):
-        fleet.publish(f"spoiled{number}", "pdf", message=text)
-    assert found(jobs, argument="args[0]=acme") == {"task-one"}
-    assert found(jobs, argument="args[0]=*") == {"task-one"}
+        fleet.publish(f"invalid{number}", "pdf", message=text)
+    assert ids_of(jobs, argument="args[0]=acme") == {"task-one"}
+    assert ids_of(jobs, argument="args[0]=*") == {"task-one"}
 
 
-def test_a_dead_letter_is_found_by_its_argument(fleet, jobs):
+def test_argument_filter_finds_dead_letters(fleet, jobs):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf", message=wire("task-job", args=("acme",)))
     fleet.end("worker", *fleet.inbox("worker"), outcome="rejected")
-    assert found(jobs, argument="args[0]=acme", state="dead") == {"task-job"}
+    assert ids_of(jobs, argument="args[0]=acme", state="dead") == {"task-job"}
 
 
-def test_merged_calls_are_found_if_all_of_their_run_have_the_argument(app, fleet, jobs):
+def test_merged_calls_match_if_the_whole_batch_has_the_argument(app, fleet, jobs):
     @app.task(name="tests.plan", affinity=Affinity("pdf", merge=Merge("{city}", keep="all")))
     def plan(city, customer):
         pass
@@ -87,47 +87,47 @@ def test_merged_calls_are_found_if_all_of_their_run_have_the_argument(app, fleet
     for customer in ("acme", "globex"):
         plan.delay("HH", customer)
     ours = {plan.delay("M", "acme").id, plan.delay("M", "acme").id}
-    runs = found(jobs, argument="customer=acme")
+    runs = ids_of(jobs, argument="customer=acme")
     assert (len(runs), runs < ours) == (1, True)
-    assert len(found(jobs, argument="city=*")) == 2
+    assert len(ids_of(jobs, argument="city=*")) == 2
     app.tasks.pop("tests.plan")
 
 
-@pytest.mark.parametrize("most_bytes", [1, 700, 3_000])
-def test_a_page_reads_so_many_bytes_of_messages_and_the_next_one_goes_on(task, jobs, app, monkeypatch, most_bytes):
+@pytest.mark.parametrize("max_bytes", [1, 700, 3_000])
+def test_page_stops_at_max_bytes_and_next_page_continues(task, jobs, app, monkeypatch, max_bytes):
     ours = {task.delay("acme", "x" * 100 * nth).id for nth in range(7)}
     task.delay("globex", "x" * 5_000)
-    monkeypatch.setattr("celery_affinity.reports.job_lists.MAX_BYTES", most_bytes)
+    monkeypatch.setattr("celery_affinity.reports.job_lists.MAX_BYTES", max_bytes)
     page = jobs.list(argument="customer=acme")
     assert (page.partial, len(page.jobs) < 7) == (True, True)
-    assert found(jobs, argument="customer=acme") == ours
+    assert ids_of(jobs, argument="customer=acme") == ours
     with scheduler_of(app) as scheduler:
         which = JobFilters(argument="customer=acme").of(app, scheduler.reader)
         assert len(choose_jobs(scheduler.reader, which, ["pending"]).chosen) == 7
 
 
-def test_messages_are_read_of_no_job_that_another_filter_leaves_out(fleet, jobs, redis_client):
+def test_argument_filter_reads_no_messages_of_excluded_jobs(fleet, jobs, redis_client):
     fleet.publish("one", "pdf")
     before = redis_client.info("commandstats").get("cmdstat_strlen", {"calls": 0})["calls"]
-    assert found(jobs, argument="a=b", type="excel") == found(jobs, type="excel") == set()
+    assert ids_of(jobs, argument="a=b", type="excel") == ids_of(jobs, type="excel") == set()
     assert redis_client.info("commandstats").get("cmdstat_strlen", {"calls": 0})["calls"] == before
     assert job_lists.MAX_BYTES > MAX_JOBS_READ
 
 
-def test_jobs_are_found_by_their_age_from_both_sides(fleet, jobs, redis_client):
+def test_jobs_match_by_minimum_and_maximum_age(fleet, jobs, redis_client):
     for name in ("old", "between", "new"):
         fleet.publish(name, "pdf")
     now_us = fleet.scheduler.reader.now_us()
     for name, age_s in (("old", 7_200), ("between", 3_600), ("new", 60)):
         redis_client.hset(fleet.scheduler.keys.key("job", name), "enqueued", now_us - age_s * 1_000_000)
-    assert found(jobs, newer_than_s=600) == {"task-new"}
-    assert found(jobs, newer_than_s=4_000) == {"task-new", "task-between"}
-    assert found(jobs, newer_than_s=4_000, older_than_s=1_000) == {"task-between"}
-    assert found(jobs, older_than_s=1_000) == {"task-old", "task-between"}
+    assert ids_of(jobs, newer_than_s=600) == {"task-new"}
+    assert ids_of(jobs, newer_than_s=4_000) == {"task-new", "task-between"}
+    assert ids_of(jobs, newer_than_s=4_000, older_than_s=1_000) == {"task-between"}
+    assert ids_of(jobs, older_than_s=1_000) == {"task-old", "task-between"}
 
 
 @pytest.mark.parametrize(
-    ("filters", "said"),
+    ("filters", "message"),
     [
         ({"newer_than_s": -1}, "newer_than must be a number of seconds, 0 or more, up to 315,360,000, got: -1"),
         ({"newer_than_s": float("nan")}, "newer_than must be a number of seconds"),
@@ -140,6 +140,6 @@ def test_jobs_are_found_by_their_age_from_both_sides(fleet, jobs, redis_client):
         ({"argument": "a=\udc80"}, "argument must be a name and a value"),
     ],
 )
-def test_filters_that_mean_nothing_are_refused(jobs, filters, said):
-    with pytest.raises(OptionError, match=said):
+def test_invalid_filters_are_refused(jobs, filters, message):
+    with pytest.raises(OptionError, match=message):
         jobs.list(**filters)

@@ -1,4 +1,4 @@
-"""`celery_affinity.jobs`: jobs by id, by an app."""
+"""`celery_affinity.jobs` finds and changes the jobs of an app by id."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from celery_affinity.errors import OptionError
 from celery_affinity.reports.jobs import STATES
 
 
-def test_a_job_that_waits_is_cancelled(fleet, jobs):
+def test_cancel_revokes_a_waiting_job(fleet, jobs):
     fleet.publish("job", "pdf")
     change = jobs.cancel("task-job")
     assert (change.done, change.found) == (True, "pending")
@@ -15,22 +15,22 @@ def test_a_job_that_waits_is_cancelled(fleet, jobs):
     assert (again.done, again.found, again.note) == (False, "revoked", "it has ended: revoked")
 
 
-def test_a_job_that_runs_is_ended_only_if_that_is_said(fleet, jobs, app, monkeypatch):
+def test_cancel_ends_a_running_job_only_with_terminate(fleet, jobs, app, monkeypatch):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
-    told = []
-    monkeypatch.setattr(app.control, "revoke", lambda task, **options: told.append((task, options["terminate"])))
+    revoked = []
+    monkeypatch.setattr(app.control, "revoke", lambda task, **options: revoked.append((task, options["terminate"])))
     change = jobs.cancel("task-job")
     assert (change.done, change.found) == (False, "running")
     assert "with terminate it is ended" in change.note
     assert jobs.cancel("task-job", terminate=True).done
-    assert told == [("task-job", True)]
+    assert revoked == [("task-job", True)]
     fleet.end("worker", claim)
     assert not jobs.cancel("task-job").done
 
 
-def test_a_dead_letter_is_retried(fleet, jobs):
+def test_retry_requeues_a_dead_letter(fleet, jobs):
     fleet.bury("job")
     assert "dead letter" in jobs.cancel("task-job").note
     assert jobs.retry("task-job").done
@@ -39,7 +39,7 @@ def test_a_dead_letter_is_retried(fleet, jobs):
     assert (again.done, again.note) == (False, "it has not ended")
 
 
-def test_what_has_ended_well_or_is_unknown_is_not_retried(fleet, jobs):
+def test_retry_refuses_done_and_unknown_jobs(fleet, jobs):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.end("worker", *fleet.inbox("worker"))
@@ -59,30 +59,30 @@ def test_what_has_ended_well_or_is_unknown_is_not_retried(fleet, jobs):
         ("RETRY", ValueError("no"), "unknown"),
     ],
 )
-def test_what_redis_has_forgotten_the_result_backend_knows(fleet, jobs, app, status, result, state):
+def test_result_backend_supplies_states_deleted_from_redis(fleet, jobs, app, status, result, state):
     app.backend.store_result("task", result, status)
-    found = jobs.get("task")
-    assert (found.state, found.source) == (state, None if state == "unknown" else "backend")
-    assert found.why == ("ValueError: no" if state == "failed" else None)
-    assert found.has_ended == (found.ended_s is not None)
+    job = jobs.get("task")
+    assert (job.state, job.source) == (state, None if state == "unknown" else "backend")
+    assert job.why == ("ValueError: no" if state == "failed" else None)
+    assert job.has_ended == (job.ended_s is not None)
 
 
-def test_what_nobody_knows_is_unknown_and_never_pending(fleet, jobs, app):
+def test_unknown_id_is_never_reported_as_pending(fleet, jobs, app):
     assert jobs.get("nobody").state == "unknown"
     assert "PENDING" not in STATES
 
 
-def test_a_result_backend_that_fails_makes_no_error(fleet, jobs, app, monkeypatch):
+def test_failing_result_backend_raises_no_error(fleet, jobs, app, monkeypatch):
     def broken(_):
         raise RuntimeError("password")
 
     monkeypatch.setattr(app.backend, "get_task_meta", broken)
-    found = jobs.get("nobody")
-    assert found.state == "unknown"
-    assert found.note.endswith("the result backend gave no answer: RuntimeError")
+    job = jobs.get("nobody")
+    assert job.state == "unknown"
+    assert job.note.endswith("the result backend gave no answer: RuntimeError")
 
 
-def test_pages_are_listed(fleet, jobs):
+def test_list_returns_jobs_in_pages(fleet, jobs):
     for number in range(5):
         fleet.publish(f"job{number}", "pdf")
     first = jobs.list(state="pending", limit=3)

@@ -1,4 +1,4 @@
-"""Jobs that wait are moved: another type, priority or mode, by an app."""
+"""An app moves waiting jobs to another type, priority or mode."""
 
 import pytest
 from celery import Celery
@@ -8,7 +8,7 @@ from celery_affinity.admin.actions import MoveTarget
 from celery_affinity.errors import OptionError
 
 
-def test_a_job_of_a_misspelt_type_is_moved_to_the_one_that_was_meant_and_starts(fleet, jobs):
+def test_move_to_a_served_type_starts_the_job(fleet, jobs):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pfd")
     change = jobs.move("task-job", "pdf")
@@ -18,7 +18,7 @@ def test_a_job_of_a_misspelt_type_is_moved_to_the_one_that_was_meant_and_starts(
     assert (again.found, again.done, again.note) == ("running", False, "worker worker@host has it already: running")
 
 
-def test_a_job_keeps_its_place_in_time_in_the_lane_that_it_is_moved_to(fleet, jobs):
+def test_moved_job_keeps_its_enqueue_time(fleet, jobs):
     for name, type_ in (("first", "excel"), ("second", "pdf"), ("third", "excel"), ("fourth", "pdf")):
         fleet.publish(name, type_)
     before = jobs.get("task-third").enqueued_s
@@ -27,19 +27,19 @@ def test_a_job_keeps_its_place_in_time_in_the_lane_that_it_is_moved_to(fleet, jo
     assert fleet.order(3, "pdf") == ["second", "third", "fourth"]
 
 
-def test_a_type_that_nobody_serves_is_said(fleet, jobs):
+def test_move_to_an_unserved_type_is_noted(fleet, jobs):
     fleet.join("worker", "excel", slots=0)
     fleet.join("another", "pdf")
     fleet.publish("job", "excel")
-    said = jobs.move("task-job", "pdff").note
-    assert said == "moved: type 'pdff'; no live worker serves type 'pdff'; did you mean 'pdf'?"
+    note = jobs.move("task-job", "pdff").note
+    assert note == "moved: type 'pdff'; no live worker serves type 'pdff'; did you mean 'pdf'?"
 
 
-def test_priority_and_mode_are_those_that_lists_show(fleet, jobs):
+def test_prioritise_sets_the_listed_priority_and_mode(fleet, jobs):
     fleet.publish("job", "pdf", priority=1)
     assert jobs.prioritise("task-job", priority=9, on_demand=True).note == "moved: priority 9, on demand"
-    found = jobs.get("task-job")
-    assert (found.priority, found.mode) == (9, "on_demand")
+    job = jobs.get("task-job")
+    assert (job.priority, job.mode) == (9, "on_demand")
     fleet.scheduler.configure({"priority_order": "lower-first"})
     jobs.prioritise("task-job", priority=2)
     assert jobs.get("task-job").priority == 2
@@ -47,15 +47,15 @@ def test_priority_and_mode_are_those_that_lists_show(fleet, jobs):
     assert jobs.get("task-job").mode == "queued"
 
 
-def test_a_scheduled_job_waits_for_its_time_and_then_elsewhere(fleet, jobs):
+def test_moved_scheduled_job_keeps_its_due_time(fleet, jobs):
     fleet.publish("job", "excel", delay_s=600)
     due_s = jobs.get("task-job").due_s
     assert jobs.move("task-job", "pdf").found == "scheduled"
-    found = jobs.get("task-job")
-    assert (found.state, found.type, found.due_s) == ("scheduled", "pdf", due_s)
+    job = jobs.get("task-job")
+    assert (job.state, job.type, job.due_s) == ("scheduled", "pdf", due_s)
 
 
-def test_what_is_kept_back_by_its_key_is_moved_and_waits_for_the_key_there(fleet, jobs):
+def test_moved_job_stays_blocked_by_its_key(fleet, jobs):
     rules = "key=a limit=1"
     fleet.join("worker", "excel")
     for name in ("runs!", "waits!"):
@@ -68,20 +68,20 @@ def test_what_is_kept_back_by_its_key_is_moved_and_waits_for_the_key_there(fleet
     assert fleet.jobs("another") == ["waits!"]
 
 
-def test_calls_that_were_merged_move_with_their_run(fleet, jobs):
+def test_merged_calls_move_with_their_batch(fleet, jobs):
     for name in ("one+", "two+", "three+"):
         fleet.publish(name, "excel", rules="merge=m most=10 bytes=1000000")
     note = jobs.move("task-two+", "pdf").note
     assert note.startswith("moved: type 'pdf'; it is a run of 3 calls, which go together; no live worker")
     assert {jobs.get(f"task-{name}+").type for name in ("one", "two", "three")} == {"pdf"}
-    fleet.publish("four+", "pdf", rules="merge=m most=10 bytes=1000000")  # one that joins a run joins it there
+    fleet.publish("four+", "pdf", rules="merge=m most=10 bytes=1000000")  # joins the batch in its new type
     assert jobs.get("task-four+").calls == 4
     fleet.publish("five+", "excel", rules="merge=m most=10 bytes=1000000")
     assert jobs.get("task-five+").calls == 1
 
 
 @pytest.mark.parametrize(
-    ("wish", "words"),
+    ("options", "message"),
     [
         ({}, "give the jobs a new type, priority or mode"),
         ({"type": " "}, "type must be the name of a queue"),
@@ -89,12 +89,12 @@ def test_calls_that_were_merged_move_with_their_run(fleet, jobs):
         ({"on_demand": "yes"}, "on_demand must be True or False, got: 'yes'"),
     ],
 )
-def test_a_wish_that_cannot_be_says_what_is_accepted(wish, words):
-    with pytest.raises(OptionError, match=words):
-        MoveTarget(**wish)
+def test_invalid_move_target_names_accepted_values(options, message):
+    with pytest.raises(OptionError, match=message):
+        MoveTarget(**options)
 
 
-def test_a_queue_that_is_not_scheduled_is_no_type_to_move_to(fleet, valkey):
+def test_move_to_an_unscheduled_queue_is_refused(fleet, valkey):
     app = Celery(broker=valkey.url, set_as_current=False)
     app.conf.update(broker_transport="celery_affinity:Transport", affinity_queues=["pdf"])
     jobs = celery_affinity.jobs(app)
@@ -103,7 +103,7 @@ def test_a_queue_that_is_not_scheduled_is_no_type_to_move_to(fleet, valkey):
         jobs.move("task-job", "plain")
 
 
-def test_what_has_ended_or_is_not_known_is_not_moved(fleet, jobs):
+def test_ended_and_unknown_jobs_are_not_moved(fleet, jobs):
     fleet.bury("dead")
     fleet.publish("done", "pdf")
     fleet.end("worker", *fleet.inbox("worker"))

@@ -1,4 +1,4 @@
-"""A cancel with terminate says what a worker's pool cannot do, of one job and of all that match."""
+"""A cancel with terminate reports tasks that the worker's pool cannot end, for one job or all matching jobs."""
 
 import pytest
 
@@ -15,14 +15,14 @@ def fleet(valkey, redis_client, tmp_path, app):
 
 
 def running(fleet, name, pool):
-    """Have a worker with *pool* run a task for longer than the test; return the id of the task."""
+    """Start a worker with *pool* and a task that outlasts the test; return the task id."""
     fleet.start(name, "pdf" if pool == "threads" else "excel", pool=pool)
     task = fleet.tasks["pdf" if pool == "threads" else "excel"].delay(name, 120)
     wait_until(lambda: celery_affinity.jobs(fleet.app).get(task.id).state == "running", 30, f"{name} runs")
     return task.id
 
 
-def test_what_a_threads_pool_runs_goes_on_and_the_command_says_so(fleet, app):
+def test_threads_pool_task_continues_and_the_command_reports_it(fleet, app):
     in_thread, in_process = running(fleet, "threads1", "threads"), running(fleet, "prefork1", "prefork")
     jobs = celery_affinity.jobs(app)
     change = jobs.cancel(in_thread, terminate=True)
@@ -36,7 +36,7 @@ def test_what_a_threads_pool_runs_goes_on_and_the_command_says_so(fleet, app):
     assert jobs.get(in_thread).state == "running"
 
 
-def test_a_worker_that_does_not_answer_is_told_and_nothing_is_promised(app, valkey, redis_client, fleet):
+def test_terminate_of_a_silent_worker_reports_an_unknown_result(app, valkey, redis_client, fleet):
     task_id = running(fleet, "solo1", "solo")
     change = celery_affinity.jobs(app).cancel(task_id, terminate=True)
     assert change.note == ("revoked: its worker was told to end it; the worker did not say whether its pool can")

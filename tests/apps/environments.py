@@ -1,4 +1,4 @@
-"""Virtual environments in ``build/apps``: one for each file in ``tests/apps/requirements``, made when first used."""
+"""Virtual environments in ``build/apps``, one per file in ``tests/apps/requirements``, created on first use."""
 
 import hashlib
 import subprocess
@@ -12,7 +12,7 @@ _WITHOUT_DEPENDENCIES = ROOT / "tests/without_dependencies.txt"
 
 
 def python_of(name: str) -> str:
-    """Return the path of the interpreter that has the packages of ``requirements/<name>.txt`` and this package."""
+    """Return the path of an interpreter with the packages of ``requirements/<name>.txt`` and this package."""
     folder = ROOT / "build/apps" / name
     python, stamp = folder / "bin/python", folder / "stamp"
     requirements = _REQUIREMENTS / f"{name}.txt"

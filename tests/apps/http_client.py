@@ -1,4 +1,4 @@
-"""A client of a program's HTTP interface that speaks JSON."""
+"""A JSON client of a program's HTTP interface."""
 
 import json
 import urllib.error
@@ -23,7 +23,7 @@ class HttpClient:
             raise AssertionError(f"{path}: {error.code} {error.read().decode()[:2000]}") from error
 
     def ask_until_there(self, path, body=None):
-        """Ask until there is a reply: a program that starts refuses connections, or does not know the path yet."""
+        """Repeat a request until it succeeds: a starting program refuses connections or does not serve the path."""
 
         def reply():
             try:

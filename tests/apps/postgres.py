@@ -1,4 +1,4 @@
-"""A PostgreSQL server of Debian's package ``postgresql``, in a folder of its own and on a free port."""
+"""A PostgreSQL server of Debian's package ``postgresql``, in a separate folder and on a free port."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ class Postgres:
         return f"postgresql+psycopg2://postgres@{HOST}:{self.port}/{database}"
 
     def stop(self):
-        """End the server and its connections in good order."""
+        """Shut down the server and its connections."""
         self._process.signal(signal.SIGINT)
         self._process.wait(60)
         self._process.end()

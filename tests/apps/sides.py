@@ -18,7 +18,7 @@ TRANSPORTS = {"stock": "redis", "ours": "celery_affinity:Transport"}
 
 
 class Side:
-    """Starts the processes of a program on one transport. *environment*: the name of a file of requirements."""
+    """Starts the processes of a program on one transport. *environment*: the name of a requirements file."""
 
     def __init__(self, name, server, environment, folder, **env):
         self.name, self.url, self.folder = name, server.url, folder
@@ -42,7 +42,7 @@ class Side:
         return process
 
     def end(self):
-        """End what was started: in good order first, so that no process of a program gets away."""
+        """End all started programs with SIGTERM first, so no process of a program escapes."""
         for process in self._started:
             if process.is_running:
                 process.term()
@@ -52,7 +52,7 @@ class Side:
             process.end()
 
     def start_worker(self, program, queue):
-        """Start a worker of a module of `tests.apps.programs`, named after its queue."""
+        """Start a worker for a module of `tests.apps.programs`, named after its queue."""
         options = ["--loglevel", "INFO", "--hostname", f"{queue}@%h", "--queues", queue]
         options += ["--concurrency", "2", "--without-mingle", "--without-gossip"]
         worker = self.start(queue, "celery", "-A", f"tests.apps.programs.{program}", "worker", *options)
@@ -64,7 +64,7 @@ class Side:
         return self.start("beat", "celery", "-A", f"tests.apps.programs.{program}", "beat", *options)
 
     def call(self, program, function="scenario", timeout=180, **env):
-        """Call a function of a module of `tests.apps.programs` in a process; return what it returns."""
+        """Call a function of a module in `tests.apps.programs` in a new process; return its result."""
         answer = self.folder / f"{program}.{function}.json"
         arguments = ("-m", "tests.apps.programs", program, function, str(answer))
         process = self.start(function, "python", *arguments, **env)
@@ -75,15 +75,8 @@ class Side:
     def run(self, *command, timeout=300, **env):
         """Run a program of the environment to its end; return its standard output."""
         program = os.path.join(os.path.dirname(self.python), command[0])
-        done = subprocess.run(
-            [program, *command[1:]],
-            cwd=self.folder,
-            env={**os.environ, **self.env, **env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        options = {"cwd": self.folder, "env": {**os.environ, **self.env, **env}, "stdin": subprocess.DEVNULL}
+        done = subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=timeout, **options)
         assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout
 
@@ -98,20 +91,20 @@ class Side:
 
 @contextmanager
 def side(name, environment, tmp_path, **env):
-    """Give a side with an empty server and an empty folder; end what it started."""
+    """Yield a side with an empty server and an empty folder; end its programs."""
     folder = tmp_path / name
     folder.mkdir()
     with EmbeddedServer() as server:
-        found = Side(name, server, environment, folder, **env)
-        yield found
+        made = Side(name, server, environment, folder, **env)
+        yield made
         # A program that ignores the setting would compare stock with stock.
         with redis.Redis.from_url(server.url) as client:
             assert client.exists(Keys().key("schema")) == (name == "ours"), f"{name} is on the other transport"
-        found.end()  # if a test fails, its processes end later: their logs are shown first
+        made.end()  # if a test fails, its processes end later: their logs are shown first
 
 
 def on_both(scenario, environment, tmp_path, **env):
-    """Return what *scenario* returns on each side, by the name of the side."""
+    """Return the results of *scenario* by the name of the side."""
     results = {}
     for name in TRANSPORTS:
         with side(name, environment, tmp_path, **env) as each:

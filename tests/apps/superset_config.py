@@ -1,4 +1,4 @@
-"""The configuration of Superset for the tests: three kinds of tasks in queues of their own, and reports by beat."""
+"""The configuration of Superset for the tests: three kinds of tasks in separate queues, and reports by beat."""
 
 import os
 from datetime import timedelta
@@ -47,6 +47,6 @@ class CELERY_CONFIG:
 
 @task_postrun.connect(weak=False)
 def note(task, state, retval, **kwargs):
-    """Note each task that ran, the queue and the worker."""
+    """Record each finished task with its queue and worker."""
     worker = task.request.hostname.partition("@")[0]
     write_event([task.name, state, task.request.delivery_info["routing_key"], worker, retval])

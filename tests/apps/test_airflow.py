@@ -1,4 +1,4 @@
-"""Airflow's CeleryExecutor runs the tasks of a DAG on the workers of their queues, as on stock Celery's transport."""
+"""Airflow's CeleryExecutor runs the tasks of a DAG on the workers of their queues, like on stock Celery."""
 
 import json
 from pathlib import Path
@@ -45,8 +45,8 @@ class Airflow(HttpClient):
 
     def end_of(self, run_id):
         def state():
-            found = self.ask(f"{RUNS}/{run_id}")["state"]
-            return found if found in ("success", "failed") else None
+            current = self.ask(f"{RUNS}/{run_id}")["state"]
+            return current if current in ("success", "failed") else None
 
         ended = wait_until(state, 300, f"the run {run_id} ends")
         kept = ("task_id", "map_index", "state", "queue", "try_number", "executor", "operator_name")

@@ -117,7 +117,7 @@ def _is_of(event, trace):
 
 
 def _has_all_of_sentry(events, trace):
-    """Return whether there are the publisher, a run, a run with its retry, their error, and two runs of beat."""
+    """Return True if *events* contain the publisher, a run, a run with its retry, their error, and two runs of beat."""
     check_ins = [each["payload"]["status"] for each in events if each["type"] == "check_in"]
     errors = [each for each in events if each["type"] == "event" and each["payload"].get("transaction") == "fail"]
     return len([each for each in events if _is_of(each, trace)]) == 4 and errors and check_ins.count("ok") >= 2

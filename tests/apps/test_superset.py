@@ -1,4 +1,4 @@
-"""Superset runs queries of SQL Lab, alerts and the warm-up of its cache, as on stock Celery's transport."""
+"""Superset runs queries of SQL Lab, alerts and the warm-up of its cache, like on stock Celery."""
 
 import json
 from pathlib import Path
@@ -45,13 +45,13 @@ class Superset(HttpClient):
         self.database = self.ask("/api/v1/database/", body)["id"]
 
     def query(self, name, sql):
-        """Run a query asynchronously; return how it ended, and its rows."""
+        """Run a query asynchronously; return its status, its error and its rows."""
         body = {"database_id": self.database, "sql": sql, "runAsync": True, "client_id": name}
         number = self.ask("/api/v1/sqllab/execute/", body)["query"]["queryId"]
 
         def ended():
-            found = self.ask(f"/api/v1/query/{number}")["result"]
-            return found if found["status"] in ("success", "failed", "stopped", "timed_out") else None
+            result = self.ask(f"/api/v1/query/{number}")["result"]
+            return result if result["status"] in ("success", "failed", "stopped", "timed_out") else None
 
         query = wait_until(ended, 120, f"the query {name} ends")
         key = query["results_key"]
@@ -77,7 +77,7 @@ class Superset(HttpClient):
         return self.ask("/api/v1/report/", body)["id"]
 
     def evaluated(self, alert):
-        """Return the state in which the first evaluation of the alert ended, and its error."""
+        """Return the final state of the alert's first evaluation, and its error."""
         entries = []
 
         def has_ended():

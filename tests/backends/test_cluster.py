@@ -1,4 +1,4 @@
-"""Results on a cluster: Celery's backend for Redis, on the node that has its keys, whichever that is by now."""
+"""Celery's Redis backend stores results on the cluster node that currently owns their keys."""
 
 import threading
 
@@ -21,7 +21,7 @@ from ..support.tls_cluster import TLSCluster
 # Celery calls it.
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")
 
-#: Longest wait, s, for results.
+#: Max seconds to wait for results.
 WAIT_S = 30
 
 
@@ -46,14 +46,12 @@ def app(cluster, new_app):
 
 
 @pytest.mark.parametrize("kind", ["redis", "rediss", "valkey", "valkeys"])
-def test_a_url_of_a_cluster_needs_no_other_setting(kind):
-    assert by_url(f"{kind}-cluster://one;{kind}-cluster://two") == (
-        ClusterBackend,
-        f"{kind}-cluster://one;{kind}-cluster://two",
-    )
+def test_cluster_url_selects_the_cluster_backend(kind):
+    url = f"{kind}-cluster://one;{kind}-cluster://two"
+    assert by_url(url) == (ClusterBackend, url)
 
 
-def test_all_keys_are_on_one_node(cluster, app):
+def test_all_keys_share_one_slot_and_node(cluster, app):
     backend = app.backend
     for number in range(20):
         backend.store_result(f"task-{number}", number, states.SUCCESS)
@@ -64,7 +62,7 @@ def test_all_keys_are_on_one_node(cluster, app):
     assert {key_slot(key.encode()) for key in owner.ask("KEYS", "*")} == {key_slot(b"celery-result")}
 
 
-def test_a_prefix_makes_another_tag(new_app, cluster):
+def test_global_prefix_changes_the_hash_tag(new_app, cluster):
     app = new_app(cluster.url, result_backend_transport_options={"global_keyprefix": "shop"})
     assert app.backend.get_key_for_task("x") == b"{shop_celery-result}:celery-task-meta-x"
     assert app.backend.get_key_for_group("x", ".j") == b"{shop_celery-result}:celery-taskset-meta-x.j"
@@ -82,8 +80,8 @@ def test_results_are_compressed_expire_and_are_forgotten(cluster, new_app):
     assert backend.client.keys() == []
 
 
-def test_a_subscription_that_is_collected_while_its_pool_makes_a_connection_goes_back(app):
-    """As after a reconnect. In redis-py before 6.2, a pool waits for itself then."""
+def test_collected_subscription_returns_while_its_pool_is_locked(app):
+    """A reconnect causes this. In redis-py before 6.2, the pool would wait for itself."""
     pool = app.backend.client.connection_pool
     subscription = app.backend.client.pubsub()
     subscription.subscribe("x")
@@ -93,8 +91,8 @@ def test_a_subscription_that_is_collected_while_its_pool_makes_a_connection_goes
         subscription.close()
 
 
-def waits(app, *ids):
-    """Begin to wait for results. Return a function that waits for the end of that."""
+def start_waiting(app, *ids):
+    """Start to wait for results; return a function that returns them all."""
     results, got = [app.AsyncResult(each) for each in ids], []
     thread = threading.Thread(target=lambda: got.extend(each.get(timeout=WAIT_S) for each in results), daemon=True)
     thread.start()
@@ -107,9 +105,9 @@ def waits(app, *ids):
     return end
 
 
-def test_results_that_are_awaited_come_after_the_primary_was_killed(cluster, app, new_app):
+def test_awaited_results_arrive_after_the_primary_is_killed(cluster, app, new_app):
     """The worker stores the first result while there is no primary, the second one later."""
-    end = waits(app, "one", "two")
+    end = start_waiting(app, "one", "two")
     worker = new_app(cluster.url).backend
     worker.store_result("before", 0, states.SUCCESS)
     owner = cluster.owner_of(worker.tag)
@@ -125,16 +123,16 @@ def test_results_that_are_awaited_come_after_the_primary_was_killed(cluster, app
         cluster.revive(owner)
 
 
-def test_an_end_that_nobody_told_of_is_found(cluster, app):
-    """As a node does that has lost the other ones, and has the subscription."""
-    end = waits(app, "silent")
+def test_awaited_result_arrives_without_a_notification(cluster, app):
+    """A node that lost the other nodes and holds the subscription sends no notification."""
+    end = start_waiting(app, "silent")
     meta = app.backend._get_result_meta("found", states.SUCCESS, None, None)
     app.backend.client.set(app.backend.get_key_for_task("silent"), app.backend.encode({**meta, "task_id": "silent"}))
     assert end() == ["found"]
 
 
-def test_what_counts_is_not_counted_twice(app, monkeypatch):
-    """A lost reply may be one of a command that was carried out; a refusal for a slot that has moved is none."""
+def test_lost_reply_does_not_repeat_an_increment(app, monkeypatch):
+    """A command whose reply is lost may have been executed; a command refused for a moved slot was not."""
     client, sent = app.backend.client, []
     errors = {"INCRBY": redis.ConnectionError("lost"), "GET": redis.ConnectionError("lost")}
 
@@ -154,35 +152,30 @@ def test_what_counts_is_not_counted_twice(app, monkeypatch):
     assert sent == ["INCRBY", "INCRBY"]
 
 
-def test_a_cluster_that_is_down_is_an_error_in_the_time_of_the_policy(new_app, caplog):
+def test_unreachable_cluster_raises_after_the_policys_retries(new_app, caplog):
     options = {"retry_policy": {"max_retries": 2, "interval_start": 0, "interval_step": 0}}
     backend = new_app(f"redis-cluster://{HOST}:{free_port()}", result_backend_transport_options=options).backend
     with pytest.raises(redis.ConnectionError, match="no node of the cluster says who has"):
         backend.store_result("task", 1, states.SUCCESS)
-    assert len(caplog.records) == 2  # the transaction within is not repeated for itself
+    assert len(caplog.records) == 2  # the inner transaction is not retried separately
 
 
-def test_a_database_is_refused_and_no_password_is_shown(new_app):
+def test_cluster_url_refuses_a_database_and_hides_passwords(new_app):
     with pytest.raises(ImproperlyConfigured, match=r"no database, or 0, got: 'redis-cluster://:\*\*@one:6379/3'"):
         assert Celery("results", backend="redis-cluster://:secret@one:6379/3", set_as_current=False).backend
     app = new_app("redis-cluster://:secret@one:1;redis-cluster://:secret@two:2")
     assert "secret" not in app.backend.as_uri()
 
 
-def test_the_login_of_the_url_is_for_every_node(cluster, new_app):
-    for node in cluster.alive:
-        node.ask("ACL", "SETUSER", "somebody", "on", ">secret", "~*", "&*", "+@all")
-    try:
-        url = cluster.url_of(cluster.alive[:1]).replace("://", "://somebody:secret@")
+def test_urls_login_applies_to_every_node(cluster, new_app):
+    with cluster.user() as login:
+        url = cluster.url_of(cluster.alive[:1]).replace("://", f"://{login}@")
         assert new_app(url).backend.client.acl_whoami() in ("somebody", b"somebody")
-    finally:
-        for node in cluster.alive:
-            node.ask("ACL", "DELUSER", "somebody")
 
 
 @pytest.mark.slow
 @needs_tls
-def test_tls_leads_to_the_owner_and_certificates_are_verified(tmp_path, new_app):
+def test_tls_cluster_verifies_the_owners_certificate(tmp_path, new_app):
     make(tmp_path)
     with TLSCluster(directory=tmp_path, executable=WITH_TLS, primaries=1) as cluster:
         url = f"rediss-cluster://{HOST}:{cluster.nodes[1].tls_port}"

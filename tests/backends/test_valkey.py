@@ -26,14 +26,14 @@ def backend_at():
         app.close()
 
 
-def test_the_entry_points_say_the_same_to_who_imports_nothing_of_ours():
+def test_entry_points_equal_the_registered_aliases():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     ours = {scheme: path for scheme, path in BACKEND_ALIASES.items() if path.startswith("celery_affinity.")}
     assert project["entry-points"]["celery.result_backends"] == ours
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")  # Celery calls it
-def test_a_result_is_stored_and_read(valkey, redis_client, backend_at):
+def test_valkey_url_stores_and_reads_results(valkey, redis_client, backend_at):
     backend = backend_at(valkey.url.replace("redis://", "valkey://"))
     assert isinstance(backend, ValkeyBackend)
     backend.store_result("report-7", 7, states.SUCCESS)
@@ -41,11 +41,7 @@ def test_a_result_is_stored_and_read(valkey, redis_client, backend_at):
         assert each.get_result("report-7") == 7
 
 
-def test_an_s_at_the_end_means_tls(backend_at):
+def test_valkeys_url_enables_tls(backend_at):
     backend = backend_at("valkeys://user:secret@example.org:6380/3?ssl_cert_reqs=required")
     assert issubclass(backend.connparams["connection_class"], redis.SSLConnection)
-    assert (backend.connparams["host"], backend.connparams["port"], backend.connparams["db"]) == (
-        "example.org",
-        6380,
-        3,
-    )
+    assert [backend.connparams[name] for name in ("host", "port", "db")] == ["example.org", 6380, 3]

@@ -1,4 +1,4 @@
-"""A client that keeps its connection, when the server, a thread, or the process goes."""
+"""A client with a dedicated connection, when the server, a thread or the process ends."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ def connections(redis_client):
     return [each["id"] for each in redis_client.client_list() if each["name"] == "the-client"]
 
 
-def test_commands_go_on_one_connection_that_the_pool_lends_once(pool, redis_client):
+def test_client_keeps_one_connection_of_its_pool(pool, redis_client):
     client = PersistentClient(pool)
     client.set("key", "value")
     (first,) = connections(redis_client)
@@ -30,7 +30,7 @@ def test_commands_go_on_one_connection_that_the_pool_lends_once(pool, redis_clie
     assert len(pool._in_use_connections) == 1
 
 
-def test_a_client_that_may_have_one_connection_does_with_one(pool):
+def test_pool_of_one_connection_is_enough(pool):
     client = PersistentClient(pool)
     client.set("key", "value")
     with client.pipeline(transaction=False) as pipe:
@@ -40,7 +40,7 @@ def test_a_client_that_may_have_one_connection_does_with_one(pool):
     assert redis.Redis(connection_pool=pool).get("key") == b"value"
 
 
-def test_a_connection_that_the_server_closed_while_idle_is_opened_again(pool, redis_client):
+def test_client_reconnects_after_server_closed_an_idle_connection(pool, redis_client):
     client = PersistentClient(pool)
     client.set("key", "value")
     (first,) = connections(redis_client)
@@ -48,7 +48,7 @@ def test_a_connection_that_the_server_closed_while_idle_is_opened_again(pool, re
     assert client.get("key") == b"value"
 
 
-def test_a_refused_command_leaves_the_connection_as_it_is(pool, redis_client):
+def test_refused_command_keeps_the_connection(pool, redis_client):
     client = PersistentClient(pool)
     client.set("key", "value")
     before = connections(redis_client)
@@ -59,8 +59,8 @@ def test_a_refused_command_leaves_the_connection_as_it_is(pool, redis_client):
 
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
-def test_a_signal_that_closes_the_connection_while_a_reply_is_awaited_ends_the_process(pool, end):
-    """What `celery beat` does on SIGTERM: its handler releases the broker connection, in the middle of a publish."""
+def test_signal_during_a_read_ends_the_process(pool, end):
+    """On SIGTERM, the handler of `celery beat` releases the broker connection during a publish."""
     client = PersistentClient(pool)
 
     def close_and_end(*_args):
@@ -79,8 +79,8 @@ def test_a_signal_that_closes_the_connection_while_a_reply_is_awaited_ends_the_p
 
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
-def test_a_signal_that_closes_the_connection_while_it_is_looked_at_ends_the_process(pool, monkeypatch, end):
-    """redis-py with hiredis sets a timeout on the closed socket then, and raises the error of that."""
+def test_signal_during_a_connection_check_ends_the_process(pool, monkeypatch, end):
+    """redis-py with hiredis then sets a timeout on the closed socket, which raises an OSError."""
     client = PersistentClient(pool)
     client.set("key", "value")
 
@@ -98,7 +98,7 @@ def test_a_signal_that_closes_the_connection_while_it_is_looked_at_ends_the_proc
         client.get("key")
 
 
-def test_who_handles_the_end_of_a_process_may_send_commands(pool, redis_client):
+def test_handler_of_system_exit_can_send_commands(pool, redis_client):
     client = PersistentClient(pool)
     client.set("key", "value")
     try:
@@ -108,7 +108,7 @@ def test_who_handles_the_end_of_a_process_may_send_commands(pool, redis_client):
         assert client.get("key") == b"value"
 
 
-def test_a_reply_that_comes_too_late_is_none_to_the_next_command(server, redis_client):
+def test_late_reply_is_not_read_by_the_next_command(server, redis_client):
     pool = redis.ConnectionPool.from_url(server.url, socket_timeout=0.2)
     client = PersistentClient(pool)
     client.set("key", "value")
@@ -118,7 +118,7 @@ def test_a_reply_that_comes_too_late_is_none_to_the_next_command(server, redis_c
     pool.disconnect()
 
 
-def test_what_interrupts_a_command_leaves_no_reply_to_the_next(pool, monkeypatch):
+def test_interrupted_command_leaves_no_reply_to_the_next(pool, monkeypatch):
     client = PersistentClient(pool)
     client.set("key", "value")
     connection = client._persistent
@@ -130,16 +130,14 @@ def test_what_interrupts_a_command_leaves_no_reply_to_the_next(pool, monkeypatch
     monkeypatch.setattr(connection, "read_response", interrupted)
     with pytest.raises(KeyboardInterrupt):
         client.get("key")
-    assert connection._sock is None, "whether or not the reply is there by now"
+    assert connection._sock is None, "whether or not the reply has arrived"
     assert client.ping() is True
 
 
-def test_a_second_thread_uses_another_connection(server, redis_client):
+def test_second_thread_uses_another_connection(server, redis_client):
     pool = redis.ConnectionPool.from_url(server.url)
-    client, waiting = (
-        PersistentClient(pool),
-        threading.Thread(target=lambda: client.execute_command("BLPOP", "list", 10)),
-    )
+    client = PersistentClient(pool)
+    waiting = threading.Thread(target=lambda: client.execute_command("BLPOP", "list", 10))
     waiting.start()
     while not client._busy.locked():
         pass
@@ -149,11 +147,11 @@ def test_a_second_thread_uses_another_connection(server, redis_client):
     pool.disconnect()
 
 
-def test_a_forked_process_leaves_the_connection_to_its_parent(pool):
+def test_forked_process_leaves_the_connection_to_its_parent(pool):
     client = PersistentClient(pool)
-    own = client.client_id()
+    parents_id = client.client_id()
     child = os.fork()
     if not child:
-        os._exit(client.client_id() == own)
+        os._exit(client.client_id() == parents_id)
     assert os.waitpid(child, 0)[1] == 0
-    assert client.client_id() == own
+    assert client.client_id() == parents_id

@@ -1,4 +1,4 @@
-"""The errors of a server in a state that passes: told from all others by their words."""
+"""Transient server errors are recognised by their text."""
 
 import ast
 from pathlib import Path
@@ -26,34 +26,32 @@ ALWAYS_TRACED = [
 ]
 
 
-@pytest.mark.parametrize("reply", PASSING)
-def test_a_state_that_passes_is_told_by_the_error_alone(reply):
-    assert is_transient(parse(reply))
-    assert not refuses_writes(parse(reply))
+def test_errors_are_classified_by_their_replies(subtests):
+    for replies, transient, refused in ((PASSING, True, False), (REFUSES_WRITES, False, True), (STAYING, False, False)):
+        for reply in replies:
+            with subtests.test(reply):
+                assert (is_transient(parse(reply)), bool(refuses_writes(parse(reply)))) == (transient, refused)
+    for reply in LOGIN:
+        with subtests.test(reply):
+            assert isinstance(parse(reply), redis.ConnectionError)
 
 
 @pytest.mark.parametrize("make", [parse, redis.ResponseError], ids=["newer redis-py", "older"])
-def test_where_the_keys_are_is_read_from_the_error(make):
+def test_redirect_is_parsed_from_the_error(make):
     assert parse_redirect(make("MOVED 3999 127.0.0.1:6381")) == (3999, "127.0.0.1", 6381, False)
     assert parse_redirect(make("ASK 3999 ::1:6381")) == (3999, "::1", 6381, True)
     assert parse_redirect(make("MOVED 3999 :6381")) == (3999, "", 6381, False)
     assert [reply for reply in (*PASSING[2:6], *STAYING) if parse_redirect(make(reply))] == []
 
 
-@pytest.mark.parametrize("reply", REFUSES_WRITES)
-def test_a_refusal_of_writes_is_another_thing(reply):
-    assert refuses_writes(parse(reply))
-    assert not is_transient(parse(reply))
-
-
-def test_errors_of_a_servers_state_are_logged_without_a_traceback():
+def test_errors_of_server_state_are_logged_without_traceback():
     states = [*map(parse, (*PASSING, *REFUSES_WRITES)), redis.TimeoutError("away"), OSError("refused")]
     assert [exc for exc in states if short_traceback(exc) is not None] == []
     assert [exc for exc in (KeyError("x"), parse("WRONGTYPE ...")) if short_traceback(exc) is not exc] == []
 
 
-def test_no_log_call_of_one_task_has_an_unconditional_traceback():
-    """What fails for one task fails for thousands: `traceback_of` decides."""
+def test_task_log_calls_have_no_unconditional_traceback():
+    """An error of one task can repeat for thousands, so `traceback_of` decides."""
     package = Path(celery_affinity.__file__).parent
     found = []
     for path in [*(package / "worker").rglob("*.py"), *(package / "results").rglob("*.py")]:
@@ -64,26 +62,15 @@ def test_no_log_call_of_one_task_has_an_unconditional_traceback():
     assert sorted(found) == ALWAYS_TRACED
 
 
-@pytest.mark.parametrize("reply", STAYING)
-def test_what_stays_does_not_pass(reply):
-    assert not is_transient(parse(reply))
-    assert not refuses_writes(parse(reply))
-
-
-@pytest.mark.parametrize("reply", LOGIN)
-def test_a_login_that_is_no_longer_valid_is_an_error_of_the_connection(reply):
-    assert isinstance(parse(reply), redis.ConnectionError)
-
-
 @pytest.mark.parametrize("reply", [*PASSING, *REFUSES_WRITES])
-def test_an_error_says_the_same_in_a_pipeline(redis_client, reply):
+def test_pipeline_error_is_classified_like_a_single_one(redis_client, reply):
     error = parse(reply)
     redis_client.pipeline().annotate_exception(error, 1, ["SET", "name", "value"])
     assert is_transient(error) or refuses_writes(error)
 
 
 @pytest.mark.parametrize("reply", [*PASSING, *REFUSES_WRITES, *LOGIN, *STAYING])
-def test_a_server_in_no_fit_state_starts_no_repair(redis_client, monkeypatch, reply):
+def test_server_state_errors_start_no_repair(redis_client, monkeypatch, reply):
     def answer(*_):
         raise parse(reply)
 
@@ -99,7 +86,7 @@ def test_a_server_in_no_fit_state_starts_no_repair(redis_client, monkeypatch, re
 
 @pytest.fixture
 def nodes(server, tmp_path):
-    """Two nodes of a cluster, by their clients: the first owns the slot of "moving", which moves to the second."""
+    """Clients of two cluster nodes: the slot of "moving" migrates from the first to the second."""
     started = []
     try:
         for name in ("one", "two"):
@@ -112,7 +99,7 @@ def nodes(server, tmp_path):
             two.execute_command("CLUSTER ADDSLOTSRANGE", 0, slot - 1)
             one.execute_command("CLUSTER MEET", "127.0.0.1", started[1].port, started[1]._options[-1])
             for node in (one, two):
-                wait_until(lambda node=node: _is_up(node), 20, "the node knows who has which slot")
+                wait_until(lambda node=node: _is_up(node), 20, "the node has the slot map")
             one.set("{moving}here", 1)
             one.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", two.execute_command("CLUSTER MYID"))
             yield one, two
@@ -128,9 +115,9 @@ def _is_up(node):
 READ = "return redis.call('MGET', '{moving}here', '{moving}gone')"
 
 
-def test_what_real_nodes_say_while_a_slot_moves_passes(nodes):
+def test_errors_during_a_slot_migration_are_transient(nodes):
     one, two = nodes
-    said = [
+    errors = [
         error_of(one, "MGET", "{moving}here", "{moving}gone"),
         error_of(one, "EVAL", READ, 1, "{moving}gone"),
         error_of(one, "EVAL", READ, 1, "{moving}here"),
@@ -138,9 +125,9 @@ def test_what_real_nodes_say_while_a_slot_moves_passes(nodes):
         error_of(two, "GET", "{moving}here"),
     ]
     two.execute_command("CLUSTER DELSLOTS", 0)
-    wait_until(lambda: not _is_up(two), 20, "the node takes the cluster for down")
-    said += [error_of(two, "EVAL", READ, 0), error_of(two, "GET", "{moving}here")]
-    assert [str(error) for error in said if not is_transient(error)] == []
+    wait_until(lambda: not _is_up(two), 20, "the node reports the cluster as down")
+    errors += [error_of(two, "EVAL", READ, 0), error_of(two, "GET", "{moving}here")]
+    assert [str(error) for error in errors if not is_transient(error)] == []
 
 
 def error_of(node, *command):

@@ -1,4 +1,4 @@
-"""The loop that ticks: foreign code never runs in its thread."""
+"""The dispatcher's thread ticks and never runs user code."""
 
 import threading
 from types import SimpleNamespace
@@ -26,17 +26,17 @@ from ..support.processes import wait_until
 
 
 def run():
-    """Be a task."""
+    """Serve as a task."""
 
 
-#: Makes no recurring calls.
+#: Publishes no recurring calls.
 QUIET = SimpleNamespace(look=lambda *_, **__: None, stop=lambda: None)
 
 
 class Ticked:
     """The part of a scheduler that a dispatcher needs; counts ticks."""
 
-    #: A server on which another process has written the notes of what waits.
+    #: A server for which another process has written the notes about waiting jobs.
     client, keys = SimpleNamespace(set=lambda *_, **__: None), Keys()
 
     def __init__(self):
@@ -45,17 +45,17 @@ class Ticked:
     def tick(self, lists):
         self.ticks += 1
         self.looked_in.append(list(lists))
-        none = {"unreported": False, "recurring": False, "dead_workers": 0, "recovered": 0}
+        idle = {"unreported": False, "recurring": False, "dead_workers": 0, "recovered": 0}
         time = ServerTime(self.ticks, self.ticks * 1e-6, self.ticks * 1e-6)
-        return SimpleNamespace(**none, lists=list(lists), next_due_s=0.001, time=time)
+        return SimpleNamespace(**idle, lists=list(lists), next_due_s=0.001, time=time)
 
 
-def test_a_message_of_stock_producers_that_hangs_holds_up_no_tick(caplog):
-    let_go, moved = threading.Event(), []
+def test_hanging_stock_message_delays_no_tick(caplog):
+    release, moved = threading.Event(), []
 
     def move(_, lists):
         moved.append(lists)
-        let_go.wait(30)
+        release.wait(30)
         return False
 
     scheduler, announcer = Ticked(), SimpleNamespace(announce=lambda *_, **__: None, stop=lambda: None)
@@ -66,18 +66,18 @@ def test_a_message_of_stock_producers_that_hangs_holds_up_no_tick(caplog):
         wait_until(lambda: moved, 10, "it is moved")
         so_far = scheduler.ticks
         wait_until(lambda: scheduler.ticks > so_far + 10, 10, "it ticks")
-        assert scheduler.looked_in[-1] == [], "no list is looked at meanwhile"
+        assert scheduler.looked_in[-1] == [], "no list is read while a move hangs"
         assert moved == [["pdf"]]
-        let_go.set()
-        wait_until(lambda: len(moved) > 1, 10, "it goes on")
+        release.set()
+        wait_until(lambda: len(moved) > 1, 10, "it continues")
     finally:
-        let_go.set()
+        release.set()
         dispatcher.stop()
     assert caplog.text == ""
 
 
 class Watched:
-    """An app that records the threads which ask it for anything."""
+    """An app that records the threads that use it."""
 
     def __init__(self, app):
         self._app, self.threads = app, set()
@@ -88,7 +88,7 @@ class Watched:
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery's backend
-def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
+def test_tick_thread_never_uses_the_app(redis_client, valkey):
     scheduler = Scheduler(redis_client, Keys())
     scheduler.join(JoinArguments("worker", "worker@host", ["pdf"], 1), shared_settings(Settings()))
     with Celery("watched", broker=valkey.url, backend=valkey.url, set_as_current=False) as app:
@@ -96,16 +96,18 @@ def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
         app.conf.broker_transport = "celery_affinity:Transport"
         app.task(run, name="task", shared=False)
         settings_of(watched)
-        teller = ResultReporter(watched, "host", lambda: None)
-        dispatcher = Dispatcher(scheduler, UnrunJobReporter(teller), Ingest(watched), RecurringCalls(watched, teller))
+        reporter = ResultReporter(watched, "host", lambda: None)
+        dispatcher = Dispatcher(
+            scheduler, UnrunJobReporter(reporter), Ingest(watched), RecurringCalls(watched, reporter)
+        )
         watched.threads.clear()
         scheduler.publish(NewJob("ended", "pdf", "message", task_id="ended", task_name="task", expires_us=0))
         redis_client.lpush("pdf", wire(eta="2020-01-01T00:00:00"))
-        redis_client.zadd(Keys().key("unreported"), {"spoiled": 1})
+        redis_client.zadd(Keys().key("unreported"), {"corrupt": 1})
         dispatcher.start()
         dispatcher.wake()
         try:
-            wait_until(lambda: app.AsyncResult("ended").state == "REVOKED", 10, "it is told")
+            wait_until(lambda: app.AsyncResult("ended").state == "REVOKED", 10, "its end is reported")
             wait_until(lambda: not redis_client.exists("pdf", Keys().key("unreported")), 10, "all is done")
         finally:
             dispatcher.stop()
@@ -113,8 +115,8 @@ def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
     assert "affinity-dispatcher" not in watched.threads
 
 
-@pytest.mark.parametrize(("size_s", "words"), [(3600, "forward by 3,600 s"), (-3600, "back by 3,600 s")])
-def test_step_of_the_servers_clock_is_logged_once_and_kept(redis_client, caplog, size_s, words):
+@pytest.mark.parametrize(("size_s", "message"), [(3600, "forward by 3,600 s"), (-3600, "back by 3,600 s")])
+def test_step_of_the_servers_clock_is_logged_once_and_kept(redis_client, caplog, size_s, message):
     scheduler = FakeClockScheduler(redis_client, Keys())
     announcer = SimpleNamespace(announce=lambda *_, **__: None, stop=lambda: None)
     dispatchers = [Dispatcher(scheduler, announcer, SimpleNamespace(lists=lambda _: []), QUIET) for _ in range(2)]
@@ -133,7 +135,7 @@ def test_step_of_the_servers_clock_is_logged_once_and_kept(redis_client, caplog,
         for dispatcher in dispatchers:
             dispatcher.stop()
     (line,) = [record.message for record in caplog.records if "The server's clock" in record.message]
-    assert words in line
+    assert message in line
     step = ClockStep.parse(redis_client.hget(Keys().key("clock"), "stepped").decode())
     assert step.at_us == scheduler.now_us
     assert step.size_us == pytest.approx(size_s * 1_000_000, abs=5_000_000)

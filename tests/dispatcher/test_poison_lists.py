@@ -1,4 +1,4 @@
-"""Lists of stock producers with messages that nobody can read, and a key that is no list: other lists go on."""
+"""Unreadable messages in a stock list, or a list key of another type, do not block other lists."""
 
 import json
 
@@ -29,7 +29,7 @@ def ingest():
 
 @settings(max_examples=300)
 @given(message=st.binary() | st.builds(json.dumps, MESSAGES).map(str.encode))
-def test_every_message_is_a_job_that_redis_can_have(ingest, message):
+def test_any_message_becomes_a_job_that_redis_accepts(ingest, message):
     job = ingest._as_job("pdf", message)
     assert isinstance(job, NewJob)
     assert job.message == message
@@ -38,13 +38,13 @@ def test_every_message_is_a_job_that_redis_can_have(ingest, message):
 
 
 def changed(part, name, value):
-    """Return the message of a good call with another value of a header or a property."""
+    """Return the message of a valid call with one header or property replaced."""
     message = json.loads(sent("hostile", eta="2001-01-01T00:00:00"))
     message[part][name] = value
     return json.dumps(message).encode()
 
 
-def test_a_message_with_a_hostile_value_is_a_job_or_a_dead_letter(ingest):
+def test_hostile_value_becomes_a_job_or_dead_letter(ingest):
     values = [*MARKED, *NUMBERS, nested(90), nested(150), "x" * 20_000, "9" * 5000, [1], {"a": 1}]
     parts = {
         "headers": ("id", "task", "eta", "expires", "retries", "stamps", "timelimit", "compression"),
@@ -56,18 +56,18 @@ def test_a_message_with_a_hostile_value_is_a_job_or_a_dead_letter(ingest):
             for value in values:
                 job = ingest._as_job("pdf", changed(part, name, value))
                 if name == "priority" and value != nested(150) and not job.readable and value in MARKED[:6]:
-                    wrong.append((name, value, "is a number or none, and counts as a priority"))
+                    wrong.append((name, value, "is a number or None, and must be used as a priority"))
                 if not (0 <= job.priority <= 10 and len(job.task_id) <= 10_000 and len(job.task_name) <= 10_000):
                     wrong.append((name, value, job))
     assert not wrong
 
 
-def test_a_priority_counts_as_the_nearest_one_that_there_is(ingest):
-    found = {
-        value: ingest._as_job("pdf", changed("properties", "priority", marked)).priority
-        for value, marked in {each["__value__"]: each for each in MARKED[:7]}.items()
+def test_priority_out_of_range_becomes_the_nearest_one(ingest):
+    priorities = {
+        marked["__value__"]: ingest._as_job("pdf", changed("properties", "priority", marked)).priority
+        for marked in MARKED[:7]
     }
-    assert found == {
+    assert priorities == {
         "1E+999999999": 10,
         "-1E+999999999": 0,
         "1E-999999999": 0,
@@ -90,7 +90,7 @@ def test_a_priority_counts_as_the_nearest_one_that_there_is(ingest):
         sent().replace('"headers"', '"Headers"').replace('"properties"', '"Properties"'),
     ],
 )
-def test_a_poison_message_holds_up_no_list_and_its_bytes_are_kept(redis_client, ingest, poison):
+def test_poison_message_delays_no_list_and_keeps_its_bytes(redis_client, ingest, poison):
     jobs = ScriptedFleet(Scheduler(redis_client, Keys()))
     jobs.join("worker", "pdf", "excel")
     raw = poison if isinstance(poison, bytes) else poison.encode()
@@ -108,7 +108,7 @@ def test_a_poison_message_holds_up_no_list_and_its_bytes_are_kept(redis_client, 
     assert {explain.explain(reader, task).state for task in ("next", "other")} <= {"pending", "running", "claimed"}
 
 
-def test_an_error_of_one_list_holds_up_no_other(redis_client, ingest, caplog):
+def test_error_in_one_list_delays_no_other(redis_client, ingest, caplog):
     jobs = ScriptedFleet(Scheduler(redis_client, Keys()))
     jobs.join("worker", "pdf", "excel", slots=1)
     jobs.publish("running", "excel")

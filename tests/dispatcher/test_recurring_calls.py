@@ -1,4 +1,4 @@
-"""Recurring calls are made in a thread of their own: what hangs there, or raises, holds up no tick and no other."""
+"""A separate thread publishes recurring calls: a call that hangs or raises delays no tick and no other call."""
 
 import threading
 
@@ -47,7 +47,7 @@ def pending(scheduler):
     return scheduler.reader.pending("route")
 
 
-def test_a_call_that_is_due_is_made_once(app, scheduler, calls):
+def test_due_call_is_published_once(app, scheduler, calls):
     declare(app, scheduler)
     calls.look(scheduler, due=True)
     wait_until(lambda: pending(scheduler) == 1, 10, "it is made")
@@ -57,7 +57,7 @@ def test_a_call_that_is_due_is_made_once(app, scheduler, calls):
     assert pending(scheduler) == 1
 
 
-def test_a_call_of_a_task_that_the_app_lacks_is_left_to_others(app, scheduler, calls, caplog):
+def test_call_of_an_unregistered_task_is_left_to_others(app, scheduler, calls, caplog):
     declare(app, scheduler)
     task = app.tasks.pop("reroute")
     try:
@@ -66,13 +66,13 @@ def test_a_call_of_a_task_that_the_app_lacks_is_left_to_others(app, scheduler, c
         assert pending(scheduler) == 0
     finally:
         app.tasks["reroute"] = task
-    found = scheduler.due_recurring("another app", again_s=10.0)
-    assert found is not None
-    assert found.name == "hh"
+    due = scheduler.due_recurring("another app", again_s=10.0)
+    assert due is not None
+    assert due.name == "hh"
     assert "hh" not in caplog.text
 
 
-def test_a_call_that_cannot_be_made_is_told_once_and_others_go_on(app, scheduler, calls, caplog, monkeypatch):
+def test_failing_call_is_logged_and_delays_no_other(app, scheduler, calls, caplog, monkeypatch):
     declare(app, scheduler, "bad", "B")
     declare(app, scheduler, "good", "G")
     send = app.amqp.send_task_message
@@ -88,22 +88,22 @@ def test_a_call_that_cannot_be_made_is_told_once_and_others_go_on(app, scheduler
     assert "a handler of the user's" in caplog.text
 
 
-def test_what_hangs_holds_up_nobody(app, scheduler, calls, monkeypatch):
+def test_hanging_call_delays_nothing_else(app, scheduler, calls, monkeypatch):
     declare(app, scheduler)
-    hangs, let_go = threading.Event(), threading.Event()
+    hangs, release = threading.Event(), threading.Event()
 
     def hang(*args, **options):
         hangs.set()
-        let_go.wait(30)
+        release.wait(30)
 
     monkeypatch.setattr(app.amqp, "send_task_message", hang)
     calls.look(scheduler, due=True)
     assert hangs.wait(10)
-    calls.look(scheduler, due=True)  # returns at once
-    let_go.set()
+    calls.look(scheduler, due=True)  # does not block
+    release.set()
 
 
-def test_a_broker_that_is_away_is_told_once(app, calls, caplog):
+def test_unreachable_broker_is_logged_once(app, calls, caplog):
     with redis.Redis(port=1) as away:
         scheduler = Scheduler(away, Keys())
         for _ in range(2):
@@ -112,7 +112,7 @@ def test_a_broker_that_is_away_is_told_once(app, calls, caplog):
     assert caplog.text.count("recurring calls are made later") == 1
 
 
-def test_calls_of_the_configuration_are_declared_once_and_again_when_asked(app, scheduler, calls, monkeypatch):
+def test_configured_calls_are_declared_once_and_on_request(app, scheduler, calls, monkeypatch):
     entry = {"hh": {"task": "reroute", "args": ["HH"], "stale_after": 300}}
     monkeypatch.setitem(app.conf, "affinity_recurring", entry)
     monkeypatch.delitem(app_config._SETTINGS, app, raising=False)
@@ -127,10 +127,10 @@ def test_calls_of_the_configuration_are_declared_once_and_again_when_asked(app, 
     app_config._SETTINGS.pop(app, None)
 
 
-def test_a_task_that_merges_no_more_is_no_call_that_recurs(app, scheduler, calls, caplog, monkeypatch):
+def test_task_without_a_merge_key_is_not_published(app, scheduler, calls, caplog, monkeypatch):
     declare(app, scheduler)
     monkeypatch.setattr(app.tasks["reroute"], "affinity", Affinity("route"))
     calls.look(scheduler, due=True)
-    words = "Recurring call 'hh' failed and will be retried: recurring 'hh' needs a task with a merge key"
-    wait_until(lambda: words in caplog.text, 10, "the log says so")
+    error = "Recurring call 'hh' failed and will be retried: recurring 'hh' needs a task with a merge key"
+    wait_until(lambda: error in caplog.text, 10, "the log says so")
     assert pending(scheduler) == 0

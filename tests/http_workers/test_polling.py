@@ -1,5 +1,3 @@
-"""The program that measures what waiting workers cost a web process runs, and its workers run all jobs."""
-
 import subprocess
 import sys
 
@@ -9,8 +7,10 @@ from ..support.processes import ROOT
 
 
 @pytest.mark.slow  # some 12 s: a server, a web process and a producer are started
-def test_workers_that_wait_are_measured():
-    words = ["-m", "tests.http_workers.polling", "--workers", "60", "--seconds", "1", "--jobs", "20"]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+def test_polling_program_measures_waiting_workers_and_runs_jobs():
+    command = ["-m", "tests.http_workers.polling", "--workers", "60", "--seconds", "1", "--jobs", "20"]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line.partition(":")[0] for line in done.stdout.splitlines()[::2]] == ["60 workers wait", "20 jobs"]

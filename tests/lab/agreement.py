@@ -1,4 +1,4 @@
-"""Compares the twin with the judge on random scenarios: ``python -m tests.lab.agreement 2000 [SEED [JOBS]]``."""
+"""Compare the lab's two engines on random scenarios: ``python -m tests.lab.agreement 2000 [SEED [JOBS]]``."""
 
 import random
 import sys
@@ -16,15 +16,12 @@ def main(count, seed=0, jobs=40):
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
         for nth in range(count):
             scenario = at_random(random.Random(f"{seed} {nth}"), jobs=jobs)
-            by_judge, by_twin = (
-                scripts_engine.schedule_exact(scenario, client=client),
-                fast_engine.schedule_fast(scenario),
-            )
-            claims += len(by_judge.runs)
-            if by_judge.runs == by_twin.runs:
+            exact, fast = scripts_engine.schedule_exact(scenario, client=client), fast_engine.schedule_fast(scenario)
+            claims += len(exact.runs)
+            if exact.runs == fast.runs:
                 agreed += 1
             else:
-                pairs = enumerate(zip(by_judge.runs, by_twin.runs, strict=False))
+                pairs = enumerate(zip(exact.runs, fast.runs, strict=False))
                 first = next((each for each in pairs if each[1][0] != each[1][1]), "one is longer")
                 print(f"seed {seed}, scenario {nth}: {first}")
     print(f"{agreed:,} of {count:,} scenarios agreed, {claims:,} claims")

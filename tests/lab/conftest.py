@@ -1,5 +1,3 @@
-"""What tests of the lab's commands share."""
-
 import pytest
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
@@ -9,10 +7,10 @@ from celery_affinity.cli import affinity
 
 @pytest.fixture
 def lab():
-    """Return a function that runs a command of the lab as a user does, and returns its exit code and output."""
+    """Return a function that runs a lab command in this process and returns its exit code and output."""
 
     def run(*words):
-        found = CliRunner().invoke(affinity, ["lab", *map(str, words)], obj=CLIContext(None, False, None))
-        return found.exit_code, found.output
+        result = CliRunner().invoke(affinity, ["lab", *map(str, words)], obj=CLIContext(None, False, None))
+        return result.exit_code, result.output
 
     return run

@@ -1,4 +1,4 @@
-"""The words of `lab whatif`: what is read of them, and the sentence for those that cannot be read."""
+"""The options of `lab whatif` are parsed into changes, and invalid values are explained."""
 
 import pytest
 
@@ -14,35 +14,33 @@ def settings(*words):
     return read_changes(SCENARIO, settings=words).settings
 
 
-def test_settings_are_as_redis_has_them():
+def test_settings_are_parsed_into_their_redis_format():
     assert settings("age_weight=32") == {"age_weight": "32"}
     assert settings("affinity_on_demand_age_cap=1.5") == {"on_demand_age_cap_us": "1500000"}
     assert settings("rarity=free") == {"rarity": "free"}
     assert settings("reserve=pdf:queued=2") == {"reserve": "pdf:queued=2"}
 
 
-def test_one_limit_is_set_beside_those_in_force():
+def test_single_limit_is_added_to_the_current_limits():
     assert settings("limits.type:pdf=5") == {"limits": "type%3Apdf=5 crawl%3A*=8"}
-    assert settings("limits.type:pdf=5", "limits.type:xls=1", "limits.crawl:*=none") == {
-        "limits": "type%3Apdf=5 type%3Axls=1"
-    }
+    several = settings("limits.type:pdf=5", "limits.type:xls=1", "limits.crawl:*=none")
+    assert several == {"limits": "type%3Apdf=5 type%3Axls=1"}
     assert settings("affinity_limits.rate:m=9/m") == {"limits": "rate%3Am=9/60000000 crawl%3A*=8"}
     assert settings("limits=type:pdf=5") == {"limits": "type%3Apdf=5"}
 
 
-def test_one_quota_is_set():
+def test_single_quota_is_set():
     assert settings("tenants.acme=max:3") == {"tenants": "acme=max:3"}
 
 
-def test_workers_rates_and_priorities():
-    found = read_changes(
-        SCENARIO, add=["[pdf, xls]:2"], remove=["w1@h"], rates=["pdf=1.5"], priorities=["xls=8"], seed=7
-    )
-    assert found.add == [(("pdf", "xls"), 2)]
-    assert (found.remove, found.rates, found.priorities, found.seed) == (["w1@h"], {"pdf": 1.5}, {"xls": 8}, 7)
+def test_workers_rates_and_priorities_are_parsed():
+    options = {"add": ["[pdf, xls]:2"], "remove": ["w1@h"], "rates": ["pdf=1.5"], "priorities": ["xls=8"]}
+    changes = read_changes(SCENARIO, **options, seed=7)
+    assert changes.add == [(("pdf", "xls"), 2)]
+    assert (changes.remove, changes.rates, changes.priorities, changes.seed) == (["w1@h"], {"pdf": 1.5}, {"xls": 8}, 7)
 
 
-def test_a_word_that_cannot_be_read_is_named(subtests):
+def test_invalid_option_of_whatif_is_explained(subtests):
     for option, word, complaint in [
         ("settings", "age", "--set must be NAME=VALUE, such as age_weight=32 or limits.type:pdf=5, got: 'age'"),
         (

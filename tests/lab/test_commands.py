@@ -1,4 +1,4 @@
-"""The commands `celery affinity lab replay`, `whatif`, `optimum` and `advise`, run as a user runs them."""
+"""The commands `celery affinity lab replay`, `whatif`, `optimum` and `advise`, run in this process."""
 
 import json
 import subprocess
@@ -21,21 +21,18 @@ def recorded(tmp_path_factory):
     return path
 
 
-def test_a_replay_prints_fidelity_and_waits(lab, recorded):
+def test_replay_prints_fidelity_and_waits(lab, recorded):
     code, text = lab("replay", recorded)
     assert code == 0
     assert text.startswith("fidelity 100.00%: 150 of 150 claims in the recorded order on the recorded types")
     assert "p95 recorded  p95 replayed" in text
-
-
-def test_a_replay_as_json_has_the_same_facts(lab, recorded):
     code, text = lab("replay", recorded, "--json", "--engine", "judge")
     found = json.loads(text)
     assert (code, found["engine"], found["fidelity"], found["first_difference"]) == (0, "judge", 1.0, None)
     assert found["recorded"] == found["replayed"]
 
 
-def test_a_replay_shows_the_first_claim_that_differs(lab, tmp_path):
+def test_replay_prints_the_first_different_claim(lab, tmp_path):
     jobs = [
         traced(claimed_s=0, ended_s=5),
         traced(since_s=1, claimed_s=5, ended_s=6),
@@ -52,7 +49,7 @@ def test_a_replay_shows_the_first_claim_that_differs(lab, tmp_path):
     assert lines[3].startswith("  recorded: job 1 (pdf, queued, priority 5), waiting after 4.0 s, score 5,684.0 = ")
 
 
-def test_a_replay_says_how_many_jobs_waited_as_the_record_ended(lab, tmp_path):
+def test_replay_prints_jobs_waiting_at_the_records_end(lab, tmp_path):
     jobs = [traced(claimed_s=0), *(traced(since_s=1) for _ in range(3))]
     path = tmp_path / "trace.jsonl"
     write_trace(Trace(9 * S, (worker("w"),), tuple(jobs)), path)
@@ -64,13 +61,13 @@ def test_a_replay_says_how_many_jobs_waited_as_the_record_ended(lab, tmp_path):
     assert found["recorded"]["all"] == found["replayed"]["all"]
 
 
-def test_a_replay_of_a_record_without_claims_says_that_there_is_nothing_to_compare(lab, tmp_path):
+def test_replay_without_claims_reports_unknown_fidelity(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
     write_trace(Trace(9 * S, (), (traced(),)), path)
     assert lab("replay", path)[1].startswith("fidelity unknown: the record has no claims (engine: twin)\n")
 
 
-def test_a_what_if_prints_both_and_plots_them(lab, recorded, tmp_path):
+def test_whatif_prints_and_plots_both_schedules(lab, recorded, tmp_path):
     plot = tmp_path / "waits.svg"
     code, text = lab("whatif", recorded, "--add", "[ocr]:2", "--priority", "pdf=9", "--rate", "xls=0.5", "--plot", plot)
     assert code == 0
@@ -79,7 +76,7 @@ def test_a_what_if_prints_both_and_plots_them(lab, recorded, tmp_path):
     assert plot.read_text().startswith("<svg ")
 
 
-def test_a_what_if_as_json(lab, recorded):
+def test_whatif_json_contains_waits_and_gains(lab, recorded):
     found = json.loads(lab("whatif", recorded, "--set", "limits.type:pdf=0", "--json")[1])
     assert found["after"]["types"]["pdf"]["jobs"] == 0
     assert found["gains"][0].keys() >= {"type", "on_demand", "tenant", "shorter", "longer", "mean_s"}
@@ -95,13 +92,16 @@ def test_a_what_if_as_json(lab, recorded):
         (["--add", "[pdf]:1", "--plot", "/nowhere/waits.svg"], 1, "No such file or directory: '/nowhere/waits.svg'"),
     ],
 )
-def test_what_cannot_be_asked_is_a_line(lab, recorded, words, code, complaint):
+def test_invalid_whatif_prints_one_line(lab, recorded, words, code, complaint):
     found, text = lab("whatif", recorded, *words)
     assert (found, complaint in text) == (code, True), text
 
 
-def test_a_file_without_a_trace_is_a_line(lab, tmp_path):
+def test_file_without_a_trace_prints_one_line(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
+    code, text = lab("optimum", path)
+    assert (code, text.count("\n")) == (1, 1)
+    assert "there is no '" in text
     path.write_text("nothing\n")
     code, text = lab("replay", path)
     assert (code, text.startswith("Error: ")) == (1, True)
@@ -109,7 +109,7 @@ def test_a_file_without_a_trace_is_a_line(lab, tmp_path):
     assert "has no jobs" in lab("replay", path)[1]
 
 
-def test_optimum_prints_four_waits_and_what_they_mean(lab, recorded):
+def test_optimum_prints_four_waits_and_their_meaning(lab, recorded):
     code, text = lab("optimum", recorded, "--bins", 32)
     assert code == 0
     rows = [line.split("  ")[0] for line in text.splitlines()]
@@ -121,7 +121,7 @@ def test_optimum_prints_four_waits_and_what_they_mean(lab, recorded):
     assert sentence.startswith("The replayed schedule waits between ")
 
 
-def test_optimum_as_json_has_the_bounds_in_their_order(lab, recorded):
+def test_optimum_json_contains_ordered_bounds(lab, recorded):
     code, text = lab("optimum", recorded, "--bins", 32, "--json", "--weights", "priority")
     found = json.loads(text)
     assert code == 0
@@ -129,13 +129,7 @@ def test_optimum_as_json_has_the_bounds_in_their_order(lab, recorded):
     assert found["jobs"] == 150
 
 
-def test_a_trace_that_is_not_there_is_named(lab, tmp_path):
-    code, text = lab("optimum", tmp_path / "none.jsonl")
-    assert (code, text.count("\n")) == (1, 1)
-    assert "there is no '" in text
-
-
-def test_optimum_without_its_packages_says_what_to_install(lab, recorded, monkeypatch):
+def test_optimum_without_scipy_names_the_extra(lab, recorded, monkeypatch):
     monkeypatch.setitem(sys.modules, "celery_affinity.lab.optimum", None)
     monkeypatch.setitem(sys.modules, "scipy", None)
     code, text = lab("optimum", recorded)
@@ -143,18 +137,16 @@ def test_optimum_without_its_packages_says_what_to_install(lab, recorded, monkey
     assert "pip install 'celery-affinity[lab] @ " in text
 
 
-def test_other_commands_of_the_lab_need_no_further_packages():
+def test_other_lab_commands_import_without_numpy():
     blocked = "import sys; sys.modules.update(numpy=None, scipy=None); import celery_affinity.cli.lab"
     subprocess.run([sys.executable, "-c", blocked], check=True)
 
 
-def test_optimum_of_jobs_that_nobody_serves_is_refused_in_a_line(lab, tmp_path):
+def test_optimum_without_claimable_jobs_prints_one_line(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
     write_trace(traces.trace(traces.workers(("pdf", 1)), [(traces.job("xls", 0), S)]), path)
-    assert lab("optimum", path) == (
-        1,
-        "Error: no job of the trace is claimed by a worker of it, so there is no wait to compare\n",
-    )
+    message = "Error: no job of the trace is claimed by a worker of it, so there is no wait to compare\n"
+    assert lab("optimum", path) == (1, message)
 
 
 def test_advise_prints_slots_waits_and_their_range(lab, tmp_path):
@@ -169,25 +161,18 @@ def test_advise_prints_slots_waits_and_their_range(lab, tmp_path):
     assert number.endswith(" simulations)")
 
 
-def test_advise_says_which_limit_ended_the_search_and_how_to_raise_it(lab, tmp_path):
+def test_advise_names_the_limit_that_ended_the_search(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
-    write_trace(
-        traces.trace(
-            traces.workers(("pdf", 4), ("xls", 4)),
-            [(traces.job("pdf", S), 10 * S), (traces.job("xls", S), 10 * S)] * 99,
-        ),
-        path,
-    )
+    jobs = [(traces.job("pdf", S), 10 * S), (traces.job("xls", S), 10 * S)] * 99
+    write_trace(traces.trace(traces.workers(("pdf", 4), ("xls", 4)), jobs), path)
     arguments = "advise", path, "--target", "pdf:p99<11s", "--target", "xls:p99<11s"
     last = lab(*arguments, "--simulations", "30")[1].splitlines()[-1]
-    ended = (
-        "the limit of 30, 10 of them for days drawn again, ended the search. More --simulations may find better advice"
-    )
-    assert last == f"(20 simulations: {ended})"
+    limit = "the limit of 30, 10 of them for days drawn again, ended the search"
+    assert last == f"(20 simulations: {limit}. More --simulations may find better advice)"
     assert lab(*arguments)[1].splitlines()[-1].endswith(" simulations)")
 
 
-def test_advise_says_that_a_target_is_reached_and_that_fewer_slots_would_do(lab, tmp_path):
+def test_advise_prints_reached_target_and_fewer_slots(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
     write_trace(traces.trace(traces.workers(("pdf", 20)), [(traces.job("pdf", S), 10 * S) for _ in range(24)]), path)
     lines = lab("advise", path, "--target", "pdf:p99<15s")[1].splitlines()
@@ -195,7 +180,7 @@ def test_advise_says_that_a_target_is_reached_and_that_fewer_slots_would_do(lab,
     assert lines[2].startswith("8 fewer [pdf] slots: 10.0 s -> 10.0 s")
 
 
-def test_advise_as_json_has_the_same_facts(lab, recorded):
+def test_advise_json_contains_the_same_facts(lab, recorded):
     code, text = lab("advise", recorded, "--target", "pdf:p95<1h", "--json")
     found = json.loads(text)
     assert code == 0
@@ -203,9 +188,9 @@ def test_advise_as_json_has_the_same_facts(lab, recorded):
     assert found["now"][0]["target"] == "pdf:p95<1h"
 
 
-@pytest.mark.parametrize(("target", "said"), [("pdf<5s", "got: 'pdf<5s'"), ("doc:p5<1s", "jobs of ocr, pdf, xls")])
-def test_a_bad_target_ends_the_command_with_a_line(lab, recorded, target, said):
+@pytest.mark.parametrize(("target", "complaint"), [("pdf<5s", "got: 'pdf<5s'"), ("doc:p5<1s", "jobs of ocr, pdf, xls")])
+def test_invalid_target_prints_one_line(lab, recorded, target, complaint):
     code, text = lab("advise", recorded, "--target", target)
     assert (code, text.count("\n")) == (1, 1)
     assert text.startswith("Error: --target ")
-    assert said in text
+    assert complaint in text

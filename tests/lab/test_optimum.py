@@ -1,4 +1,4 @@
-"""The bounds of `optimum`, against the best schedule itself where it can be found."""
+"""The bounds of `optimum`, compared with the best schedule where it can be found."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ FLEETS = (
 
 
 def scenario_with(fleet: Sequence[TracedWorker], jobs: Sequence[tuple[str, int, int, int]]) -> Scenario:
-    """Return the scenario of jobs with a type, an arrival, s, a length, s, and a priority."""
+    """Return a scenario of jobs (type, arrival in s, length in s, priority)."""
     come = sorted(jobs, key=lambda each: each[1])
     arrivals = [
         Arrival(n, type_, at * S, at * S, took * S, priority=priority)
@@ -49,34 +49,34 @@ def scenarios(draw: st.DrawFn, most: int = 5) -> Scenario:
 
 
 def best_of_all(scenario: Scenario, weight) -> float:
-    """Return the lowest mean weighted wait, s, of all schedules that claim every job: each order, each slot."""
+    """Return the lowest mean weighted wait in s of all schedules that claim every job: each order on each slot."""
     slots = [worker for worker in scenario.workers for _ in range(worker.slots)]
     best = [float("inf")]
 
-    def go(left: tuple[Arrival, ...], free_us: tuple[int, ...], cost: float) -> None:
+    def search(remaining: tuple[Arrival, ...], free_us: tuple[int, ...], cost: float) -> None:
         if cost >= best[0]:
             return
-        if not left:
+        if not remaining:
             best[0] = cost
             return
-        job, rest = left[0], left[1:]
+        job, rest = remaining[0], remaining[1:]
         for n, slot in enumerate(slots):
             at = max(job.since_us, free_us[n], slot.joined_us)
             if job.type in slot.types and (slot.left_us is None or at < slot.left_us):
                 after = (*free_us[:n], at + job.took_us, *free_us[n + 1 :])
-                go(rest, after, cost + weight(job) * (at - job.since_us))
+                search(rest, after, cost + weight(job) * (at - job.since_us))
 
     for order in permutations(scenario.arrivals):
-        go(order, (0,) * len(slots), 0.0)
+        search(order, (0,) * len(slots), 0.0)
     return best[0] / sum(map(weight, scenario.arrivals)) / 1e6
 
 
 @settings(max_examples=20, deadline=None)
 @given(scenarios(), st.sampled_from([equal_weights, priority_weights]))
-def test_the_best_schedule_is_between_the_bounds(scenario, weight):
+def test_best_schedule_is_between_the_bounds(scenario, weight):
     exact = best_of_all(scenario, weight)
     lower, listed, *_ = bounds_of(scenario, weight, bins=32)
-    if exact < float("inf"):  # else no schedule claims all jobs: the worker has left
+    if exact < float("inf"):  # otherwise no schedule claims all jobs: the worker has left
         assert max(lower.values()) <= exact + 1e-9, lower
     if len(listed.runs) == len(scenario.arrivals):
         assert exact <= mean_wait_s(scenario.arrivals, starts_of(listed), weight) + 1e-9
@@ -84,7 +84,7 @@ def test_the_best_schedule_is_between_the_bounds(scenario, weight):
 
 @settings(max_examples=20, deadline=None)
 @given(scenarios(most=12), st.lists(st.floats(0, 10), min_size=12, max_size=12), st.booleans(), st.data())
-def test_no_list_makes_a_schedule_below_the_lower_bounds(scenario, places, ahead, data):
+def test_no_list_schedule_is_below_the_lower_bounds(scenario, places, ahead, data):
     made = ListScheduler(scenario, dict(enumerate(places)), ahead=ahead).run()
     if len(made.runs) < len(scenario.arrivals):
         return
@@ -103,7 +103,7 @@ def test_no_list_makes_a_schedule_below_the_lower_bounds(scenario, places, ahead
 
 
 def exact_by_milp(scenario: Scenario, until: int) -> float:
-    """Return the lowest mean wait, s, by a program that says which job starts at which second, on which profile."""
+    """Return the lowest mean wait in s, from an integer program over start seconds and profiles of jobs."""
     profiles = sorted({tuple(worker.types) for worker in scenario.workers})
     slots = [sum(worker.slots for worker in scenario.workers if worker.types == each) for each in profiles]
     columns = [
@@ -134,17 +134,17 @@ TEN += [("a", 3, 1, 5), ("b", 4, 1, 5), ("b", 4, 2, 5), ("a", 5, 4, 5), ("a", 6,
 
 
 @pytest.mark.parametrize("fleet", [workers(("a", 1), ("a b", 1)), workers(("a b", 2)), workers(("a", 1), ("b", 1))])
-def test_a_program_in_whole_numbers_is_between_the_bounds_of_ten_jobs(fleet):
+def test_integer_program_is_between_the_bounds(fleet):
     scenario = scenario_with(fleet, TEN)
     exact = exact_by_milp(scenario, 34)
     lower, listed, *_ = bounds_of(scenario, bins=128)
     assert max(lower.values()) <= exact + 1e-6
     assert exact <= mean_wait_s(scenario.arrivals, starts_of(listed), equal_weights) + 1e-6
-    assert max(lower.values()) > 0.6 * exact, "and the bound says something"
+    assert max(lower.values()) > 0.6 * exact, "the bound is not trivial"
 
 
-def test_the_bounds_meet_where_the_best_schedule_can_be_worked_out_by_hand():
-    """One slot; lengths 1, 2 and 3 s come together. Shortest first: waits of 0, 1 and 3 s."""
+def test_bounds_meet_for_three_jobs_on_one_slot():
+    """Jobs of 1, 2 and 3 s arrive together; shortest first, they wait 0, 1 and 3 s."""
     scenario = scenario_with(workers(("a", 1)), [("a", 0, 3, 5), ("a", 0, 1, 5), ("a", 0, 2, 5)])
     lower, listed, *_ = bounds_of(scenario, bins=128)
     assert mean_wait_s(scenario.arrivals, starts_of(listed), equal_weights) == pytest.approx(4 / 3)
@@ -152,17 +152,16 @@ def test_the_bounds_meet_where_the_best_schedule_can_be_worked_out_by_hand():
     assert lower["prices"] == pytest.approx(4 / 3, rel=0.03)
 
 
-def test_a_short_job_that_comes_soon_gets_the_slot_that_is_kept_for_it():
-    """A job of 100 s is there, one of 1 s comes after 2 s: the slot is kept, and the two wait 3 s and 0 s."""
+def test_slot_is_kept_for_a_short_job_arriving_soon():
+    """A job of 100 s waits, and a job of 1 s arrives after 2 s. The slot is kept, so the two wait 3 s and 0 s."""
     scenario = scenario_with(workers(("a", 1)), [("a", 0, 100, 5), ("a", 2, 1, 5)])
     listed = bounds_of(scenario).listed
     assert [run.claimed_us // S for run in listed.runs] == [2, 3]
 
 
-def test_a_list_keeps_to_keys_rates_and_limits_of_types():
-    jobs = [(job("a", 0, exclusive="k", exclusive_limit="1"), 2 * S)] * 2 + [
-        (job("b", 0, rate="r", rate_limit="1/m"), S)
-    ] * 2
+def test_list_schedule_obeys_keys_rates_and_type_limits():
+    jobs = [(job("a", 0, exclusive="k", exclusive_limit="1"), 2 * S)] * 2
+    jobs += [(job("b", 0, rate="r", rate_limit="1/m"), S)] * 2
     jobs += [(job("c", 0), 3 * S)] * 3
     scenario = scenario_of(trace(workers(("a b c", 9)), jobs, limits="type:c=2"))
     listed = list_schedules.best_schedule(scenario, equal_weights)
@@ -173,7 +172,7 @@ def test_a_list_keeps_to_keys_rates_and_limits_of_types():
 
 
 @pytest.mark.parametrize("name", ["flood", "diurnal", "heavy_tail", "tenants"])
-def test_the_bounds_of_a_trace_are_below_and_above_what_they_bound(name):
+def test_bounds_of_a_trace_are_ordered(name):
     recorded = TRACES[name](250, 3)
     replayed = fast_engine.schedule_fast(scenario_of(recorded))
     found = optimum(recorded, replayed, bins=32)
@@ -184,7 +183,7 @@ def test_the_bounds_of_a_trace_are_below_and_above_what_they_bound(name):
 
 
 def heavy_tailed(count: int, seed: int, profiles: Sequence[str]) -> Scenario:
-    """Return the scenario of jobs of 0.1 s to twelve hours that keep two slots of each profile busy."""
+    """Return a scenario with jobs of 0.1 s to twelve hours that keep two slots per profile busy."""
     chance = Random(seed)
     fleet = workers(*((types, 2) for types in profiles))
     types = sorted({type_ for each in fleet for type_ in each.types})
@@ -198,7 +197,7 @@ def heavy_tailed(count: int, seed: int, profiles: Sequence[str]) -> Scenario:
 
 
 @pytest.mark.parametrize("weight", [equal_weights, priority_weights])
-def test_bounds_of_a_heavy_tail_are_below_every_schedule_and_no_more_is_computed_than_allowed(weight, monkeypatch):
+def test_heavy_tail_bounds_are_valid_within_the_work_limit(weight, monkeypatch):
     scenario = heavy_tailed(250, 3, ("a", "a b", "b c", "c d e", "e a"))
     looks: list[int] = []
     value = Market.value
@@ -227,8 +226,8 @@ def test_bounds_of_a_heavy_tail_are_below_every_schedule_and_no_more_is_computed
     assert widths[0] > widths[1]
 
 
-def test_the_cheapest_start_is_found_among_the_edges_that_a_job_can_gain_by():
-    """All edges give no better one: prices that rise and fall, jobs of many lengths, two profiles."""
+def test_cheapest_start_is_found_among_useful_edges():
+    """No other edge gives a cheaper start, for rising and falling prices, many job lengths and two profiles."""
     chance = np.random.default_rng(4)
     jobs = [("a" if n % 2 else "b", int(chance.integers(0, 40)), int(chance.integers(1, 60)), 5) for n in range(30)]
     scenario = scenario_with(workers(("a", 1), ("a b", 2)), jobs)
@@ -249,21 +248,21 @@ def test_the_cheapest_start_is_found_among_the_edges_that_a_job_can_gain_by():
     assert market.value(prices).bound_s == pytest.approx(expected)
 
 
-def test_jobs_that_the_record_did_not_claim_do_not_count():
+def test_unclaimed_jobs_of_the_record_are_left_out():
     recorded = trace(workers(("a", 1)), [(job("a", 0), S), (job("a", 0), S), (job("b", 0), S)])
     found = optimum(recorded, fast_engine.schedule_fast(scenario_of(recorded)), bins=32)
     assert (found.jobs, found.left_out) == (2, 1)
     assert found.upper_s == pytest.approx(0.5)
 
 
-def test_a_trace_without_claims_is_refused():
+def test_trace_without_claims_is_refused():
     recorded = trace(workers(("a", 1)), [(job("b", 0), S)])
     with pytest.raises(ValueError, match="no job of the trace is claimed"):
         optimum(recorded, fast_engine.schedule_fast(scenario_of(recorded)))
 
 
-def test_jobs_of_a_key_wait_for_one_another_also_in_the_lower_bound():
-    """Slots enough, but one job of a key at a time: 1, 2 and 3 s wait 0, 1 and 3 s; two at a time: 0, 0 and 1 s."""
+def test_lower_bound_serializes_jobs_of_a_key():
+    """With free slots, jobs of 1, 2 and 3 s wait 0, 1 and 3 s for a key with limit 1, and 0, 0 and 1 s for limit 2."""
     for limit, waits in (("1", 4), ("2", 1)):
         jobs = [(job("a", 0, exclusive="k", exclusive_limit=limit), took * S) for took in (3, 1, 2)]
         scenario = scenario_of(trace(workers(("a", 9)), jobs))
@@ -277,7 +276,7 @@ def test_jobs_of_a_key_wait_for_one_another_also_in_the_lower_bound():
 
 @settings(max_examples=100, deadline=None)
 @given(scenarios(most=8), st.lists(st.floats(0, 10), min_size=8, max_size=8), st.booleans(), st.data())
-def test_the_numbers_of_any_schedule_fulfill_each_row_of_the_linear_program(scenario, places, ahead, data):
+def test_any_schedule_satisfies_the_linear_program(scenario, places, ahead, data):
     made = ListScheduler(scenario, dict(enumerate(places)), ahead=ahead).run()
     if len(made.runs) < len(scenario.arrivals):
         return
@@ -296,20 +295,20 @@ def test_the_numbers_of_any_schedule_fulfill_each_row_of_the_linear_program(scen
 
 
 def numbers_of(made: Schedule, program: Program) -> np.ndarray:
-    """Return the numbers that the columns of *program* stand for: those of the schedule *made*."""
+    """Return the values of the columns of *program* for the schedule *made*."""
     edges, starts, values = program.edges, starts_of(made), np.zeros(program.columns)
     for number, jobs in enumerate(program.classes):
-        own = [
+        class_jobs = [
             (each.since_us / S, starts[each.number] / S, each.took_us / S)
             for each in made.scenario.arrivals
             if each.type == jobs.type and jobs.shortest_s <= each.took_us / S <= jobs.longest_s
         ]
         for k, edge in enumerate(edges):
-            done = [min(took, max(0, edge - start)) for _, start, took in own]
-            best = [min(took, max(0, edge - since)) for since, _, took in own]
+            done = [min(took, max(0, edge - start)) for _, start, took in class_jobs]
+            best = [min(took, max(0, edge - since)) for since, _, took in class_jobs]
             here = number * program.per_class + k
-            values[here] = sum(since <= edge < start for since, start, _ in own)
-            values[here + program.bins + 1] = sum(max(0, min(edge, start) - since) for since, start, _ in own)
+            values[here] = sum(since <= edge < start for since, start, _ in class_jobs)
+            values[here + program.bins + 1] = sum(max(0, min(edge, start) - since) for since, start, _ in class_jobs)
             values[here + 2 * (program.bins + 1)] = sum(best) - sum(done)
     served = {worker.name: frozenset(worker.types) for worker in made.scenario.workers}
     types = {each.type for each in made.scenario.arrivals}

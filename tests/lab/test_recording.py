@@ -1,4 +1,4 @@
-"""Recordings of real workers: each claim has a row, with its times in order, and keys are hashed."""
+"""Recordings of real workers: each claim has a row with ordered times, and keys are hashed."""
 
 import json
 import signal
@@ -24,16 +24,16 @@ from ..support.processes import Process, start_worker, wait_until
 
 APP = "tests.support.apps.recorded"
 
-#: Workers that do not talk to each other begin sooner.
+#: Workers without mingle and gossip start sooner.
 QUIET = ("--without-mingle", "--without-gossip")
 
-#: What the app calls the list of its runs; and a name in keys, which no trace may have.
+#: The Redis list of the app's runs, and a name used in keys, which must not appear in any trace.
 RUNS, SECRET = "runs", "secretive"
 
 
 @pytest.fixture
 def lab(valkey, redis_client, load_app):
-    """A broker, the app's tasks by name, and functions that start a worker, and that record while something goes on."""
+    """A broker, the app's tasks by name, and functions that start a worker and record."""
     scheduler = Scheduler(redis_client, Keys())
     app = load_app(APP)
     tasks = {name.rpartition(".")[2]: task for name, task in app.tasks.items() if name.startswith(APP)}
@@ -50,15 +50,15 @@ def lab(valkey, redis_client, load_app):
         return worker
 
     def wait_for_a_look():
-        """Wait until the recorder has looked at the fleet, from before to after."""
-        known = len(looks)
-        wait_until(lambda: len(looks) > known + 1, 10, "the recorder looks")
+        """Wait until the recorder has completed a look at the fleet that began after this call."""
+        before = len(looks)
+        wait_until(lambda: len(looks) > before + 1, 10, "the recorder looks")
 
     def runs():
         return [each.decode().split() for each in redis_client.lrange(RUNS, 0, -1)]
 
     def record(until, within_s=20):
-        """Record until *until* is true, and return the trace; there is nothing to warn of."""
+        """Record until *until* is true; return the trace, which must have no warnings."""
         warnings = []
 
         def progress(_):
@@ -71,9 +71,8 @@ def lab(valkey, redis_client, load_app):
         return trace
 
     def all_have_ended():
-        return not scheduler.reader.backlogs() and not any(
-            scheduler.reader.claim_counts(list(scheduler.reader.large_zset("heartbeats")))
-        )
+        workers = list(scheduler.reader.large_zset("heartbeats"))
+        return not scheduler.reader.backlogs() and not any(scheduler.reader.claim_counts(workers))
 
     return SimpleNamespace(
         url=valkey.url,
@@ -89,11 +88,11 @@ def lab(valkey, redis_client, load_app):
     )
 
 
-def keys_left(redis_client):
+def recording_keys(redis_client):
     return redis_client.keys("*}:record*")
 
 
-def test_each_claim_has_a_row_with_its_times_in_order(lab):
+def test_each_claim_has_a_row_with_ordered_times(lab):
     for name, pool in (("processes", "prefork"), ("threads", "threads")):
         lab.start(name, pool=pool)
     with recording(lab, lambda: len(lab.runs()) == 6 + 4 + 2 + 3 and lab.all_have_ended()) as traces:
@@ -122,39 +121,39 @@ def test_each_claim_has_a_row_with_its_times_in_order(lab):
     }
     assert {each.name.partition("@")[0] for each in trace.workers} == {"processes", "threads"}
     assert {job.worker for job in trace.jobs} <= {each.name for each in trace.workers}
-    assert keys_left(lab.redis) == []
+    assert recording_keys(lab.redis) == []
 
 
 @contextmanager
 def recording(lab, until, within_s=20):
-    """Record in a thread, as long as the block runs and until *until* is true. Workers record when the block begins.
+    """Record in a thread while the block runs and until *until* is true. Workers record when the block begins.
 
-    Yields a list that has the trace afterwards.
+    Yields a list that contains the trace after the block.
     """
-    found, is_over = [], threading.Event()
+    traces, is_over = [], threading.Event()
 
     def record():
-        found.append(lab.record(lambda: is_over.is_set() and until(), within_s))
+        traces.append(lab.record(lambda: is_over.is_set() and until(), within_s))
 
     thread = threading.Thread(target=record)
     thread.start()
     try:
-        lab.wait_for_a_look()  # which comes after every worker has begun
-        yield found
+        lab.wait_for_a_look()  # the recorder looks after every worker has begun
+        yield traces
     finally:
         is_over.set()
         thread.join(40)
 
 
 def _pages(lab):
-    """Return how many pages workers have handed over, also those that were read."""
+    """Return the number of pages sent by workers, including those already read."""
     current = recordings.current_recording(lab.scheduler)
     key = current and lab.scheduler.keys.key("recorded", current.id)
     return lab.redis.xinfo_stream(key)["entries-added"] if key and lab.redis.exists(key) else 0
 
 
 def _wait_for_heartbeats(lab, number):
-    """Wait until the only worker has looked so many times whether a recording is on."""
+    """Wait until the only worker has checked *number* times for a recording."""
 
     def looks():
         return lab.redis.info("commandstats").get("cmdstat_get", {}).get("calls", 0)
@@ -164,21 +163,21 @@ def _wait_for_heartbeats(lab, number):
         wait_until(lambda before=before: looks() > before, 10, "a heartbeat")
 
 
-def test_a_job_that_came_back_has_a_row_for_each_claim(lab):
+def test_returned_job_has_a_row_for_each_claim(lab):
     lab.start("w")
     with recording(lab, lambda: len(lab.runs()) == 4 and lab.all_have_ended()) as traces:
         lab.comes_back.delay()
         lab.plain.delay()
     jobs = sorted(traces[0].jobs, key=lambda job: job.fence)
     assert [job.fence for job in jobs] == sorted(int(fence) for fence, _ in lab.runs())
-    back = [job for job in jobs if job.fence in {int(fence) for fence, task in lab.runs() if task == "comes_back"}]
-    assert [job.outcome for job in back] == ["returned", "returned", "done"]
-    assert len({job.enqueued_us for job in back}) == 1, "its age stays"
-    came_back = [min(job.ended_us, its_next.claimed_us) for job, its_next in pairwise(back)]
-    assert [job.since_us for job in back] == [back[0].enqueued_us, *came_back]
+    returned = [job for job in jobs if job.fence in {int(fence) for fence, task in lab.runs() if task == "comes_back"}]
+    assert [job.outcome for job in returned] == ["returned", "returned", "done"]
+    assert len({job.enqueued_us for job in returned}) == 1, "it keeps its age"
+    returned_us = [min(job.ended_us, next_job.claimed_us) for job, next_job in pairwise(returned)]
+    assert [job.since_us for job in returned] == [returned[0].enqueued_us, *returned_us]
 
 
-def test_keys_are_hashed_and_their_limits_are_those_in_force(lab, tmp_path):
+def test_keys_are_hashed_with_their_current_limits(lab, tmp_path):
     lab.start("w")
     lab.scheduler.configure({"limits": f"city%3A{SECRET}=3 type%3Apdf=9", "tenants": f"{SECRET}=max:5"})
     with recording(lab, lambda: len(lab.runs()) == 4 and lab.all_have_ended()) as traces:
@@ -207,7 +206,7 @@ def test_keys_are_hashed_and_their_limits_are_those_in_force(lab, tmp_path):
     assert trace_file.read_trace(tmp_path / "trace.jsonl") == trace
 
 
-def test_calls_that_merged_are_one_row(lab):
+def test_merged_calls_have_one_row(lab):
     lab.start("w", slots=1)
     with recording(lab, lambda: lab.all_have_ended()) as traces:
         lab.plain.delay(1)
@@ -217,7 +216,7 @@ def test_calls_that_merged_are_one_row(lab):
     assert Counter(bool(job.merge) for job in traces[0].jobs) == {True: 1, False: 1}
 
 
-def test_what_waits_or_runs_at_the_end_is_in_the_trace(lab):
+def test_jobs_waiting_or_running_at_the_end_are_recorded(lab):
     lab.start("w", slots=1)
     with recording(lab, lambda: True) as traces:
         lab.plain.delay(30)
@@ -239,15 +238,15 @@ def test_what_waits_or_runs_at_the_end_is_in_the_trace(lab):
     assert (keyed.outcome, keyed.worker, keyed.rate_limit) == ("pending", None, "100/m")
 
 
-def test_workers_that_join_leave_and_die_are_in_the_trace(lab):
+def test_joining_leaving_and_dying_workers_are_recorded(lab):
     lab.start("stays", slots=1)
     with recording(lab, lambda: True, within_s=40) as traces:
         leaves, dies = lab.start("leaves", slots=3), lab.start("dies", slots=1)
         lab.wait_for_a_look()
         dies.kill()
-        wait_until(lambda: "dies" not in lab.names(), 20, "it is gone")
+        wait_until(lambda: "dies" not in lab.names(), 20, "it is removed")
         leaves.term()
-        wait_until(lambda: "leaves" not in lab.names(), 20, "it is gone")
+        wait_until(lambda: "leaves" not in lab.names(), 20, "it is removed")
         lab.start("comes", slots=2)
     workers = {each.name.partition("@")[0]: each for each in traces[0].workers}
     assert workers.keys() == {"stays", "leaves", "dies", "comes"}
@@ -258,13 +257,13 @@ def test_workers_that_join_leave_and_die_are_in_the_trace(lab):
     assert {name: each.slots for name, each in workers.items()} == {"stays": 1, "leaves": 3, "dies": 1, "comes": 2}
 
 
-def test_a_claim_of_a_worker_that_died_came_back_when_it_died(lab):
+def test_dead_workers_claim_is_returned_at_its_death(lab):
     dies = lab.start("dies", slots=1)
     with recording(lab, lambda: len(lab.runs()) == 2, within_s=40) as traces:
         lab.plain.delay(60)
         wait_until(lambda: len(lab.runs()) == 1, 10, "it runs")
-        known = _pages(lab)
-        wait_until(lambda: _pages(lab) > known + 1, 10, "two heartbeats: the claim is named")
+        before = _pages(lab)
+        wait_until(lambda: _pages(lab) > before + 1, 10, "two heartbeats: the claim is named")
         dies.kill()
         lab.start("comes", slots=1)
     first, second = sorted(traces[0].jobs, key=lambda job: job.fence)
@@ -273,7 +272,7 @@ def test_a_claim_of_a_worker_that_died_came_back_when_it_died(lab):
     assert second.since_us == min(first.ended_us, second.claimed_us)
 
 
-def test_a_worker_that_counts_0_as_the_highest_priority_writes_priorities_as_the_arrows_count_them(lab):
+def test_lower_first_worker_records_higher_first_priorities(lab):
     lab.start("w", affinity_priority_order="lower-first")
     with recording(lab, lambda: len(lab.runs()) == 1 and lab.all_have_ended()) as traces:
         lab.plain.apply_async(priority=3)
@@ -281,10 +280,10 @@ def test_a_worker_that_counts_0_as_the_highest_priority_writes_priorities_as_the
     assert job.priority == 7
 
 
-# -- a recording ends by itself
+# -- the end of a recording
 
 
-def test_a_second_recorder_is_told_that_a_recording_is_on(lab):
+def test_second_recorder_is_refused_during_a_recording(lab):
     lab.start("w")
     with (
         recording(lab, lambda: True),
@@ -293,31 +292,31 @@ def test_a_second_recorder_is_told_that_a_recording_is_on(lab):
         Recorder(lab.scheduler).record(1)
 
 
-def test_worker_is_told_when_a_recording_is_over(lab):
+def test_record_returns_false_after_the_recording(lab):
     assert lab.scheduler.record("over", [("{}", [])]) is False
 
 
-def test_a_recorder_that_is_killed_leaves_nothing_behind(lab, tmp_path):
+def test_killed_recorder_leaves_only_expiring_keys(lab, tmp_path):
     lab.start("w")
     words = ("-A", APP, "affinity", "lab", "record", "--for", "60s", "--output", str(tmp_path / "t"))
     env = {"BROKER_URL": lab.url, "PYTHONUNBUFFERED": "1"}
     recorder = Process("recorder", [sys.executable, "-m", "celery", *words], env)
     wait_until(lambda: _pages(lab), 20, recorder.log())
     recorder.kill()
-    keys = keys_left(lab.redis)
+    keys = recording_keys(lab.redis)
     assert len(keys) == 2
-    assert all(0 < lab.redis.pttl(key) <= 30_000 for key in keys), "until then nobody prolongs it"
+    assert all(0 < lab.redis.pttl(key) <= 30_000 for key in keys), "no process extends the expiry"
     for key in keys:
         lab.redis.pexpire(key, 1)
-    wait_until(lambda: not keys_left(lab.redis), 5, "the keys are forgotten")
+    wait_until(lambda: not recording_keys(lab.redis), 5, "the keys expire")
     lab.plain.delay()
     wait_until(lambda: len(lab.runs()) == 1 and lab.all_have_ended(), 10, "the worker works")
     _wait_for_heartbeats(lab, 3)
-    assert not keys_left(lab.redis), "it records no more"
+    assert not recording_keys(lab.redis), "it no longer records"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recorder_that_is_interrupted_keeps_what_there_is(lab, tmp_path):
+def test_interrupted_recorder_keeps_its_recording(lab, tmp_path):
     lab.start("w")
     output = tmp_path / "t.jsonl"
     words = ("-A", APP, "affinity", "lab", "record", "--for", "60s", "--output", str(output), "--json")
@@ -331,10 +330,10 @@ def test_a_recorder_that_is_interrupted_keeps_what_there_is(lab, tmp_path):
     assert [job.outcome for job in trace.jobs] == ["done"]
     assert trace.length_us < 60_000_000
     assert '"jobs": 1' in recorder.log()
-    assert keys_left(lab.redis) == []
+    assert recording_keys(lab.redis) == []
 
 
-def test_workers_record_from_their_start_on_for_as_long_as_the_app_says(lab, tmp_path):
+def test_affinity_record_records_from_the_workers_start(lab, tmp_path):
     lab.start("w", affinity_record=3)
     lab.plain.delay(0.1)
     wait_until(lambda: len(lab.runs()) == 1 and lab.all_have_ended(), 10, "it ran")
@@ -343,24 +342,24 @@ def test_workers_record_from_their_start_on_for_as_long_as_the_app_says(lab, tmp
     refused = affinity(lab.url, "lab", "record", "--for", "1s", app=APP)
     assert "a recording is on since an app.conf has affinity_record" in refused.stderr
     wait_until(lambda: lab.scheduler.reader.now_us() > recording.until_us, 10, "it is over")
-    _wait_for_heartbeats(lab, 3)  # the first of them may hand over what ended before
+    _wait_for_heartbeats(lab, 3)  # the first heartbeat may send jobs that ended before
     pages = _pages(lab)
     lab.plain.delay()
     wait_until(lambda: len(lab.runs()) == 2 and lab.all_have_ended(), 10, "it ran")
     _wait_for_heartbeats(lab, 3)
-    assert _pages(lab) == pages, "workers record no more"
+    assert _pages(lab) == pages, "workers no longer record"
     output = tmp_path / "t.jsonl"
     fetched = affinity(lab.url, "lab", "record", "--output", str(output), app=APP)
     assert fetched.returncode == 0, fetched.stderr
     trace = trace_file.read_trace(output)
-    assert [job.outcome for job in trace.jobs] == ["done"], "the second one came too late"
+    assert [job.outcome for job in trace.jobs] == ["done"], "the second job was too late"
     assert 2_000_000 < trace.length_us <= 3_000_000
-    assert keys_left(lab.redis) == []
+    assert recording_keys(lab.redis) == []
     again = affinity(lab.url, "lab", "record", "--output", str(output), app=APP)
     assert "there is no recording to fetch: --for records now" in again.stderr
 
 
-def test_a_key_of_another_type_keeps_no_worker_from_its_work(lab):
+def test_recording_key_of_wrong_type_does_not_stop_workers(lab):
     lab.redis.rpush(lab.scheduler.keys.key("recording"), "garbage")
     lab.start("w")
     lab.plain.delay()

@@ -1,4 +1,4 @@
-"""A replay of a record: its fidelity, and why the first claim differs."""
+"""The replay of a record: its fidelity, and the first different claim."""
 
 from dataclasses import replace
 
@@ -24,27 +24,23 @@ def trace(*jobs, workers=(), **fields):
     return Trace(100 * S, workers or (worker("w"),), jobs, **fields)
 
 
-def test_a_record_of_exact_times_is_made_again_claim_by_claim(made):
-    found = replay(made)
-    assert (found.engine, found.claims, found.kept, found.fidelity) == ("twin", 400, 400, 1.0)
+@pytest.mark.parametrize("engine", ["twin", "judge"])
+def test_exact_record_is_replayed_claim_by_claim(made, engine):
+    found = replay(made) if engine == "twin" else replay(made, engine)
+    assert (found.engine, found.claims, found.kept, found.fidelity) == (engine, 400, 400, 1.0)
     assert found.first_difference is None
     assert found.recorded == found.replayed
     assert found.beyond_bound == 0
 
 
-def test_the_judge_makes_the_same_claims_again(made):
-    found = replay(made, "judge")
-    assert (found.engine, found.fidelity) == ("judge", 1.0)
-
-
-def test_a_rule_that_the_twin_does_not_know_is_the_judge_s():
+def test_rule_of_the_exact_engine_selects_it():
     keyed = trace(*(traced(claimed_s=nth, ended_s=nth + 1, exclusive="k", merge=str(nth)) for nth in range(2)))
     assert (replay(keyed).engine, replay(keyed).fidelity) == ("judge", 1.0)
     with pytest.raises(UnknownRuleError, match="merging, which job 0 has"):
         replay(keyed, "twin")
 
 
-def test_recorded_claims_are_in_the_order_of_their_fences():
+def test_recorded_claims_are_in_fencing_token_order():
     jobs = [traced(claimed_s=2, fence=3), traced(claimed_s=2, fence=2), traced(claimed_s=1, fence=1), traced()]
     found = trace(*jobs)
     assert order(recorded_jobs(found, scenario_of(found))) == [2, 1, 0]
@@ -52,7 +48,7 @@ def test_recorded_claims_are_in_the_order_of_their_fences():
     assert order(recorded_jobs(unfenced, scenario_of(unfenced))) == [2, 0, 1]
 
 
-def test_the_first_claim_that_differs_is_explained_by_the_scores_of_both():
+def test_first_different_claim_is_explained_by_both_scores():
     jobs = [
         traced(claimed_s=0, ended_s=5),
         traced(since_s=1, claimed_s=5, ended_s=6),
@@ -60,47 +56,51 @@ def test_the_first_claim_that_differs_is_explained_by_the_scores_of_both():
     ]
     found = replay(trace(*jobs))
     assert (found.claims, found.kept) == (3, 2)
-    why = found.first_difference
-    assert (why.types, why.nth, why.at_s, why.worker) == (("pdf",), 1, 5.0, "w")
-    assert (why.replayed.number, why.replayed.state, why.replayed.waited_s) == (2, "chosen", 3.0)
-    assert (why.recorded.number, why.recorded.state, why.recorded.waited_s) == (1, "waiting", 4.0)
-    assert why.replayed.score == 8 * 1024 + 3 * 16 + 500
-    assert why.recorded.score == 5 * 1024 + 4 * 16 + 500 == why.recorded.of_priority + why.recorded.of_age + 500
+    difference = found.first_difference
+    assert (difference.types, difference.nth, difference.at_s, difference.worker) == (("pdf",), 1, 5.0, "w")
+    assert (difference.replayed.number, difference.replayed.state, difference.replayed.waited_s) == (2, "chosen", 3.0)
+    assert (difference.recorded.number, difference.recorded.state, difference.recorded.waited_s) == (1, "waiting", 4.0)
+    assert difference.replayed.score == 8 * 1024 + 3 * 16 + 500
+    assert (
+        difference.recorded.score
+        == 5 * 1024 + 4 * 16 + 500
+        == difference.recorded.of_priority + difference.recorded.of_age + 500
+    )
 
 
-def test_a_job_that_could_not_have_been_claimed_says_so():
+def test_job_recorded_before_its_arrival_is_explained():
     fleet = [worker("w"), worker("v", "pdf", "xls")]
     jobs = [traced(claimed_s=0, ended_s=5, worker="v"), traced(since_s=2, claimed_s=2, ended_s=3, worker="w")]
-    why = replay(trace(*jobs, workers=tuple(fleet))).first_difference
-    assert (why.types, why.replayed.number, why.recorded.number) == (("pdf",), 0, 1)
-    assert (why.recorded.state, why.recorded.score) == ("not here yet", None)
+    difference = replay(trace(*jobs, workers=tuple(fleet))).first_difference
+    assert (difference.types, difference.replayed.number, difference.recorded.number) == (("pdf",), 0, 1)
+    assert (difference.recorded.state, difference.recorded.score) == ("not here yet", None)
 
 
-def test_a_job_that_had_been_claimed_before_says_so():
+def test_job_claimed_before_is_explained():
     made = fast_engine.schedule_fast(scenario(job(0, took_s=5), job(1, 1), job(2, 2)))
     found = advise.candidate_at(made, 1, 6 * S, is_chosen=False)
     assert (found.state, found.score, found.waited_s) == ("claimed before", None, 5.0)
     assert advise.candidate_at(made, 2, 5 * S, is_chosen=False).state == "waiting"
 
 
-def test_a_claim_that_only_one_of_them_has_stands_alone():
+def test_claim_of_only_one_schedule_has_no_counterpart():
     late = worker("w", left_s=4)
     jobs = [traced(claimed_s=0, ended_s=5), traced(since_s=1, claimed_s=5, ended_s=6)]
-    why = replay(trace(*jobs, workers=(late,))).first_difference
-    assert (why.nth, why.replayed, why.recorded.number) == (1, None, 1)
+    difference = replay(trace(*jobs, workers=(late,))).first_difference
+    assert (difference.nth, difference.replayed, difference.recorded.number) == (1, None, 1)
     more = replay(trace(traced(claimed_s=0, ended_s=5), traced(since_s=1))).first_difference
     assert (more.replayed.number, more.recorded) == (1, None)
 
 
 def overloaded(*, jobs=30, **fields):
-    """Return a record of 10 s in which a slot ran ten of the jobs, of a second each: the tenth was not over then."""
+    """Return a record of 10 s in which one slot ran ten jobs of 1 s each; the tenth was still running."""
     ran = [traced(since_s=nth / 100, claimed_s=nth, ended_s=nth + 1, outcome="done") for nth in range(9)]
     runs = traced(since_s=0.09, claimed_s=9, outcome="running")
     waits = [traced(since_s=nth / 100) for nth in range(10, jobs)]
     return replace(trace(*ran, runs, *waits, **fields), length_us=10 * S)
 
 
-def test_jobs_that_waited_as_the_record_ended_have_a_wait_on_neither_side():
+def test_jobs_waiting_at_the_records_end_have_no_wait():
     found = replay(overloaded())
     assert found.recorded.all == found.replayed.all
     assert (found.recorded.all.jobs, found.recorded.all.unclaimed, found.recorded.all.max_s) == (10, 20, 8.91)
@@ -109,7 +109,7 @@ def test_jobs_that_waited_as_the_record_ended_have_a_wait_on_neither_side():
     assert (found.fidelity, found.beyond_bound) == (1.0, 0)
 
 
-def test_a_job_that_the_replay_claims_after_the_end_of_the_record_counts_with_its_wait():
+def test_job_replayed_after_the_records_end_counts_its_wait():
     late = [traced(claimed_s=1, ended_s=6), traced(since_s=1, claimed_s=2, ended_s=3), traced(since_s=2)]
     found = replay(replace(trace(*late), length_us=4 * S))
     assert (found.recorded.all.max_s, found.replayed.all.max_s) == (1.0, 4.0)
@@ -117,12 +117,13 @@ def test_a_job_that_the_replay_claims_after_the_end_of_the_record_counts_with_it
     assert (found.still_waiting, found.still_waiting_replayed) == (1, 2)
 
 
-def test_a_record_without_claims_is_replayed_with_the_waits_of_all_jobs():
+def test_record_without_claims_has_replayed_waits():
     found = replay(trace(*(traced() for _ in range(3))))
     assert (found.recorded.all.jobs, found.replayed.all.jobs) == (0, 3)
+    assert replay(trace(traced("xls"))).fidelity == 1.0
 
 
-def test_a_job_that_was_stopped_for_another_tenant_has_a_row_for_each_part_of_its_life():
+def test_preempted_job_is_replayed_with_a_row_per_claim():
     jobs = [
         traced(tenant="batch", claimed_s=0, ended_s=30, outcome="returned"),
         traced(tenant="acme", since_s=5, claimed_s=30, ended_s=35),
@@ -150,7 +151,7 @@ def schedule(numbers, workers):
     [
         ([0, 1, 2, 3], "aaaa", 4),
         ([0, 1, 2, 3], "acca", 4),  # workers of the same types
-        ([1, 2, 3, 0], "aaaa", 3),  # one that comes late is one claim
+        ([1, 2, 3, 0], "aaaa", 3),  # a late job is one different claim
         ([3, 2, 1, 0], "aaaa", 1),
         ([0, 1, 2, 3], "abaa", 3),
         ([0, 1, 2], "aaa", 3),
@@ -158,19 +159,15 @@ def schedule(numbers, workers):
         ([], "", 0),
     ],
 )
-def test_fidelity_counts_claims_in_the_recorded_order_on_the_recorded_types(numbers, workers, kept):
+def test_fidelity_counts_claims_in_order_on_recorded_types(numbers, workers, kept):
     assert compare_with_record(schedule([0, 1, 2, 3], "aaaa"), schedule(numbers, workers)).kept == kept
 
 
-def test_claims_of_different_types_of_workers_have_no_order():
+def test_claims_of_different_worker_types_are_unordered():
     assert compare_with_record(schedule([0, 1, 2, 3], "abab"), schedule([1, 0, 3, 2], "baba")).share == 1.0
 
 
-def test_a_name_that_came_back_with_other_types_has_the_types_of_its_time():
+def test_reused_worker_name_has_the_types_of_its_time():
     fleet = [worker("w", left_s=5), worker("w", "xls", joined_s=6)]
     jobs = [traced(claimed_s=0, ended_s=1), traced("xls", since_s=7, claimed_s=7, ended_s=8)]
     assert replay(trace(*jobs, workers=tuple(fleet))).fidelity == 1.0
-
-
-def test_no_claims_are_made_again_in_full():
-    assert replay(trace(traced("xls"))).fidelity == 1.0

@@ -1,4 +1,4 @@
-"""Traces in files: what is written is read again, and what is no trace is refused with its line."""
+"""Trace files: a written trace is read back unchanged, and an invalid file is refused with its line."""
 
 import json
 from dataclasses import replace
@@ -18,11 +18,11 @@ from examples.made_up_trace import with_claims
 HEADER = {"row": "header", "schema": SCHEMA, "length_us": 9, "workers": [{"name": "w", "types": ["pdf"], "slots": 1}]}
 JOB = {"row": "job", "type": "pdf", "enqueued_us": 1, "claimed_us": 2, "started_us": 3, "ended_us": 4, "worker": "w"}
 
-#: A cell of a CSV file has no blanks around it, and no carriage return.
+#: A CSV cell has no surrounding spaces and no carriage return.
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1, max_size=6).filter(
     lambda name: name == name.strip()
 )
-words = st.none() | names
+message = st.none() | names
 
 
 @st.composite
@@ -44,19 +44,19 @@ def jobs(draw):
         ended_us=ended_us,
         freed_us=freed_us,
         outcome=draw(st.sampled_from(OUTCOMES)),
-        worker=draw(words),
-        exclusive=draw(words),
-        exclusive_limit=draw(words),
-        rate=draw(words),
-        rate_limit=draw(words),
-        merge=draw(words),
-        tenant=draw(words),
+        worker=draw(message),
+        exclusive=draw(message),
+        exclusive_limit=draw(message),
+        rate=draw(message),
+        rate_limit=draw(message),
+        merge=draw(message),
+        tenant=draw(message),
     )
 
 
 @st.composite
 def workers(draw):
-    """Draw workers of which no two of one name are there at once."""
+    """Draw workers without two simultaneous workers of one name."""
     found = []
     for name in draw(st.lists(names, unique=True, max_size=4)):
         moves = sorted(draw(st.lists(st.integers(1, 10**6), unique=True, min_size=1, max_size=4)))
@@ -82,7 +82,7 @@ def workers(draw):
         lost=st.integers(0, 9),
     )
 )
-def test_what_is_written_is_read_again(tmp_path_factory, trace):
+def test_written_trace_is_read_back_unchanged(tmp_path_factory, trace):
     folder = tmp_path_factory.mktemp("traces")
     for name in ("trace.jsonl", "trace.csv"):
         trace_file.write_trace(trace, folder / name)
@@ -97,7 +97,7 @@ def _fields(trace):
 
 @pytest.fixture
 def read(tmp_path):
-    """Return a function that reads lines: texts, or rows; it returns the trace and the warnings."""
+    """Return a function that reads lines (texts or rows) and returns the trace and the warnings."""
 
     def read(*lines, end="\n"):
         path = tmp_path / "trace"
@@ -109,37 +109,24 @@ def read(tmp_path):
     return read
 
 
-def test_a_trace_without_faults_has_no_warning(read):
+def test_valid_trace_has_no_warning(read):
     trace, warnings = read(HEADER, JOB)
     assert (len(trace.jobs), trace.jobs[0].outcome, warnings) == (1, "done", [])
 
 
-def test_a_last_line_that_is_cut_is_left_out_with_a_warning(read):
+def test_truncated_last_line_is_dropped_with_a_warning(read):
     trace, (warning,) = read(HEADER, JOB, JOB, json.dumps(JOB)[:30], end="")
     assert len(trace.jobs) == 2
     assert "line 4, the last one, is cut" in warning
 
 
-def test_a_cut_line_before_others_is_refused(read):
-    with pytest.raises(TraceError, match="line 3: a row must be an object in JSON; the line is broken, and others"):
-        read(HEADER, JOB, json.dumps(JOB)[:30], JOB)
-
-
-def test_another_schema_is_refused(read):
-    with pytest.raises(TraceError, match=r"line 1: the schema must be 'celery-affinity-trace/1', got: '.*/2'"):
-        read({**HEADER, "schema": "celery-affinity-trace/2"}, JOB)
-
-
-#: A change of the second job -> the sentence that refuses it.
+#: A change of the second job -> the error.
 BAD_ROWS = [
     ({"ended_us": 2}, r"line 3: the clock steps: ended_us must be started_us \(3\) or later, got: 2"),
     ({"claimed_us": 0}, r"line 3: the clock steps: claimed_us must be since_us \(1\) or later, got: 0"),
     ({"started_us": None, "ended_us": 1}, r"ended_us must be claimed_us \(2\) or later, got: 1"),
     ({"claimed_us": "soon"}, "line 3: claimed_us must be a whole number, got: 'soon'"),
-    (
-        {"freed_us": 10**19},
-        "line 3: freed_us must be a whole number of 4,000,000,000,000,000,000 at most, got: 1000",
-    ),
+    ({"freed_us": 10**19}, "line 3: freed_us must be a whole number of 4,000,000,000,000,000,000 at most, got: 1000"),
     ({"claimed_us": 2.5}, "line 3: claimed_us must be a whole number, got: 2.5"),
     ({"priority": 11}, "line 3: priority must be a whole number from 0 to 10, got: 11"),
     ({"mode": "now"}, "line 3: mode must be queued or demand, got: 'now'"),
@@ -154,9 +141,11 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    ("lines", "message"),
     [
-        *(([HEADER, JOB, {**JOB, **change}], words) for change, words in BAD_ROWS),
+        *(([HEADER, JOB, {**JOB, **change}], message) for change, message in BAD_ROWS),
+        ([HEADER, JOB, json.dumps(JOB)[:30], JOB], "line 3: a row must be an object in JSON; the line is broken, and"),
+        ([{**HEADER, "schema": f"{SCHEMA[:-1]}2"}, JOB], rf"line 1: the schema must be '{SCHEMA}', got: '.*/2'"),
         ([HEADER], "the trace has no jobs"),
         ([""], "line 1: a header in JSON, or the columns of a CSV file, must come first"),
         (['{"row": '], "line 1: the header is cut"),
@@ -175,18 +164,18 @@ BAD_ROWS = [
         ([HEADER, {"row": "leave", "worker": "w"}], "line 2: at_us must be a whole number, got: None"),
     ],
 )
-def test_a_file_that_is_no_trace_is_refused_in_one_sentence(read, lines, words):
-    with pytest.raises(TraceError, match=words):
+def test_invalid_trace_file_is_refused_in_one_sentence(read, lines, message):
+    with pytest.raises(TraceError, match=message):
         read(*lines)
 
 
-def test_types_that_nobody_serves_are_a_warning(read):
+def test_unserved_types_are_a_warning(read):
     trace, (warning,) = read(HEADER, JOB, {**JOB, "type": "excel", "worker": None})
     assert len(trace.jobs) == 2
     assert warning == "no worker of the trace serves the type(s) excel: their jobs are never claimed"
 
 
-def test_settings_that_cannot_be_read_are_a_warning(read):
+def test_unreadable_settings_are_a_warning(read):
     good = {"age_weight": "32", "limits": "type%3Apdf=1", "tenants": "4f1a=max:1"}
     assert read({**HEADER, "settings": good}, JOB)[1] == []
     _, (warning,) = read({**HEADER, "settings": {**good, "age_weight": "nan", "limits": "pdf"}}, JOB)
@@ -196,12 +185,12 @@ def test_settings_that_cannot_be_read_are_a_warning(read):
     )
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_trace_file_is_named(tmp_path):
     with pytest.raises(TraceError, match="nowhere cannot be read: No such file or directory"):
         trace_file.read_trace(tmp_path / "nowhere")
 
 
-def test_an_older_trace_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
+def test_failed_write_keeps_the_older_trace(tmp_path, monkeypatch):
     path = tmp_path / "trace.jsonl"
     path.write_text("an older one")
     trace = Trace(1, (), (TracedJob("pdf", 0, 0), "no job"))
@@ -214,7 +203,7 @@ def test_an_older_trace_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
 # -- CSV
 
 
-def test_a_csv_file_shows_its_fleet(read):
+def test_fleet_is_derived_from_a_csv_file(read):
     trace, warnings = read(
         "type,enqueued_us,claimed_us,ended_us,worker,outcome,tenant",
         "pdf,100,110,200,a,done,t1",
@@ -229,7 +218,7 @@ def test_a_csv_file_shows_its_fleet(read):
     assert (trace.jobs[0].tenant, trace.length_us, warnings) == ("t1", 200, [])
 
 
-def test_what_is_written_as_csv_is_the_same_trace(read):
+def test_csv_rows_equal_json_rows(read):
     as_json, _ = read(HEADER, {**JOB, "enqueued_us": 0}, {**JOB, "enqueued_us": -5, "mode": "demand", "priority": 7})
     as_csv, _ = read(
         "type,mode,priority,enqueued,claimed,started,ended,worker",
@@ -239,13 +228,13 @@ def test_what_is_written_as_csv_is_the_same_trace(read):
     assert as_csv.jobs == as_json.jobs
 
 
-def test_a_last_row_of_a_csv_file_that_is_cut_is_left_out_with_a_warning(read):
+def test_truncated_last_csv_row_is_dropped_with_a_warning(read):
     trace, warnings = read("type,enqueued_us,worker", "pdf,1,w", "pdf,2", end="")
     assert len(trace.jobs) == 1
     assert "line 3, the last one, is cut, and left out" in warnings
 
 
-#: A fleet whose settings are not the defaults, and which shows not all of itself in its jobs.
+#: A fleet with settings other than the defaults, and with facts that its jobs do not show.
 FLEET = Trace(
     100 * S,
     (
@@ -275,12 +264,12 @@ FLEET = Trace(
 
 
 def scheduled(trace):
-    """Return *trace* with the claims that its fleet makes."""
+    """Return *trace* with the claims of its fleet."""
     waiting = tuple(replace(job, fence=None, claimed_us=None, worker=None, outcome="pending") for job in trace.jobs)
     return with_claims(replace(trace, jobs=waiting), run_engine(scenario_of(trace)).schedule)
 
 
-def test_a_trace_in_csv_is_the_one_in_json_and_its_replay_as_well(tmp_path):
+def test_csv_and_json_traces_and_their_replays_are_equal(tmp_path):
     trace = scheduled(FLEET)
     for name in ("t.jsonl", "t.CSV"):
         trace_file.write_trace(trace, tmp_path / name)
@@ -291,13 +280,12 @@ def test_a_trace_in_csv_is_the_one_in_json_and_its_replay_as_well(tmp_path):
     assert replayed == replay(as_json)
     assert replayed.fidelity == 1
     bare = tmp_path / "bare.csv"
-    bare.write_text(
-        "".join(line for line in (tmp_path / "t.CSV").read_text().splitlines(True) if not line.startswith("#"))
-    )
-    assert replay(trace_file.read_trace(bare)).fidelity < 0.9, "what the comments say counts"
+    lines = (tmp_path / "t.CSV").read_text().splitlines(True)
+    bare.write_text("".join(line for line in lines if not line.startswith("#")))
+    assert replay(trace_file.read_trace(bare)).fidelity < 0.9, "the comments are used"
 
 
-def test_comments_of_a_csv_file_say_what_somebody_knows_of_the_fleet(read):
+def test_csv_comments_describe_the_fleet(read):
     trace, _ = read(
         "# set age_weight=32",
         "#set limits.type:pdf=5",
@@ -306,11 +294,11 @@ def test_comments_of_a_csv_file_say_what_somebody_knows_of_the_fleet(read):
         "pdf,5,6,9,w1",
     )
     assert (trace.settings["age_weight"], trace.settings["limits"]) == ("32", "type%3Apdf=5")
-    assert trace.workers == (TracedWorker("w2", ("pdf",), 2, 7),), "then the comments have all of them"
-    assert (trace.jobs[0].enqueued_us, trace.length_us) == (5, 9), "and times are those of the trace"
+    assert trace.workers == (TracedWorker("w2", ("pdf",), 2, 7),), "comments with a worker list all workers"
+    assert (trace.jobs[0].enqueued_us, trace.length_us) == (5, 9), "and times are relative to the trace"
 
 
-def test_a_worker_that_the_jobs_show_may_leave(read):
+def test_worker_derived_from_jobs_can_leave(read):
     trace, _ = read(
         '# {"row":"leave","worker":"w1","at_us":12}',
         "type,enqueued_us,claimed_us,ended_us,worker",
@@ -320,7 +308,7 @@ def test_a_worker_that_the_jobs_show_may_leave(read):
     assert trace.workers == (TracedWorker("w1", ("pdf",), 1, 0, 12), TracedWorker("w2", ("pdf",), 1))
 
 
-def test_a_header_of_a_csv_file_may_have_settings_alone(read):
+def test_csv_header_can_contain_only_settings(read):
     trace, _ = read(
         f'# {{"row":"header","schema":"{SCHEMA}","settings":{{"age_weight":"32"}}}}',
         "type,enqueued_us,claimed_us,ended_us,worker",
@@ -330,12 +318,12 @@ def test_a_header_of_a_csv_file_may_have_settings_alone(read):
     assert (trace.workers, trace.length_us) == ((TracedWorker("w1", ("pdf",), 1),), 4)
 
 
-def test_a_mark_of_order_before_the_columns_is_no_part_of_them(read):
+def test_byte_order_mark_before_the_columns_is_ignored(read):
     assert len(read("\ufefftype,enqueued_us", "pdf,1")[0].jobs) == 1
 
 
 @pytest.mark.parametrize(
-    ("lines", "words"),
+    ("lines", "message"),
     [
         (["type,enqueued_us,color", "pdf,1,red"], "line 1: unknown column 'color'"),
         (["type,enqueued_us,enqueued", "pdf,1,2"], "line 1: the column enqueued_us stands twice"),
@@ -358,6 +346,6 @@ def test_a_mark_of_order_before_the_columns_is_no_part_of_them(read):
         (["# set age_weight=3", "type,enqueued_us", "pdf,early"], "line 3: enqueued_us must be a whole number"),
     ],
 )
-def test_a_bad_csv_file_is_refused_with_its_line(read, lines, words):
-    with pytest.raises(TraceError, match=words):
+def test_invalid_csv_file_is_refused_with_its_line(read, lines, message):
+    with pytest.raises(TraceError, match=message):
         read(*lines)

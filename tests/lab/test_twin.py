@@ -1,4 +1,4 @@
-"""The twin makes the claims of the library, one by one, and refuses what it does not know."""
+"""The fast engine makes the same claims as the server functions, and refuses rules that it does not support."""
 
 import os
 import time
@@ -14,127 +14,116 @@ from examples.made_up_trace import make_unscheduled
 from ..support.lab_scenarios import S, claims, job, order, scenario, worker
 from ..support.random_scenarios import scenarios
 
-#: More of them by hand: ``LAB_EXAMPLES=2000 pytest tests/lab/test_twin.py``, or ``python -m tests.lab.agreement 2000``.
+#: For more examples: ``LAB_EXAMPLES=2000 pytest tests/lab/test_twin.py``, or ``python -m tests.lab.agreement 2000``.
 EXAMPLES = int(os.environ.get("LAB_EXAMPLES", "50"))
 
 
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_scenario=scenarios())
-def test_judge_and_twin_make_the_same_claims_with_the_same_workers(valkey, redis_client, given_scenario):
-    assert (
-        fast_engine.schedule_fast(given_scenario).runs
-        == scripts_engine.schedule_exact(given_scenario, client=redis_client).runs
-    )
+def test_engines_make_the_same_claims(both, given_scenario):
+    both(given_scenario)
 
 
-def both(client, given_scenario):
-    """Return the schedule that both engines make."""
-    ours = fast_engine.schedule_fast(given_scenario)
-    assert ours.runs == scripts_engine.schedule_exact(given_scenario, client=client).runs
-    return ours
+@pytest.fixture
+def both(valkey, redis_client):
+    """Return a function that returns the schedule of a scenario, which is equal for both engines."""
+
+    def schedule(given_scenario):
+        fast = fast_engine.schedule_fast(given_scenario)
+        assert fast.runs == scripts_engine.schedule_exact(given_scenario, client=redis_client).runs
+        return fast
+
+    return schedule
 
 
-def test_the_end_of_a_job_and_the_next_claim_of_its_slot_are_one_moment(valkey, redis_client):
-    found = both(redis_client, scenario(job(0, took_s=2), job(1, 1, took_s=3)))
-    assert claims(found) == [(0, "w", 0, 2), (1, "w", 2, 5)]
+def test_claims_are_made_at_the_expected_times(both, subtests):
+    two, keyed = worker("w", slots=2), [job(nth, exclusive="k") for nth in range(3)]
+    in_turn = [(0, "w", 0, 1), (3, "w", 0, 1), (1, "w", 1, 2), (2, "w", 2, 3)]
+    for name, parts, expected in [
+        ("a freed slot is claimed", [job(0, took_s=2), job(1, 1, took_s=3)], [(0, "w", 0, 2), (1, "w", 2, 5)]),
+        ("a job arriving at an end starts", [job(0, took_s=2), job(1, 2)], [(0, "w", 0, 2), (1, "w", 2, 3)]),
+        ("a leaving worker finishes its job", [worker("w", left_s=1), job(0, took_s=3), job(1)], [(0, "w", 0, 3)]),
+        ("jobs of a key run serially while others pass", [two, *keyed, job(3)], in_turn),
+    ]:
+        with subtests.test(name):
+            assert claims(both(scenario(*parts))) == expected
 
 
-def test_a_job_that_arrives_as_another_ends_finds_the_slot_free(valkey, redis_client):
-    found = both(redis_client, scenario(job(0, took_s=2), job(1, 2)))
-    assert claims(found)[1] == (1, "w", 2, 3)
+def test_jobs_are_claimed_in_the_expected_order(both, subtests):
+    for name, jobs, expected in [
+        ("ends come before arrivals", [job(0, took_s=2), job(1, 1), job(2, 2, priority=9)], [0, 1, 2]),
+        ("a returned job keeps its age", [job(0, took_s=5), job(1, 2), job(2, 3, enqueued_s=1)], [0, 2, 1]),
+    ]:
+        with subtests.test(name):
+            assert order(both(scenario(*jobs))) == expected
 
 
-def test_jobs_end_before_others_arrive(valkey, redis_client):
-    found = both(redis_client, scenario(job(0, took_s=2), job(1, 1), job(2, 2, priority=9)))
-    assert order(found) == [0, 1, 2]
-
-
-def test_the_specialist_gets_the_job_and_the_longest_idle_of_two(valkey, redis_client):
+def test_specialist_then_longest_idle_worker_gets_the_job(both):
     fleet = [worker("both", "pdf", "xls"), worker("late", "pdf", joined_s=1), worker("early", "pdf")]
-    found = both(redis_client, scenario(*fleet, job(0, 2), job(1, 3, took_s=9), job(2, 4, took_s=9), job(3, 5)))
+    found = both(scenario(*fleet, job(0, 2), job(1, 3, took_s=9), job(2, 4, took_s=9), job(3, 5)))
     assert [run.worker for run in found.runs] == ["early", "late", "early", "both"]
 
 
-def test_a_job_that_came_back_is_as_old_as_when_it_came_first(valkey, redis_client):
-    found = both(redis_client, scenario(job(0, took_s=5), job(1, 2), job(2, 3, enqueued_s=1)))
-    assert order(found) == [0, 2, 1]
-
-
-def test_a_worker_that_leaves_ends_what_it_runs_and_takes_no_more(valkey, redis_client):
-    found = both(redis_client, scenario(worker("w", left_s=1), job(0, took_s=3), job(1, took_s=3)))
-    assert claims(found) == [(0, "w", 0, 3)]
-
-
-def test_a_share_of_the_claims_goes_by_age_also_where_one_call_moves_no_more(valkey, redis_client):
+def test_priority_percentage_claims_by_age_beyond_one_call(both):
     jobs = [job(nth, nth, took_s=9, priority=(0, 10)[nth % 3 == 0]) for nth in range(30)]
     late = worker("late", slots=14, joined_s=40)
     for percentage in (0, 30, 50, 90):
-        found = both(redis_client, scenario(late, *jobs, settings={"priority_percentage": str(percentage)}))
+        found = both(scenario(late, *jobs, settings={"priority_percentage": str(percentage)}))
         assert order(found) != sorted(order(found)) or percentage == 0
 
 
-def test_claims_beyond_the_moves_of_one_call_have_a_choice_of_their_own(valkey, redis_client):
+def test_claims_beyond_one_call_choose_separately(both):
     high = [job(nth, took_s=10 + nth, priority=10) for nth in range(3)]
     low = [job(nth, took_s=7 + nth, priority=0) for nth in range(3, 13)]
     later = [job(nth, 35 + nth / 2, took_s=30, priority=(0, 10)[nth % 2]) for nth in range(20, 32)]
     late = worker("late", slots=13, joined_s=40)
-    found = both(redis_client, scenario(late, *high, *low, *later, settings={"priority_percentage": "50"}))
+    found = both(scenario(late, *high, *low, *later, settings={"priority_percentage": "50"}))
     assert order(found)[13:] == [21, 20, 23, 22, 25, 24, 27, 26, 29, 28, 31, 30]
 
 
-def test_a_limit_that_opens_lets_a_slot_elsewhere_take_the_job(valkey, redis_client):
+def test_freed_type_limit_lets_another_slot_take_the_job(both):
     fleet = [worker("a", "pdf"), worker("b", "ocr", "pdf", "xls")]
     jobs = [job(0, took_s=4), job(1, 1), job(2, 2, type_="xls", took_s=9)]
-    found = both(redis_client, scenario(*fleet, *jobs, settings={"limits": "type%3Apdf=1"}))
+    found = both(scenario(*fleet, *jobs, settings={"limits": "type%3Apdf=1"}))
     assert claims(found)[-1] == (1, "a", 4, 5)
 
 
-def test_a_paused_type_waits_and_so_does_a_type_that_nobody_serves(valkey, redis_client):
+def test_paused_and_unserved_types_wait(both):
     found = both(
-        redis_client,
         scenario(worker("w", "pdf", "xls"), job(0), job(1, type_="xls"), job(2, type_="ocr"), paused=("pdf",)),
     )
     assert order(found) == [1]
-    assert order(both(redis_client, scenario(job(0), job(1), paused=("*",)))) == []
+    assert order(both(scenario(job(0), job(1), paused=("*",)))) == []
 
 
-def test_jobs_of_a_key_run_one_after_the_other_and_others_pass_them(valkey, redis_client):
-    jobs = [*(job(nth, exclusive="k") for nth in range(3)), job(3)]
-    found = both(redis_client, scenario(worker("w", slots=2), *jobs))
-    assert claims(found) == [(0, "w", 0, 1), (3, "w", 0, 1), (1, "w", 1, 2), (2, "w", 2, 3)]
-
-
-def test_a_tenant_and_a_rate_let_jobs_start_as_they_say(valkey, redis_client):
-    rated = both(
-        redis_client, scenario(worker("w", slots=2), *(job(nth, rate="k", rate_limit="2/m") for nth in range(4)))
-    )
+def test_tenant_and_rate_limit_the_starts(both):
+    fleet = worker("w", slots=2)
+    rated = both(scenario(fleet, *(job(nth, rate="k", rate_limit="2/m") for nth in range(4))))
     assert [at for *_, at, _ in claims(rated)] == [0, 0, 30, 60]
-    tenants = {"tenants": "t=max:1"}
-    of_tenant = both(
-        redis_client, scenario(worker("w", slots=2), *(job(nth, tenant="t") for nth in range(2)), settings=tenants)
-    )
-    assert [at for *_, at, _ in claims(of_tenant)] == [0, 1]
+    jobs = [job(nth, tenant="t") for nth in range(2)]
+    limited = both(scenario(fleet, *jobs, settings={"tenants": "t=max:1"}))
+    assert [at for *_, at, _ in claims(limited)] == [0, 1]
 
 
-def test_a_type_that_has_waited_for_a_key_too_long_has_its_turn(valkey, redis_client):
+def test_type_waiting_for_a_key_gets_its_turn(both):
     fleet = [worker("w", "pdf"), worker("v", "xls")]
     of_key = [job(nth, nth / 2, exclusive="k") for nth in range(20)]
     others = [job(nth, took_s=1 if nth > 40 else 0.5, type_="xls") for nth in range(40, 60)]
     jobs = [*of_key, *others, job(30, 1, type_="xls", exclusive="k")]
     places = []
     for patience_us in ("0", "5000000"):
-        found = both(redis_client, scenario(*fleet, *jobs, settings={"key_patience_us": patience_us}))
+        found = both(scenario(*fleet, *jobs, settings={"key_patience_us": patience_us}))
         places.append(order(found).index(30))
     assert places[1] < places[0]
 
 
-def test_limits_of_keys_in_the_settings_count_more_than_what_tasks_say(valkey, redis_client):
+def test_key_limits_in_settings_override_tasks(both):
     jobs = [job(nth, exclusive="k") for nth in range(3)]
-    found = both(redis_client, scenario(worker("w", slots=3), *jobs, settings={"limits": "k=2"}))
+    found = both(scenario(worker("w", slots=3), *jobs, settings={"limits": "k=2"}))
     assert [at for *_, at, _ in claims(found)] == [0, 0, 1]
 
 
-#: What the twin says of a job with two keys.
+#: The error of the fast engine for a job with two keys.
 TWO_KEYS = "two keys at once (exclusive, rate, or a tenant with a maximum)"
 
 
@@ -149,44 +138,41 @@ TWO_KEYS = "two keys at once (exclusive, rate, or a tenant with a maximum)"
         ({}, {"reserve": "pdf:queued=1"}, "a reserve (the setting 'reserve')"),
     ],
 )
-def test_a_rule_that_the_twin_does_not_know_is_named(fields, given_settings, rule):
-    asked = scenario(job(0, **fields), settings=given_settings)
+def test_rule_unsupported_by_the_fast_engine_is_named(fields, given_settings, rule):
+    unsupported = scenario(job(0, **fields), settings=given_settings)
     with pytest.raises(UnknownRuleError) as caught:
-        fast_engine.schedule_fast(asked)
+        fast_engine.schedule_fast(unsupported)
     assert str(caught.value) == f"the fast engine does not know {rule}: --engine judge schedules this"
-    assert replay.engine_of(asked) == "judge"
+    assert replay.engine_of(unsupported) == "judge"
 
 
-def test_a_tenant_without_a_quota_changes_nothing(valkey, redis_client):
-    asked = scenario(*(job(nth, nth / 4, tenant="tu"[nth % 2], priority=nth % 2) for nth in range(12)))
-    assert order(both(redis_client, asked)) == order(
-        fast_engine.schedule_fast(scenario(*(job(nth, nth / 4, priority=nth % 2) for nth in range(12))))
-    )
+def test_tenant_without_a_quota_has_no_effect(both):
+    with_tenants = scenario(*(job(nth, nth / 4, tenant="tu"[nth % 2], priority=nth % 2) for nth in range(12)))
+    without_tenants = scenario(*(job(nth, nth / 4, priority=nth % 2) for nth in range(12)))
+    assert order(both(with_tenants)) == order(fast_engine.schedule_fast(without_tenants))
 
 
-def test_a_key_of_more_lanes_than_a_call_opens_is_refused():
-    jobs = [job(nth, type_=str(nth), exclusive="k") for nth in range(51)]
-    with pytest.raises(UnknownRuleError, match="a key with more than 50 types, modes and priorities, which job 50 has"):
-        fast_engine.schedule_fast(scenario(*jobs))
+def test_fast_engine_refuses_too_many_types_or_lanes(subtests):
+    lanes = [job(nth, type_=str(nth), exclusive="k") for nth in range(51)]
+    wide = [worker("w", *map(str, range(101))), job(0, type_="1")]
+    profiles = [*(worker(f"w{nth}", "pdf", str(nth)) for nth in range(101)), job(0)]
+    for parts, message in [
+        (lanes, "a key with more than 50 types, modes and priorities, which job 50 has"),
+        (wide, "serve more than 100 types"),
+        (profiles, "more than 100 sets of types"),
+    ]:
+        with subtests.test(message), pytest.raises(UnknownRuleError, match=message):
+            fast_engine.schedule_fast(scenario(*parts))
 
 
-def test_more_types_than_the_arrows_compare_are_refused():
-    wide = scenario(worker("w", *map(str, range(101))), job(0, type_="1"))
-    with pytest.raises(UnknownRuleError, match="serve more than 100 types"):
-        fast_engine.schedule_fast(wide)
-    profiles = [worker(f"w{nth}", "pdf", str(nth)) for nth in range(101)]
-    with pytest.raises(UnknownRuleError, match="more than 100 sets of types"):
-        fast_engine.schedule_fast(scenario(*profiles, job(0)))
-
-
-def test_progress_is_stepped_for_each_job():
+def test_progress_is_advanced_for_each_job():
     steps = iter(range(10))
     fast_engine.schedule_fast(scenario(*(job(nth) for nth in range(4))), steps)
     assert next(steps) == 4
 
 
-def test_a_day_of_load_takes_a_hundredth_of_its_time():
-    """Some 100 times slower than it is, this would still hold: `python -m benchmarks.lab` measures."""
+def test_fast_engine_is_100_times_faster_than_real_time():
+    """The engine is about 10,000 times faster than real time: `python -m benchmarks.lab` measures it."""
     trace = make_unscheduled(5_000)
     began_s = time.perf_counter()
     fast_engine.schedule_fast(scenario_of(trace))

@@ -1,7 +1,7 @@
-"""Traces that are the same each time, in the shapes that public traces of clusters have.
+"""Deterministic traces in the shapes of public cluster traces.
 
-Durations have heavy tails (log-normal, Pareto), arrivals come in bursts and in the rhythm of a day, workers are
-specialised or versatile. `TRACES` has one of each shape by name; each takes the number of jobs and a seed.
+Durations have heavy tails (log-normal, Pareto), jobs arrive in bursts and in a daily rhythm, and workers are
+specialised or versatile. `TRACES` maps the name of each shape to a function of a job count and a seed.
 """
 
 import math
@@ -26,7 +26,7 @@ def pareto_us(drawn: random.Random, least_s: float, shape: float, most_s: float)
 
 
 def poisson_us(drawn: random.Random, rate: Callable[[float], float], most_rate: float, number: int) -> Iterator[int]:
-    """Yield *number* times at which jobs arrive, at a *rate* of jobs a second by the time, s."""
+    """Yield *number* arrival times of jobs. *rate* maps the time in s to jobs per second."""
     now_s = 0.0
     while number:
         now_s += drawn.expovariate(most_rate)
@@ -36,7 +36,7 @@ def poisson_us(drawn: random.Random, rate: Callable[[float], float], most_rate: 
 
 
 def trace(workers: list[TracedWorker], jobs: list[tuple[TracedJob, int]], **settings: str) -> Trace:
-    """Return a trace of *jobs*, each with how long it takes, µs, as the fast engine schedules them."""
+    """Return a trace of *jobs*, each with its length in µs, scheduled by the fast engine."""
     come = sorted(jobs, key=lambda each: each[0].since_us)
     bare = Trace(0, tuple(workers), tuple(each for each, _ in come), settings)
     scenario = scenario_of(bare)
@@ -49,12 +49,12 @@ def job(type: str, at_us: int, **more: object) -> TracedJob:
 
 
 def workers(*fleet: tuple[str, int]) -> list[TracedWorker]:
-    """Return a worker for each types (with blanks between) and slots."""
+    """Return a worker for each pair of space-separated types and slots."""
     return [TracedWorker(f"w{n}@host", tuple(types.split()), slots) for n, (types, slots) in enumerate(fleet, 1)]
 
 
 def flood(number: int = 1_000, seed: int = 1) -> Trace:
-    """A batch of reports comes at once, and users' pdf jobs, on demand, come all the while."""
+    """Return a burst of reports in a steady stream of on-demand pdf jobs."""
     drawn = random.Random(seed)
     batch = [(job("report", 10 * S + n * 1_000), log_normal_us(drawn, 1.0, 0.8)) for n in range(number // 2)]
     users = poisson_us(drawn, lambda _: 2.0, 2.0, number - number // 2)
@@ -65,7 +65,7 @@ def flood(number: int = 1_000, seed: int = 1) -> Trace:
 
 
 def diurnal(number: int = 2_000, seed: int = 1) -> Trace:
-    """A day of a few types, at a quarter of the load by night and a little above the slots at noon; heavy tails."""
+    """Return a day of three types with heavy tails: a quarter of the load at night, slight overload at noon."""
     drawn = random.Random(seed)
     mean_s, slots = 4.0, 8
     noon = 1.15 * slots / mean_s
@@ -83,7 +83,7 @@ def diurnal(number: int = 2_000, seed: int = 1) -> Trace:
 
 
 def heavy_tail(number: int = 2_000, seed: int = 1) -> Trace:
-    """Functions: most take a fraction of a second, some a minute; in bursts, at 70 % of the slots."""
+    """Return bursts of jobs that use 70 % of the slots; most take less than a second, some a minute."""
     drawn = random.Random(seed)
     jobs, at_s = [], 0.0
     while len(jobs) < number:
@@ -96,7 +96,7 @@ def heavy_tail(number: int = 2_000, seed: int = 1) -> Trace:
 
 
 def tenants(number: int = 1_000, seed: int = 1) -> Trace:
-    """Customers of very different size; the largest sends a third of all jobs, at once."""
+    """Return jobs of tenants with very different sizes; the largest sends a third of all jobs in one burst."""
     drawn = random.Random(seed)
     large = [(job("mail", 30 * S + n * 2_000, tenant="t0"), log_normal_us(drawn, 0.5, 0.5)) for n in range(number // 3)]
     rest = poisson_us(drawn, lambda _: 3.0, 3.0, number - number // 3)
@@ -108,7 +108,7 @@ def tenants(number: int = 1_000, seed: int = 1) -> Trace:
 
 
 def keys(number: int = 500, seed: int = 1) -> Trace:
-    """One job at a time for each of a few hosts, and a rate for another type."""
+    """Return jobs with an exclusive key per host, and jobs of another type with a rate."""
     drawn = random.Random(seed)
     jobs = []
     for at in poisson_us(drawn, lambda _: 4.0, 4.0, number):

@@ -1,4 +1,4 @@
-"""A worker whose claims a test tells to a real server by hand."""
+"""A worker whose claims a test reports to a real server step by step."""
 
 import time
 from types import SimpleNamespace
@@ -13,12 +13,12 @@ from celery_affinity.scheduler.messages import Claim
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 
-from ..support.members import claims_of, told
+from ..support.members import claims_of, report_end
 from ..support.scripted_fleet import ScriptedFleet
 
 
 class Worker:
-    """The claims of a worker that has one job and one that waits for its slot."""
+    """The claims of a worker that has one job, while a second job waits for its slot."""
 
     def __init__(self, server):
         self.pool = redis.ConnectionPool.from_url(server.url)
@@ -48,11 +48,11 @@ def worker(server, redis_client):
 
 
 class Acking(Worker):
-    """A worker with one job left, whose task is about to start and acks early."""
+    """A worker whose only job starts next and acks early."""
 
     def __init__(self, server, in_flight):
         super().__init__(server)
-        told(self, in_flight)  # the connection is proven; the second job came
+        report_end(self, in_flight)  # the connection works; the second job arrives
         self.claims.forget(dict(self.claims._held))
         (self.number,) = self.fleet.claims("worker").items()
         self.tag = self.claims.hold(Claim(*self.number, "pdf", 0, 0, b""))
@@ -67,7 +67,7 @@ class Acking(Worker):
 
     def ends(self, in_flight):
         self.claims.end(self.tag)
-        return told(self, in_flight)
+        return report_end(self, in_flight)
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_acked_claim_ends_after_the_next_sync():
     reporting.set_outcome(tag, ACKED)
     reporting._heartbeats.wake.assert_called()
     acks, ends = claims.pending_reports(10)
-    assert (set(acks), set(ends)) == ({tag}, set()), "the ack goes at once"
+    assert (set(acks), set(ends)) == ({tag}, set()), "the ack is sent immediately"
     assert (capacity.room(), capacity.tell()) == (2, (2, 0))
     assert claims.running() != [], "the next sync still names the claim"
     end_all(reporting, claims.settled_in_buffer())
@@ -90,7 +90,7 @@ def test_full_buffer_withdraws_only_its_own_types(monkeypatch):
         tags = [buffer(claims, number, "pdf" if number > 1 else "mail") for number in range(1, most + 1)]
         assert capacity.unwanted == {"pdf", "mail"}
         claims.set_outcome(tags[-1], REJECTED)
-        assert capacity.unwanted == frozenset(), "there is room again"
+        assert capacity.unwanted == frozenset(), "the buffer has capacity again"
 
 
 STEPS = ("hold", "buffer", "sync", "ack", "drop", "end", "back", "void")

@@ -1,4 +1,4 @@
-"""What one heartbeat of a worker tells, and in which order."""
+"""A worker's heartbeat reports its changes in a fixed order."""
 
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -11,7 +11,7 @@ from ..support.members import Host, Pool, claims_of, reporting_of
 
 
 def membership_with(claims, sync):
-    """Return a worker that serves "mail" and "pdf", and the calls of its heartbeats: joins, and jobs given back."""
+    """Return a worker that serves "mail" and "pdf", and the list of its joins and requeues."""
     members, calls = Member.__new__(Member), []
     members.claims, members.capacity = claims, Capacity(Pool(2), claims)
     members.capacity.types = ("mail", "pdf")
@@ -33,12 +33,12 @@ def membership_with(claims, sync):
     return members, calls
 
 
-def test_a_claim_that_is_given_up_during_a_heartbeat_goes_back_only_once_its_type_is_avoided():
+def test_claim_given_up_during_a_heartbeat_is_requeued_after_withdrawal():
     claims = claims_of()
     tag = claims.hold(Claim("job", "7", "mail", 0, 0, b""))
 
     def sync(scheduler):
-        if not claims.given_up() and claims.find(tag):  # the event loop's thread does this meanwhile
+        if not claims.given_up() and claims.find(tag):  # the event loop's thread does this during the sync
             members.lend({}, frozenset({"mail"}))
             members.reporter.give_back([tag])
         return SimpleNamespace(is_registered=True, ticker=False)
@@ -51,7 +51,7 @@ def test_a_claim_that_is_given_up_during_a_heartbeat_goes_back_only_once_its_typ
     assert calls[1:] == [("join without", ["mail"]), ("given back", [("job", "7")])]
 
 
-def test_a_worker_that_stops_says_so_before_it_gives_anything_back():
+def test_stopping_worker_reports_draining_before_it_requeues_jobs():
     claims = claims_of()
     claims.hold(Claim("job", "7", "mail", 0, 0, b""))
 
@@ -63,6 +63,6 @@ def test_a_worker_that_stops_says_so_before_it_gives_anything_back():
     members._pool = Pool(2)
     members._rejoin = True
     members.drain()
-    assert calls == ["draining", ("given back", [("job", "7")])], "else the server would place the job here again"
+    assert calls == ["draining", ("given back", [("job", "7")])], "or the server would place the job here again"
     members._heartbeat()
     assert calls[2:] == ["draining", ("given back", [])], "and a join would have it place others"

@@ -1,4 +1,4 @@
-"""What a worker's log says of pauses."""
+"""A worker logs the start and end of pauses."""
 
 import logging
 
@@ -16,7 +16,7 @@ def scheduler(redis_client):
 
 @pytest.fixture
 def logged(scheduler, caplog):
-    """Have a worker of the type pdf heartbeat; return what it logs."""
+    """Return a function that sends a heartbeat of a worker for pdf and returns its log lines."""
     caplog.set_level(logging.INFO, logger="celery_affinity")
     log = PauseLog()
 
@@ -29,7 +29,7 @@ def logged(scheduler, caplog):
     return heartbeat
 
 
-def test_a_pause_is_logged_once_when_it_begins_and_once_when_it_ends(scheduler, logged):
+def test_pause_is_logged_at_its_start_and_end(scheduler, logged):
     assert logged() == []
     scheduler.pause("type:pdf", for_s=1800, why="db migration")
     assert logged() == [("WARNING", "Type 'pdf' is paused, for 1800 s in all: db migration")]
@@ -40,31 +40,31 @@ def test_a_pause_is_logged_once_when_it_begins_and_once_when_it_ends(scheduler, 
     assert logged() == [("INFO", "Type 'pdf' is no longer paused")]
 
 
-def test_pauses_of_keys_and_of_everything_concern_every_worker_and_other_types_none(scheduler, logged):
-    for what in ("type:excel", "key:city%3AHH", "*"):
-        scheduler.pause(what)
+def test_pauses_of_keys_and_all_types_are_logged_everywhere(scheduler, logged):
+    for target in ("type:excel", "key:city%3AHH", "*"):
+        scheduler.pause(target)
     assert sorted(logged()) == [("WARNING", "All types are paused"), ("WARNING", "Key 'city:HH' is paused")]
     scheduler.resume("*")
     assert logged() == [("INFO", "All types are no longer paused")]
 
 
-def test_another_reason_is_logged_anew(scheduler, logged):
+def test_changed_pause_reason_is_logged_again(scheduler, logged):
     scheduler.pause("type:pdf")
     logged()
     scheduler.pause("type:pdf", why="still")
     assert logged() == [("WARNING", "Type 'pdf' is paused: still")]
 
 
-def test_the_end_of_a_pause_that_ends_by_itself_is_logged(scheduler, logged):
+def test_expired_pause_is_logged(scheduler, logged):
     scheduler.pause("type:pdf", for_s=0.000001)  # over by the next command
     assert logged()
     scheduler.tick()
     assert logged() == [("INFO", "Type 'pdf' is no longer paused")]
 
 
-def test_what_cannot_be_read_is_logged_once_and_ends_nothing(scheduler, logged):
+def test_unreadable_pauses_are_logged_once(scheduler, logged):
     scheduler.configure({"dead_max": "7"})
-    scheduler.client.set(scheduler.keys.key("pauses"), "spoiled")
+    scheduler.client.set(scheduler.keys.key("pauses"), "corrupt")
     ((level, line),) = logged()
     assert (level, line.partition(":")[0]) == ("WARNING", "The pauses in Redis cannot be read, and are not logged")
     assert logged() == []

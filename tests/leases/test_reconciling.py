@@ -1,4 +1,4 @@
-"""A sync compares the claims named with the claims held by then: a claim that came back meanwhile is not void."""
+"""A sync compares the claims it named with the claims held after the reply; a newer claim of a job is not void."""
 
 import pytest
 
@@ -13,18 +13,18 @@ def claim(fence):
 
 
 @pytest.mark.parametrize("both_were_named", [False, True])
-def test_a_job_that_came_back_meanwhile_is_not_void(both_were_named):
+def test_job_claimed_again_during_a_sync_is_not_void(both_were_named):
     claims = claims_of()
-    claims.end(claims.hold(claim(1)))  # its release is on its way while a sync names it
+    claims.end(claims.hold(claim(1)))  # its release is in flight while a sync names it
     named = claims.running()
-    again = claims.hold(claim(2))  # the job came back with the reply
+    again = claims.hold(claim(2))  # the reply contains the job again
     if both_were_named:
         named = claims.running()
     assert claims.void(_void_numbers(named, ["job"])) == []
     assert not claims.is_void(again)
 
 
-def test_what_was_named_and_is_another_s_is_void():
+def test_named_claim_of_another_worker_is_void():
     claims = claims_of()
     tag = claims.hold(claim(1))
     assert [held.number for held in claims.void(_void_numbers(claims.running(), ["job"]))] == [("job", "1")]

@@ -1,4 +1,4 @@
-"""What a worker does when the server refuses a recording: it goes on with its work."""
+"""A worker continues its work when the server refuses a recording."""
 
 import pytest
 from redis.exceptions import ConnectionError as NoConnectionError
@@ -20,9 +20,7 @@ def recording():
     return TraceRecorder("w@here", claims, capacity, pool, 60)
 
 
-def test_a_server_that_refuses_to_begin_a_recording_is_asked_once_and_keeps_no_worker_from_its_work(
-    redis_client, recording, caplog
-):
+def test_refused_recording_is_logged_once_and_not_repeated(redis_client, recording, caplog):
     scheduler = Scheduler(redis_client, Keys())
     redis_client.hset(Keys().key("recording"), "of", "another type")
     for _ in range(2):
@@ -33,7 +31,7 @@ def test_a_server_that_refuses_to_begin_a_recording_is_asked_once_and_keeps_no_w
     ]
 
 
-def test_a_server_that_is_away_for_a_moment_is_asked_to_begin_it_again(redis_client, recording, monkeypatch):
+def test_recording_begins_after_a_lost_connection(redis_client, recording, monkeypatch):
     scheduler = Scheduler(redis_client, Keys())
     with monkeypatch.context() as away:
 

@@ -1,4 +1,4 @@
-"""What a recording notes of a claim whose message says what no message should."""
+"""A recording notes the lane of a claim whose message has an invalid priority."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from ..support.members import claims_of
     ("priority", "lane"),
     [(None, "queued.0"), (3, "queued.3"), ([3], ""), ({"a": 1}, ""), ("3", ""), (2.5, "")],
 )
-def test_the_lane_of_a_priority_that_is_none_is_left_to_the_jobs_row(priority, lane):
+def test_recorded_lane_is_empty_for_an_invalid_priority(priority, lane):
     records = claims_of().records
     records.begin()
     records.ended([HeldClaim("job", "1", "pdf", on_demand=False, priority=priority, outcome="acked")])

@@ -1,4 +1,4 @@
-"""The server's clock, as far as a worker knows it."""
+"""A worker derives the server's time from its own monotonic clock."""
 
 import time
 
@@ -6,7 +6,7 @@ from celery_affinity.leases import lease
 from celery_affinity.leases.lease import ServerClock
 
 
-def test_the_servers_clock_goes_on_by_what_nobody_sets(monkeypatch):
+def test_server_clock_advances_with_the_monotonic_clock(monkeypatch):
     now = [5.0]
     monkeypatch.setattr(lease, "now_s", lambda: now[0])
     monkeypatch.setattr(time, "time", lambda: 0.0)

@@ -1,4 +1,4 @@
-"""A signal's handler does a cold shutdown: it may interrupt a thread that has a worker's lock, and need the lock."""
+"""A cold shutdown in a signal handler can need a lock that the interrupted thread holds."""
 
 import os
 import signal
@@ -17,23 +17,21 @@ from ..support.members import claims_of
 
 
 def claims():
-    held = claims_of()
-    return held._lock, held.unfinished
+    return (table := claims_of())._lock, table.unfinished
 
 
 def outbox():
-    told = Outbox(claims_of(), Mock())
-    return told._lock, told.repeat_acks
+    return (reports := Outbox(claims_of(), Mock()))._lock, reports.repeat_acks
 
 
 def lookahead():
-    return (ahead := Prefetch(3, 0.02))._lock, lambda: "tag" in ahead
+    return (prefetch := Prefetch(3, 0.02))._lock, lambda: "tag" in prefetch
 
 
 def sums():
-    added_up = MetricDeltas()
-    added_up.ran("pdf", "done", 1)
-    return added_up._lock, lambda: list(added_up.pages())
+    deltas = MetricDeltas()
+    deltas.ran("pdf", "done", 1)
+    return deltas._lock, lambda: list(deltas.pages())
 
 
 def waker():
@@ -50,7 +48,7 @@ def unclaimed_requests():
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("part", [claims, outbox, lookahead, sums, waker, repeating, unclaimed_requests])
-def test_a_handler_takes_the_lock_that_its_thread_has(part):
+def test_signal_handler_acquires_the_lock_its_thread_holds(part):
     lock, act = part()
     done = []
     before = signal.signal(signal.SIGUSR1, lambda *_: done.append(act()))

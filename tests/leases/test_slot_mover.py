@@ -1,4 +1,4 @@
-"""What a worker of several cohorts asks of their servers, beside its heartbeats."""
+"""A worker of several cohorts sends few commands between its heartbeats."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ NAMES = ["default", "ml"]
 
 @pytest.fixture
 def mover(valkey, redis_client):
-    """A mover of the slots of an idle worker of two cohorts."""
+    """A slot mover for an idle worker in two cohorts."""
 
     def joined(cohort):
         scheduler = Scheduler(redis_client, Keys(cohort=cohort))
@@ -34,10 +34,14 @@ def mover(valkey, redis_client):
     return SlotMover(SharedSlots(SimpleNamespace(size=lambda: 2), NAMES), lambda: members, 5.0)
 
 
-def test_a_look_at_an_idle_cohort_is_four_commands(mover, redis_client):
+def test_rebalancing_an_idle_cohort_takes_four_commands(mover, redis_client):
     mover.look()
     redis_client.config_resetstat()
     mover.look()
-    found = {name.removeprefix("cmdstat_"): its["calls"] for name, its in redis_client.info("commandstats").items()}
-    found = {name: calls / len(NAMES) for name, calls in found.items() if "|" not in name and name != "info"}
-    assert found == {"hmget": 3, "hlen": 1}
+    calls_by_command = {
+        name.removeprefix("cmdstat_"): row["calls"] for name, row in redis_client.info("commandstats").items()
+    }
+    calls_by_command = {
+        name: calls / len(NAMES) for name, calls in calls_by_command.items() if "|" not in name and name != "info"
+    }
+    assert calls_by_command == {"hmget": 3, "hlen": 1}

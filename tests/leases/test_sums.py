@@ -1,4 +1,4 @@
-"""What a worker adds up of its jobs: by type, until the server has counted it, and never twice."""
+"""A worker collects metric deltas per type until the server has counted them, and none is counted twice."""
 
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -21,7 +21,7 @@ from ..support.scripted_fleet import ScriptedFleet
 
 
 class LosesReplies(Scheduler):
-    """A scheduler whose server counts sums, and whose replies are lost as often as *losses* says."""
+    """A scheduler whose server counts metrics, and whose next *losses* replies are lost."""
 
     losses = 0
 
@@ -71,7 +71,7 @@ def worker(redis_client):
     return Worker(redis_client)
 
 
-def test_waits_and_runs_are_added_up_and_handed_over_once(worker):
+def test_waits_and_runs_are_sent_to_the_server_once(worker):
     for _ in range(3):
         worker.sums.waited("pdf", False, 2_000_000)
         worker.sums.ran("pdf", "done", 500_000)
@@ -79,14 +79,14 @@ def test_waits_and_runs_are_added_up_and_handed_over_once(worker):
     worker.sums.ran("pdf", "failed", 1_000_000)
     worker.hand_over()
     worker.hand_over()
-    found = worker.metrics()
-    numbers = {kind: histogram_of(found, kind).number for kind in ("queued", "demand", "done", "failed")}
+    delta = worker.metrics()
+    numbers = {kind: histogram_of(delta, kind).number for kind in ("queued", "demand", "done", "failed")}
     assert numbers == {"queued": 3, "demand": 1, "done": 3, "failed": 1}
-    assert (histogram_of(found, "queued").sum_s, histogram_of(found, "done").sum_s) == (6, 1.5)
+    assert (histogram_of(delta, "queued").sum_s, histogram_of(delta, "done").sum_s) == (6, 1.5)
     assert worker.average_us == 625_000
 
 
-def test_sums_whose_reply_was_lost_count_once(worker):
+def test_metrics_are_counted_once_after_a_lost_reply(worker):
     worker.sums.ran("pdf", "done", 1)
     worker.scheduler.losses = 2
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_sums_whose_reply_was_lost_count_once(worker):
     assert worker.runs == 3
 
 
-def test_sums_that_no_server_has_seen_are_kept_until_the_worker_has_joined_again(worker):
+def test_unsent_metrics_are_kept_until_the_worker_rejoins(worker):
     worker.sums.ran("pdf", "done", 1)
     worker.scheduler.leave("worker")
     worker.hand_over()
@@ -108,8 +108,8 @@ def test_sums_that_no_server_has_seen_are_kept_until_the_worker_has_joined_again
     assert worker.runs == 1
 
 
-def test_sums_that_may_have_been_counted_are_dropped_when_the_server_has_forgotten_the_worker(worker):
-    """The numbers of what was counted went with the worker's row."""
+def test_doubtful_metrics_are_dropped_when_server_forgot_the_worker(worker):
+    """The numbers of counted pages were deleted with the worker's hash."""
     worker.sums.ran("pdf", "done", 1)
     worker.scheduler.losses = 1
     with pytest.raises(redis.ConnectionError):
@@ -123,7 +123,7 @@ def test_sums_that_may_have_been_counted_are_dropped_when_the_server_has_forgott
     assert worker.runs == 2
 
 
-def test_a_worker_that_leaves_hands_over_the_rest_before_the_server_forgets_it(worker):
+def test_leaving_worker_sends_its_remaining_metrics(worker):
     worker.sums.ran("pdf", "done", 1)
     members = worker.membership()
     members._dispatcher = members._heartbeats = Mock()
@@ -133,7 +133,7 @@ def test_a_worker_that_leaves_hands_over_the_rest_before_the_server_forgets_it(w
     assert worker.runs == 2
 
 
-def test_sums_that_a_server_refuses_keep_the_worker_from_nothing(worker, caplog):
+def test_refused_metrics_are_logged_and_dropped(worker, caplog):
     worker.sums.ran("pdf", "done", 1)
     counts, worker.scheduler.add_metrics = worker.scheduler.add_metrics, Mock(side_effect=redis.ResponseError("no"))
     worker.hand_over()
@@ -143,17 +143,17 @@ def test_sums_that_a_server_refuses_keep_the_worker_from_nothing(worker, caplog)
     assert worker.runs == 1
 
 
-def test_metrics_that_somebody_overwrote_are_made_again_and_count_nothing_twice(worker):
+def test_overwritten_metrics_are_rebuilt_without_double_counts(worker):
     worker.fleet.publish("waits", "pdf")
     worker.scheduler.client.set(Keys().key("metrics", "pdf"), "overwritten")
     worker.sums.ran("pdf", "done", 1)
     worker.hand_over()
     worker.sums.ran("pdf", "done", 1)
     worker.hand_over()
-    assert worker.runs == 1, "the call that met the key is lost"
+    assert worker.runs == 1, "the first page, sent to the corrupt key, is lost"
 
 
-def test_the_average_goes_by_single_jobs_as_by_many_at_once(worker):
+def test_average_follows_single_jobs_and_many_jobs_alike(worker):
     for took_us, average_us in ((800, 800), (1_600, 900), (100, 800)):
         worker.sums.ran("pdf", "done", took_us)
         worker.hand_over()
@@ -164,7 +164,7 @@ def test_the_average_goes_by_single_jobs_as_by_many_at_once(worker):
     assert worker.average_us == 5_000
 
 
-def test_more_sums_than_one_call_may_have_go_in_several():
+def test_metrics_above_the_limit_use_several_calls():
     sums = MetricDeltas()
     for number in range(MAX_METRICS):
         sums.waited(f"type {number}", False, 1)
@@ -174,7 +174,7 @@ def test_more_sums_than_one_call_may_have_go_in_several():
     assert max(sum(len(each.grown) for each in page.sums) for page in pages) == MAX_METRICS
 
 
-def test_no_more_types_are_kept_than_a_worker_may_serve():
+def test_worker_keeps_metrics_of_at_most_max_types():
     sums = MetricDeltas()
     for number in range(MAX_TYPES + 5):
         sums.ran(f"type {number}", "done", 1)
@@ -187,7 +187,7 @@ def answered(sums):
         sums.answered(page, is_known=True)
 
 
-def test_the_first_end_of_a_type_is_urgent_and_a_duration_unlike_those_before(monkeypatch):
+def test_first_end_and_unusual_durations_are_urgent(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     sums = MetricDeltas()
@@ -201,7 +201,7 @@ def test_the_first_end_of_a_type_is_urgent_and_a_duration_unlike_those_before(mo
     assert not sums.are_urgent
     answered(sums)
     sums.ran("pdf", "done", 20_000)
-    assert not sums.are_urgent, "a moment ago sums were handed over"
+    assert not sums.are_urgent, "metrics were sent a moment ago"
     now[0] += 2
     sums.ran("pdf", "done", 20_000)
     assert sums.are_urgent
@@ -227,7 +227,7 @@ def test_the_first_end_of_a_type_is_urgent_and_a_duration_unlike_those_before(mo
     ],
 )
 @pytest.mark.parametrize("void", [False, True])
-def test_only_jobs_that_ended_here_count_a_time_in_a_slot(outcome, how, kind, void):
+def test_only_jobs_that_ended_here_count_slot_time(outcome, how, kind, void):
     claims = claims_of()
     tag = claims.hold(Claim("job", "7", "pdf", 0, 0, b""))
     claims.bind(tag, SimpleNamespace(name="task", id="one"))
@@ -243,25 +243,25 @@ def test_only_jobs_that_ended_here_count_a_time_in_a_slot(outcome, how, kind, vo
     assert [name for each in ended for name in each.grown] == ([f"{kind} 09", f"{kind} sum"] if ended else [])
 
 
-def test_a_job_that_was_taken_ahead_waits_until_it_has_a_slot(monkeypatch):
+def test_prefetched_jobs_wait_ends_when_it_has_a_slot(monkeypatch):
     claims = claims_of()
     now_us, now_s = 5_000_000, 104.0
     claims.clock = SimpleNamespace(now_us=lambda: now_us)
     monkeypatch.setattr("celery_affinity.leases.claims.time", SimpleNamespace(monotonic=lambda: now_s))
-    ahead, early = (
+    prefetched, early = (
         claims.hold(Claim(job, fence, "pdf", 0, enqueued_us, b""))
         for job, fence, enqueued_us in (("ahead", "1", 2_000_000), ("early", "2", 5_000_001))
     )
     now_us = 60_000_000  # the server's clock counts when the job arrives; then this process' own, which never steps
     held = dict(claims.open_claims())
-    held[ahead].held_since_s, held[early].held_since_s = 100.0, 104.0
-    claims.count_wait(ahead, on_demand=True)
+    held[prefetched].held_since_s, held[early].held_since_s = 100.0, 104.0
+    claims.count_wait(prefetched, on_demand=True)
     claims.count_wait(early, on_demand=False)
     claims.count_wait("no claim", on_demand=False)
     now_s = 106.0
-    claims.set_outcome(ahead, ACKED)
-    claims.forget({ahead: held[ahead]})
-    ((found,),) = [page.sums for page in claims.sums.pages()]
-    assert found.grown["demand sum"] == 7_000_000
-    assert found.grown["queued sum"] == 0
-    assert found.took_us == 2_000_000, "not the time ahead of the slot"
+    claims.set_outcome(prefetched, ACKED)
+    claims.forget({prefetched: held[prefetched]})
+    ((delta,),) = [page.sums for page in claims.sums.pages()]
+    assert delta.grown["demand sum"] == 7_000_000
+    assert delta.grown["queued sum"] == 0
+    assert delta.took_us == 2_000_000, "not the time before it had a slot"

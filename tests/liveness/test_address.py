@@ -1,7 +1,6 @@
-"""The guard's way to the server: its worker's address, with a client of its own."""
+"""The guard connects to its worker's server with its own Redis client."""
 
 import json
-import socket
 
 import pytest
 import redis
@@ -10,14 +9,14 @@ from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.liveness import redis_client
 from celery_affinity.liveness.guard import address_of
 
-from ..support import certificates
+from ..support.certificates import tls_server
 from ..support.processes import wait_until
 from ..support.sentinel import Sentinel
-from ..support.servers import WITH_TLS, needs_tls
+from ..support.servers import needs_tls
 
 
 def answers(pool):
-    """Return what the server of *pool* says to the guard's client about its connection."""
+    """Call the server of *pool* with the guard's client; return CLIENT INFO of the connection."""
     address = json.loads(json.dumps(address_of(pool)))
     connection = redis_client.GuardConnection(address, 5)
     try:
@@ -30,7 +29,7 @@ def answers(pool):
         connection.close()
 
 
-def test_the_guard_logs_in_and_selects_as_its_worker_does():
+def test_guard_uses_its_workers_login_and_database():
     with EmbeddedServer(password="swordfish") as server:
         pool = redis.ConnectionPool.from_url(server.url.replace("/0", "/3"), client_name="me")
         assert " db=3 " in answers(pool)
@@ -49,13 +48,13 @@ def test_the_guard_logs_in_and_selects_as_its_worker_does():
             answers(redis.ConnectionPool(port=server.port, password="wrong"))
 
 
-def test_the_guard_reaches_a_unix_socket(tmp_path):
+def test_guard_connects_to_a_unix_socket(tmp_path):
     path = tmp_path / "s"
     with EmbeddedServer(options=("--unixsocket", str(path))):
         answers(redis.ConnectionPool(connection_class=redis.UnixDomainSocketConnection, path=str(path)))
 
 
-def test_the_guard_follows_a_failover_by_asking_the_sentinels(tmp_path):
+def test_guard_follows_a_failover_through_sentinels(tmp_path):
     with EmbeddedServer() as first, EmbeddedServer(options=("--replicaof", f"127.0.0.1 {first.port}")) as second:
         config = tmp_path / "sentinel.conf"
         config.write_text(
@@ -67,25 +66,18 @@ def test_the_guard_follows_a_failover_by_asking_the_sentinels(tmp_path):
         with Sentinel(port, config):
             sentinel = redis.Sentinel([("127.0.0.1", 1), ("127.0.0.1", port)])  # no Sentinel at the first address
             pool = sentinel.master_for("main").connection_pool
-            wait_until(lambda: sentinel.discover_slaves("main"), 20, "the replica is known")
+            wait_until(lambda: sentinel.discover_slaves("main"), 20, "the Sentinel lists the replica")
             answers(pool)
             assert redis.Redis.from_url(first.url).exists("reached")
             first.kill()
             wait_until(lambda: redis.Redis.from_url(second.url).role()[0] in (b"master", "master"), 30, "a failover")
-            wait_until(lambda: sentinel.discover_master("main")[1] == second.port, 10, "the Sentinel knows")
+            wait_until(lambda: sentinel.discover_master("main")[1] == second.port, 10, "the Sentinel has switched")
             assert "flags=N" in answers(pool)
 
 
 @needs_tls
-def test_the_guard_verifies_what_its_worker_verifies(tmp_path):
-    certificates.make(tmp_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "ca.pem")]
-    options += ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.key")]
-    with EmbeddedServer(executable=WITH_TLS, options=options):
-        url = f"rediss://127.0.0.1:{port}/0"
+def test_guard_verifies_tls_like_its_worker(tmp_path):
+    with tls_server(tmp_path) as (_, url):
         answers(redis.ConnectionPool.from_url(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}&ssl_min_version=771"))
         answers(redis.ConnectionPool.from_url(f"{url}?ssl_cert_reqs=none"))
         with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):

@@ -1,4 +1,4 @@
-"""The guard of a worker: a death is noticed at once, and nothing else is taken for a death."""
+"""A worker's guard reports a death immediately, and reports nothing else as a death."""
 
 import os
 import signal
@@ -17,11 +17,11 @@ from ..support.fleet import in_time
 from ..support.processes import session_of, start_worker, wait_until
 from ..support.worker_processes import guard_of, none_runs, pool_of, runs
 
-#: Longest wait, s, for a guard to report a death: a tenth of the silence that stands for a death by default.
+#: Max seconds until a guard reports a death: a tenth of the default worker timeout.
 AT_ONCE_S = 3
 
 
-# -- what is no death
+# -- not a death
 
 
 @pytest.mark.parametrize(
@@ -35,18 +35,18 @@ AT_ONCE_S = 3
         ("eventlet", "compute"),
     ),
 )
-def test_a_worker_that_can_say_nothing_for_two_timeouts_is_not_taken_for_dead(fleet, pool, task):
+def test_guarded_worker_stays_alive_without_heartbeats_for_two_timeouts(fleet, pool, task):
     timeout_s = 2
     fleet.start("watcher", "index", pool="solo", timeout_s=timeout_s, heartbeat_s=0.5)
     mute = fleet.start("mute", "pdf", pool=pool, timeout_s=timeout_s, heartbeat_s=0.5)
     fleet.tasks[task].delay("held", 2 * timeout_s + 2).get(timeout=20)
-    wait_until(fleet.all_slots_are_free, 10, "its end is known, and its slot is free")
+    wait_until(fleet.all_slots_are_free, 10, "the server has its end, and its slot is free")
     fleet.tasks["pdf"].delay("next").get(timeout=10)
     assert fleet.ledger.starts() == {"held": 1, "next": 1}
     assert "taken" not in mute.log()
 
 
-def test_without_a_guard_a_worker_that_holds_the_interpreter_looks_dead(fleet):
+def test_unguarded_worker_looks_dead_when_task_holds_interpreter(fleet):
     fleet.start("watcher", "index", pool="solo", timeout_s=2, heartbeat_s=0.5)
     mute = fleet.start("mute", "pdf", pool="threads", timeout_s=2, heartbeat_s=0.5, GUARD="0")
     assert not psutil.Process(mute.pid).children()
@@ -54,7 +54,7 @@ def test_without_a_guard_a_worker_that_holds_the_interpreter_looks_dead(fleet):
     wait_until(lambda: fleet.ledger.starts()["held"] == 2, 15, "it runs again")
 
 
-def test_a_suspended_worker_is_taken_for_dead_as_its_guard_says_nothing_for_it(fleet):
+def test_suspended_worker_is_dead_because_its_guard_sends_nothing(fleet):
     suspended = fleet.start("suspended", "pdf", pool="threads", timeout_s=2, heartbeat_s=0.5)
     fleet.tasks["late"].delay("job", 30)
     wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
@@ -72,7 +72,7 @@ def test_a_suspended_worker_is_taken_for_dead_as_its_guard_says_nothing_for_it(f
 @pytest.mark.parametrize(
     ("pool", "survive"), in_time(("prefork", "0"), ("prefork", "1"), ("threads", "0"), ("solo", "0"))
 )
-def test_a_killed_workers_jobs_are_pending_again_at_once_and_its_children_are_gone(fleet, pool, survive):
+def test_killed_workers_jobs_are_reclaimed_after_its_children_end(fleet, pool, survive):
     worker = fleet.start("killed", "pdf", pool=pool, concurrency=2, CHILDREN_SURVIVE=survive)
     jobs = [f"job-{number}" for number in range(1 if pool == "solo" else 2)]
     for job in jobs:
@@ -84,19 +84,19 @@ def test_a_killed_workers_jobs_are_pending_again_at_once_and_its_children_are_go
     wait_until(lambda: sum(each.pending for each in fleet.report.status().types) == len(jobs), AT_ONCE_S, worker.log())
     assert none_runs(children)(), "they ended before their jobs were pending again"
     assert fleet.names() == set()
-    wait_until(none_runs([guard]), AT_ONCE_S, "the guard is gone as well")
+    wait_until(none_runs([guard]), AT_ONCE_S, "the guard ends as well")
     fleet.start("next", "pdf", pool="solo")
     wait_until(lambda: set(fleet.ledger.ends()) == set(jobs), 10, "they run again")
     assert set(fleet.ledger.starts().values()) == {2}
 
 
-def test_no_pool_process_outlives_a_worker_that_is_killed_while_it_starts_them(valkey):
+def test_no_pool_process_outlives_a_worker_killed_during_startup(valkey):
     worker = start_worker("tests.support.apps.orphans", valkey.url, (), concurrency=2)
     assert worker.wait(30) == -signal.SIGKILL
-    wait_until(lambda: not session_of(worker.pid), 20, "nothing is left of it")
+    wait_until(lambda: not session_of(worker.pid), 20, "its session has no process")
 
 
-def test_a_child_that_was_just_replaced_is_ended_as_well(fleet):
+def test_newly_replaced_child_ends_with_its_killed_worker(fleet):
     worker = start_worker(
         APP,
         fleet.url,
@@ -113,10 +113,10 @@ def test_a_child_that_was_just_replaced_is_ended_as_well(fleet):
     children = pool_of(worker)
     worker.kill()
     wait_until(lambda: not fleet.names(), AT_ONCE_S, worker.log())
-    wait_until(none_runs([guard, *children]), AT_ONCE_S, "nothing of it is left")
+    wait_until(none_runs([guard, *children]), AT_ONCE_S, "its guard and children end")
 
 
-def test_an_early_acked_job_of_a_killed_worker_is_lost_at_once(fleet):
+def test_early_acked_job_of_killed_worker_is_lost_immediately(fleet):
     worker = fleet.start("killed", "pdf", pool="threads")
     lost = fleet.tasks["early"].delay("early", 60)
     wait_until(lambda: fleet.acked() == 1, 10, "it is acked")
@@ -125,7 +125,7 @@ def test_an_early_acked_job_of_a_killed_worker_is_lost_at_once(fleet):
     assert [(each.task_id, each.reason) for each in fleet.dead()] == [(lost.id, "lost")]
 
 
-def test_what_a_task_has_sent_off_for_good_is_spared(fleet):
+def test_daemon_started_by_a_task_survives_the_worker(fleet):
     worker = fleet.start("killed", "pdf", pool="prefork")
     fleet.tasks["send_off"].delay("daemon", 60)
     wait_until(lambda: fleet.ledger.starts()["daemon"], 10, "it runs")
@@ -137,10 +137,10 @@ def test_what_a_task_has_sent_off_for_good_is_spared(fleet):
     daemon.kill()
 
 
-# -- the guard's own life
+# -- the guard process
 
 
-def test_a_guard_that_dies_is_replaced(fleet):
+def test_worker_replaces_a_dead_guard(fleet):
     worker = fleet.start("worker", "pdf", pool="solo", heartbeat_s=0.5)
     first = guard_of(worker)
     first.kill()
@@ -154,7 +154,7 @@ def test_a_guard_that_dies_is_replaced(fleet):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_a_worker_that_stops_in_good_order_leaves_no_guard_behind(fleet, pool):
+def test_guard_ends_when_its_worker_stops_normally(fleet, pool):
     worker = fleet.start("worker", "pdf", pool=pool)
     worker.wait_ready(10)
     guard = guard_of(worker)
@@ -164,7 +164,7 @@ def test_a_worker_that_stops_in_good_order_leaves_no_guard_behind(fleet, pool):
     assert "died" not in worker.log()
 
 
-def test_a_signal_to_the_whole_group_leaves_the_guard_on_duty_until_the_worker_is_gone(fleet):
+def test_guard_ignores_signals_until_its_worker_ends(fleet):
     worker = fleet.start("worker", "pdf", pool="threads")
     worker.wait_ready(10)
     fleet.tasks["late"].delay("job", 3)
@@ -178,7 +178,7 @@ def test_a_signal_to_the_whole_group_leaves_the_guard_on_duty_until_the_worker_i
     assert "The guard ended" not in worker.log()
 
 
-def test_a_guard_is_small(fleet):
+def test_guard_uses_little_memory_and_cpu(fleet):
     guard = guard_of(fleet.start("worker", "pdf", pool="solo", heartbeat_s=0.5))
     wait_until(lambda: guard.memory_info().rss > 8e6, 5, "it has started")
     heartbeats = Keys().key("heartbeats")
@@ -189,19 +189,19 @@ def test_a_guard_is_small(fleet):
     assert used.user + used.system < 1
 
 
-def test_a_guard_whose_server_does_not_answer_ends_soon_after_its_worker(tmp_path, load_app):
+def test_guard_ends_after_its_worker_when_server_hangs(tmp_path, load_app):
     with EmbeddedServer() as server:
         env = {"LEDGER": str(tmp_path / "ledger"), "WORKER_TIMEOUT": "2", "HEARTBEAT_INTERVAL": "0.5"}
         worker = start_worker(APP, server.url, ["pdf"], pool="prefork", env=env)
         worker.wait_ready(30)
         guard, children = guard_of(worker), pool_of(worker)
-        os.kill(server.pid, signal.SIGSTOP)  # a stopped server accepts connections, and says nothing
+        os.kill(server.pid, signal.SIGSTOP)  # a stopped server accepts connections, and sends nothing
         worker.kill()
         wait_until(none_runs([guard, *children]), AT_ONCE_S, "all ended")
         os.kill(server.pid, signal.SIGCONT)
 
 
-def test_no_secret_stands_in_the_guards_arguments(tmp_path):
+def test_guards_command_line_contains_no_password(tmp_path):
     with EmbeddedServer(password="swordfish") as server:
         env = {"LEDGER": str(tmp_path / "ledger")}
         worker = start_worker(APP, server.url, ["pdf"], pool="solo", env=env)
@@ -212,14 +212,14 @@ def test_no_secret_stands_in_the_guards_arguments(tmp_path):
         wait_until(lambda: not client.zcard(Keys().key("heartbeats")), AT_ONCE_S, worker.log())
 
 
-# -- a loop that stands still
+# -- a stalled event loop
 
 
-def test_a_blocked_loops_unread_jobs_run_elsewhere_within_5_s_and_it_takes_jobs_again_when_it_runs(fleet):
+def test_stalled_loops_unread_jobs_run_elsewhere_within_5_s(fleet):
     fleet.start("blocked", "pdf", pool="prefork", concurrency=4)
     fleet.start("versatile", "pdf", "excel", pool="threads", concurrency=4)
     fleet.app.control.broadcast("block", arguments={"seconds": 10}, destination=[fleet.report.status().workers[0].name])
-    wait_until(lambda: fleet.ledger.starts()["block"], 10, "it stands still")
+    wait_until(lambda: fleet.ledger.starts()["block"], 10, "the loop stalls")
     for number in range(4):
         fleet.tasks["late"].delay(f"job-{number}")
     inbox = Keys().key("inbox", fleet.report.status().workers[0].id)
@@ -227,14 +227,12 @@ def test_a_blocked_loops_unread_jobs_run_elsewhere_within_5_s_and_it_takes_jobs_
     wait_until(lambda: len(fleet.ledger.ends()) >= 3, 5, "they run elsewhere")
     assert fleet.report.status().workers[0].free == 0
     wait_until(lambda: fleet.ledger.ends()["block"], 15, "it runs again")
-    wait_until(lambda: len(fleet.ledger.ends()) == 5, 5, "what it had read has run as well")
+    wait_until(lambda: len(fleet.ledger.ends()) == 5, 5, "the job that it had read has run as well")
     wait_until(fleet.all_slots_are_free, 10, "it takes jobs again")
-    assert {job: count for job, count in fleet.ledger.starts().items() if job != "block"} == {
-        f"job-{number}": 1 for number in range(4)
-    }
+    assert fleet.ledger.starts() == {"block": 1, **{f"job-{number}": 1 for number in range(4)}}
 
 
-def test_a_solo_worker_gets_its_next_job_at_once_after_a_long_one(fleet):
+def test_solo_worker_starts_next_job_immediately_after_a_long_one(fleet):
     fleet.start("solo", "pdf", pool="solo")
     results = [fleet.tasks["late"].delay(f"job-{number}", STALLED_AFTER_S + 0.5) for number in range(3)]
     for result in results:
@@ -246,7 +244,7 @@ def test_a_solo_worker_gets_its_next_job_at_once_after_a_long_one(fleet):
 
 
 @pytest.mark.parametrize("pool", in_time("gevent", "prefork", "threads", "solo", "eventlet"))
-def test_an_idle_loop_is_not_taken_for_one_that_stands_still(fleet, pool):
+def test_idle_loop_is_not_reported_as_stalled(fleet, pool):
     worker = fleet.start("idle", "pdf", pool=pool)
     worker.wait_ready(30)  # it joins before its loop runs
     (status,) = fleet.report.status().workers
@@ -255,7 +253,7 @@ def test_an_idle_loop_is_not_taken_for_one_that_stands_still(fleet, pool):
         time.sleep(0.1)
         stalled = fleet.redis.hexists(Keys().key("worker", status.id), "stalled")
         now = time.monotonic()
-        if now - last > 0.5:  # the machine stood still, and with it all loops
+        if now - last > 0.5:  # the machine was stalled, and with it all loops
             calm_since = now
         assert not stalled or now - calm_since < STALLED_AFTER_S, worker.log()
         last = now

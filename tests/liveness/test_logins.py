@@ -1,4 +1,4 @@
-"""A guard is told a login that was renewed, although its worker does not connect again: it may have to do so itself."""
+"""A worker sends a renewed login to its guard without reconnecting itself, since the guard may have to connect."""
 
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -20,21 +20,21 @@ def guard(monkeypatch):
     return made
 
 
-def test_a_login_that_was_renewed_is_told_once(guard, monkeypatch):
+def test_renewed_login_is_sent_to_the_guard_once(guard, monkeypatch):
     login = {"password": "first"}
     monkeypatch.setattr(guard_module, "address_of", lambda pool: dict(login))
     monkeypatch.setattr(guard_module, "_LOGIN_INTERVAL_S", 0.0)
-    scheduler, told = SimpleNamespace(client=Mock()), []
+    scheduler, messages = SimpleNamespace(client=Mock()), []
     guard._scheduler, guard._sent_server = scheduler, dict(login)
-    monkeypatch.setattr(guard, "_send_message", told.append)
+    monkeypatch.setattr(guard, "_send_message", messages.append)
 
-    def tend():
+    def tend_guard():
         guard.tend(scheduler)
-        wait_until(lambda: not guard._login_thread.is_alive(), 5, "it has asked")
+        wait_until(lambda: not guard._login_thread.is_alive(), 5, "the login thread has ended")
 
-    tend()
-    assert told == []
+    tend_guard()
+    assert messages == []
     login["password"] = "second"
     for _ in range(2):
-        tend()
-    assert told == [{"server": {"password": "second"}}]
+        tend_guard()
+    assert messages == [{"server": {"password": "second"}}]

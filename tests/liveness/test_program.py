@@ -1,4 +1,4 @@
-"""The guard's program, in an interpreter of its own."""
+"""The guard's program runs in a separate interpreter."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from celery_affinity.schema.keys import Keys
 DIRECTORY = str(Path(guard.__file__).parent)
 
 
-def test_it_needs_nothing_but_the_standard_library():
+def test_guard_program_imports_only_the_standard_library():
     code = guard._PROGRAM.replace("main()", "print(sorted(sys.modules))")
     run = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code, DIRECTORY], capture_output=True, text=True, check=True
@@ -24,10 +24,10 @@ def test_it_needs_nothing_but_the_standard_library():
     assert not {"celery_affinity", "redis", "kombu", "celery", "ssl", "asyncio", "pathlib"} & modules
 
 
-def test_a_worker_that_leaves_at_once_is_not_reported_dead(valkey, redis_client):
+def test_worker_leaving_immediately_is_not_reported_dead(valkey, redis_client):
     pulse, kin = Pulse(), ForkMarker()
-    own = Guard("worker", "worker@host", 5, pulse=pulse, kin=kin, ends_children=False)
-    lines = [own._guarded_worker(Scheduler(redis_client, Keys())), {"leave": True}]
+    guard_client = Guard("worker", "worker@host", 5, pulse=pulse, kin=kin, ends_children=False)
+    lines = [guard_client._guarded_worker(Scheduler(redis_client, Keys())), {"leave": True}]
     run = subprocess.run(
         [sys.executable, "-I", "-S", "-c", guard._PROGRAM, DIRECTORY],
         input="".join(f"{json.dumps(line)}\n" for line in lines),

@@ -1,11 +1,11 @@
-"""The pulse of an event loop, which the guard reads from another process."""
+"""The guard reads the pulse of an event loop from another process."""
 
 import time
 
 from celery_affinity.liveness.pulse import Pulse, PulseReader
 
 
-def test_a_pulse_is_read_by_another_process():
+def test_pulse_reader_sees_the_loops_last_run():
     pulse = Pulse()
     reader = PulseReader(pulse.fileno())
     before = reader.ran_at_s

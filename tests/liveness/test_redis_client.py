@@ -1,4 +1,4 @@
-"""The guard's own Redis client, and bytes that are no reply."""
+"""The guard's Redis client receives bytes that are not valid replies."""
 
 import socket
 import threading
@@ -11,7 +11,7 @@ from celery_affinity.liveness import redis_client as wire
 @pytest.mark.parametrize(
     "reply", [b"garbage\r\n", b"$x\r\n", b":x\r\n", b"*x\r\n", b"*1\r\n" * 3000, b"$99999999999999999999\r\n"]
 )
-def test_what_is_no_reply_is_a_lost_connection_to_a_guard(reply):
+def test_invalid_reply_is_a_lost_connection_to_the_guard(reply):
     listener = socket.create_server(("127.0.0.1", 0))
 
     def answer():

@@ -1,4 +1,4 @@
-"""The arithmetic of use that is forgotten by half in a time: right to many digits, and never less by more use."""
+"""The arithmetic of decayed use is precise, and more use never lowers a tag."""
 
 import math
 
@@ -14,17 +14,17 @@ half_lives_us = st.sampled_from([US, 60 * US, 3600 * US, 10**15])
 
 
 @given(st.floats(1e-9, 1e18))
-def test_logarithms_are_those_of_the_standard_library(number):
+def test_log2_agrees_with_the_standard_library(number):
     assert score.log2(number) == pytest.approx(math.log2(number), abs=1e-12)
 
 
 @given(st.floats(-1100, 0))
-def test_powers_are_those_of_the_standard_library(number):
+def test_exp2_agrees_with_the_standard_library(number):
     assert score.exp2(number) == pytest.approx(2**number, rel=1e-12, abs=1e-300)
 
 
 @given(half_lives_us, st.lists(st.integers(1, 10**12), min_size=1, max_size=6), st.integers(0, 10**9))
-def test_a_tag_says_what_is_left_of_all_that_was_used(half_life_us, used, apart_us):
+def test_tag_encodes_the_decayed_sum_of_use(half_life_us, used, apart_us):
     tag, now_us, left_us = 0.0, NOW_US, 0.0
     for us in used:
         now_us += apart_us
@@ -35,6 +35,6 @@ def test_a_tag_says_what_is_left_of_all_that_was_used(half_life_us, used, apart_
 
 
 @given(half_lives_us)
-def test_what_is_forgotten_is_the_slot_time_of_a_half_life_ten_half_lives_ago(half_life_us):
+def test_least_used_is_one_half_life_after_ten_half_lives(half_life_us):
     tag = score.decayed(0, half_life_us, half_life_us, NOW_US)
     assert score.least_used(half_life_us, NOW_US + 10 * half_life_us) == pytest.approx(tag, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Ends without a worker: callers learn of them by Celery's own states, signals and events."""
+"""Callers receive ends without a worker as Celery states, signals and events."""
 
 import json
 import sys
@@ -26,19 +26,19 @@ def dispatcher(fleet):
     return process
 
 
-def waits(fleet):
+def count_waiting(fleet):
     status = fleet.report.status()
     return sum(each.pending for each in status.types) + status.scheduled
 
 
 @contextmanager
-def heard_events(app):
+def collected_events(app):
     """Collect events in a thread for the time of the context."""
-    heard, ready, stop = [], threading.Event(), threading.Event()
+    events, ready, stop = [], threading.Event(), threading.Event()
 
     def listen():
         with app.connection_for_read() as connection:
-            receiver = app.events.Receiver(connection, handlers={"*": heard.append})
+            receiver = app.events.Receiver(connection, handlers={"*": events.append})
             with receiver.consumer_context() as (listening, *_):
                 ready.set()
                 while not stop.is_set():
@@ -49,7 +49,7 @@ def heard_events(app):
     thread.start()
     ready.wait(10)
     try:
-        yield heard
+        yield events
     finally:
         stop.set()
         thread.join(10)
@@ -58,14 +58,14 @@ def heard_events(app):
 # -- revoked
 
 
-def test_a_revoked_job_leaves_its_lane_at_once_although_there_is_no_worker_and_its_caller_learns_it(fleet):
+def test_revoked_jobs_leave_their_lane_immediately_without_a_worker(fleet):
     results = [fleet.tasks["pdf"].delay(f"job-{number}") for number in range(3)]
     results.append(fleet.tasks["pdf"].apply_async(("scheduled",), countdown=600))
     kept = fleet.tasks["pdf"].delay("kept")
     results[0].revoke()
-    assert waits(fleet) == 4
+    assert count_waiting(fleet) == 4
     fleet.app.control.revoke([result.id for result in results[1:]])
-    assert waits(fleet) == 1
+    assert count_waiting(fleet) == 1
     fleet.start("other", "index", pool="solo")
     for result in results:
         wait_for_state(result, "REVOKED")
@@ -76,17 +76,17 @@ def test_a_revoked_job_leaves_its_lane_at_once_although_there_is_no_worker_and_i
     assert fleet.ledger.starts() == {"kept": 1}
 
 
-def test_what_is_revoked_before_it_is_published_ends_at_its_publish(fleet):
+def test_call_revoked_before_publish_ends_when_published(fleet):
     fleet.start("worker", "pdf", pool="solo")
     fleet.app.control.revoke("known-by-its-id")
     result = fleet.tasks["pdf"].apply_async(("job",), task_id="known-by-its-id")
-    assert waits(fleet) == 0
+    assert count_waiting(fleet) == 0
     wait_for_state(result, "REVOKED")
     assert fleet.tasks["pdf"].delay("next").get(timeout=10) == "next"
     assert fleet.ledger.starts() == {"next": 1}
 
 
-def test_jobs_are_revoked_by_their_stamps(fleet, dispatcher):
+def test_revoke_by_stamp_ends_all_stamped_jobs(fleet, dispatcher):
     def stamped(job, tenant):
         signature = fleet.tasks["pdf"].s(job)
         signature.stamp(tenant=tenant)
@@ -95,7 +95,7 @@ def test_jobs_are_revoked_by_their_stamps(fleet, dispatcher):
     ours = [stamped(f"job-{number}", "a b") for number in range(12)]
     theirs = stamped("theirs", "c")
     fleet.app.control.revoke_by_stamped_headers({"tenant": ["a b"]})
-    assert waits(fleet) == 1
+    assert count_waiting(fleet) == 1
     for result in ours:
         wait_for_state(result, "REVOKED")
     fleet.start("worker", "pdf", pool="solo").wait_ready(30)
@@ -103,7 +103,7 @@ def test_jobs_are_revoked_by_their_stamps(fleet, dispatcher):
     assert fleet.ledger.starts() == {"theirs": 1}
 
 
-def test_what_is_published_with_a_revoked_stamp_is_refused_by_the_workers_that_heard_of_it(fleet):
+def test_workers_refuse_calls_with_a_stamp_revoked_earlier(fleet):
     worker = fleet.start("worker", "pdf", pool="solo")
     worker.wait_ready(30)
     fleet.app.control.revoke_by_stamped_headers({"tenant": ["a b"]}, reply=True)
@@ -112,17 +112,17 @@ def test_what_is_published_with_a_revoked_stamp_is_refused_by_the_workers_that_h
     wait_for_state(signature.apply_async(), "REVOKED")
     worker.end()
     fleet.start("newcomer", "pdf", pool="solo")
-    assert signature.apply_async().get(timeout=10) == "later", "as on stock: it has not heard of it"
+    assert signature.apply_async().get(timeout=10) == "later", "like stock Celery: it did not receive the revoke"
 
 
-def test_a_revoke_for_some_workers_ends_nothing_that_waits(fleet):
+def test_revoke_for_some_workers_keeps_waiting_jobs(fleet):
     result = fleet.tasks["pdf"].delay("job")
     fleet.app.control.revoke(result.id, destination=["other@host"])
     fleet.start("worker", "pdf", pool="solo")
     assert result.get(timeout=10) == "job"
 
 
-def test_a_revoke_of_stock_celery_ends_what_waits_as_well(fleet):
+def test_revoke_from_stock_celery_ends_waiting_jobs(fleet):
     fleet.start("other", "mail", pool="threads").wait_ready(30)
     stays, goes = (fleet.tasks["pdf"].delay(name) for name in ("stays", "goes"))
     with Celery("stock", broker=fleet.url, set_as_current=False) as stock:
@@ -130,10 +130,10 @@ def test_a_revoke_of_stock_celery_ends_what_waits_as_well(fleet):
         stock.control.revoke(stays.id, destination=[other])
         stock.control.revoke(goes.id)
     wait_for_state(goes, "REVOKED")
-    assert waits(fleet) == 1
+    assert count_waiting(fleet) == 1
 
 
-def test_a_revoked_job_whose_worker_died_is_not_run_again(fleet):
+def test_revoked_job_does_not_rerun_when_its_worker_dies(fleet):
     worker = fleet.start("killed", "pdf", pool="threads")
     result = fleet.tasks["late"].delay("job", 60)
     wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
@@ -147,27 +147,27 @@ def test_a_revoked_job_whose_worker_died_is_not_run_again(fleet):
 # -- expired
 
 
-def test_a_job_that_expires_while_it_waits_ends_then(fleet, dispatcher):
-    with heard_events(fleet.app) as heard:
+def test_waiting_job_ends_when_it_expires(fleet, dispatcher):
+    with collected_events(fleet.app) as events:
         waiting = fleet.tasks["pdf"].apply_async(("waiting",), expires=1)
         scheduled = fleet.tasks["pdf"].apply_async(("scheduled",), expires=1, countdown=600)
         late = fleet.tasks["pdf"].apply_async(("late",), expires=-1)
-        assert waits(fleet) == 2
+        assert count_waiting(fleet) == 2
         for result in (waiting, scheduled, late):
             wait_for_state(result, "REVOKED")
-        assert waits(fleet) == 0
-        wait_until(lambda: len([each for each in heard if each["type"] == "task-revoked"]) == 3, 10, f"not {heard}")
-    assert {(each["uuid"], each["expired"]) for each in heard if each["type"] == "task-revoked"} == {
+        assert count_waiting(fleet) == 0
+        wait_until(lambda: len([each for each in events if each["type"] == "task-revoked"]) == 3, 10, f"not {events}")
+    assert {(each["uuid"], each["expired"]) for each in events if each["type"] == "task-revoked"} == {
         (result.id, True) for result in (waiting, scheduled, late)
     }
     keys = [Keys().key(name) for name in ("expires", "unreported", "scheduled", "heads")]
-    wait_until(lambda: not fleet.redis.exists(*keys), 10, "nothing is left of them")
+    wait_until(lambda: not fleet.redis.exists(*keys), 10, "their keys are deleted")
 
 
 # -- chords
 
 
-def test_a_chord_fails_with_a_part_that_was_revoked_while_it_waited(fleet, dispatcher):
+def test_chord_fails_when_a_waiting_part_is_revoked(fleet, dispatcher):
     fleet.start("worker", "index", pool="solo")
     parts = [fleet.tasks["index"].s("part"), fleet.tasks["pdf"].s("never").set(expires=1)]
     result = chord(parts)(fleet.tasks["index"].s())
@@ -178,7 +178,7 @@ def test_a_chord_fails_with_a_part_that_was_revoked_while_it_waited(fleet, dispa
 # -- lost, and given up
 
 
-def test_the_caller_of_a_lost_job_learns_it(fleet):
+def test_caller_gets_the_error_of_a_lost_job(fleet):
     worker = fleet.start("killed", "pdf", pool="threads")
     result = fleet.tasks["early"].delay("an-argument", 60)
     wait_until(lambda: fleet.acked() == 1, 10, "it runs, and is acked")
@@ -194,22 +194,16 @@ def test_the_caller_of_a_lost_job_learns_it(fleet):
 def test_caller_gets_the_error_of_a_job_requeued_too_often(fleet):
     result = fleet.tasks["reject"].delay("job", requeue=True, for_ever=True)
     conf = {"affinity_max_requeues": 2, "affinity_requeue_delay_max": 0}
-    start_worker(
-        APP,
-        fleet.url,
-        ["pdf"],
-        pool="solo",
-        env={"LEDGER": str(fleet.ledger.path), "CONF": json.dumps(conf)},
-    )
+    start_worker(APP, fleet.url, ["pdf"], pool="solo", env={"LEDGER": str(fleet.ledger.path), "CONF": json.dumps(conf)})
     with pytest.raises(Reject, match="Given up: the task requeued it more often than affinity_max_requeues allows"):
         result.get(timeout=20)
     assert fleet.ledger.starts()["job"] == 3
 
 
-# -- apps that tell
+# -- apps that report
 
 
-def test_an_app_that_does_not_know_the_task_leaves_it_to_one_that_does(fleet, dispatcher):
+def test_app_without_the_task_leaves_its_report_to_others(fleet, dispatcher):
     foreign = "tests.support.apps.ordinary"
     other = start_worker(foreign, fleet.url, ["nothing"], pool="solo")
     other.wait_ready(30)
@@ -219,8 +213,7 @@ def test_an_app_that_does_not_know_the_task_leaves_it_to_one_that_does(fleet, di
     assert "its caller is told" not in other.log()
 
 
-def test_of_a_task_that_nobody_knows_the_caller_alone_is_told(fleet, dispatcher):
+def test_caller_gets_the_end_of_a_task_no_app_defines(fleet, dispatcher):
     published = fleet.app.send_task("no.such.task", queue="nobody", expires=0.1)
-    wait_for_state(
-        AsyncResult(published.id, app=fleet.app), "REVOKED", within_s=40
-    )  # apps that know the task have 15 s
+    result = AsyncResult(published.id, app=fleet.app)
+    wait_for_state(result, "REVOKED", within_s=40)  # apps that define the task have 15 s to report first

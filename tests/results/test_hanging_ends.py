@@ -1,4 +1,4 @@
-"""A result backend, or a handler of a signal, that never returns costs a thread, and nothing else waits for it."""
+"""A result backend or signal handler that never returns blocks one thread and nothing else."""
 
 import signal
 import socket
@@ -18,7 +18,7 @@ from ..support.processes import Process, start_worker, wait_until
 
 HANGS = "tests.support.apps.hangs"
 
-#: Longest wait, s, for things that would hang for ever if the code were wrong; they take 1 to 3 s.
+#: Max seconds for steps that would hang forever if the code were wrong; they take 1 to 3 s.
 SOON_S = 15
 
 
@@ -51,8 +51,8 @@ def mute():
     server.close()
 
 
-class Tellers:
-    """Start processes that tell ends: workers of a pool, or dispatchers alone."""
+class Reporters:
+    """Starts processes that report ends: workers with a pool, or dispatchers."""
 
     def __init__(self, fleet, mute):
         self.url = fleet.url
@@ -66,16 +66,16 @@ class Tellers:
 
 
 def end_of(fleet, name):
-    """Publish a job of an unserved type, which ends at once. Return its result."""
+    """Publish an expired job of an unserved type; return its result."""
     task = f"{APP}.pdf" if name == "healthy" else f"{HANGS}.{name}"
     sent = fleet.app.send_task(task, (name,), queue="nobody", affinity="nobody", expires=-1)
     return AsyncResult(sent.id, app=fleet.app)
 
 
 @pytest.mark.parametrize("kind", in_time("prefork", "gevent", "dispatcher"))
-def test_an_end_that_hangs_holds_up_neither_jobs_nor_other_ends_nor_a_stop_nor_another_process(fleet, mute, kind):
-    tellers = Tellers(fleet, mute)
-    first = tellers.start(kind, "first")
+def test_hanging_report_delays_no_job_report_stop_or_process(fleet, mute, kind):
+    reporters = Reporters(fleet, mute)
+    first = reporters.start(kind, "first")
     first.wait_for("dispatcher ready" if kind == "dispatcher" else " ready.", 30)
     end_of(fleet, "mute")
     wait_until(lambda: mute.connections, SOON_S, "the result backend is asked")
@@ -83,66 +83,53 @@ def test_an_end_that_hangs_holds_up_neither_jobs_nor_other_ends_nor_a_stop_nor_a
     wait_for_state(hanging, "REVOKED", SOON_S)
     wait_until(lambda: fleet.ledger.starts()["handler"], SOON_S, "the handler of the signal is called")
 
-    second = tellers.start("dispatcher", "second")
+    second = reporters.start("dispatcher", "second")
     second.wait_for("dispatcher ready", 30)
     due = fleet.app.send_task(f"{APP}.pdf", ("due",), affinity="pdf" if kind != "dispatcher" else "none", countdown=1)
     wait_for_state(end_of(fleet, "healthy"), "REVOKED", SOON_S)
     if kind == "dispatcher":
-        wait_until(lambda: not fleet.report.status().scheduled, SOON_S, "what is due is pending")
+        wait_until(lambda: not fleet.report.status().scheduled, SOON_S, "the due job is pending")
     else:
         assert due.get(timeout=SOON_S) == "due"
-    assert fleet.ledger.starts()["handler"] == 1, "whose result is written, is told: nobody else is hung by the signal"
+    assert fleet.ledger.starts()["handler"] == 1, "its result is stored, so its end is acked: no other process hangs"
 
     first.term()
     assert first.wait(SOON_S) == 0
     assert "Not waiting for" in first.log()
     assert second.is_running
-    end = end_of(fleet, "healthy")
-    wait_for_state(end, "REVOKED", SOON_S)
+    wait_for_state(end_of(fleet, "healthy"), "REVOKED", SOON_S)
     second.signal(signal.SIGTERM)
     assert second.wait(SOON_S) == 0
 
 
-def test_what_hung_in_one_process_comes_to_the_next_after_a_pause_and_not_to_the_one_in_which_it_hangs(fleet, mute):
-    tellers = Tellers(fleet, mute)
-    first = tellers.start("dispatcher", "first")
+def test_hanging_report_moves_to_another_process_after_a_pause(fleet, mute):
+    reporters = Reporters(fleet, mute)
+    first = reporters.start("dispatcher", "first")
     first.wait_for("dispatcher ready", 30)
     end_of(fleet, "mute")
     wait_until(lambda: mute.connections, SOON_S, "the result backend is asked")
     (job,) = fleet.redis.zrange(Keys().key("unreported"), 0, -1)
     fleet.redis.zadd(Keys().key("unreported"), {job: 1})  # the pause is over
     first_tried = fleet.redis.hget(Keys().key("job", job.decode()), "tries")
-    healthy = end_of(fleet, "healthy")
-    wait_for_state(healthy, "REVOKED", SOON_S)
+    wait_for_state(end_of(fleet, "healthy"), "REVOKED", SOON_S)
     assert first_tried == b"1"
     assert fleet.redis.hget(Keys().key("job", job.decode()), "tries") == b"1", "it hangs here already"
 
-    second = tellers.start("dispatcher", "second")
+    second = reporters.start("dispatcher", "second")
     wait_until(lambda: len(mute.connections) > 1, 30, f"another tries it\n{second.log()}")
     assert fleet.redis.hget(Keys().key("job", job.decode()), "tries") == b"2"
-    (seconds, micros), (_, again_us) = (
-        fleet.redis.time(),
-        fleet.redis.zrange(Keys().key("unreported"), 0, -1, withscores=True)[0],
-    )
+    seconds, micros = fleet.redis.time()
+    ((_, again_us),) = fleet.redis.zrange(Keys().key("unreported"), 0, -1, withscores=True)
     pause_s = again_us / 1e6 - seconds - micros / 1e6
     assert 10 < pause_s <= 20, "the pause grows"
     for each in (first, second):
         each.kill()
 
 
-def test_an_end_of_an_app_without_a_name_is_told_at_once_by_one_that_knows_the_task(fleet):
+def test_end_of_an_unnamed_app_is_reported_by_another(fleet):
     def start(name, knows):
-        command = [
-            sys.executable,
-            "-m",
-            "celery",
-            "-A",
-            "tests.support.apps.unnamed",
-            "affinity",
-            "dispatcher",
-            "-l",
-            "INFO",
-        ]
+        unnamed = ["-A", "tests.support.apps.unnamed"]
+        command = [sys.executable, "-m", "celery", *unnamed, "affinity", "dispatcher", "-l", "INFO"]
         process = Process(name, command, {"BROKER_URL": fleet.url, "KNOWS": knows})
         process.wait_for("dispatcher ready", 30)
         return process
@@ -150,12 +137,12 @@ def test_an_end_of_an_app_without_a_name_is_told_at_once_by_one_that_knows_the_t
     other, knows = start("other", "0"), start("knows", "1")
     sent = [fleet.app.send_task("unnamed.task", queue="nobody", expires=0.01) for _ in range(6)]
     for each in sent:
-        wait_for_state(AsyncResult(each.id, app=fleet.app), "REVOKED", 10)  # an app that knows the task would have 15 s
-    wait_until(lambda: knows.log().count("its caller is told") == 6, 10, f"it told all\n{knows.log()}{other.log()}")
+        wait_for_state(AsyncResult(each.id, app=fleet.app), "REVOKED", 10)  # apps with the task have 15 s to report
+    wait_until(lambda: knows.log().count("its caller is told") == 6, 10, f"six reports\n{knows.log()}{other.log()}")
 
 
-def test_a_row_that_is_spoiled_holds_up_neither_other_ends_nor_messages_of_stock_producers(fleet, mute):
-    spoiled = end_of(fleet, "healthy")
+def test_corrupt_job_hash_delays_no_end_and_no_stock_message(fleet, mute):
+    corrupt = end_of(fleet, "healthy")
     (job,) = fleet.redis.zrange(Keys().key("unreported"), 0, -1)
     fleet.redis.unlink(Keys().key("job", job.decode()))
     worker = fleet.start("worker", "pdf", pool="threads")
@@ -164,4 +151,4 @@ def test_a_row_that_is_spoiled_holds_up_neither_other_ends_nor_messages_of_stock
         wait_for_state(end_of(fleet, "healthy"), "REVOKED", SOON_S)
         assert sent.get(timeout=SOON_S) == "stock"
     wait_until(lambda: f"Job {job.decode()} has ended with an unknown outcome" in worker.log(), SOON_S, worker.log())
-    assert spoiled.state == "PENDING"
+    assert corrupt.state == "PENDING"

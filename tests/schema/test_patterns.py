@@ -1,4 +1,4 @@
-"""A pattern stands for the whole of a text, in each of its forms."""
+"""A pattern matches a whole text, in plain and encoded form."""
 
 from urllib.parse import unquote
 
@@ -12,7 +12,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "text", "does"),
+    ("pattern", "text", "is_match"),
     [
         ("pdf", "pdf", True),
         ("pdf", "pdf2", False),
@@ -26,21 +26,19 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
         ("*", "", True),
     ],
 )
-def test_a_star_stands_for_any_characters_and_all_else_for_itself(pattern, text, does):
-    assert values.matches(pattern, text) is does
+def test_star_matches_any_characters(pattern, text, is_match):
+    assert values.matches(pattern, text) is is_match
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_a_pattern_in_the_form_of_redis_matches_encoded_what_it_matches_as_it_is_said(begin, end, between):
-    pattern = f"{begin}*{end}"
-    assert values.matches(
-        values.encoded_pattern(pattern), values.encoded_pattern(begin + between.replace("*", "") + end)
-    )
+def test_encoded_pattern_matches_the_same_texts(begin, end, between):
+    pattern, text = f"{begin}*{end}", begin + between.replace("*", "") + end
+    assert values.matches(values.encoded_pattern(pattern), values.encoded_pattern(text))
     assert unquote(values.shown_pattern(pattern)) == pattern
     assert unquote(values.encoded_pattern(pattern)) == pattern
     assert not set(values.shown_pattern(pattern)) & set(" ,\n")
 
 
 @pytest.mark.parametrize("value", ["", None, 3, b"pdf", "\ud800"])
-def test_what_redis_cannot_have_is_no_pattern(value):
+def test_values_redis_cannot_store_are_not_patterns(value):
     assert not values.is_pattern(value)

@@ -53,14 +53,14 @@ INVALID = [
 ]
 
 
-def test_a_valid_field_has_the_suffix_of_its_kinds_of_rules():
+def test_valid_rules_have_the_suffix_of_their_kinds():
     for text, suffix in SUFFIXES.items():
         assert is_valid(text), text
         assert decode_rules(text).suffix == suffix, text
         assert join_rules(*decode_rules(text).texts.values()) == text
 
 
-def test_a_field_that_breaks_the_grammar_is_not_valid():
+def test_rules_that_break_the_grammar_are_invalid():
     assert [text for text in INVALID if is_valid(text)] == []
     assert not is_valid(None)
 
@@ -79,7 +79,7 @@ def test_decoded_rules_have_the_values_of_the_field():
     assert rules.text_of_keys == f"{ORDERED} {RATE} {TENANT} preemptible=1"
 
 
-def test_rules_of_a_job_hash_leave_out_the_default_limits_of_a_run():
+def test_rules_of_a_job_hash_omit_default_limits():
     assert decode_rules(f"merge=m {LIMIT}") == decode_rules(f"merge=m most=1000 bytes=1000000 {LIMIT}")
 
 
@@ -102,7 +102,7 @@ def test_an_encoded_rule_is_the_text_of_its_form():
     assert encode_rule("ordered", key="k") == ORDERED
 
 
-def test_the_longest_valid_field_is_decoded_and_a_longer_text_is_not_read():
+def test_only_fields_up_to_the_maximum_length_are_decoded():
     longest = (
         f"merge={K} most={N} bytes={N} wait={T}/{T} near={K} key=rate%3A{'k' * 248} rate={N}/{N} "
         f"key={K} limit={N} key=tenant%3A{'t' * 246} quota=settings preemptible=1"

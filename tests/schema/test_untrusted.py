@@ -38,7 +38,7 @@ def test_strict_json_is_accepted_by_strict_parsers_or_refused(value):
         return
 
     def refuse(name):
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not valid JSON")
 
     again = untrusted.loads(written.encode(), parse_constant=refuse)
     assert untrusted.strict_json(again) == written
@@ -48,10 +48,10 @@ def test_strict_json_is_accepted_by_strict_parsers_or_refused(value):
 @given(written=st.text() | st.binary() | st.builds(json.dumps, VALUES))
 def test_loads_returns_a_value_or_raises_value_error(written):
     try:
-        found = untrusted.loads(written, longest=5_000, object_hook=object_hook)
+        value = untrusted.loads(written, longest=5_000, object_hook=object_hook)
     except ValueError:
         return
-    assert not untrusted.is_too_deep(found)
+    assert not untrusted.is_too_deep(value)
 
 
 @given(value=st.recursive(st.text(), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner)))
@@ -60,11 +60,11 @@ def test_depth_is_the_number_of_nested_levels(value):
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
         return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
-    for most in range(depth(value) + 2):
-        is_too_deep = depth(value) > most
-        assert untrusted.is_too_deep(value, most) == is_too_deep
+    for max_depth in range(depth(value) + 2):
+        is_too_deep = depth(value) > max_depth
+        assert untrusted.is_too_deep(value, max_depth) == is_too_deep
         try:
-            untrusted.loads(json.dumps(value), max_depth=most)
+            untrusted.loads(json.dumps(value), max_depth=max_depth)
         except untrusted.TooDeepError:
             assert is_too_deep
         else:

@@ -74,12 +74,12 @@ TYPED = {
 
 
 def refused(error, call, *args):
-    """Return None if *call* raises *error* with the standard wording, or else a description of the outcome."""
+    """Return None if *call* raises *error* with the standard wording; otherwise describe the outcome."""
     try:
         call(*args)
     except error as exc:
-        said = str(exc)
-        return None if " must be " in said or "got: " in said else f"refused without words: {said[:200]}"
+        message = str(exc)
+        return None if " must be " in message or "got: " in message else f"refused without reason: {message[:200]}"
     except Exception as exc:
         return f"{type(exc).__name__}: {str(exc)[:200]}"
     return "accepted"
@@ -89,7 +89,7 @@ def failures(error, cases):
     """Return the failures by case. *cases*: tuples of name, callable and arguments."""
     tried = {(name, repr_of(args)): refused(error, call, *args) for name, call, args in cases}
     assert tried
-    return {case: found for case, found in tried.items() if found}
+    return {case: outcome for case, outcome in tried.items() if outcome}
 
 
 def repr_of(args):

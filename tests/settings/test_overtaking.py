@@ -1,4 +1,4 @@
-"""The overtaking bound, as `docs/internals/proofs.md` proves it: by property, and by simulated queues."""
+"""The overtaking bound proved in `docs/internals/proofs.md` holds for random jobs and in simulated queues."""
 
 import heapq
 from dataclasses import replace
@@ -29,30 +29,28 @@ some_weights = st.builds(
 )
 
 
-def test_the_figures_of_the_design():
-    assert wire.overtaking_seconds(0, False, WEIGHTS) == 1439.25
-    assert wire.overtaking_seconds(10, False, WEIGHTS) == 799.25
-    assert wire.overtaking_seconds(0, True, WEIGHTS) == 671.25
-    assert wire.overtaking_seconds(10, True, WEIGHTS) == 31.25
+def test_overtaking_bounds_equal_the_documented_numbers():
+    bounds_s = {(0, False): 1439.25, (10, False): 799.25, (0, True): 671.25, (10, True): 31.25}
+    assert {mode: wire.overtaking_seconds(*mode, WEIGHTS) for mode in bounds_s} == bounds_s
 
 
 @given(st.data())
-def test_a_job_enqueued_a_bound_later_never_runs_first(data):
+def test_job_enqueued_a_bound_later_never_runs_first(data):
     weights = data.draw(st.one_of(st.just(WEIGHTS), some_weights))
     mine, theirs = data.draw(priorities), data.draw(priorities)
     on_demand, they_on_demand = data.draw(st.booleans()), data.draw(st.booleans())
     later_us = -int(-wire.overtaking_seconds(mine, on_demand, weights) * SECOND_US // 1) + data.draw(
         st.integers(1, 10**10)
     )
-    waited_us = data.draw(st.integers(0, 10**10))  # since the later job came
+    waited_us = data.draw(st.integers(0, 10**10))  # since the later job was enqueued
     old = score(mine, on_demand, later_us + waited_us, data.draw(slots), weights).total
     new = score(theirs, they_on_demand, waited_us, data.draw(slots), weights).total
     assert overtakes(QueueRank(old, 0, "old"), QueueRank(new, later_us, "new"))
 
 
 @pytest.mark.parametrize(("on_demand", "they_on_demand"), [(False, True), (True, True)])
-def test_the_bound_is_tight(on_demand, they_on_demand):
-    """Just below the bound a job exists that runs first: P10, rare, past the cap where the cap helps."""
+def test_overtaking_bound_is_tight(on_demand, they_on_demand):
+    """Just below the bound, a job of priority 10 and a rare type that waited past the cap runs first."""
     later_us = round(wire.overtaking_seconds(0, on_demand, WEIGHTS) * SECOND_US) - SECOND_US
     waited_us = 10_000 * SECOND_US
     old = score(0, on_demand, later_us + waited_us, 10**6, WEIGHTS).total
@@ -64,7 +62,7 @@ def test_the_bound_is_tight(on_demand, they_on_demand):
 
 
 class Queue:
-    """Lanes with one slot. Only the heads of lanes are compared, as the scheduler does."""
+    """Lanes with one slot. Like the scheduler, it compares only the heads of lanes."""
 
     def __init__(self, weights):
         self.weights = weights
@@ -88,7 +86,10 @@ class Queue:
 
 
 def wait_of(weights, arrivals, load, patience_s, priority=0):
-    """Return the second at which a queued job that came at 0 starts, or None; *arrivals*: (priority, on demand)."""
+    """Return the second at which a queued job enqueued at 0 starts, or None.
+
+    *arrivals* maps the number of a later job to its (priority, on demand).
+    """
     queue, due, came = Queue(weights), 0.0, 0
     queue.put(0, priority, on_demand=False, name="mine")
     for second in range(patience_s):
@@ -113,10 +114,6 @@ def test_no_load_starves_a_queued_job(load, arrivals):
     assert waited <= limit + 1
 
 
-@pytest.mark.parametrize("load", [1.51, 2, 5])
-def test_without_the_cap_on_demand_load_starves_it(load):
-    assert wait_of(UNCAPPED, lambda n: (0, True), load, 20_000) is None
-
-
-def test_just_below_one_and_a_half_times_capacity_even_the_uncapped_formula_serves_it():
-    assert wait_of(UNCAPPED, lambda n: (0, True), 1.4, 20_000) is not None
+@pytest.mark.parametrize(("load", "starves"), [(1.4, False), (1.51, True), (2, True), (5, True)])
+def test_uncapped_on_demand_load_starves_queued_jobs_above_1_5(load, starves):
+    assert (wait_of(UNCAPPED, lambda n: (0, True), load, 20_000) is None) is starves

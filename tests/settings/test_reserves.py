@@ -1,4 +1,4 @@
-"""Reserves: as an app.conf has them, as somebody types them, and as the scripts read them."""
+"""Reserves have three forms: a mapping in app.conf, typed text, and the encoded text in Redis."""
 
 import pytest
 from hypothesis import given
@@ -33,7 +33,7 @@ given_reserves = st.dictionaries(types, st.dictionaries(classes, amounts, min_si
         ({"none": {"queued": 1}}, "none:queued=1", "none:queued=1"),
     ],
 )
-def test_reserves_have_three_forms(given_as, in_redis, shown):
+def test_reserves_convert_between_three_forms(given_as, in_redis, shown):
     settings = Settings(reserve=given_as)
     assert shared_settings(settings)["reserve"] == in_redis
     assert from_redis("reserve", in_redis) == shown
@@ -42,7 +42,7 @@ def test_reserves_have_three_forms(given_as, in_redis, shown):
 
 
 @given(given_reserves)
-def test_any_reserves_come_back(given_as):
+def test_any_reserves_survive_a_round_trip(given_as):
     assert reserves.check_reserves(given_as) is None
     in_redis = reserves.encoded_reserves(given_as)
     assert is_setting("reserve", in_redis)
@@ -51,14 +51,14 @@ def test_any_reserves_come_back(given_as):
     assert len(reserves.parse_reserves(in_redis)) == sum(map(len, given_as.values()))
 
 
-def test_an_app_to_which_0_is_the_highest_says_so_in_its_own_order():
+def test_lower_first_app_states_reserves_in_its_order():
     settings = Settings(reserve={"pdf": {"6-10": 2, "0": 1, "queued": 3}}, priority_order="lower-first")
     assert shared_settings(settings)["reserve"] == "pdf:0-4=2 pdf:10=1 pdf:queued=3"
     assert from_redis("reserve", "pdf:0-4=2 pdf:10=1", "lower-first") == "pdf:0=1 pdf:6-10=2"
 
 
 @pytest.mark.parametrize(
-    ("word", "class_", "slots"),
+    ("text", "class_", "slots"),
     [
         ("pdf:queued=2", [(False, 0), (False, 10)], 2),
         ("pdf:on_demand=1", [(True, 0), (True, 10)], 1),
@@ -67,19 +67,19 @@ def test_an_app_to_which_0_is_the_highest_says_so_in_its_own_order():
         ("pdf:2-4=100%", [(False, 3), (True, 3)], 9),
     ],
 )
-def test_a_reserve_covers_a_class_and_counts_slots(word, class_, slots):
-    (found,) = reserves.parse_reserves(word)
-    assert all(found.covers(*each) for each in class_)
-    assert not found.covers("on_demand" not in word, 5) or (found.mode is None and found.last >= 5)
-    assert found.slots(9) == slots
-    assert f"pdf:{found.of_class}={found.amount}{'%' * found.is_share}" == word
+def test_reserve_covers_a_class_and_counts_slots(text, class_, slots):
+    (reserve,) = reserves.parse_reserves(text)
+    assert all(reserve.covers(*each) for each in class_)
+    assert not reserve.covers("on_demand" not in text, 5) or (reserve.mode is None and reserve.last >= 5)
+    assert reserve.slots(9) == slots
+    assert f"pdf:{reserve.of_class}={reserve.amount}{'%' * reserve.is_share}" == text
 
 
 @given(types, types)
-def test_a_pattern_concerns_types_as_they_are_encoded(prefix, rest):
+def test_reserve_pattern_matches_encoded_types(prefix, rest):
     prefix = prefix.replace("*", "")
-    (found,) = reserves.parse_reserves(reserves.encoded_reserves({f"{prefix}*": {"0": 1}}))
-    assert found.concerns(encode_part(prefix + rest))
+    (reserve,) = reserves.parse_reserves(reserves.encoded_reserves({f"{prefix}*": {"0": 1}}))
+    assert reserve.concerns(encode_part(prefix + rest))
     (whole,) = reserves.parse_reserves(reserves.encoded_reserves({f"{prefix}.": {"0": 1}}))
     assert not whole.concerns(encode_part(prefix + "x"))
 
@@ -91,36 +91,35 @@ def test_a_pattern_concerns_types_as_they_are_encoded(prefix, rest):
         *("pdf", "pdf=2", "pdf:queued", ":0=1", "pdf:0=1,excel:0=1", "none pdf:0=1"),
     ],
 )
-def test_what_is_no_reserve_at_all_is_refused(given_as):
+def test_malformed_reserves_are_refused(given_as):
     with pytest.raises(SettingError, match=r"affinity_reserve must be reserves by type and class such as .*, got: "):
         Settings(reserve=given_as)
 
 
-def test_the_class_or_amount_that_is_none_is_named(subtests):
-    for class_, amount, wrong in [
+def test_invalid_class_or_amount_of_a_reserve_is_named(subtests):
+    for class_, amount, problem in [
         *((name, 1, f"{name!r} is no class") for name in ("0-11", "5-2", "11", "idle", "", "-1", "0-", "1-2-3", 0)),
         *(("0", each, f"{each!r} is no reserve") for each in ("120%", "0%", 0, -1, True, 1.5, "a", None, 10**18, "")),
     ]:
-        with subtests.test(str((class_, amount, wrong))):
+        with subtests.test(str((class_, amount, problem))):
             with pytest.raises(SettingError) as refused:
                 Settings(reserve={"pdf": {class_: amount}})
             assert "a class is 'queued', 'on_demand', a priority of 0 to 10 or a range of them" in str(refused.value)
-            assert f"; {wrong}, got: " in str(refused.value)
+            assert f"; {problem}, got: " in str(refused.value)
             if isinstance(amount, int | str) and not isinstance(amount, bool) and class_ and amount not in ("", 10**18):
                 with pytest.raises(SettingError, match="affinity_reserve must be reserves by type and class such as "):
                     parse_change("reserve", f"pdf:{class_}={amount}" if class_ != 0 else "pdf:99=1")
 
 
 @pytest.mark.parametrize(("name", "default"), [("reserve_patience", "0"), ("key_patience", "30000000")])
-def test_patience_is_a_time_or_none(name, default):
+def test_patience_settings_are_seconds_or_none(name, default):
     assert shared_settings(Settings())[f"{name}_us"] == default
     assert shared_settings(Settings(**{name: None}))[f"{name}_us"] == "0"
     assert shared_settings(Settings(**{name: 1.5}))[f"{name}_us"] == "1500000"
     assert from_redis(name, "1500000") == 1.5
     assert parse_change(name, "none") == (name, "none")
     assert to_redis(name, "none") == "0"
-    for wrong in (0, -1, "soon", True):
-        with pytest.raises(
-            SettingError, match=f"affinity_{name} must be None, or a number of seconds above 0, up to 315,360,000"
-        ):
-            Settings(**{name: wrong})
+    for problem in (0, -1, "soon", True):
+        accepted = f"affinity_{name} must be None, or a number of seconds above 0, up to 315,360,000"
+        with pytest.raises(SettingError, match=accepted):
+            Settings(**{name: problem})

@@ -1,4 +1,4 @@
-"""Settings: the accepted values, and the refusals that a user reads for others."""
+"""Settings accept valid values and refuse others with an error for users."""
 
 import re
 
@@ -21,7 +21,7 @@ def test_settings_come_from_the_app():
     assert settings_of(affinity_worker_timeout=60).worker_timeout == 60
 
 
-def test_a_celery_namespace_is_honoured():
+def test_celery_namespace_is_honoured():
     class Django:
         CELERY_AFFINITY_WORKER_TIMEOUT = 60
         CELERY_BROKER_TRANSPORT = "celery_affinity:Transport"
@@ -31,60 +31,44 @@ def test_a_celery_namespace_is_honoured():
     assert load_settings(app.conf, app.conf.keys()).worker_timeout == 60
 
 
+SECONDS = "a number of seconds above 0, up to 315,360,000"
+QUEUES = "a list of queue name patterns, such as ['pdf', 'reports.*']"
+
+
 @pytest.mark.parametrize(
-    ("conf", "message"),
+    ("name", "value", "accepted"),
     [
-        (
-            {"affinity_worker_timeout": 0},
-            "affinity_worker_timeout must be a number of seconds above 0, up to 315,360,000, got: 0",
-        ),
-        (
-            {"affinity_worker_timeout": "30"},
-            "affinity_worker_timeout must be a number of seconds above 0, up to 315,360,000, got: '30'",
-        ),
-        (
-            {"affinity_worker_timeout": True},
-            "affinity_worker_timeout must be a number of seconds above 0, up to 315,360,000, got: True",
-        ),
-        (
-            {"affinity_priority_order": "desc"},
-            "affinity_priority_order must be 'higher-first' or 'lower-first', got: 'desc'",
-        ),
-        ({"affinity_guard": "no"}, "affinity_guard must be True or False, got: 'no'"),
-        (
-            {"affinity_age_weight": 0},
-            "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got: 0",
-        ),
-        (
-            {"affinity_rarity_weight": -1},
-            "affinity_rarity_weight must be a number of points, 0 or more, up to 1,000,000, got: -1",
-        ),
-        (
-            {"affinity_max_deliveries": 1.5},
-            "affinity_max_deliveries must be a whole number above 0, up to 1,000,000,000, got: 1.5",
-        ),
-        ({"affinity_task_types": {"a": 1}}, "affinity_task_types must be a mapping of task name patterns to types"),
-        (
-            {"affinity_queues": "pdf"},
-            "affinity_queues must be a list of queue name patterns, such as ['pdf', 'reports.*'], got: 'pdf'",
-        ),
-        (
-            {"affinity_queues": [""]},
-            "affinity_queues must be a list of queue name patterns, such as ['pdf', 'reports.*'], got: ['']",
-        ),
-        ({"affinity_worker_timeout": 6}, "affinity_heartbeat_interval must be at most half of affinity_worker_timeout"),
-        (
-            {"affinity_hartbeat_interval": 5},
-            "unknown setting 'affinity_hartbeat_interval'; did you mean 'affinity_heartbeat_interval'?",
-        ),
+        ("affinity_worker_timeout", 0, SECONDS),
+        ("affinity_worker_timeout", "30", SECONDS),
+        ("affinity_worker_timeout", True, SECONDS),
+        ("affinity_priority_order", "desc", "'higher-first' or 'lower-first'"),
+        ("affinity_guard", "no", "True or False"),
+        ("affinity_age_weight", 0, "a number of points a second, above 0, up to 1,000,000"),
+        ("affinity_rarity_weight", -1, "a number of points, 0 or more, up to 1,000,000"),
+        ("affinity_max_deliveries", 1.5, "a whole number above 0, up to 1,000,000,000"),
+        ("affinity_queues", "pdf", QUEUES),
+        ("affinity_queues", [""], QUEUES),
     ],
 )
-def test_a_bad_setting_is_named_with_what_it_accepts_and_what_came(conf, message):
+def test_invalid_setting_is_named_with_accepted_and_given_values(name, value, accepted):
+    with pytest.raises(SettingError, match=re.escape(f"{name} must be {accepted}, got: {value!r}")):
+        settings_of(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("affinity_task_types", {"a": 1}, "affinity_task_types must be a mapping of task name patterns to types"),
+        ("affinity_worker_timeout", 6, "affinity_heartbeat_interval must be at most half of affinity_worker_timeout"),
+        ("affinity_hartbeat_interval", 5, "unknown setting 'affinity_hartbeat_interval'; did you mean 'affinity_heart"),
+    ],
+)
+def test_invalid_setting_is_explained(name, value, message):
     with pytest.raises(SettingError, match=re.escape(message)):
-        settings_of(**conf)
+        settings_of(**{name: value})
 
 
-def test_a_long_refused_value_shows_no_part_of_a_password():
+def test_long_refused_value_shows_no_part_of_a_password():
     shown = []
     for length in range(900, 1_010):
         cohort = {"types": ["x" * length], "url": "redis://user:hunter2hunter2@other/0", "size": 1}

@@ -1,4 +1,4 @@
-"""Names of options and settings with a wrong letter, and similar names that are right."""
+"""Misspelt names of options and settings are recognised, and similar correct names are not."""
 
 import re
 
@@ -16,15 +16,12 @@ from celery_affinity.settings.loader import load_settings
 from ..support.misspellings import MISTAKES, OWN
 
 
-def test_what_is_ours_but_for_a_letter():
+def test_only_misspelt_names_have_a_closest_match():
     assert {name: closest_match(name, MISSPELT) for name, _ in MISTAKES} == dict(MISTAKES)
-
-
-def test_what_users_call_their_own():
     assert {name: closest_match(name, MISSPELT) for name in OWN} == dict.fromkeys(OWN)
 
 
-def test_no_name_of_celerys_or_kombus_is_taken_for_a_mistake():
+def test_names_of_celery_and_kombu_have_no_closest_match():
     names = {
         *dir(Task),
         *dir(Context),
@@ -48,7 +45,7 @@ def test_no_name_of_celerys_or_kombus_is_taken_for_a_mistake():
         ("CELERY_AFFINTY_QUEUES", "affinity_queues"),
     ],
 )
-def test_a_setting_with_a_misspelt_prefix_is_refused(key, setting):
+def test_setting_with_a_misspelt_prefix_is_refused(key, setting):
     app = Celery("app", set_as_current=False)
     app.conf[key] = ["pdf"]
     with pytest.raises(SettingError, match=re.escape(f"unknown setting {key!r}; did you mean {setting!r}?")):
@@ -56,7 +53,7 @@ def test_a_setting_with_a_misspelt_prefix_is_refused(key, setting):
 
 
 @pytest.mark.parametrize("key", ["infinity_queues", "affinities", "afinity_of_mine", "my_queues", "CELERY_QUEUES"])
-def test_settings_of_the_users_own_are_none_of_ours(key):
+def test_users_own_settings_are_accepted(key):
     app = Celery("app", set_as_current=False)
     app.conf[key] = ["pdf"]
     load_settings(app.conf, app.conf.keys())

@@ -1,4 +1,4 @@
-"""The users of the how-to on ACLs, created on the server of a test, and what is done with their rights."""
+"""The users of the how-to on ACLs, created on a test's server, and programs that run with their rights."""
 
 import os
 import re
@@ -23,7 +23,7 @@ USERS = ("producer", "worker", "observer")
 
 @pytest.fixture
 def lines(redis_client):
-    """Return a function that has the server read a block of the page."""
+    """Return a function that sends the commands in a block of the page to the server."""
 
     def read(name):
         for line in re.split(r"\n(?=ACL )", PAGE[name].strip()):
@@ -35,8 +35,8 @@ def lines(redis_client):
 @pytest.fixture
 def as_user(server, redis_client, lines):
     """Create the page's users; return a function from a user's name to its URL."""
-    redis_client.acl_log_reset()  # of what other tests tried on this server
-    redis_client.function_flush()  # a dispatcher would ask libraries of other tests, whose clock is a key
+    redis_client.acl_log_reset()  # other tests on this server may have logged refusals
+    redis_client.function_flush()  # a dispatcher would call other tests' libraries, whose clock is a key
     for name in USERS:
         lines(name)
     with suppress(redis.ResponseError):  # Redis 7.0
@@ -48,7 +48,7 @@ def as_user(server, redis_client, lines):
 
 @pytest.fixture
 def scheduler_of(as_user):
-    """Return a function from a user's name to arrows with its rights."""
+    """Return a function from a user's name to a scheduler with its rights."""
     clients = []
 
     def scheduler(name):
@@ -61,7 +61,7 @@ def scheduler_of(as_user):
 
 
 def run_as(url, *words, **env):
-    """Run Python in a process of its own, whose broker is *url*."""
+    """Run Python in a separate process, whose broker is *url*."""
     env = {**os.environ, "BROKER_URL": url, "LEDGER": os.devnull, **env}
     return subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, timeout=60, check=False)
 

@@ -1,4 +1,4 @@
-"""Questions that several tests ask of a reader."""
+"""Queries of a reader that several tests share."""
 
 from celery_affinity.reports.explain import explain
 from celery_affinity.reports.queue_order import current_order, upcoming_jobs

@@ -1,7 +1,6 @@
-"""A fleet without processes in the middle of its work, with every kind of key."""
+"""A process-free fleet with jobs in every state and every kind of Redis key, for repair and upgrade tests."""
 
 import re
-from dataclasses import replace
 
 import redis
 
@@ -21,10 +20,10 @@ from .scripted_fleet import ScriptedFleet
 SETTINGS = shared_settings(Settings(heartbeat_interval=1, worker_timeout=4, dead_max=5, keep=120))
 STAMP = encode_stamp("tenant", "a")
 
-#: Ids of the jobs that a scene publishes, and of their batches.
+#: Ids of the jobs published by a scene, and of their batches.
 PUBLISHED = re.compile(r"(j\d+|again\d|many[\d.]+|retry)\W{0,3}")
 
-#: Rules of jobs that run one at a time; and of such jobs whose retry goes first.
+#: Rules of jobs that run one at a time; with order=1, a retry runs before later jobs of its key.
 KEYED = "key=city%3AHH limit=1"
 OF_TENANT = "key=tenant%3Aacme quota=settings"
 IN_ORDER = "key=in-order limit=1 order=1"
@@ -32,7 +31,7 @@ IN_ORDER = "key=in-order limit=1 order=1"
 OF_ANOTHER = "key=tenant%3Aother quota=settings preemptible=1"
 HINTED = "near=m"
 
-#: Number of calls in which a worker settles all jobs there are, several times over.
+#: Number of calls in which a worker ends all existing jobs several times over.
 MAX_SETTLED = 500
 
 #: Rules of calls that merge.
@@ -40,7 +39,7 @@ MERGING = "merge=city most=100 bytes=10000"
 
 
 class Worker:
-    """A worker process, as far as the server sees one."""
+    """A simulated worker that sends the same commands as a real one."""
 
     def __init__(self, scheduler, name, *types, slots=2):
         self.scheduler, self.name, self.types, self.slots = scheduler, name, types, slots
@@ -64,7 +63,7 @@ class Worker:
         self.scheduler.requeue(self.name, synced.unnamed, counted=False)
 
     def read(self):
-        """Read the inbox, as the transport does: of an inbox that somebody overwrote, after a repair."""
+        """Read the inbox like the transport. If another client overwrote the inbox, repair it first."""
         try:
             claims = ScriptedFleet(self.scheduler).inbox(self.name)
         except redis.ResponseError as exc:
@@ -76,7 +75,7 @@ class Worker:
             self.held[claim.job_id] = claim.fence
 
     def work(self):
-        """Beat, and run all claims."""
+        """Send a heartbeat, and run all claims."""
         self.scheduler.heartbeat(self.name, loop_runs=True)
         self.sync()
         self.read()
@@ -84,7 +83,7 @@ class Worker:
             if not self.held:
                 return
             self.settle()
-        raise AssertionError(f"{self.name} gets jobs without an end, the last ones are {[*self.held]}")
+        raise AssertionError(f"{self.name} gets jobs endlessly, the last ones are {[*self.held]}")
 
     def settle(self):
         if self.held:
@@ -103,14 +102,14 @@ class Worker:
             self.count(len(ends))
 
     def count(self, ended):
-        """Hand over that so many jobs of each type ended, of 1 ms each."""
+        """Report that *ended* jobs of each type ended, of 1 ms each."""
         self.pages += 1
         grown = {wait_field("done", 0): ended, sum_field("done"): ended * 1000}
         sums = [TypeMetricsDelta(type_, grown, ended, ended * 1000, "11968 0 1") for type_ in self.types]
         self.scheduler.add_metrics(self.name, self.pages, sums)
 
     def share(self, batch, fence):
-        """Run the calls of a batch, and tell all but the first, whom the end of the batch tells."""
+        """Run a batch, and ack the reports to all callers but the primary, whose result the batch's end reports."""
         first = self.scheduler.client.hget(self.scheduler.keys.key("job", batch), "primary")
         page = self.scheduler.batch_calls(batch, fence=fence)
         others = [call.job_id for call in page.callers] if page else []
@@ -119,7 +118,7 @@ class Worker:
 
 
 class Scene:
-    """A fleet in the middle of its work, with every kind of key."""
+    """A fleet with jobs in every state and every kind of Redis key."""
 
     def __init__(self, client):
         self.client = client
@@ -135,19 +134,11 @@ class Scene:
         self._fill()
 
     def publish(self, type_, number=1, **options):
-        jobs = [
-            NewJob(
-                f"j{self.number + nth}",
-                type_,
-                f"message {nth}",
-                task_id=f"t{self.number + nth}",
-                task_name="n",
-                **options,
-            )
-            for nth in range(number)
-        ]
-        if "rules" in options:
-            jobs = [replace(job, id=with_suffix(job.id, options["rules"])) for job in jobs]
+        jobs = []
+        for nth in range(self.number, self.number + number):
+            job_id = with_suffix(f"j{nth}", options["rules"]) if "rules" in options else f"j{nth}"
+            message = f"message {nth - self.number}"
+            jobs.append(NewJob(job_id, type_, message, task_id=f"t{nth}", task_name="n", **options))
         self.number += number
         published = self.scheduler.publish(*jobs)
         assert all(each.refused is None for each in published)
@@ -156,7 +147,7 @@ class Scene:
     def _fill(self):
         one, two, three = self.workers
         scheduler = self.scheduler
-        # Four claims are held, of which one is acked; one job has ended.
+        # Four claims are held, one of them acked; one job has ended.
         self.publish("pdf", 5)
         one.read()
         two.read()
@@ -171,10 +162,9 @@ class Scene:
         self.publish("gone", expires_us=0)
         (dead,) = self.publish("web")
         three.read()
-        scheduler.release_and_claim(
-            three.name, acks=[], ends=[EndArguments(dead, three.held.pop(dead), "rejected")], sequence=98, inline=False
-        )
-        # Jobs that wait.
+        end = EndArguments(dead, three.held.pop(dead), "rejected")
+        scheduler.release_and_claim(three.name, acks=[], ends=[end], sequence=98, inline=False)
+        # Waiting jobs.
         for priority in range(8):
             for on_demand in (False, True):
                 self.jobs += self.publish("pdf", 2, priority=priority, on_demand=on_demand)
@@ -186,7 +176,7 @@ class Scene:
         self._fill_hints()
         self._fill_batches()
         self._fill_recurring()
-        # Several jobs of one task, and more jobs than a call looks at.
+        # Several jobs of one task, and more jobs than one call reads.
         several = [NewJob(f"again{nth}", "excel", "message", task_id="again", task_name="n") for nth in range(3)]
         self.jobs += [job.id for job in several]
         scheduler.publish(*several, *(NewJob(f"many{nth}", "none", "message", task_id="many") for nth in range(12)))
@@ -201,15 +191,15 @@ class Scene:
         for key in self.scheduler.keys.key("nudges", "w1"), self.scheduler.keys.key("nudges", "w3"):
             self.client.lpush(key, "")
         self.client.hset(self.scheduler.keys.key("prefetch_turn"), "pdf", "w1")
-        self.client.hset(self.scheduler.keys.key("batched"), "web", 5)  # as after some runs of merged calls
-        self.client.zadd(self.scheduler.keys.key("tags"), {"!": 5, "tenant%3Aacme": 7})  # and of some jobs of tenants
+        self.client.hset(self.scheduler.keys.key("batched"), "web", 5)  # written by runs of merged calls
+        self.client.zadd(self.scheduler.keys.key("tags"), {"!": 5, "tenant%3Aacme": 7})  # written by jobs of tenants
         self.client.hset(self.scheduler.keys.key("credits"), "tenant%3Aacme", 2)
-        self.client.zadd(self.scheduler.keys.key("pause_signs"), {"type:paused": 0})  # as with very many workers
+        self.client.zadd(self.scheduler.keys.key("pause_signs"), {"type:paused": 0})  # exists with thousands of workers
         self.client.set(self.scheduler.keys.key("claim_number"), 3)
-        self._fill_what_no_arrow_writes()
+        self._fill_keys_of_other_writers()
 
     def _fill_keys(self):
-        """Publish jobs of a key that is held, of one that is free, of a rate, and of a key that waits for a retry."""
+        """Publish jobs of a held key, of a free key, of a rate, and of a key that waits for a retry."""
         three = self.workers[2]
         self.scheduler.configure({"tenant_turns": "share"})
         self.jobs += self.publish("web", 3, rules=KEYED)
@@ -227,7 +217,7 @@ class Scene:
         self.jobs += self.publish("web")  # unread
 
     def _fill_hints(self):
-        """Publish jobs with a hint that a worker holds, and with another one; and jobs that may be stopped."""
+        """Publish jobs with a hint that a worker holds, with another hint, and a preemptible job."""
         three = self.workers[2]
         three.slots = 20
         three.sync()
@@ -238,10 +228,10 @@ class Scene:
         self.scheduler.release_and_claim(three.name, acks=[], ends=[end], sequence=95, inline=False)
         self.jobs += self.publish("pdf", 3, rules=HINTED) + self.publish("excel", 2, rules="near=other")
         order = f"{three.held[stopped]} {three.name} tenant%3Aacme web {self.scheduler.now_us} 1000"
-        self.client.hset(self.scheduler.keys.key("stop_orders"), stopped, order)  # as after a tick
+        self.client.hset(self.scheduler.keys.key("stop_orders"), stopped, order)  # written by a tick
 
-    def _fill_what_no_arrow_writes(self):
-        """Write the keys of observers and of the HTTP interface."""
+    def _fill_keys_of_other_writers(self):
+        """Write the keys of observers and of the HTTP interface, which no server function writes."""
         key = self.scheduler.keys.key
         for name in ("idempotency", "remote_worker", "remote_end"):
             self.client.set(key(name, "1"), "{}")
@@ -252,7 +242,7 @@ class Scene:
         self.client.xadd(key("recorded", "r"), {"worker": "{}", "claims": "", "told": ""})
 
     def _fill_batches(self):
-        """Publish calls that merge: of a batch that is dead, and of which one call knows; of one that waits."""
+        """Publish calls that merge: into a dead batch with one reported call, and into a waiting batch."""
         dead = self.publish("batches", 3, rules=MERGING)
         four = Worker(self.scheduler, "w4", "batches", slots=1)
         four.read()
@@ -264,11 +254,10 @@ class Scene:
         self.jobs += self.publish("excel", 3, rules=MERGING)
 
     def _fill_recurring(self):
-        """Declare calls that recur: one that is due soon, one that others put off, and one that is suspended."""
+        """Declare recurring calls: one due soon, one declined by other apps, and a suspended one."""
         for name, since in (("due", "enqueue"), ("put off", "enqueue"), ("from the end", "end"), ("suspended", "end")):
-            self.scheduler.declare_recurring(
-                [self.recurring(name, since)], app="" if name == "due" else "shop of " + name
-            )
+            app = "" if name == "due" else f"shop of {name}"
+            self.scheduler.declare_recurring([self.recurring(name, since)], app=app)
         self.scheduler.pause_recurring("suspended", True)
 
     def recurring(self, name, since="enqueue"):
@@ -276,7 +265,7 @@ class Scene:
         return RecurringCall(name, "n", type_, "city", 2_000_000, since, "a signature")
 
     def make_what_is_due(self):
-        """Make the recurring calls that are due, as a dispatcher does."""
+        """Publish the due recurring calls like a dispatcher."""
         scheduler = self.scheduler
         for _ in range(20):
             if not (due := scheduler.due_recurring("shop", again_s=5)):
@@ -286,24 +275,20 @@ class Scene:
             scheduler.fire_recurring(due.name, due.due, job)
 
     def keys_of(self, name):
-        """Return the keys there are of one kind."""
-        pattern = self.scheduler.keys.base + KEYS[name][0].replace("%s", "*")
-        found = list(self.client.scan_iter(match=pattern, count=1000))
-        longer = [
-            self.scheduler.keys.base + template.partition("%s")[0]
-            for other, (template, *_) in KEYS.items()
-            if other != name and len(template.partition("%s")[0]) > len(KEYS[name][0].partition("%s")[0])
-        ]
+        """Return the existing keys of one kind."""
+        base, begins = self.scheduler.keys.base, {kind: row[0].partition("%s")[0] for kind, row in KEYS.items()}
+        pattern = base + KEYS[name][0].replace("%s", "*")
+        longer = [base + begin for begin in begins.values() if len(begin) > len(begins[name])]
         others = tuple(begin.encode() for begin in longer if begin.startswith(pattern.partition("*")[0]))
-        return sorted(key for key in found if not key.startswith(others))
+        return sorted(key for key in self.client.scan_iter(match=pattern, count=1000) if not key.startswith(others))
 
     def dead(self):
         """Return the ids of dead letters."""
         key = self.scheduler.keys.key("dead")
         return self.client.zrange(key, 0, -1) if self.client.type(key) == b"zset" else []
 
-    def goes_on(self):
-        """Do all that a fleet does, for longer than a worker may be silent."""
+    def run_periodic_work(self):
+        """Run all periodic work of a fleet, for longer than the worker timeout."""
         scheduler = self.scheduler
         for _ in range(3):
             scheduler.advance(3)
@@ -323,9 +308,9 @@ class Scene:
                 worker.work()
 
     def do_everything(self):
-        """Call every arrow on old and fresh jobs and workers, and on names that nobody has."""
+        """Call every server function on old and fresh jobs and workers, and on unknown names."""
         scheduler = self.scheduler
-        self.goes_on()
+        self.run_periodic_work()
         fresh = Worker(scheduler, f"fresh{self.number}", "web", "fresh")
         self.fresh.append(fresh)
         fresh_jobs = self.publish("fresh", 3) + self.publish("fresh", delay_us=1_000_000)
@@ -336,7 +321,7 @@ class Scene:
         old = [job for type_ in ("pdf", "excel", "web") for job in self.publish(type_, 2)]
         old += self.publish("web", 2, rules=KEYED)
         old += self.publish("web", 3, rules=MERGING)
-        self.goes_on()
+        self.run_periodic_work()
         scheduler.requeue("w1", [("j1", "1")], counted=True)
         scheduler.publish(*(NewJob(f"many{self.number}.{nth}", "none", "message", task_id="many") for nth in range(3)))
         scheduler.revoke(["t1", "many", old[0]], [STAMP], keep_s=60)
@@ -351,10 +336,10 @@ class Scene:
         self.publish("web", 3)
         fresh.read()
         scheduler.recover(fresh.name)
-        self.goes_on()
+        self.run_periodic_work()
         gone = Worker(scheduler, f"gone{self.number}", "pdf")
         scheduler.leave(gone.name)
-        self.goes_on()
+        self.run_periodic_work()
         return [job for job in old if job not in self.ran]
 
     @property

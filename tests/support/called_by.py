@@ -1,4 +1,4 @@
-"""The commands that an arrow may call, by the text of the library: of the functions that it reaches."""
+"""The commands that a server function can call, found in the text of the Lua functions that it reaches."""
 
 import re
 from functools import cache
@@ -11,20 +11,20 @@ _FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)\((?s:.*?)^end$|^function 
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)?")
 #: ``rule.waits`` or ``hooks.of(id).waits``.
 _HOOK = re.compile(r"(?:\brule|hooks\.of\([\w.\[\]]+\))\.(\w+)")
-#: A function that reads the sorted set which it gets.
+#: A function that reads the sorted set in its argument.
 _READS_WHAT_IT_GETS = re.compile(r"workers\.tick_in_time\((.*)")
 _CALL = re.compile(r"redis\.p?call\(\s*(?:.*?)\"([A-Z]+)\"(.*)")
 
 
 @cache
 def needs(arrow: str) -> set[tuple[str, str]]:
-    """Return (command, the part of its key that never varies, "" if the key is not said there) of *arrow*."""
-    found = set()
+    """Return the commands of *arrow*: (command, the constant prefix of its key, or "" if the key is not named)."""
+    commands = set()
     for text in _reached(f"functions.{arrow}"):
         for command, rest in [*_CALL.findall(text), *(("ZRANGE", each) for each in _READS_WHAT_IT_GETS.findall(text))]:
             for name in re.findall(r"\bkey\.(\w+)", rest) or [""]:
-                found.add((command.lower(), KEYS[name][0].split("%s")[0] if name in KEYS else ""))
-    return found
+                commands.add((command.lower(), KEYS[name][0].split("%s")[0] if name in KEYS else ""))
+    return commands
 
 
 def _reached(function: str) -> list[str]:
@@ -45,20 +45,20 @@ def _reached(function: str) -> list[str]:
 
 @cache
 def _functions() -> dict[str, tuple[str, str]]:
-    """Return file and text of each function: ``lanes.add``, or ``placing/lanes:find``, which only its file knows."""
-    found = {}
+    """Map ``lanes.add``, or ``placing/lanes:find`` for a local function, to the file and text of the function."""
+    functions = {}
     for file, text in _FILE.findall(re.sub(r"--(?! (generated|\w+/)).*", "", assemble())):
         for each in _FUNCTION.finditer(text):
             name = each[1] or each[2]
             is_local = each[0].startswith("local") or name.partition(".")[0] not in _modules()
-            found[f"{file}:{name}" if is_local else name] = (file, each[0])
-    return found
+            functions[f"{file}:{name}" if is_local else name] = (file, each[0])
+    return functions
 
 
 @cache
 def _rules() -> list[str]:
-    """Return the modules that have hooks, of which an arrow calls those of the job's rule."""
-    return ["no_rule", *re.findall(r"^hooks\.by_mark\[(\w+)\.MARK\]", assemble(), re.MULTILINE)]
+    """Return the modules with rule hooks; a server function calls the hooks of the job's rule."""
+    return ["default_hooks", *re.findall(r"^hooks\.by_mark\[(\w+)\.MARK\]", assemble(), re.MULTILINE)]
 
 
 @cache

@@ -1,16 +1,22 @@
-"""Certificates for tests of TLS: an authority, and a certificate that it has signed for 127.0.0.1."""
+"""TLS certificates for tests: an authority, a certificate that it signed, and a server that uses both."""
 
 import datetime
 import ipaddress
+from contextlib import contextmanager
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.embedded.server import free_port
+
+from .servers import WITH_TLS
+
 
 def make(directory, *, address="127.0.0.1", days=1):
-    """Write ``ca.pem``, ``server.pem`` and ``server.key`` into *directory*: for *address*, good for *days* more."""
+    """Write ``ca.pem``, ``server.pem`` and ``server.key`` for *address*, valid for *days*, into *directory*."""
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = _sign("authority", authority_key, "authority", authority_key, address, 1, is_authority=True)
     server = _sign("server", server_key, "authority", authority_key, address, days, is_authority=False)
@@ -24,15 +30,24 @@ def make(directory, *, address="127.0.0.1", days=1):
 
 
 def tls_options(port, directory):
-    """Return the options of a server that speaks TLS on *port* with what `make` wrote into *directory*."""
+    """Return the options of a server with TLS on *port* and the certificates that `make` wrote into *directory*."""
     options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(directory / "ca.pem")]
     return [*options, "--tls-cert-file", str(directory / "server.pem"), "--tls-key-file", str(directory / "server.key")]
+
+
+@contextmanager
+def tls_server(directory, **certificate):
+    """Yield a server and its ``rediss://`` URL. Its certificates are made in *directory* with `make`."""
+    make(directory, **certificate)
+    port = free_port()
+    with EmbeddedServer(executable=WITH_TLS, options=tls_options(port, directory)) as server:
+        yield server, f"rediss://127.0.0.1:{port}/0"
 
 
 def _sign(name, key, issuer, issuer_key, host, days, *, is_authority):
     now = datetime.datetime.now(datetime.UTC)
     address = x509.IPAddress(ipaddress.ip_address(host))
-    # Python 3.13 and newer verify strictly: they ask for the key identifiers, and for what an authority may do.
+    # Python 3.13 and newer verify strictly: they require the key identifiers and the key usage of an authority.
     usage = x509.KeyUsage(
         digital_signature=not is_authority,
         key_cert_sign=is_authority,

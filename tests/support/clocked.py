@@ -1,4 +1,4 @@
-"""Time that a test passes in: to arrows (`celery_affinity.lab.scripts_engine`), to readers, and to Python."""
+"""Fake clocks for server functions (`celery_affinity.lab.scripts_engine`), for readers, and for Python."""
 
 from celery_affinity.lab.scripts_engine import CLOCK, CLOCKED, START_US, FakeClockScheduler, at_fake_time
 from celery_affinity.scheduler.reader import Reader
@@ -7,7 +7,7 @@ __all__ = ["CLOCK", "CLOCKED", "START_US", "Clock", "ClockedReader", "FakeClockS
 
 
 class ClockedReader(Reader):
-    """A reader at the time of a clocked scheduler."""
+    """A reader with the fake clock of a scheduler."""
 
     def __init__(self, scheduler):
         super().__init__(scheduler.client, scheduler.keys)
@@ -18,7 +18,7 @@ class ClockedReader(Reader):
 
 
 class Clock:
-    """A function that returns the seconds that a test has set."""
+    """A function that returns the seconds set by a test."""
 
     def __init__(self):
         self.at_s = 1000.0

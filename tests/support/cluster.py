@@ -1,7 +1,7 @@
-"""A cluster on this machine, and what operators and accidents do to it."""
+"""A cluster on this machine, with its failures and the actions of operators."""
 
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import redis
 from redis.crc import key_slot
@@ -23,12 +23,13 @@ class Node(EmbeddedNode):
 
 
 class Cluster(EmbeddedCluster):
-    """*deaths_s*: when primaries that had the fleet's keys were killed, Unix time, s."""
+    """A cluster whose nodes can be killed, handed over, resharded, added and removed."""
 
     Node = Node
 
     def __init__(self, **options):
         super().__init__(**options)
+        #: Unix times in s at which primaries with the fleet's keys were killed.
         self.deaths_s = []
 
     @staticmethod
@@ -42,7 +43,7 @@ class Cluster(EmbeddedCluster):
 
     @property
     def other(self):
-        """A primary that has none of them."""
+        """A primary without the fleet's keys."""
         owner = self.owner
         return next(node for node in self.alive if node is not owner and node.is_primary)
 
@@ -56,15 +57,27 @@ class Cluster(EmbeddedCluster):
                 node.ask("FLUSHALL")
                 node.ask("FUNCTION", "FLUSH")
 
-    # -- accidents
+    @contextmanager
+    def user(self):
+        """Create a user on every live node for the time of a block; yield its login for URLs."""
+        nodes = self.alive
+        for node in nodes:
+            node.ask("ACL", "SETUSER", "somebody", "on", ">secret", "~*", "&*", "+@all")
+        try:
+            yield "somebody:secret"
+        finally:
+            for node in nodes:
+                node.ask("ACL", "DELUSER", "somebody")
+
+    # -- failures
 
     def kill_owner(self):
-        """End the primary that has the fleet's keys. Return it, and the time, s, until another one has taken over."""
+        """Kill the primary with the fleet's keys. Return it, and the seconds until its replica has taken over."""
         dead = self.owner
         return dead, self.kill_primary(dead)
 
     def kill_primary(self, dead):
-        """End a primary. Return the time, s, until another one has taken over."""
+        """Kill a primary. Return the seconds until its replica has taken over."""
         heir = self.replica_of(dead)
         if dead is self.owner:
             self.deaths_s.append(time.time())
@@ -74,38 +87,38 @@ class Cluster(EmbeddedCluster):
         return time.monotonic() - began
 
     def revive(self, node):
-        """Bring a dead node back, as the replica of the one that took over."""
+        """Restart a dead node as a replica of the new primary."""
         node.start()
         wait_until(lambda: node.follows, 30, "it follows")
 
-    # -- what operators do
+    # -- actions of operators
 
     def hand_over(self):
-        """Have the replica of the owner take over in good order."""
+        """Fail over to the replica of the owner, without a crash."""
         heir = self.replica_of(self.owner)
         wait_until(lambda: heir.follows, 20, "it follows")
         heir.ask("CLUSTER", "FAILOVER")
         wait_until(lambda: heir.is_primary and self.owner is heir, 20, "it takes over")
 
     def migrate(self, target):
-        """Move the slot with the fleet's keys to *target* as a whole, as Valkey 9 and Redis 8.4 can."""
+        """Migrate the slot with the fleet's keys to *target* atomically, which Valkey 9 and Redis 8.4 support."""
         slot = key_slot(BASE.encode())
 
         def has_moved():
             owner = self.owner
             if owner is target or owner is None:
                 return owner is target
-            # A target that has not heard yet who owns the slot since a failover refuses the move: it is begun again.
-            with suppress(redis.ResponseError):  # it is under way
+            # After a failover, a target with an old slot map refuses the migration, so it is started again.
+            with suppress(redis.ResponseError):  # already in progress, or Redis, which lacks this command
                 owner.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.id)
-            with suppress(redis.ResponseError):  # Valkey has no such command, as Redis has not the other one
+            with suppress(redis.ResponseError):  # already in progress, or Valkey, which lacks this command
                 target.ask("CLUSTER", "MIGRATION", "IMPORT", slot, slot)
             return False
 
         wait_until(has_moved, 30, "the slot has moved")
 
     def reshard(self, target, pause_s=0.0):
-        """Move the same slot key by key, as older servers do, with a pause in the middle."""
+        """Move the same slot key by key, like older servers, with a pause in the middle."""
         slot, source = key_slot(BASE.encode()), self.owner
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
@@ -118,16 +131,16 @@ class Cluster(EmbeddedCluster):
         wait_until(lambda: self.owner is target, 30, "the slot has moved")
 
     def add(self):
-        """Return a further node, which has no slots."""
+        """Return an additional node without slots."""
         node = self.start_node()
         self.meet((node, each) for each in self.alive if each is not node)
-        wait_until(lambda: node.is_up, 20, "it takes the cluster for up")
+        wait_until(lambda: node.is_up, 20, "it reports the cluster as up")
         return node
 
     def remove(self, node):
-        """Take a node that has no slot out of the cluster, and end it."""
-        gone = node.id
+        """Kill a node without slots, and remove it from the cluster."""
+        removed = node.id
         node.kill()
         self.nodes.remove(node)
         for each in self.alive:
-            each.ask("CLUSTER", "FORGET", gone)
+            each.ask("CLUSTER", "FORGET", removed)

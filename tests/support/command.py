@@ -1,4 +1,4 @@
-"""`celery affinity ...`, in the test's own process: a process of its own takes a second of CPU time."""
+"""Run `celery affinity ...` in the test's process, since a separate process takes a second of CPU time."""
 
 import importlib
 import os
@@ -17,7 +17,7 @@ from .processes import run_celery
 
 
 def affinity(url, *words, app=APP, **env):
-    """Run the command with a new import of *app*, for the broker at *url*. Return its output and its exit code."""
+    """Run the command with a new import of *app* on the broker at *url*; return its output and its exit code."""
     with pytest.MonkeyPatch.context() as patch, apps_stay_here():
         for name, value in _environment(url, env).items():
             patch.setenv(name, value)
@@ -27,7 +27,7 @@ def affinity(url, *words, app=APP, **env):
         package, _, module = app.rpartition(".")
         of_package = vars(importlib.import_module(package)) if package else {}
         for owner, name in ((sys.modules, app), (of_package, module)):
-            patch.setitem(owner, name, None)  # so that it is as before afterwards, whether it was there or not
+            patch.setitem(owner, name, None)  # restores the item afterwards, even if it was missing
             del owner[name]
         with _connections_of_its_own(importlib.import_module(app).app):
             done = CliRunner().invoke(celery, ["-A", app, "affinity", *words])
@@ -38,7 +38,7 @@ def affinity(url, *words, app=APP, **env):
 
 @contextmanager
 def _connections_of_its_own(app):
-    """Let *app* have its own pool of connections: those of kombu are shared by all apps with one broker."""
+    """Give *app* a separate connection pool, since all apps with one broker share kombu's pools."""
     app._pool = app.connection_for_write().Pool(limit=2)
     app.amqp._producer_pool = ProducerPool(app._pool, limit=2)
     try:
@@ -48,7 +48,7 @@ def _connections_of_its_own(app):
 
 
 def affinity_process(url, *words, app=APP, **env):
-    """Run the command as a user runs it, in a process of its own. Return its output and its exit code."""
+    """Run the command in a separate process; return its output and its exit code."""
     return run_celery("-A", app, "affinity", *words, env={**os.environ, **_environment(url, env)}, timeout=30)
 
 

@@ -1,10 +1,10 @@
-"""The work of a server in one call of an arrow: the commands that the arrow calls (``INFO commandstats``)."""
+"""The work of a server in one invocation: the commands that the server function calls (``INFO commandstats``)."""
 
 from celery_affinity.scheduler.scheduler import Scheduler
 
 
 class Counting(Scheduler):
-    """A scheduler that records the server's work for each call: (arrow, command -> times, µs)."""
+    """A scheduler that records the server's work per invocation: (function, command -> times, µs)."""
 
     def __init__(self, client, keys):
         super().__init__(client, keys)

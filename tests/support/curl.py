@@ -1,4 +1,4 @@
-"""The commands with curl on pages of the docs."""
+"""Run the curl commands on pages of the docs."""
 
 import os
 import shlex
@@ -6,7 +6,7 @@ import subprocess
 
 
 def run(block, url, **names):
-    """Run the commands of a block; return the last reply. Each command says its status after a #."""
+    """Run the commands of a block, each with its status after a #; return the last reply."""
     for line in block.splitlines():
         command, _, status = line.removeprefix("$ ").rpartition("#")
         words = [os.path.expandvars(word) for word in shlex.split(_filled(command, names))]

@@ -143,14 +143,13 @@ def do(client, name, key, fault, text, rng):
     if fault != "added":
         damage.entries = max(1, len(members)) if fault != "overwritten" else 1
         if name == "kept_back":
-            lane = key.replace(b":lane:kept:", b":lane:")  # a tick may keep back more of its jobs
+            lane = key.replace(b":lane:kept:", b":lane:")  # a tick may block more of its jobs
             damage.kept = {each.decode(errors="replace") for each in (*members, *_of_zset(client, lane))}
         if name in TELLS_OF_JOBS:
             damage.lost = {each.decode(errors="replace") for each in members} | {key.decode().rpartition(":")[2]}
             for batch in filter(is_batch, list(damage.lost)):
-                damage.lost |= {
-                    call.decode(errors="replace") for call in _of_zset(client, Keys().key("callers", batch))
-                }
+                callers = _of_zset(client, Keys().key("callers", batch))
+                damage.lost |= {call.decode(errors="replace") for call in callers}
     FAULTS[fault](client, key, kind, text, rng)
     return damage
 
@@ -169,7 +168,7 @@ def _members(client, key, kind):
 
 def at_random(scene, rng, number, names=KEYS):
     """Damage *number* random keys of *scene*, of the kinds in *names*. Return the list of damages."""
-    keys = {name: found for name in names if (found := scene.keys_of(name))}
+    keys = {name: existing for name in names if (existing := scene.keys_of(name))}
     done = []
     for _ in range(number):
         name = rng.choice(sorted(keys))
@@ -183,20 +182,20 @@ def problems(scene, done):
     findings = 0
     try:
         scene.do_everything()
-        findings += len(scene.scheduler.repair())  # as a dispatcher does each minute
+        findings += len(scene.scheduler.repair())  # a dispatcher does this each minute
         scene.do_everything()
         findings += len(scene.scheduler.repair())
         missed = scene.do_everything()
-        left = scene.scheduler.repair(thorough=True)
-        findings += len(left)
-        left = scene.scheduler.repair(thorough=True) if left else []
+        remaining = scene.scheduler.repair(thorough=True)
+        findings += len(remaining)
+        remaining = scene.scheduler.repair(thorough=True) if remaining else []
     except Exception as exc:  # the test reports it
         return [f"{type(exc).__name__}: {str(exc)[:300]}"]
     found = []
     if missed:
         found.append(f"jobs published since did not run: {missed}")
-    if left:
-        found.append(f"a repair does not mend it: {left[:3]}")
+    if remaining:
+        found.append(f"a second repair still has findings: {remaining[:3]}")
     times = Counter(job for worker in scene.workers + scene.fresh for job in worker.ran)
     touched = set().union(*(damage.lost for damage in done))
     if any(damage.name == "waiting_keys" for damage in done):
@@ -207,7 +206,7 @@ def problems(scene, done):
         found.append(f"jobs did not run: {sorted(lost)}")
     entries = sum(damage.entries for damage in done)
     if len(strange := [job for job in times if not (job and PUBLISHED.fullmatch(job))]) > entries:
-        found.append(f"{len(strange)} jobs ran that nobody published, after {entries} damaged entries")
+        found.append(f"{len(strange)} unpublished jobs ran after {entries} damaged entries")
     if findings > 40 + 20 * entries:
         found.append(f"{findings} findings of {entries} damaged entries")
     return found

@@ -1,4 +1,4 @@
-"""Ways to publish, the places of the messages, and the places that signals and events tell."""
+"""Ways to publish, and the destinations of their messages in queues, signals and events."""
 
 import base64
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from celery_affinity import publish_many
 
 from .messages import running
 
-#: Queues of a topic exchange, beside others.
+#: Queues of a topic exchange, and other queues.
 TOPIC = [
     Queue("celery", Exchange("celery"), routing_key="celery"),
     Queue("news", Exchange("media", "topic"), routing_key="news.all"),
@@ -25,7 +25,7 @@ TOPIC = [
 
 
 class Events:
-    """A dispatcher that keeps the destinations in Celery's events of sent messages."""
+    """An event dispatcher that records the destinations in Celery's task-sent events."""
 
     def __init__(self):
         self.taken = []
@@ -36,7 +36,7 @@ class Events:
 
 @dataclass
 class Place:
-    """The places of messages, and the places that signals and events tell."""
+    """The destinations of messages, and the destinations reported by signals and events."""
 
     messages: list
     signals: list
@@ -44,7 +44,7 @@ class Place:
 
 
 class Publisher:
-    """An app, and the fate of the messages that the app publishes."""
+    """An app, and the messages that it publishes."""
 
     def __init__(self, redis, url, transport, **conf):
         self.redis, self.signals = redis, []
@@ -84,7 +84,7 @@ class Publisher:
                     yield key.decode().partition("\x06")[0], loads(each.decode())
 
     def place(self, publish, task):
-        """Return the place of the last message of *publish*, called with *task*."""
+        """Return the destinations of the last message of *publish*, called with *task*."""
         with self.listening():
             publish(self, task)
         places = [(queue, *map(message["properties"]["delivery_info"].get, ("exchange", "routing_key")))
@@ -101,10 +101,10 @@ class Publisher:
                 self.redis.delete(key)
 
     def first_message(self):
-        """Return a message, taken by a worker."""
-        found = sorted(self.messages(), key=lambda each: each[0])
+        """Return the first message, and delete all."""
+        messages = sorted(self.messages(), key=lambda each: each[0])
         self.forget()
-        return found[0][1]
+        return messages[0][1]
 
     def embedded(self, name):
         """Return the entry *name* of the message for its worker, as a signature."""
@@ -114,8 +114,8 @@ class Publisher:
             body = base64.b64decode(body)
         accept = [message["content-type"]]
         *_, embed = serialization.loads(body, message["content-type"], message["content-encoding"], accept)
-        found = embed[name]
-        return self.app.signature(dict(found[-1] if isinstance(found, list) else found))
+        entry = embed[name]
+        return self.app.signature(dict(entry[-1] if isinstance(entry, list) else entry))
 
 
 def retry(**options):
@@ -140,7 +140,7 @@ def called(**options):
 
 
 def follows(compose, name):
-    """Return the call that a worker makes for the entry *name* of a message that *compose* publishes."""
+    """Publish like a worker that runs a message of *compose* and calls the entry *name* of it."""
 
     def publish(publisher, task):
         compose(publisher, task)

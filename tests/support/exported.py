@@ -1,4 +1,4 @@
-"""What is exported to Prometheus: metrics with their labels, and what an expression says of them."""
+"""Metrics exported to Prometheus with their labels, and the labels in an expression."""
 
 import re
 
@@ -9,27 +9,27 @@ _ITS_OWN = {"instance", "job"}
 
 
 def labels_of_metrics():
-    """Return the labels of each metric that is exported."""
-    found = {}
-    for figure in METRICS:
-        if isinstance(figure, Histogram):
-            found |= {f"{figure.name}{suffix}": {*figure.labels} for suffix in ("_sum", "_count")}
-            found[f"{figure.name}_bucket"] = {*figure.labels, "le"}
+    """Return the labels of each exported metric."""
+    labels = {}
+    for metric in METRICS:
+        if isinstance(metric, Histogram):
+            labels |= {f"{metric.name}{suffix}": {*metric.labels} for suffix in ("_sum", "_count")}
+            labels[f"{metric.name}_bucket"] = {*metric.labels, "le"}
         else:
-            found[figure.name] = {*figure.labels}
-    return found
+            labels[metric.name] = {*metric.labels}
+    return labels
 
 
 def labels_in(expression):
-    """Return the labels that the series of an expression may have, which names metrics and labels that there are."""
-    known = labels_of_metrics()
-    named = re.findall(r"celery_affinity_\w+", expression)
-    assert named, expression
-    assert {*named} <= known.keys(), expression
+    """Return the possible labels of an expression's series. Its metrics and labels must exist."""
+    exported = labels_of_metrics()
+    metrics = re.findall(r"celery_affinity_\w+", expression)
+    assert metrics, expression
+    assert {*metrics} <= exported.keys(), expression
     for name, selectors in re.findall(r"(celery_affinity_\w+)\{(.*?)\}", expression):
         used = set(re.findall(r"(\w+)(?==~|!=|=)", selectors))
-        assert used <= known[name], expression
-    labels = set().union(*(known[name] for name in named)) | _ITS_OWN
+        assert used <= exported[name], expression
+    labels = set().union(*(exported[name] for name in metrics)) | _ITS_OWN
     for group in re.findall(r"\b(?:by|on) \((.*?)\)", expression):
         assert {each.strip() for each in group.split(",")} <= labels, expression
     return labels

@@ -19,12 +19,12 @@ from .apps import APP, app_for
 from .ledger import Ledger
 from .processes import start_worker, wait_until, wait_until_it_listens
 
-#: Every pool of Celery's that runs tasks.
+#: Every Celery pool that runs tasks.
 POOLS = ("prefork", "threads", "solo", "gevent", "eventlet")
 
 
 def in_time(first, *others):
-    """Return parameters of which `make test` has the first one alone, and `make slow` the others."""
+    """Return parameters: `make test` runs only the first one, and `make slow` the others."""
     return [first, *(pytest.param(*each, marks=pytest.mark.slow) for each in map(_as_tuple, others))]
 
 
@@ -34,7 +34,7 @@ def _as_tuple(each):
 
 POOLS_IN_TIME = in_time(*POOLS)
 
-#: Settings of apps for which `pdf` and what begins with `exc` are scheduled, and nothing else.
+#: Settings of apps that schedule only `pdf` and queues that begin with `exc`.
 PARTLY_SCHEDULED = {"affinity_queues": ["pdf", "exc*"], "worker_prefetch_multiplier": 1}
 
 
@@ -50,20 +50,9 @@ class Fleet:
         self.tasks = {name.rpartition(".")[2]: task for name, task in typed_app.tasks.items() if name.startswith(APP)}
 
     def start(self, name, *queues, pool="prefork", concurrency=1, timeout_s=30, heartbeat_s=5.0, **env):
-        worker = start_worker(
-            APP,
-            self.url,
-            queues,
-            name=name,
-            pool=pool,
-            concurrency=concurrency,
-            env={
-                "LEDGER": str(self.ledger.path),
-                "WORKER_TIMEOUT": str(timeout_s),
-                "HEARTBEAT_INTERVAL": str(heartbeat_s),
-                **env,
-            },
-        )
+        env = {"WORKER_TIMEOUT": str(timeout_s), "HEARTBEAT_INTERVAL": str(heartbeat_s), **env}
+        env = {"LEDGER": str(self.ledger.path), **env}
+        worker = start_worker(APP, self.url, queues, name=name, pool=pool, concurrency=concurrency, env=env)
         wait_until(lambda: name in self.names(), 30, f"{name} joins\n{worker.log()}")
         return worker
 
@@ -89,7 +78,7 @@ class Fleet:
 
 
 class MixedFleet(Fleet):
-    """Workers and a producer for which `pdf` and `excel` are scheduled, and nothing else."""
+    """Workers and a producer that schedule only `pdf` and `excel`."""
 
     def start(self, name, *queues, conf=PARTLY_SCHEDULED, **options):
         return super().start(name, *queues, CONF=json.dumps(conf), **options)
@@ -119,14 +108,14 @@ class MixedFleet(Fleet):
 
 
 class Pools:
-    """A worker of each pool on one server, each with a type of its own, named after its pool."""
+    """A worker per pool on one server; its only type has the name of its pool."""
 
     def __init__(self, app_module, server, tmp_path, pools=POOLS, slots=2, **env):
         self.module, self.url = app_module, server.url
         self.ledger = Ledger(tmp_path / "ledger")
         self._server = server
         self.redis = self._client()
-        self.app = app_for(server.url, **json.loads(env.get("CONF", "{}")))  # as the workers
+        self.app = app_for(server.url, **json.loads(env.get("CONF", "{}")))  # like the workers
         self._env, self._slots = {"LEDGER": str(self.ledger.path), **env}, slots
         self.workers = {}
         for pool in pools:
@@ -139,14 +128,14 @@ class Pools:
         return redis.Redis.from_url(self.url)
 
     def start(self, pool):
-        """Start the worker of *pool*, or another one in its place."""
+        """Start or replace the worker of *pool*."""
         options = {"pool": pool, "concurrency": self._slots, "name": pool, "env": self._env}
         self.workers[pool] = start_worker(self.module, self.url, [pool], **options)
 
     def close(self):
         self.redis.close()
         self.app.close()
-        kombu.pools.reset()  # producers remember declared queues, which are gone from the next test's empty server
+        kombu.pools.reset()  # producers remember declared queues, which the next test's empty server lacks
 
     def send(self, task, job, pool, *args):
         module = APP if task in ("early", "late") else self.module
@@ -163,12 +152,10 @@ class Pools:
         return {job for key in self.redis.scan_iter(Keys().key("claims", "*")) for job in self.redis.hkeys(key)}
 
     def active(self):
-        """Return the names of the tasks that the workers say they run."""
+        """Return the names of the active tasks that the workers report."""
         with self.app.connection_for_write() as connection:  # the connection in the app's pool broke with the server
             inspect = self.app.control.inspect(timeout=3, limit=len(self.workers), connection=connection)
-            replies = wait_until(
-                lambda: len(found := inspect.active() or {}) == len(self.workers) and found, 20, "replies"
-            )
+            replies = wait_until(lambda: len(got := inspect.active() or {}) == len(self.workers) and got, 20, "replies")
         return [each["name"] for tasks in replies.values() for each in tasks]
 
     def logs(self):
@@ -176,7 +163,7 @@ class Pools:
 
 
 class PoolsOnACluster(Pools):
-    """Their jobs and their results are in the cluster."""
+    """Workers whose jobs and results are in a cluster."""
 
     def __init__(self, app_module, cluster, tmp_path, pools, **env):
         super().__init__(app_module, cluster, tmp_path, pools, RESULT_URL=cluster.url, **env)
@@ -186,7 +173,7 @@ class PoolsOnACluster(Pools):
         return self._server.client()
 
     def look(self):
-        """Look at the node that has the fleet's keys by now."""
+        """Connect to the current owner of the fleet's keys; return the status."""
         self.redis.close()
         self.redis = self._client()
         return self.status()
@@ -201,5 +188,5 @@ def closing(pools):
 
 
 def wait_for_state(result, state, within_s=15):
-    """Wait until Celery's result backend knows *result* to be in *state*."""
+    """Wait until *result* has *state* in Celery's result backend."""
     wait_until(lambda: result.state == state, within_s, f"{state}, not {result.state}")

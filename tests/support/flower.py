@@ -1,4 +1,4 @@
-"""Flower, started as users start it, and read over HTTP."""
+"""Flower, started like a user's and read over HTTP."""
 
 import html
 import json
@@ -17,7 +17,7 @@ from .processes import Process, wait_until
 
 PREFIX = "celery_affinity_"
 
-#: Texts in place of a number that Flower does not get: "N/A" in 2.1, a dash in 2.2.
+#: Text for a number that Flower does not have: "N/A" in 2.1, a dash in 2.2.
 UNKNOWN = "-"
 COLUMNS = ("messages", "unacked", "ready", "consumers", "idle since")
 
@@ -32,7 +32,7 @@ class Flower:
         env = {"BROKER_URL": url, "LEDGER": os.devnull, "FLOWER_UNAUTHENTICATED_API": "true", **(env or {})}
         self.process = Process("flower", [sys.executable, *command, *arguments], env)
         self.process.wait_for("Visit me at", 60)
-        wait_until(self._listens, 30, "it listens: before 2.1 it says so too early")
+        wait_until(self._listens, 30, "it listens: before 2.1 it logs this too early")
 
     def _listens(self):
         try:
@@ -55,14 +55,14 @@ class Flower:
         return {row.pop("name"): row for row in json.loads(self.get("/api/queues/length"))["active_queues"]}
 
     def metrics(self):
-        """Return this package's samples: (name, values of the labels by the labels' alphabet) -> value."""
+        """Map (name, label values in the alphabetical order of the labels) to the value of this package's samples."""
         families = text_string_to_metric_families(self.get("/metrics"))
         samples = [sample for family in families for sample in family.samples if sample.name.startswith(PREFIX)]
         return {(each.name.removeprefix(PREFIX), *_labels(each)): each.value for each in samples}
 
     def workers(self):
-        found = json.loads(self.get("/workers?json=1"))["data"]
-        return {worker["hostname"].partition("@")[0]: worker for worker in found}
+        workers = json.loads(self.get("/workers?json=1"))["data"]
+        return {worker["hostname"].partition("@")[0]: worker for worker in workers}
 
 
 def _labels(sample):

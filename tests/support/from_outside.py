@@ -1,4 +1,4 @@
-"""Values that other processes may have written: good, spoiled, or missing."""
+"""Untrusted values that other processes may have written: valid, corrupt, or missing."""
 
 import json
 
@@ -18,7 +18,7 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
 
 
 def marked(type_, value):
-    """Return an object of kombu's JSON, as its text has it: kombu makes a Decimal, a UUID, bytes or a time of it."""
+    """Return an object of kombu's JSON, which kombu decodes as a Decimal, a UUID, bytes or a time."""
     return {"__type__": type_, "__value__": value}
 
 
@@ -40,19 +40,19 @@ MARKED = [
     marked(["no text"], 7),
 ]
 
-#: Numbers that are too large, or none.
+#: Numbers that are too large or not valid.
 NUMBERS = [10**400, -(10**4000), float("inf"), float("-inf"), float("nan"), 1e308, True]
 
 
 def nested(levels, inner=0):
-    """Return *inner* in so many lists."""
+    """Return *inner* within *levels* lists."""
     for _ in range(levels):
         inner = [inner]
     return inner
 
 
 def as_kombu_reads(value):
-    """Return *value* with the objects that kombu makes of it in JSON, or *value* if it has no JSON that kombu reads."""
+    """Return *value* decoded by kombu from its JSON, or *value* itself if that fails."""
     try:
         return loads(json.dumps(value))
     except Exception:
@@ -66,7 +66,7 @@ VALUES = st.recursive(
 
 
 def some(**parts):
-    """Return a mapping: some of the *parts* are as they should be, others are anything, and others are missing."""
+    """Return mappings of *parts*: some values are valid, others are arbitrary, and others are missing."""
     return st.fixed_dictionaries({}, optional={name: good | VALUES for name, good in parts.items()})
 
 

@@ -1,4 +1,4 @@
-"""A connection for commands whose reply nobody waits for, named so that the server can tell it from others."""
+"""A connection for commands in flight, named so that tests can find it at the server."""
 
 import pytest
 import redis

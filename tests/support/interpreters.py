@@ -1,4 +1,4 @@
-"""Pythons of this machine, by version."""
+"""Installed Pythons by version."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def interpreter(version: str) -> str | None:
-    """Return a Python of *version*, as "3.12": the newest of pyenv's, or one on the path; None if there is none."""
+    """Return a Python of *version* ("3.12"): pyenv's newest, or the one on the path, or None."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     installed = sorted(pyenv.glob(f"{version}.*/bin/python"), key=lambda path: _number(path.parents[1].name))
     for each in (*(str(path) for path in reversed(installed)), shutil.which(f"python{version}")):

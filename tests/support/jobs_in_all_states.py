@@ -1,4 +1,4 @@
-"""Jobs in each of the states that there are, as hypothesis draws them."""
+"""Random jobs in all states, drawn by hypothesis."""
 
 from hypothesis import strategies as draw
 
@@ -7,7 +7,7 @@ from celery_affinity.schema.job_record import with_suffix
 
 TYPES = ("pdf", "excel", "nobody's")
 
-#: How a job ends that a worker got; None: it is held.
+#: Outcomes of a claimed job; None if it is still held.
 OUTCOMES = (None, "acked", "failed ValueError: no such page", "rejected Reject: bad")
 
 some_jobs = draw.lists(
@@ -29,7 +29,7 @@ some_jobs = draw.lists(
 
 
 def fill(fleet, drawn):
-    """Publish what is drawn in one moment; workers get some of it, and end some of that. Return the ids of all jobs."""
+    """Publish the drawn jobs at the same time, claim some of them, and end some claims. Return all job ids."""
     outcomes = {}
     for worker, types in (("one", ("pdf",)), ("two", ("pdf", "excel")), ("three", ("excel",))):
         fleet.join(worker, *types, slots=2, settings={"keep": 3600.0})
@@ -41,13 +41,9 @@ def fill(fleet, drawn):
         ]
         name = with_suffix(f"job{number}", " ".join(rules))
         options = {option: each[option] for option in ("priority", "on_demand")}
-        times = {
-            "delay_us": each["delay_s"] * SECOND_US,
-            "expires_us": each["expires_s"] and each["expires_s"] * SECOND_US,
-        }
-        published += fleet.made(
-            [name], each["type_"], task_name="tests.task", rules=" ".join(rules), **options, **times
-        )
+        options["delay_us"] = each["delay_s"] * SECOND_US
+        options["expires_us"] = each["expires_s"] and each["expires_s"] * SECOND_US
+        published += fleet.made([name], each["type_"], task_name="tests.task", rules=" ".join(rules), **options)
         outcomes[f"message of {name}".encode()] = each["outcome"]
     fleet.scheduler.publish(*published)
     for worker in ("one", "two", "three"):
@@ -60,20 +56,20 @@ def fill(fleet, drawn):
 
 
 def tell(fleet, *, batches_alone):
-    """Have the callers know what no worker told them: those of runs that are over, or all."""
-    left = []
-    while ending := fleet.scheduler.next_report("app", again_s=60, telling=left):
+    """Ack all unreported ends, or only the ends of batches."""
+    kept = []
+    while ending := fleet.scheduler.next_report("app", again_s=60, telling=kept):
         calls = fleet.scheduler.batch_calls(ending.job_id)
         if calls is not None:
             outcome = "failed" if ending.how == "failed" else "acked"
             fleet.scheduler.ack_batch_reports(ending.job_id, [each.job_id for each in calls.callers], outcome=outcome)
         elif batches_alone:
-            left.append(ending.job_id)
+            kept.append(ending.job_id)
         else:
             fleet.scheduler.ack_report([ending.job_id])
 
 
 def runs_of(fleet, ids):
-    """Return the id by which each job is listed: that of its run, of a call that waits or is dead with others."""
-    found = {each: fleet.scheduler.client.hget(fleet.scheduler.keys.key("job", each), "into") for each in ids}
-    return {each: run.decode() if run else each for each, run in found.items()}
+    """Map each job id to the id of its batch, or to itself if the job is not merged."""
+    batches = {each: fleet.scheduler.client.hget(fleet.scheduler.keys.key("job", each), "into") for each in ids}
+    return {each: batch.decode() if batch else each for each, batch in batches.items()}

@@ -1,4 +1,4 @@
-"""The rules of a job as its hash has them."""
+"""The stored form of a job's rules."""
 
 import re
 

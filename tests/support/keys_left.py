@@ -1,6 +1,6 @@
-"""What rules leave in Redis."""
+"""Redis keys that rules create."""
 
 
 def keys_of_rules(client):
-    """Return the keys of rules by key and by type, without the metrics of types, which outlive the workers."""
+    """Return the Redis keys of rules, without the metrics of types, which outlive the workers."""
     return [key for key in client.keys("*lane:k*") if b"lane:key:metrics:" not in key]

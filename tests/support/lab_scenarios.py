@@ -1,4 +1,4 @@
-"""Scenarios and traces of a line, for tests of the lab."""
+"""One-line scenarios and traces for tests of the lab."""
 
 from celery_affinity.lab.scenario import Arrival, Scenario
 from celery_affinity.lab.trace import TracedJob, TracedWorker
@@ -41,5 +41,5 @@ def order(schedule):
 
 
 def claims(schedule):
-    """Return number, worker, and times of claim and end, s, of each run."""
+    """Return number, worker, claim time and end time (s) of each run."""
     return [(run.number, run.worker, run.claimed_us / S, run.ended_us / S) for run in schedule.runs]

@@ -1,22 +1,22 @@
-"""The runs of tasks, written down by the tasks of `tests.support.apps.typed`, outside of Redis."""
+"""The runs of tasks, recorded outside Redis by the tasks of `tests.support.apps.typed`."""
 
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Longest time, s, between a primary's death and the start of the job that this primary gave out last.
+#: Max seconds between a primary's death and the start of the last job that it claimed.
 NEAR_S = 0.5
 
 
 @dataclass(frozen=True)
 class Entry:
-    """*fence*, *key*: as the task saw them; 0 and "" if there are none."""
-
     event: str
     job: str
     pid: int
     time_s: float
+    #: Fencing token that the task saw, or 0.
     fence: int = 0
+    #: Key that the task saw, or "".
     key: str = ""
 
 
@@ -35,10 +35,10 @@ class Ledger:
 
 
 def ran_again(entries, deaths_s=()):
-    """Yield each run of a job that was begun again later.
+    """Yield each run of a job that was started again later.
 
-    Left out is a run whose claim the server forgot: replication is asynchronous, so the last write before a primary's
-    death, at one of *deaths_s*, may be lost. The next claim has the fence of the lost one then.
+    A run whose claim the server lost is omitted: replication is asynchronous, so the last write before a primary's
+    death, at one of *deaths_s*, may be lost. The next claim then has the same fencing token as the lost claim.
     """
     last = {}
     for entry in entries:
@@ -54,7 +54,7 @@ def ran_again(entries, deaths_s=()):
 
 
 def whole_lines(path):
-    """Return the lines of a file that another process writes now: without the last one while its end is not there."""
+    """Return the complete lines of a file that another process may still be writing."""
     return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
 
 

@@ -1,4 +1,4 @@
-"""Calls that go on while something happens to the broker."""
+"""Calls published continuously while the broker fails over or moves."""
 
 import threading
 
@@ -8,7 +8,7 @@ from .apps import APP
 
 
 class Load:
-    """Calls for each pool, one after another, until `end`; `sent` are those that the server accepted."""
+    """Publishes calls for each pool one after another until `end`; `sent` lists the accepted calls."""
 
     def __init__(self, pools):
         self._pools, self.sent, self._over = pools, [], threading.Event()
@@ -31,7 +31,7 @@ class Load:
                 self._pools.app.send_task(f"{APP}.late", (job, 0.02), queue=pool, retry_policy=policy)
                 return
             except OperationalError as exc:
-                if "moved key by key" not in str(exc):  # which says that nothing was done
+                if "moved key by key" not in str(exc):  # such a call was refused without effect
                     raise
 
     def end(self):

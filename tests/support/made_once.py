@@ -1,4 +1,4 @@
-"""What takes long to make and is only looked at: made once in a run of tests, however many processes it has."""
+"""Read-only folders that take long to create: created once per test run, shared by all its processes."""
 
 import fcntl
 import os
@@ -10,15 +10,15 @@ import pytest
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return the folder *name* of the whole run, which *make* has filled: the first process to ask calls it."""
+    """Return the run's folder *name*. The first process that needs it fills it with *make*."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent  # each process has a folder of its own in that of the run
+        base = base.parent  # each process has a subfolder of the run's folder
     folder = base / name
     with (base / f"{name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.fstat(lock.fileno()).st_size:
-            shutil.rmtree(folder, ignore_errors=True)  # half made: another process has failed
+            shutil.rmtree(folder, ignore_errors=True)  # incomplete: another process failed
             folder.mkdir()
             make(folder)
             lock.write("made")

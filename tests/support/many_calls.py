@@ -1,4 +1,4 @@
-"""A task for many calls, and the messages that wait then, as a worker reads them."""
+"""A task for many calls, and its waiting messages decoded like a worker's."""
 
 from celery.worker.request import Request
 from kombu.message import Message
@@ -17,7 +17,7 @@ def task(app, **options):
 
 
 def messages(app, type_="pdf", lane="queued.0"):
-    """Return the messages that wait, in their order."""
+    """Return the waiting messages in order."""
     ids = app.redis.zrange(Keys().key("lane", type_, lane), 0, -1)
     return [decode_message(app.redis.get(Keys().key("message", job_id.decode()))) for job_id in ids]
 
@@ -27,11 +27,11 @@ def arguments(app, **where):
 
 
 def request(app, message):
-    """Return the request that a worker makes of a message."""
+    """Return the request that a worker creates from a message."""
     properties = message["properties"]
     with app.pool.acquire() as connection:
         channel = connection.default_channel
-        found = Message(
+        kombu_message = Message(
             channel.decode_body(message["body"], properties["body_encoding"]),
             channel=channel,
             content_type=message["content-type"],
@@ -42,5 +42,5 @@ def request(app, message):
             delivery_info=properties["delivery_info"],
             accept=prepare_accept_content(["json", "pickle", "yaml", "msgpack"]),
         )
-        assert not found.errors
-        return Request(found, app=app, task=app.tasks[message["headers"]["task"]])
+        assert not kombu_message.errors
+        return Request(kombu_message, app=app, task=app.tasks[message["headers"]["task"]])

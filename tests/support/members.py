@@ -1,4 +1,4 @@
-"""The parts of a worker's membership in the fleet, without threads and without Celery."""
+"""The parts of a fleet member, without threads and without Celery."""
 
 import threading
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ def claims_of(worker="worker", inbox="inbox"):
 
 
 class Pool:
-    """A pool with so many slots; *has* says whether it has a request."""
+    """A pool with *slots* slots. *has* returns True if the pool has a request."""
 
     def __init__(self, slots=1, *, forks=False, blocks_the_loop=False, has=lambda request: False):
         self.slots, self.forks, self.blocks_the_loop = slots, forks, blocks_the_loop
@@ -31,7 +31,7 @@ class Pool:
 
 
 class Host:
-    """A worker whose event loop sends on *in_flight*; None: another thread, or a worker without a loop."""
+    """A worker whose event loop sends on *in_flight*, or None for another thread or a worker without a loop."""
 
     def __init__(self, in_flight=None):
         self.in_flight = in_flight
@@ -68,7 +68,7 @@ def reporting_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=No
 
 
 def inbox_of(reporting, schedules=lambda queue: True):
-    """Return the part of a worker that a channel sees."""
+    """Return the part of a worker that a channel uses."""
     claims = reporting.claims
     return SimpleNamespace(
         worker=claims.worker,
@@ -82,7 +82,7 @@ def inbox_of(reporting, schedules=lambda queue: True):
     )
 
 
-def told(worker, in_flight):
+def report_end(worker, in_flight):
     worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
     return worker.outbox.receive(worker.scheduler)
 

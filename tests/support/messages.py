@@ -1,4 +1,4 @@
-"""Messages that a test writes, and messages that run without a worker."""
+"""Messages written by tests, and messages run without a worker."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from .apps import APP
 
 
 def wire(task_id="t", *, priority=0, version=2, args=("job",), **headers):
-    """Return a message as a producer in another language would write one: with no more than Celery needs."""
+    """Return a message of a producer in another language, with only the fields that Celery requires."""
     if version == 1:
         body = {"id": task_id, "task": f"{APP}.tally", "args": args, "kwargs": {}, **headers}
         headers = None
@@ -29,17 +29,11 @@ def wire(task_id="t", *, priority=0, version=2, args=("job",), **headers):
 
 @contextmanager
 def running(task, message):
-    """Have *task* run *message*, as the tracer of a worker has it."""
+    """Push the request of *message* for *task*, like the tracer of a worker."""
     properties = message["properties"]
     delivery_info = {**properties["delivery_info"], "priority": properties["priority"]}
-    task.push_request(
-        message["headers"],
-        properties=properties,
-        delivery_info=delivery_info,
-        called_directly=False,
-        args=(),
-        kwargs={},
-    )
+    fields = {"properties": properties, "delivery_info": delivery_info, "called_directly": False}
+    task.push_request(message["headers"], **fields, args=(), kwargs={})
     _task_stack.push(task)
     try:
         yield task.request

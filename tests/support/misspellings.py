@@ -1,4 +1,4 @@
-"""Options with a wrong letter, options of the users' own, and a task that says them."""
+"""Misspelt options, users' own options, and a task with options."""
 
 import re
 
@@ -8,7 +8,7 @@ from celery_affinity import OptionError
 
 OURS = "celery_affinity:Transport"
 
-#: URL of a port that nobody listens to.
+#: URL of a port without a listener.
 NOWHERE = "redis://127.0.0.1:1"
 
 #: Option -> misspelt names of the option.
@@ -26,7 +26,7 @@ MISSPELT = {
     "exclusive": "exlusive exclusiv exclusve Exclusive exclusives eclusive exclussive excluisve",
 }
 
-#: Names that users may well give to options of their own.
+#: Plausible names of users' own options.
 OWN = """
     demand in_demand no_demand n_demand one_demand on_demand_by on_demand_only supply_on_demand demand_on
     on_remand on_command on_defend on_depend on_append on_end on_brand on_demand2 infinity affinities
@@ -36,7 +36,7 @@ OWN = """
     trace_id type types kind inclusive excluded exclusion exclusive_key date rates ratio rate2 crate late
     """.split()  # noqa: SIM905  # shorter
 
-#: Each misspelt name, and the option that is meant.
+#: Each misspelt name, and the intended option.
 MISTAKES = [(name, ours) for ours, names in MISSPELT.items() for name in names.split()]
 
 

@@ -1,4 +1,4 @@
-"""Replies of the HTTP interface, checked against its own description by schemathesis."""
+"""Replies of the HTTP interface, checked against its OpenAPI description by schemathesis."""
 
 from functools import cache
 
@@ -8,20 +8,20 @@ from celery import Celery
 
 from celery_affinity.web.app import routes_of
 
-#: What is described as "any other error": of what stands before the routes, and of a defect.
+#: Statuses described as "any other error": errors of the layers before the routes, and of a defect.
 OTHER_ERRORS = (408, 413, 421, 500)
 
 
 @cache
 def description():
-    """Return /openapi.json, with no room for what it does not name."""
+    """Return /openapi.json, without additional properties."""
     app = Celery("described", broker="redis://", set_as_current=False)
     app.conf.broker_transport = "celery_affinity:Transport"
-    found = routes_of(app).openapi()
-    for schema in found["components"]["schemas"].values():
+    document = routes_of(app).openapi()
+    for schema in document["components"]["schemas"].values():
         if "properties" in schema:
             schema["additionalProperties"] = False
-    return found
+    return document
 
 
 @cache
@@ -30,10 +30,10 @@ def schema():
 
 
 def check(reply: httpx.Response):
-    """Assert that *reply* is one that its route is described to have. Raises schemathesis' FailureGroup as well."""
+    """Assert that the description of the route allows *reply*. Can also raise schemathesis' FailureGroup."""
     method, path = reply.request.method, reply.request.url.raw_path.decode().split("?")[0]
     operation = schema().find_operation_by_path(method, path)
-    if operation is None or operation.method != method.lower():  # a HEAD is no operation
+    if operation is None or operation.method != method.lower():  # a HEAD has no operation
         return
     if reply.status_code in OTHER_ERRORS:
         assert set(reply.json()["error"]) == {"code", "message"}

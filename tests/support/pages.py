@@ -1,7 +1,8 @@
-"""Pages of the docs: the code on them, and the numbers that a program writes into them."""
+"""Pages of the docs: their code blocks, and the numbers that a program writes into them."""
 
 import re
 import shlex
+from itertools import takewhile
 from pathlib import Path
 
 from .processes import ROOT
@@ -23,7 +24,7 @@ def commands(block):
 
 
 def write_block(page: Path, name: str, text: str) -> None:
-    """Replace the text between the markers *name* of *page*: numbers, which nobody writes by hand."""
+    """Replace the generated numbers between the markers *name* of *page*."""
     begin, end = f"<!-- {name}: begin, written by make {name} -->", f"<!-- {name}: end -->"
     before = page.read_text()
     if begin not in before or end not in before:
@@ -33,25 +34,21 @@ def write_block(page: Path, name: str, text: str) -> None:
 
 
 def rows(text):
-    """Return the cells of the first table in *text*, without its head."""
-    found = []
-    for line in text.partition("|---|")[2].splitlines()[1:]:
-        if not line.startswith("|"):
-            break
-        found.append([cell.strip() for cell in line.strip("|").split(" | ")])
-    return found
+    """Return the cells of the first table in *text*, without its header."""
+    table = takewhile(lambda line: line.startswith("|"), text.partition("|---|")[2].splitlines()[1:])
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
 
 
 def missing_lines(block, printed):
-    """Return the lines of *block* that *printed* has not in this order.
+    """Return the lines of *block* that *printed* does not contain in this order.
 
-    A printed line may have more words, as in a table with more columns. Moments do not count: their hour is that of a
-    time zone.
+    A printed line can have more words, for example in a table with more columns. Dates with times are ignored, since
+    they depend on the time zone.
     """
-    left, missing = iter(printed.splitlines()), []
+    lines, missing = iter(printed.splitlines()), []
     for line in filter(str.strip, block.splitlines()):
         words = _words(line)
-        if not any(_has(_words(each), words) for each in left):
+        if not any(_has(_words(each), words) for each in lines):
             missing.append(line)
     return missing
 
@@ -60,6 +57,6 @@ def _words(line):
     return _MOMENT.sub("", line).split()
 
 
-def _has(found, words):
-    left = iter(found)
-    return all(word in left for word in words)
+def _has(printed, words):
+    rest = iter(printed)
+    return all(word in rest for word in words)

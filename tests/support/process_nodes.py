@@ -1,8 +1,8 @@
-"""Processes in place of pytest-celery's containers, for machines without Docker.
+"""Processes instead of pytest-celery's containers, for machines without Docker.
 
-pytest-celery's nodes ask little of a container: kill, restart, logs, a status, a host name, ports. `Container` answers
-that for a process of this machine, so that its fixtures and whatever tests use them run unmodified. A test module
-overrides the fixtures that start containers with those below, or with `worker` for workers of its own.
+pytest-celery's nodes use few methods of a container: kill, restart, logs, status, host name and ports. `Container`
+implements them for a local process, so pytest-celery's fixtures and tests run unmodified. A test module overrides the
+fixtures that start containers with the fixtures below, or with `worker` for custom workers.
 """
 
 import shutil
@@ -29,7 +29,7 @@ def docker_answers() -> bool:
 
 
 class Container:
-    """The part of docker-py's containers that pytest-celery uses. `_start`, `_end` and `_log` are the process' own."""
+    """The part of docker-py's containers that pytest-celery uses. Subclasses define `_start`, `_end` and `_log`."""
 
     def __init__(self):
         self.id = uuid.uuid4().hex
@@ -65,7 +65,7 @@ class Container:
 
 
 class ServerContainer(Container):
-    """A server, which keeps its port and, if told so, its data."""
+    """A server that keeps its port and, depending on its options, its data."""
 
     def __init__(self, directory, options):
         super().__init__()
@@ -73,7 +73,7 @@ class ServerContainer(Container):
 
     def _start(self):
         self._server.start()
-        # Workers are on the same host: they take the port that a test takes.
+        # Workers run on the same host, so they use the same port as a test.
         self.attrs["Config"]["Hostname"] = f"127.0.0.1:{self._server.port}"
         self.attrs["NetworkSettings"]["Ports"][PORT] = [{"HostPort": str(self._server.port)}]
 
@@ -91,11 +91,11 @@ class ServerContainer(Container):
 
 
 class WorkerContainer(Container):
-    """A worker. Its processes, the guard included, end with the main process: nothing outlives a container."""
+    """A worker. All its processes, including the guard, end with the main process, like in a container."""
 
     def __init__(self, directory, command, env):
         super().__init__()
-        # The host's name within a container is its id.
+        # The host name inside a container is its id.
         self._command = [sys.executable, "-m", *(word.replace("%h", self.id[:12]) for word in command)]
         self._env = {**env, "PYTHONPATH": str(directory)}
         self._process = None
@@ -113,7 +113,7 @@ class WorkerContainer(Container):
             return
         if self._process.is_running:
             main = psutil.Process(self._process.pid)
-            main.suspend()  # a stopped process starts no others, and nobody takes it for dead
+            main.suspend()  # a stopped process starts no others, and is not reported dead
             for each in [*main.children(recursive=True), main]:
                 with suppress(psutil.NoSuchProcess):
                     each.kill()
@@ -134,7 +134,7 @@ class WorkerContainer(Container):
 
 
 class OnThisHost:
-    """The questions of pytest-docker-tools' wrapper to Docker, answered for a process of this host."""
+    """Replaces the Docker queries of pytest-docker-tools' wrapper for a process of this host."""
 
     def get_open_tcp_ports(self):
         return [port.partition("/")[0] for port in self.ports]
@@ -144,7 +144,7 @@ class OnThisHost:
 
 
 def wrapped(cls, container):
-    """Return *container*, started, in pytest-celery's class *cls*, when it is ready."""
+    """Start *container*, wrap it in pytest-celery's class *cls*, and return it when it is ready."""
     container.start()
     node = type(cls.__name__, (OnThisHost, cls), {})(container)
     wait_until(lambda: node.ready_prompt in node.logs(), START_TIMEOUT_S, f"{cls.__name__} is ready: {node.logs()}")
@@ -168,7 +168,7 @@ def _server(cls, command, tmp_path_factory):
 
 
 def worker(cls=None):
-    """Return a fixture: a worker of class *cls* of pytest-celery's, or what its fixtures for the default one say."""
+    """Return a fixture for a worker of pytest-celery's class *cls*, or for pytest-celery's default worker."""
 
     @pytest.fixture
     def container_fixture(request, default_worker_env, default_worker_initial_content, tmp_path_factory):

@@ -1,6 +1,6 @@
-"""Real processes for tests: Celery workers, and whatever else a test starts, each with its log.
+"""Real processes for tests: Celery workers and other programs, each with its log.
 
-Everything started here ends with its test: `tests/conftest.py` sees to it, by process id.
+`tests/conftest.py` ends all processes started here with their test, by process id.
 """
 
 import os
@@ -26,7 +26,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 POLL_S = 0.02
 
-#: Name of an environment variable that every process of a test inherits, whoever the parent is by now.
+#: Environment variable that every process of a test inherits, even if its parent has ended.
 MARK = "CELERY_AFFINITY_TEST_RUN"
 
 _numbers = count(1)
@@ -34,10 +34,10 @@ _running: "list[Process]" = []
 
 
 def wait_until(predicate: Callable[[], T], timeout: float, message: str) -> T:
-    """Return the first true value of *predicate*; fail with *message* when there is none within *timeout* seconds.
+    """Return the first true value of *predicate*; fail with *message* if there is none within *timeout* seconds.
 
-    A server that starts, ends, or is promoted closes connections: a predicate that fails so is asked again. So is one
-    once more after the time is over: this process may have stood still meanwhile.
+    A server that starts, ends or is promoted closes connections, so the predicate is called again after such an error.
+    It is also called once after the timeout, since this process may have stalled.
     """
     deadline = monotonic() + timeout
     while True:
@@ -53,7 +53,7 @@ def wait_until(predicate: Callable[[], T], timeout: float, message: str) -> T:
 
 
 def wait_until_it_listens(app: Any, name: str) -> None:
-    """Wait until a worker hears commands: a worker subscribes a moment after its "ready", on stock Celery as well."""
+    """Wait until a worker receives commands: it subscribes shortly after its "ready", on stock Celery as well."""
     wait_until(
         lambda: any(each.startswith(f"{name}@") for reply in app.control.ping(timeout=0.5, limit=9) for each in reply),
         20,
@@ -62,19 +62,19 @@ def wait_until_it_listens(app: Any, name: str) -> None:
 
 
 def session_of(pid: int) -> list[int]:
-    """Return the live processes of the session that *pid* began."""
-    found = []
-    for each in psutil.process_iter():
+    """Return the live processes of the session that *pid* started."""
+    pids = []
+    for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
-            if os.getsid(each.pid) == pid and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each.pid)
-    return found
+            if os.getsid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
+                pids.append(process.pid)
+    return pids
 
 
 def start(
     command: Sequence[str], env: Mapping[str, str], cwd: Path, *, stdout: IO[bytes], stderr: IO[bytes]
 ) -> "Forked | subprocess.Popen[bytes]":
-    """Start *command* in a session of its own; one of Celery's as a fork of a process that has loaded it."""
+    """Start *command* in a new session; a Celery command is forked from a process that has loaded Celery."""
     if may_fork(command, env):
         return TEMPLATE.start(command, env, cwd, stdout=stdout.fileno(), stderr=stderr.fileno())
     return subprocess.Popen(
@@ -84,7 +84,7 @@ def start(
 
 @contextmanager
 def of_no_test() -> Iterator[None]:
-    """Leave out the mark by which a process counts as one of a test: a server may outlive the test that started it."""
+    """Remove the mark of a test's processes, for a server that outlives the test that started it."""
     mark = os.environ.pop(MARK, None)
     try:
         yield
@@ -113,8 +113,27 @@ def run_celery(
     return subprocess.CompletedProcess(command, code, *texts)
 
 
+def run_module(
+    module: str, *words: object, timeout: float, may_fail: bool = False
+) -> "subprocess.CompletedProcess[str]":
+    """Run ``python -m module words…``; return its output.
+
+    It is terminated on a timeout, not killed, so that it can end the processes that it has started.
+    """
+    command = [sys.executable, "-m", module, *map(str, words)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except BaseException:
+        process.terminate()
+        process.communicate(timeout=15)
+        raise
+    assert may_fail or process.returncode == 0, output + errors
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
 class Process:
-    """A program in a session of its own, so that its child processes can be ended with it."""
+    """A program in its own session, so its child processes can be ended with it."""
 
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], cwd: Path = ROOT) -> None:
         self.name = name
@@ -136,13 +155,13 @@ class Process:
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
     def wait_for(self, text: str, timeout: float) -> None:
-        """Wait until *text* is in the log; fail at once if the process ends before."""
+        """Wait until *text* is in the log; fail immediately if the process ends before."""
 
-        def said_or_ended() -> bool:
-            ended = not self.is_running  # asked before the log is read: the last words come before the end
+        def logged_or_ended() -> bool:
+            ended = not self.is_running  # checked before the log is read: the last lines are written before the end
             return text in self.log() or ended
 
-        wait_until(said_or_ended, timeout, f"{self.name} says {text!r}. Its log:\n{self.log()}")
+        wait_until(logged_or_ended, timeout, f"{self.name} logs {text!r}. Its log:\n{self.log()}")
         assert text in self.log(), f"{self.name} ended with {self._popen.returncode}. Its log:\n{self.log()}"
 
     def signal(self, number: int) -> None:
@@ -153,7 +172,7 @@ class Process:
         self.signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the process itself as a crash would (SIGKILL); its children stay behind until the end of the test."""
+        """Kill the process itself like a crash (SIGKILL); its children remain until the end of the test."""
         self.signal(signal.SIGKILL)
         self._popen.wait()
 
@@ -162,7 +181,7 @@ class Process:
         return self._popen.wait(timeout)
 
     def end(self) -> None:
-        """End the process and its children, at once and for good. Repeatable."""
+        """Kill the process and its children. Can be called repeatedly."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._popen.wait()
@@ -175,7 +194,6 @@ class WorkerProcess(Process):
     """A `celery worker`."""
 
     def wait_ready(self, timeout: float) -> None:
-        """Wait until the worker consumes."""
         self.wait_for(" ready.", timeout)
 
 
@@ -190,7 +208,7 @@ def start_worker(
     extra: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> WorkerProcess:
-    """Start a worker of the app that *app_module* builds from ``$BROKER_URL``; no *queues*: without ``-Q``."""
+    """Start a worker of the app that *app_module* builds from ``$BROKER_URL``; omit ``-Q`` if *queues* is empty."""
     name = name or f"worker-{next(_numbers)}"
     command = [sys.executable, "-m", "celery", "-A", app_module, "worker", "--loglevel", "INFO"]
     command += ["--hostname", f"{name}@%h", "--pool", pool, "--concurrency", str(concurrency)]

@@ -1,4 +1,4 @@
-"""Small scenarios at random, with many ties: times on a coarse grid, few types, few priorities."""
+"""Small random scenarios with many ties: times on a coarse grid, few types, few priorities."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def _arrival(random, types, number, grid, jobs):
 
 
 def _held(random, arrival, workers):
-    """Return *arrival* as a job that a worker had before, if it came before the beginning."""
+    """Return *arrival* as a job already held by a worker, if it arrived before the start."""
     if arrival.since_us >= 0:
         return arrival
     name = random.choice([each.name for each in workers if arrival.type in each.types] or ["nobody"])
@@ -58,7 +58,7 @@ def _held(random, arrival, workers):
 
 
 def _key(random):
-    """Return a key of a job, or none, as often as the scenario has them."""
+    """Return the key fields of a job, often without a key."""
     tenant = random.choice((None, None, None, "t1", "t2"))
     kind = random.random()
     if kind < 0.15:
@@ -69,7 +69,7 @@ def _key(random):
 
 
 def _settings(random, types):
-    found = {}
+    settings = {}
     choices = {
         "priority_weight": ("1024", "0", "0.5", "16"),
         "age_weight": ("16", "1", "0.3", "100"),
@@ -85,19 +85,19 @@ def _settings(random, types):
     }
     for name, values in choices.items():
         if random.random() < 0.4:
-            found[name] = random.choice(values)
+            settings[name] = random.choice(values)
     limited = [type_ for type_ in types if random.random() < 0.3 and " " not in type_]
     if limited:
-        found["limits"] = " ".join(f"type%3A{type_}={random.choice((0, 1, 1, 2, 3))}" for type_ in limited)
-    return found
+        settings["limits"] = " ".join(f"type%3A{type_}={random.choice((0, 1, 1, 2, 3))}" for type_ in limited)
+    return settings
 
 
 @st.composite
 def scenarios(draw, jobs=40):
-    """A scenario whose rules the twin knows."""
+    """Draw a scenario with rules that the fast engine supports."""
     return _scenario(draw(st.randoms(use_true_random=False)), jobs=jobs)
 
 
 def at_random(random, *, jobs=40):
-    """Return a scenario whose rules the twin knows, for runs by hand."""
+    """Return a random scenario with rules that the fast engine supports."""
     return _scenario(random, jobs=jobs)

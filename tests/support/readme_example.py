@@ -1,4 +1,4 @@
-"""The README's app, its workers and its calls, run as they stand there."""
+"""The app, workers and calls of the README, run unchanged."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from .processes import Process
 
 
 def run_the_readme(python: str, url: str, folder: Path, path: tuple[Path, ...] = ()) -> str:
-    """Run what the README shows, with *python*, on the server at *url*; return what `status` prints of it.
+    """Run the README's example with *python* on the server at *url*; return the output of `status`.
 
-    *path*: folders of ``PYTHONPATH`` beside *folder*, where the README's files are written.
+    The README's files are written into *folder*. *path*: more folders for ``PYTHONPATH``.
     """
     page = blocks("README.md")
     app = page["shop.py"].replace("redis://localhost", url)
@@ -26,8 +26,8 @@ def run_the_readme(python: str, url: str, folder: Path, path: tuple[Path, ...] =
     Process("calls", [python, "calls.py"], env, cwd=folder).wait_for("c.pdf rendered", 60)
     status = Process("status", [python, "-m", "celery", "-A", "shop", "affinity", "status"], env, cwd=folder)
     assert status.wait(30) == 0, status.log()
-    said = status.log()
+    output = status.log()
     for worker in workers:
         worker.term()
         assert worker.wait(30) == 0, worker.log()
-    return said
+    return output

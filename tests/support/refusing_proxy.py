@@ -1,4 +1,4 @@
-"""A proxy that reads the protocol, and answers chosen commands with an error, in the place of the server."""
+"""A proxy that parses the Redis protocol and answers chosen commands with an error instead of the server."""
 
 import asyncio
 from collections import deque
@@ -10,12 +10,12 @@ from .serving_loop import HOST, ServingLoop
 
 _CHUNK = 65536
 
-#: Commands that have replies without end: each frame is passed on as it comes.
+#: Commands with endless replies: every frame is forwarded on arrival.
 _SUBSCRIBES = {"SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE"}
 
 
 def frame_end(data, begin=0):
-    """Return the end of the first whole frame of *data* at *begin*, or -1."""
+    """Return the end of the frame of *data* at *begin*, or -1 if it is incomplete."""
     line_end = data.find(b"\r\n", begin)
     if line_end < 0:
         return -1
@@ -33,7 +33,7 @@ def frame_end(data, begin=0):
 
 
 def words_of(frame):
-    """Return the words of a command."""
+    """Return the arguments of a command, beginning with its name."""
     words, at = [], frame.find(b"\r\n") + 2
     while at < len(frame):
         end = frame.find(b"\r\n", at)
@@ -44,18 +44,18 @@ def words_of(frame):
 
 
 def name_of(frame):
-    """Return the name of a command; a script's with the script."""
+    """Return the name of a command, with the first argument for scripts, functions and subcommands."""
     words = words_of(frame)
     name = words[0].decode().upper()
     return f"{name} {words[1].decode()}" if name in ("EVALSHA", "EVAL", "FCALL", "CLIENT", "SCRIPT") else name
 
 
 class _Pair:
-    """A client's connection and the one to the server."""
+    """A client's connection and its connection to the server."""
 
     def __init__(self, proxy, client, server):
         self.proxy, self.client, self.server = proxy, client, server
-        self.due = deque()  # of each reply that is due: None, or the error that is to be said in its place
+        self.due = deque()  # per pending reply: None, or the error to send instead
         self.is_subscribed = False
 
     async def commands(self, reader):
@@ -93,16 +93,16 @@ async def _frames(reader):
 
 
 class RefusingProxy:
-    """One way to the server at *server_port*, served by a thread of its own.
-
-    *refused*: the errors that answer the next commands, by name: each is said once, those of a list one after another.
-    *seen*: the names of all commands. *said*: each error that was said, with the command's name.
-    """
+    """A proxy of the server at *server_port*, served by a separate thread."""
 
     def __init__(self, server_port):
         self._server_port = server_port
-        self.refused, self.seen, self.said = {}, set(), []
-        self._pairs = set()
+        #: Command name -> the next errors, a text or a list; each error is sent once.
+        self.refused = {}
+        #: Names of all commands.
+        self.seen = set()
+        #: (command name, error) of each error that was sent.
+        self.said = []
         self._loop = ServingLoop("refusing-proxy")
         self.port = self._loop.listen(self._serve)
 
@@ -118,27 +118,14 @@ class RefusingProxy:
             self.said.append((name, error))
         return error
 
-    def tell_subscribers(self, error):
-        """Send *error* to all connections that wait for broadcasts. Return their number."""
-
-        async def tell():
-            subscribed = [pair for pair in self._pairs if pair.is_subscribed]
-            for pair in subscribed:
-                pair.client.write(b"-%s\r\n" % error.encode())
-            return len(subscribed)
-
-        return self._loop.wait(tell())
-
     async def _serve(self, client_reader, client):
         server_reader, server = await asyncio.open_connection(HOST, self._server_port)
         pair = _Pair(self, client, server)
-        self._pairs.add(pair)
         ways = [asyncio.ensure_future(each) for each in (pair.commands(client_reader), pair.replies(server_reader))]
         try:
             with suppress(OSError):
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._pairs.discard(pair)
             for each in (*ways, client.transport, server.transport):
                 (each.cancel if each in ways else each.abort)()
             await asyncio.gather(*ways, return_exceptions=True)

@@ -1,10 +1,10 @@
-"""Workers over HTTP, played by a test: each request is one that a program in any language would send."""
+"""HTTP workers simulated by a test, with the requests that a program in any language would send."""
 
 
 class RemoteWorker:
-    """A worker that has joined by *ask*, a function that sends a request: method, path, options of httpx.
+    """A worker that joins through *ask*, a function that sends a request (method, path, options of httpx).
 
-    *more*: that it says of itself.
+    *more*: other fields of its join request.
     """
 
     def __init__(self, ask, *types, slots=1, name="node", **more):
@@ -19,17 +19,17 @@ class RemoteWorker:
         return self.ask(method, path, headers=self.headers, **options)
 
     def poll(self, wait=0, **params):
-        """Return the reply to a poll; None if nothing came."""
+        """Return the reply to a poll, or None if it has no content."""
         reply = self.request("GET", f"/api/workers/{self.id}/jobs", params={"wait": wait, **params})
         assert reply.status_code in (200, 204), reply.text
         return reply.json() if reply.status_code == 200 else None
 
     def jobs(self, wait=0, **params):
-        found = self.poll(wait, **params)
-        return [] if found is None else found["jobs"]
+        reply = self.poll(wait, **params)
+        return [] if reply is None else reply["jobs"]
 
     def job(self, wait=10):
-        """Return the job that comes."""
+        """Wait for a single job; return it."""
         (job,) = self.jobs(wait)
         return job
 
@@ -44,7 +44,7 @@ class RemoteWorker:
         return self.request("POST", f"/api/jobs/{job['id']}/end", json={"fence": job["fence"], "state": state, **more})
 
     def run(self, wait=10, **end):
-        """Run the job that comes; return its reply."""
+        """Run the next job; return the reply to its end."""
         job = self.job(wait)
         assert self.start(job).status_code == 200
         return self.end(job, **end)

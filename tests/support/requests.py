@@ -21,7 +21,7 @@ def _nothing():
 
 
 def request_of(app, reporting, eventer=None, **options):
-    """Return a request of a claimed job whose result backend fails at everything, and its message."""
+    """Return a request of a claimed job whose result backend always fails, and its message."""
     task = app.task(name="task", **options)(_nothing)
     task.backend = Mock(**{f"mark_as_{what}.side_effect": LookupError for what in ("revoked", "failure")})
     message = Mock(

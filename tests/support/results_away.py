@@ -1,7 +1,7 @@
-"""Results of Celery's that are thrown away after their server has ended.
+"""Celery results that are garbage-collected after their server has ended.
 
-A result that goes away ends its subscription at the result backend, in whichever thread collects the garbage. If the
-server has ended by then, Celery tries 20 times to reconnect, within 20 s: a thread of a later test would stand still.
+A collected result ends its subscription at the result backend, in the thread that runs the garbage collector. If the
+server has ended, Celery tries 20 times within 20 s to reconnect, which would block a thread of a later test.
 """
 
 from weakref import WeakSet
@@ -21,11 +21,11 @@ BaseResultConsumer.__init__ = _noted
 
 
 def forget_results():
-    """Have no result that was made by now reach for its server when it goes away, nor be told of its end later on."""
-    for each in list(_consumers):
-        if hasattr(each, "subscribed_to"):  # other backends subscribe to nothing
-            each.subscribed_to.clear()
-            each.stop()
-            each._pubsub = None  # so that the next result begins anew
-        for mapping in each._pending_results:
+    """Detach all existing results from their server: they neither contact it when collected nor receive their ends."""
+    for consumer in list(_consumers):
+        if hasattr(consumer, "subscribed_to"):  # other backends do not subscribe
+            consumer.subscribed_to.clear()
+            consumer.stop()
+            consumer._pubsub = None  # the next result subscribes again
+        for mapping in consumer._pending_results:
             mapping.clear()

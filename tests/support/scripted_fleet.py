@@ -1,4 +1,4 @@
-"""A fleet without processes: its workers are rows in Redis, and the test makes their moves, arrow by arrow."""
+"""A fleet without processes: its workers exist only in Redis, and the test calls their server functions."""
 
 import time
 from collections import defaultdict
@@ -14,7 +14,7 @@ from celery_affinity.settings.wire import shared_settings
 
 
 class ScriptedFleet:
-    """Jobs and workers by name: the test makes the calls that a real worker would make."""
+    """Jobs and workers by name: the test makes the calls of a real worker."""
 
     def __init__(self, scheduler):
         self.scheduler = scheduler
@@ -58,7 +58,7 @@ class ScriptedFleet:
             rules=rules,
         )
         (published,) = self.scheduler.publish(new)
-        published.check(new)  # a test whose job is refused would show nothing
+        published.check(new)  # a test with a refused job would prove nothing
         return published.fresh
 
     def made(self, ids, type_, **fields):
@@ -66,11 +66,11 @@ class ScriptedFleet:
         return [NewJob(each, type_, f"message of {each}", task_id=f"task-{each}", **fields) for each in ids]
 
     def inbox(self, worker):
-        """Read a worker's inbox to its end, as its loop would: what nobody can read is dropped."""
+        """Read a worker's inbox to its end like its event loop, which drops unreadable entries."""
         key = self.scheduler.keys.key("inbox", worker)
         payloads = []
         while payload := self.scheduler.client.rpop(key):
-            if not payload.startswith(b"\n"):  # a sign
+            if not payload.startswith(b"\n"):  # not a control message
                 with suppress(ValueError):
                     payloads.append(Claim.parse(payload))
         return self._came(worker, payloads)
@@ -80,7 +80,7 @@ class ScriptedFleet:
         return claims
 
     def hand_over(self, *workers):
-        """Hand over what the workers, or all, added up of their jobs, as the heartbeats of a real worker do."""
+        """Send the metric deltas of the workers, or of all workers, like the heartbeats of real workers."""
         for worker, claim in self.came:
             waited_us = self._claimed_us(claim) - claim.enqueued_us
             self.sums[worker].waited(claim.type, claim.job_id in self.on_demand, waited_us)
@@ -95,7 +95,7 @@ class ScriptedFleet:
         return int(self.scheduler.client.hget(self.scheduler.keys.key("job", claim.job_id), "claimed"))
 
     def signs(self, worker):
-        """Return the words of the signs in a worker's inbox, unread."""
+        """Return the fields of the unread control messages in a worker's inbox."""
         payloads = self.scheduler.client.lrange(self.scheduler.keys.key("inbox", worker), 0, -1)
         return [payload.decode().split() for payload in reversed(payloads) if payload.startswith(b"\n")]
 
@@ -103,7 +103,7 @@ class ScriptedFleet:
         return [claim.job_id for claim in self.inbox(worker)]
 
     def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0, may_hold=None, again=False):
-        """*again*: the call is that of before once more, since its reply was lost."""
+        """End claims; return the next claims. *again*: repeat the previous call, whose reply was lost."""
         self.sequence += not again
         ends = [EndArguments(claim.job_id, claim.fence, outcome) for claim in claims]
         following = self.scheduler.release_and_claim(
@@ -120,7 +120,7 @@ class ScriptedFleet:
         return self._came(worker, following)
 
     def order(self, count, *types):
-        """Run *count* jobs of *types* one after the other on one slot; return the jobs in their order."""
+        """Run *count* jobs of *types* one after the other on one slot; return the jobs in order."""
         self.join("worker", *types)
         order, (claim,) = [], self.inbox("worker")
         while True:
@@ -148,7 +148,7 @@ class ScriptedFleet:
         self.scheduler.release_and_claim(worker, acks=[claim[:2]], ends=[], sequence=self.sequence, inline=False)
 
     def bury(self, job, type_="pdf", *, outcome="rejected", acked=False):
-        """Make a dead letter of a new job: it ends with *outcome*, or its worker is gone after it *acked* it."""
+        """Make a dead letter of a new job: it ends with *outcome*, or it was *acked* before its worker left."""
         self.join("worker", type_)
         self.publish(job, type_)
         (claim,) = self.inbox("worker")

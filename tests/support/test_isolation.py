@@ -1,4 +1,4 @@
-"""The tests themselves: no test finds what another one left in the process."""
+"""Tests are isolated from the apps and results that other tests leave in the process."""
 
 import gc
 
@@ -10,7 +10,7 @@ from .apps import apps_stay_here
 from .results_away import forget_results
 
 
-def test_tasks_and_the_current_app_of_one_test_are_unknown_to_the_next():
+def test_apps_stay_here_removes_tasks_and_current_app():
     before = _state._tls.current_app
     with apps_stay_here():
         app = Celery("first")
@@ -23,14 +23,14 @@ def test_tasks_and_the_current_app_of_one_test_are_unknown_to_the_next():
         assert _state._tls.current_app is app
     later = Celery("later", set_as_current=False)
     assert "shared with all" not in later.tasks
-    assert "celery.chord" in later.tasks, "Celery's own stay"
+    assert "celery.chord" in later.tasks, "Celery's tasks remain"
     assert _state._tls.current_app is before
 
 
-def test_results_whose_server_has_ended_hold_up_no_later_test(caplog):
+def test_forgotten_results_do_not_reconnect_when_collected(caplog):
     with EmbeddedServer() as server, Celery("away", broker=server.url, backend=server.url) as app:
         results = [app.send_task("any") for _ in range(3)]
-        results.append(results)  # a cycle: only the garbage collector throws it away
+        results.append(results)  # a cycle: only the garbage collector deletes it
     forget_results()
     del results
     gc.collect()

@@ -1,4 +1,4 @@
-"""What is made once in a run is made by the first who asks, and again only if that failed."""
+"""`made_once` creates a folder at the first call, and again only after a failure."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def name(tmp_path):
     return f"made-by-{tmp_path.name}"
 
 
-def test_the_second_who_asks_finds_what_the_first_has_made(tmp_path_factory, name):
+def test_second_call_returns_the_first_calls_folder(tmp_path_factory, name):
     made = []
 
     def make(folder):
@@ -23,7 +23,7 @@ def test_the_second_who_asks_finds_what_the_first_has_made(tmp_path_factory, nam
     assert made == [folder]
 
 
-def test_what_could_not_be_made_is_made_anew_by_the_next(tmp_path_factory, name):
+def test_failed_folder_is_created_again_by_the_next_call(tmp_path_factory, name):
     def fail(folder):
         (folder / "half").touch()
         raise ValueError("no")

@@ -1,4 +1,4 @@
-"""A serving loop leaves no connection open, whatever clients do while it closes."""
+"""A serving loop leaves no connection open, even if clients connect while it closes."""
 
 import gc
 import socket
@@ -26,16 +26,16 @@ def _connect(port, over):
 
 
 @pytest.fixture
-def left(monkeypatch):
-    """The warnings of what was left open."""
-    found = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda args: found.append(str(args.exc_value)))
-    yield found
+def no_leaks(monkeypatch):
+    """Fail the test if it leaves a socket open."""
+    warnings = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: warnings.append(str(args.exc_value)))
+    yield
     gc.collect()
-    assert found == []
+    assert warnings == []
 
 
-def test_connections_that_come_while_the_loop_closes_are_closed_too(left):
+def test_connections_opened_during_close_are_closed(no_leaks):
     for number in range(5):
         loop, over = ServingLoop("echo"), threading.Event()
         port = loop.listen(_echo)
@@ -49,7 +49,7 @@ def test_connections_that_come_while_the_loop_closes_are_closed_too(left):
             each.join()
 
 
-def test_a_connection_ends_with_its_task(left):
+def test_connection_ends_with_its_task(no_leaks):
     async def refuse(reader, writer):
         raise ConnectionResetError
 

@@ -1,4 +1,4 @@
-"""Shared helpers live in `tests.support`, and each room of the package has a room of tests by its name."""
+"""Shared helpers are in `tests.support`, and each folder of the package has a folder of tests with its name."""
 
 import ast
 import re
@@ -6,10 +6,10 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 
-#: Rooms of tests alone: Lua beside the reference, the docs, what tests share, and fleets as a whole.
+#: Folders that exist only in tests.
 OF_TESTS_ALONE = {"apps", "conformance", "docs", "support", "whole"}
 
-#: `conformance` tests it, step by step.
+#: `conformance` compares it with the reference model.
 COMPARED = {"lua"}
 
 
@@ -26,19 +26,19 @@ def _imported(path):
 
 
 def test_no_file_imports_a_test():
-    found = {
+    imports = {
         f"{path.relative_to(TESTS)} imports {name}"
         for path in TESTS.rglob("*.py")
         for name in _imported(path)
         if re.match(r"tests\.(.+\.)?test_", name)
     }
-    assert found == set()
+    assert imports == set()
 
 
 def _folders(path):
     return {each.name for each in path.iterdir() if (each / "__init__.py").exists()}
 
 
-def test_each_room_of_the_package_has_a_room_of_tests():
-    rooms = _folders(TESTS.parent / "celery_affinity") - COMPARED
-    assert _folders(TESTS) == rooms | OF_TESTS_ALONE
+def test_each_package_folder_has_a_test_folder():
+    folders = _folders(TESTS.parent / "celery_affinity") - COMPARED
+    assert _folders(TESTS) == folders | OF_TESTS_ALONE

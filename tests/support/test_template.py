@@ -1,4 +1,4 @@
-"""Which commands are forked of the template, and which get an interpreter of their own."""
+"""Some commands are forked from the template, and others need a new interpreter."""
 
 import sys
 
@@ -10,22 +10,24 @@ from .template import may_fork
 WORKER = [sys.executable, "-m", "celery", "worker"]
 
 
-def test_a_worker_is_forked_whose_app_is_in_a_folder_of_the_test(tmp_path):
+def test_worker_with_an_app_in_the_tests_folder_is_forked(tmp_path):
     (tmp_path / "shop.py").touch()
     assert may_fork(WORKER, {})
     assert may_fork(WORKER, {"PYTHONPATH": f"{tmp_path}:{ROOT}"})
 
 
 @pytest.mark.parametrize("name", ["celery_affinity", "opentelemetry", "sitecustomize.py"])
-def test_a_folder_with_what_the_template_has_of_elsewhere_needs_an_interpreter(tmp_path, name):
+def test_folder_with_a_loaded_module_needs_an_interpreter(tmp_path, name):
     (tmp_path / name).touch()
     assert not may_fork(WORKER, {"PYTHONPATH": str(tmp_path)})
 
 
-@pytest.mark.parametrize("words", [["-P", "gevent"], ["-P", "eventlet"], ["flower"]])
-def test_what_changes_modules_before_they_are_loaded_needs_an_interpreter(words):
-    assert not may_fork([*WORKER, *words], {})
-
-
-def test_another_program_needs_an_interpreter():
-    assert not may_fork([sys.executable, "-m", "examples.routes"], {})
+@pytest.mark.parametrize(
+    "command",
+    [
+        *([*WORKER, *words] for words in (["-P", "gevent"], ["-P", "eventlet"], ["flower"])),
+        [sys.executable, "-m", "examples.routes"],
+    ],
+)
+def test_module_patching_and_other_programs_need_an_interpreter(command):
+    assert not may_fork(command, {})

@@ -1,4 +1,4 @@
-"""Each test belongs to one tier, and each tier that is not long is run by `.ci/run`, by a target of the Makefile."""
+"""Each test belongs to one tier, and `.ci/run` runs the Makefile target of each tier that is not long."""
 
 import re
 from pathlib import Path
@@ -41,13 +41,13 @@ def test_tier_follows_from_marker_folder_fixture_and_server(item, tier):
     assert [each for each in TIERS if selected([item], each)] == [tier], "no other target runs it"
 
 
-def test_run_without_a_tier_has_all_but_the_long_tests():
+def test_run_without_a_tier_omits_long_tests():
     long = [an_item(markers=["slow"]), an_item("tests/apps/test_plugins.py")]
     others = [an_item(), an_item("tests/docs/test_words.py")]
     assert selected([*long, *others], None) == others
 
 
-def test_each_tier_is_run_by_one_target_and_by_the_checks_of_a_change():
+def test_each_tier_has_one_target_and_runs_in_ci():
     targets = {}
     for target, recipe in re.findall(r"^([\w-]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M):
         targets |= dict.fromkeys(re.findall(r"--tier=(\w+)", recipe), target)

@@ -13,11 +13,5 @@ def count(said, *, jobs):
         its = [each for each in jobs]
     return lambda known: known
 """
-    assert sorted(refused_names(source)) == [
-        (4, "asked"),
-        (5, "said"),
-        (6, "each"),
-        (7, "its"),
-        (8, "known"),
-        (8, "known"),
-    ]
+    refused = [(4, "asked"), (5, "said"), (6, "each"), (7, "its"), (8, "known"), (8, "known")]
+    assert sorted(refused_names(source)) == refused

@@ -1,4 +1,4 @@
-"""The tier of each test: which target of the Makefile runs it."""
+"""The tier of each test selects the Makefile target that runs it."""
 
 import pytest
 
@@ -12,7 +12,7 @@ _FOLDERS = {"tests/apps": "apps", "tests/docs": "docs", "tests/whole": "whole"}
 
 
 def tier_of(item: pytest.Item) -> str:
-    """Return the tier of *item*: that of its marker, or else that of its folder, its fixtures or its server."""
+    """Return the tier of *item*, set by its marker or otherwise by its folder, its fixtures or its server."""
     for tier in reversed(TIERS):
         if item.get_closest_marker(tier):
             return tier
@@ -26,5 +26,5 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def selected(items: list[pytest.Item], tier: str | None) -> list[pytest.Item]:
-    """Return those of *items* that are of *tier*; without one, all but those that take long."""
+    """Return the *items* of *tier*, or all items outside the long tiers if *tier* is None."""
     return [item for item in items if (tier_of(item) == tier if tier else tier_of(item) not in LONG)]

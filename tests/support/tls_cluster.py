@@ -1,4 +1,4 @@
-"""A cluster whose nodes speak TLS to clients, replicas and each other."""
+"""A cluster whose nodes use TLS with clients, replicas and each other."""
 
 from celery_affinity.embedded.server import HeldPort
 
@@ -7,7 +7,7 @@ from .cluster import Cluster, Node
 
 
 class TLSNode(Node):
-    """A node that speaks TLS to clients, replicas and other nodes, and answers the test without."""
+    """A node that uses TLS with clients, replicas and other nodes, and also accepts the test's plain connections."""
 
     def __init__(self, directory, executable=None):
         super().__init__(directory, executable)

@@ -1,11 +1,11 @@
-"""Refuse variables whose names say nothing about their values: `python -m tests.support.variable_names PATH...`."""
+"""Refuse variable names that do not describe their values: `python -m tests.support.variable_names PATH...`."""
 
 import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Names of variables and parameters that are refused outside of comprehensions.
+#: Names of variables and parameters that are refused outside comprehensions.
 REFUSED = {"each", "found", "its", "said", "asked", "known"}
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

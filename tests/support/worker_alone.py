@@ -1,4 +1,4 @@
-"""The parts of a worker that decide which jobs start: no pool, no server, a type "mail" with a rate limit."""
+"""The parts of a worker that select the next jobs, without pool and server; type "mail" has a rate limit."""
 
 from itertools import count
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from .members import Pool, reporting_of
 
 
 class LimitingConsumer(AffinityConsumer):
-    """The part of a consumer that has token buckets, with *bucket* for "mail". *starts* is called to start a task."""
+    """The part of a consumer with token buckets: *bucket* for "mail". *starts* is called to start a task."""
 
     def __init__(self, bucket, starts):
         self.task_buckets, self.timer, self._limit_order = {"mail": bucket}, Mock(), 0
@@ -36,8 +36,6 @@ class Request(SimpleNamespace):
 
 
 class Worker:
-    """The parts of a worker that decide which jobs start, with a limited type, "mail"; no pool, no server."""
-
     def __init__(self, slots, types, *, makes=False):
         self.running, self.buried, self.makes = [], [], makes
         self.limited = LimitingConsumer(TokenBucket(0.001), starts=self.run)
@@ -89,7 +87,7 @@ class Worker:
             self.running.append(request)
 
     def iterate(self):
-        """Have the loop iterate until nothing wakes it any more."""
+        """Run loop iterations until nothing wakes the loop."""
         self.host.wake.called = True
         while self.host.wake.called:
             self.host.wake.reset_mock()
@@ -99,7 +97,7 @@ class Worker:
         assert len(self.running) <= self.slots
 
     def lose_one(self):
-        """Void a claim that is ahead: another worker has the job by now."""
+        """Void a prefetched claim, as if another worker had claimed the job."""
         for claim, *_ in list(self.reporter.lookahead._waiting)[:1]:
             self.claims.void([(claim.job_id, claim.fence)])
 

@@ -1,4 +1,4 @@
-"""A worker's processes: the guard, and the processes of the pool."""
+"""The guard and the pool processes of a worker."""
 
 import psutil
 
@@ -17,7 +17,7 @@ def guard_of(worker):
 
 
 def pool_of(worker):
-    """Return the processes of its pool."""
+    """Return the pool processes of *worker*."""
     guard = guard_of(worker)
     return [each for each in psutil.Process(worker.pid).children(recursive=True) if each != guard and runs(each)]
 

@@ -1,7 +1,4 @@
-"""Setups of pytest-celery on this transport: in its containers where Docker answers, elsewhere in processes.
-
-No test sees the difference.
-"""
+"""Setups of pytest-celery on this transport, in containers if Docker is available and in processes otherwise."""
 
 import pytest
 from celery import chain, chord, group
@@ -76,7 +73,7 @@ class Setup(CeleryTestSetup):
         app.conf.worker_cancel_long_running_tasks_on_connection_loss = False
 
 
-# -- pytest-celery's fixtures, as its manual has them overridden
+# -- pytest-celery's fixtures, overridden like in its manual
 
 
 @pytest.fixture
@@ -122,20 +119,20 @@ def state(setup, result):
 # -- the tests
 
 
-def test_a_setup_answers_to_tasks_and_to_remote_control(celery_setup):
+def test_setup_answers_tasks_and_remote_control(celery_setup):
     assert celery_setup.ready(ping=True, control=True, docker=True)
     replies = celery_setup.app.control.ping(timeout=10, limit=1)
     assert replies == [{celery_setup.worker.hostname(): {"ok": "pong"}}]
 
 
-def test_a_canvas(celery_setup):
+def test_canvas_runs_on_specialists(celery_setup):
     assert chain(add.s(1, 2), add.s(3), add.s(4))().get(timeout=30) == 10
     assert group(add.s(n, n) for n in range(3))().get(timeout=30) == [0, 2, 4]
     assert chord([add.s(n, 1) for n in range(4)])(xsum.s()).get(timeout=30) == 10
     assert chain(group(add.s(n, 1) for n in range(2)), xsum.s(), add.s(10))().get(timeout=30) == 13
 
 
-def test_a_job_whose_workers_container_was_killed_runs_on_the_next(celery_setup):
+def test_job_of_a_killed_worker_container_runs_again(celery_setup):
     result = slow_at_first.delay()
     wait_until(lambda: state(celery_setup, result) == "running", 30, "it runs")
     celery_setup.worker.kill()
@@ -164,10 +161,10 @@ class TestSpecialists:
 
         of_excel.kill()
         assert pdf.delay().get(timeout=30) == of_pdf.hostname()
-        left = excel.delay()
+        unserved = excel.delay()
 
-        def nobody_serves_it():
-            waiting = explain(celery_setup.app, left.id).waiting
+        def is_unserved():
+            waiting = explain(celery_setup.app, unserved.id).waiting
             return waiting is not None and waiting.slots == []
 
-        wait_until(nobody_serves_it, 30, "the dead worker's slots are gone, and the job is pending")
+        wait_until(is_unserved, 30, "the dead worker's slots are deleted, and the job is pending")

@@ -1,4 +1,4 @@
-"""The fixtures for users' own tests, in runs of pytest as a user starts them."""
+"""The fixtures for users' tests, in pytest runs like a user's."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def run_pytest(directory, *options):
 
 
 def project(directory, **tests):
-    """Write the app and the conftest of the page about testing, beside *tests*."""
+    """Write the app and the conftest of the page about testing, and *tests*."""
     page = blocks("docs/how-to/testing.md")
     for name in ("shop.py", "conftest.py"):
         (directory / name).write_text(page[name])
@@ -37,20 +37,20 @@ def project(directory, **tests):
     return directory
 
 
-def test_the_page_about_testing(tmp_path):
+def test_examples_of_the_testing_page_pass(tmp_path):
     for name, body in blocks("docs/how-to/testing.md").items():
         (tmp_path / name).write_text(body)
     assert "8 passed" in run_pytest(tmp_path)
 
 
-def test_what_users_do():
+def test_fixtures_work_in_a_users_test_run():
     # A user's tests do not have our conftest.
     options = ["--noconftest", "-c", os.devnull, "--rootdir", ROOT, "-p", "celery_affinity.testing"]
-    said = run_pytest(ROOT, *options, "tests/support/apps/users_tests.py")
-    assert re.search(r"^=+ 14 passed", said, re.M), said
+    output = run_pytest(ROOT, *options, "tests/support/apps/users_tests.py")
+    assert re.search(r"^=+ 14 passed", output, re.M), output
 
 
-def test_warnings_as_errors_find_nothing_in_the_fixtures(tmp_path):
+def test_fixtures_raise_no_warnings(tmp_path):
     body = """
 kept = []
 
@@ -69,19 +69,19 @@ def test_results_that_outlive_the_server(affinity_server):
 """
     # A warning of Celery itself, which stores results with a deprecated call of redis-py.
     options = ["-W", "error", "-W", "ignore:Call to deprecated setex:DeprecationWarning"]
-    said = run_pytest(project(tmp_path, test_it=body), *options)
-    assert "1 failed, 2 passed" in said
-    assert "Unraisable" not in said
-    assert re.search(r"-- log of process-1@.* --", said), "the log of the worker of the failed test is shown"
-    assert "succeeded in" in said
+    output = run_pytest(project(tmp_path, test_it=body), *options)
+    assert "1 failed, 2 passed" in output
+    assert "Unraisable" not in output
+    assert re.search(r"-- log of process-1@.* --", output), "the log of the worker of the failed test is shown"
+    assert "succeeded in" in output
 
 
-def test_without_an_app_the_error_says_what_to_do(tmp_path):
+def test_missing_app_error_names_the_fixture(tmp_path):
     (tmp_path / "test_it.py").write_text("def test_it(affinity_worker): pass")
     assert "override the fixture affinity_app" in run_pytest(tmp_path, "-p", "celery_affinity.testing")
 
 
-def test_workers_end_with_the_tests_process_even_by_kill_9(tmp_path):
+def test_workers_end_when_the_test_process_is_killed(tmp_path):
     body = """
 def test_it(affinity_worker_process):
     worker = affinity_worker_process("pdf", concurrency=2)
@@ -94,10 +94,10 @@ def test_it(affinity_worker_process):
         family = psutil.Process(running.pid).children(recursive=True)
         assert int(line.split()[-1]) in {each.pid for each in family}
         running.kill()
-    wait_until(lambda: not [each for each in family if each.is_running()], 10, "worker, pool and server are gone")
+    wait_until(lambda: not [each for each in family if each.is_running()], 10, "worker, pool and server have ended")
 
 
-def test_no_run_of_pytest_loads_the_plugin_unasked():
+def test_pytest_does_not_load_the_plugin_by_default():
     assert not [each for each in entry_points(group="pytest11") if each.value.startswith("celery_affinity")]
 
 
@@ -121,7 +121,7 @@ def ours(**settings):
         ),
     ],
 )
-def test_an_app_that_cannot_be_tested_is_refused(app, message):
+def test_invalid_app_is_refused(app, message):
     with pytest.raises(AffinityError, match=re.escape(message)):
         load_app(app)
 
@@ -139,7 +139,7 @@ def test_an_app_that_cannot_be_tested_is_refused(app, message):
         (None, None),
     ],
 )
-def test_results_go_to_the_tests_server_if_they_go_to_a_redis(backend, directed_to):
+def test_redis_result_backends_are_redirected_to_the_test_server(backend, directed_to):
     app = ours(broker_read_url="redis://production", result_backend=backend)
     with directed(app, "redis://test"):
         assert app.conf.broker_read_url == app.conf.broker_write_url == app.conf.broker_url == "redis://test"

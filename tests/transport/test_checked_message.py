@@ -1,4 +1,4 @@
-"""Messages from outside: each has the parts that Celery and kombu take on trust, or cannot be read."""
+"""An untrusted message has the parts that Celery and kombu trust, or is refused as unreadable."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from ..support.from_outside import MESSAGES, as_kombu_reads
 
 
 @given(MESSAGES.map(as_kombu_reads))
-def test_a_message_of_kombu_is_one_or_cannot_be_read(payload):
+def test_untrusted_message_is_valid_or_unreadable(payload):
     try:
         message = CheckedMessage(payload, channel=SimpleNamespace(decode_body=Channel.decode_body.__get__(Channel)))
     except UnreadableError:
@@ -24,7 +24,7 @@ def test_a_message_of_kombu_is_one_or_cannot_be_read(payload):
 
 
 @given(MESSAGES.map(as_kombu_reads))
-def test_what_remote_control_takes_on_trust_is_checked(payload):
+def test_control_message_is_valid_or_unreadable(payload):
     try:
         check_control_message(payload)
     except UnreadableError:
@@ -35,6 +35,6 @@ def test_what_remote_control_takes_on_trust_is_checked(payload):
 
 
 @pytest.mark.parametrize("clock", [2**62, -(2**62), 10**400, float("inf"), float("nan"), "x", [1], {"a": 1}])
-def test_a_clock_that_celery_would_go_on_with_for_ever_is_refused(clock):
+def test_invalid_logical_clock_is_refused(clock):
     with pytest.raises(UnreadableError, match="clock"):
         check_control_message({"headers": {"clock": clock}})

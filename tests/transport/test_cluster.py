@@ -1,7 +1,7 @@
-"""A channel on a cluster: one node has all keys, whichever node that is by now."""
+"""A channel on a cluster finds the node that currently owns all keys."""
 
 import secrets
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 import redis
@@ -35,17 +35,17 @@ def a_job(type_):
 @contextmanager
 def channel_on(url):
     options = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
-    with Connection(url, transport="celery_affinity:Transport", transport_options=options) as found:
-        yield found.default_channel
+    with Connection(url, transport="celery_affinity:Transport", transport_options=options) as connection:
+        yield connection.default_channel
 
 
 @pytest.fixture
 def channel(cluster):
-    with channel_on(cluster.url) as found:
-        yield found
+    with channel_on(cluster.url) as channel:
+        yield channel
 
 
-def test_kombus_own_keys_are_beside_ours(cluster, channel):
+def test_kombus_keys_are_on_the_same_node(cluster, channel):
     queue = Queue("list", Exchange("exchange"), routing_key="list", channel=channel)
     queue.declare()
     queue.exchange(channel).publish(queue.exchange(channel).Message("text"), routing_key="list")
@@ -63,14 +63,14 @@ def keys_on(node, decode=False):
         return client.keys()
 
 
-def test_a_channel_on_a_node_without_the_keys_finds_the_one_that_has_them(cluster):
+def test_channel_on_another_node_finds_the_owner(cluster):
     others = [node for node in cluster.alive if node is not cluster.owner]
     with channel_on(cluster.url_of(others[:1])) as channel:
         assert channel.scheduler.tick() is not None
         assert take_connection(channel.client.connection_pool).port == cluster.owner.port
 
 
-def test_each_cohort_is_on_the_node_that_has_its_slot(cluster):
+def test_each_cohort_is_on_the_owner_of_its_slot(cluster):
     app = app_for(cluster.url, affinity_cohorts={"eu": {"types": ["eu.*"]}})
     home, away = cluster.owner, cluster.owner_of(Keys(cohort="eu").base)
     assert home is not away
@@ -89,12 +89,12 @@ def _pending(node, cohort, type_):
         return Reader(client, Keys(cohort=cohort)).pending(type_)
 
 
-def test_start_nodes_that_are_down_are_passed_over(cluster):
+def test_unreachable_start_nodes_are_skipped(cluster):
     with channel_on(f"redis-cluster://{HOST}:{free_port()};{cluster.url_of([cluster.owner])}") as channel:
         assert channel.scheduler.tick() is not None
 
 
-def test_a_url_of_one_server_says_what_to_write(cluster):
+def test_single_server_url_error_names_the_cluster_scheme(cluster):
     with (
         channel_on(f"redis://{HOST}:{cluster.other.port}") as channel,
         pytest.raises(redis.ConnectionError, match=r"is a node of a cluster, .* write redis-cluster://"),
@@ -102,7 +102,7 @@ def test_a_url_of_one_server_says_what_to_write(cluster):
         channel.scheduler.tick()
 
 
-def test_no_node_that_answers_is_a_lost_connection(cluster):
+def test_unreachable_cluster_is_a_lost_connection(cluster):
     port = free_port()
     with (
         pytest.raises(OperationalError, match=f"no node of the cluster says .*: {HOST}:{port}: .*refused"),
@@ -111,17 +111,17 @@ def test_no_node_that_answers_is_a_lost_connection(cluster):
         pass
 
 
-def test_a_command_that_a_former_owner_refuses_goes_to_the_new_one(cluster, channel):
+def test_command_refused_by_a_former_owner_reaches_the_new_one(cluster, channel):
     scheduler = channel.scheduler
     scheduler.tick()
     before = cluster.owner
     cluster.hand_over()
     scheduler.publish(a_job("pdf"))
     assert scheduler.reader.pending("pdf") == 1
-    wait_until(lambda: cluster.owner is not before, 10, "the former owner knows of the new one, too")
+    wait_until(lambda: cluster.owner is not before, 10, "the former owner has the new slot map")
 
 
-def test_a_slot_that_moves_as_a_whole_brings_its_jobs_and_the_functions_are_loaded_there(cluster, channel):
+def test_migrated_slot_keeps_jobs_and_reloads_functions(cluster, channel):
     channel.scheduler.publish(a_job("pdf"))
     target = cluster.other
     cluster.migrate(target)
@@ -129,49 +129,41 @@ def test_a_slot_that_moves_as_a_whole_brings_its_jobs_and_the_functions_are_load
     assert channel.scheduler.reader.pending("pdf") == 2
 
 
-@pytest.fixture
-def moving_key_by_key(cluster):
-    """The slot with the fleet's keys is moved in the old way, and no key has moved yet."""
-    source = cluster.owner
-    target = cluster.other
-    target.ask("CLUSTER", "SETSLOT", SLOT, "IMPORTING", source.id)
-    source.ask("CLUSTER", "SETSLOT", SLOT, "MIGRATING", target.id)
-    yield
-    for node in (source, target):
-        node.ask("CLUSTER", "SETSLOT", SLOT, "STABLE")
-
-
-def test_a_move_key_by_key_starts_no_repair_and_the_error_says_what_to_do(
-    cluster, channel, monkeypatch, request, caplog
-):
-    scheduler = channel.scheduler
+def test_key_by_key_migration_starts_no_repair_and_is_explained(cluster, channel, monkeypatch, caplog):
+    scheduler, source, target = channel.scheduler, cluster.owner, cluster.other
     scheduler.publish(a_job("pdf"))
-    request.getfixturevalue("moving_key_by_key")
 
     def repair(*_, **__):
         raise AssertionError("the data are sound")
 
     monkeypatch.setattr(scheduler, "repair", repair)
-    for call in (scheduler.tick, lambda: scheduler.publish(a_job("pdf")), lambda: scheduler.reader.pending("excel")):
-        with pytest.raises(redis.ConnectionError, match=r"moved key by key.*CLUSTER MIGRATESLOTS.*check --repair"):
-            call()
+    target.ask("CLUSTER", "SETSLOT", SLOT, "IMPORTING", source.id)
+    source.ask("CLUSTER", "SETSLOT", SLOT, "MIGRATING", target.id)
+    try:
+        for call in (
+            scheduler.tick,
+            lambda: scheduler.publish(a_job("pdf")),
+            lambda: scheduler.reader.pending("excel"),
+        ):
+            with pytest.raises(redis.ConnectionError, match=r"moved key by key.*CLUSTER MIGRATESLOTS.*check --repair"):
+                call()
+    finally:
+        for node in (source, target):
+            node.ask("CLUSTER", "SETSLOT", SLOT, "STABLE")
     assert caplog.records == []
 
 
-def test_a_guard_finds_the_owner_and_keeps_the_nodes_that_it_hears_of(cluster, channel):
+def test_guard_finds_the_owner_and_remembers_all_nodes(cluster, channel):
     with channel_on(cluster.url_of([cluster.owner])) as channel:
         address = address_of(channel.pool)
     address["nodes"] = [*address["nodes"][:1], (HOST, free_port())]
     for _ in range(2):
-        connection = wire.GuardConnection(address, 5)
-        try:
+        with closing(wire.GuardConnection(address, 5)) as connection:
             assert connection.call("SET", f"{KEYS.base}x", 1) == b"OK"
             assert connection._socket.getpeername()[1] == cluster.owner.port
-        finally:
-            connection.close()
         assert {port for _, port in address["nodes"]} >= {node.port for node in cluster.alive}
         cluster.hand_over()
-        wait_until(lambda: all(knows(node, cluster.owner) for node in cluster.alive), 10, "all nodes know")
+        wait_until(lambda: all(knows(node, cluster.owner) for node in cluster.alive), 10, "all nodes have the new map")
 
 
 def knows(node, owner):
@@ -179,42 +171,31 @@ def knows(node, owner):
     return any(first <= SLOT <= last and head[1] == owner.port for first, last, head, *_ in ranges)
 
 
-def test_a_guard_of_whose_cluster_no_node_answers_has_a_lost_connection():
+def test_unreachable_cluster_is_a_lost_connection_to_a_guard():
     address = dict.fromkeys(("path", "tls", "username", "password", "db", "client_name", "host"))
     with pytest.raises(ConnectionError, match="no node of the cluster knows who owns slot 7"):
         wire.GuardConnection({**address, "port": 0, "nodes": [(HOST, free_port())], "slot": 7}, 1)
 
 
-def test_the_login_of_the_url_is_for_every_node(cluster):
-    for node in cluster.alive:
-        node.ask("ACL", "SETUSER", "somebody", "on", ">secret", "~*", "&*", "+@all")
-    try:
-        nodes = [node for node in cluster.alive if node is not cluster.owner]
-        url = cluster.url_of(nodes[:1]).replace("://", "://somebody:secret@")
-        with channel_on(url) as channel:
-            assert channel.client.acl_whoami() in ("somebody", b"somebody")
-            assert channel.scheduler.client.acl_whoami() in ("somebody", b"somebody")
-            guard = wire.GuardConnection(address_of(channel.pool), 5)
-        try:
+def test_urls_login_applies_to_every_node(cluster):
+    nodes = [node for node in cluster.alive if node is not cluster.owner]
+    with cluster.user() as login, channel_on(cluster.url_of(nodes[:1]).replace("://", f"://{login}@")) as channel:
+        assert channel.client.acl_whoami() in ("somebody", b"somebody")
+        assert channel.scheduler.client.acl_whoami() in ("somebody", b"somebody")
+        with closing(wire.GuardConnection(address_of(channel.pool), 5)) as guard:
             assert guard.call("ACL", "WHOAMI") == b"somebody"
-        finally:
-            guard.close()
-    finally:
-        for node in cluster.alive:
-            node.ask("ACL", "DELUSER", "somebody")
 
 
 @needs_tls
-def test_tls_leads_to_the_owner_by_the_port_that_speaks_it(tmp_path):
+def test_tls_cluster_uses_the_owners_tls_port(tmp_path):
     make(tmp_path)
     with TLSCluster(directory=tmp_path, executable=WITH_TLS, primaries=1) as cluster:
         primary, replica = cluster.nodes
         url = f"rediss-cluster://{HOST}:{replica.tls_port}?ssl_ca_certs={tmp_path / 'ca.pem'}"
         with channel_on(url) as channel:
             assert channel.scheduler.tick() is not None
-            guard = wire.GuardConnection(address_of(channel.pool), 5)
-            assert guard._socket.getpeername()[1] == primary.tls_port
-            guard.close()
+            with closing(wire.GuardConnection(address_of(channel.pool), 5)) as guard:
+                assert guard._socket.getpeername()[1] == primary.tls_port
             replica.ask("CLUSTER", "FAILOVER")
             wait_until(lambda: replica.is_primary and not primary.is_primary, 20, "it takes over")
             channel.scheduler.publish(a_job("pdf"))
@@ -225,7 +206,7 @@ ONE = ClusterNode("one", 1)
 
 
 @pytest.mark.parametrize("reply", [None, [], [[0, 3]], b"text", [["a", "b", ["c", "d"]]], [[0, 3, [b"x", 1]]], [7]])
-def test_what_is_no_answer_about_the_slot_is_a_lost_connection(reply):
+def test_invalid_slot_map_is_a_lost_connection(reply):
     cluster = ClusterNodes([ONE], 5)
     with pytest.raises(redis.ConnectionError):
         cluster.learn(ONE, reply)
@@ -234,7 +215,7 @@ def test_what_is_no_answer_about_the_slot_is_a_lost_connection(reply):
 
 
 @pytest.mark.parametrize("host", [None, b"", "one"])
-def test_a_node_that_does_not_say_its_own_host_is_where_it_was_asked(host):
+def test_node_without_a_host_keeps_the_queried_host(host):
     cluster = ClusterNodes([ONE], 5)
     cluster.learn(ONE, [[0, 9, [host, 7, b"id", []], [b"two", 8, b"id"]]])
     assert cluster.owner == ClusterNode("one", 7)

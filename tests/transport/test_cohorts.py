@@ -1,4 +1,4 @@
-"""Calls go to the cohort of their type, on its own keys or on its own server; another map of cohorts is refused."""
+"""Calls go to the cohort of their type, in separate keys or on a separate server; a different map is refused."""
 
 import gc
 import threading
@@ -73,7 +73,7 @@ def send(app, type_, **options):
     return app.send_task("proj.work", queue=type_, **options)
 
 
-def test_a_call_is_in_the_keys_of_its_cohort_and_on_its_server(on_two_servers, redis_client, other_client):
+def test_call_is_stored_in_its_cohort_and_server(on_two_servers, redis_client, other_client):
     for type_ in ("pdf", "gpu.big", "gpu.big", "eu.pdf"):
         send(on_two_servers, type_)
     assert pending(redis_client, "default", "pdf") == 1
@@ -83,8 +83,8 @@ def test_a_call_is_in_the_keys_of_its_cohort_and_on_its_server(on_two_servers, r
     assert not other_client.keys("*{affinity:default}*")
 
 
-def test_an_app_has_cohorts_of_its_own_after_one_that_is_gone(valkey, redis_client):
-    """kombu's pools outlive an app, and their channels know its cohorts."""
+def test_app_ignores_the_cohorts_of_a_deleted_app(valkey, redis_client):
+    """kombu's pools outlive an app, and their channels keep its cohorts."""
     for cohorts, cohort in (
         ({}, "default"),
         ({"ml": Cohort(["gpu"])}, "ml"),
@@ -100,7 +100,7 @@ def test_an_app_has_cohorts_of_its_own_after_one_that_is_gone(valkey, redis_clie
         gc.collect()
 
 
-def test_a_map_that_an_app_changes_in_place_counts_for_the_next_app_alone(valkey, redis_client):
+def test_cohort_map_changed_in_place_applies_to_the_next_app(valkey, redis_client):
     cohorts = {}
     for expected in ("default", "ml"):
         app = app_for(valkey.url, affinity_cohorts=cohorts)
@@ -114,7 +114,7 @@ def test_a_map_that_an_app_changes_in_place_counts_for_the_next_app_alone(valkey
         gc.collect()
 
 
-def test_an_app_whose_cohort_has_another_password_than_that_of_one_that_is_gone_has_its_own_pools():
+def test_apps_with_different_cohort_passwords_have_separate_pools():
     options = []
     for password in ("one", "one", "two"):
         cohorts = {"ml": Cohort(["gpu"], url=f"redis://:{password}@nowhere")}
@@ -125,7 +125,7 @@ def test_an_app_whose_cohort_has_another_password_than_that_of_one_that_is_gone_
     assert options[0] == options[1] != options[2]
 
 
-def test_many_calls_at_once_and_a_batch_go_to_their_cohorts(on_two_servers, redis_client, other_client):
+def test_publish_many_and_batches_reach_their_cohorts(on_two_servers, redis_client, other_client):
     @on_two_servers.task(affinity="eu.pdf")
     def render(page): ...
 
@@ -136,11 +136,11 @@ def test_many_calls_at_once_and_a_batch_go_to_their_cohorts(on_two_servers, redi
             with producer.batch():
                 for type_ in ("pdf", "eu.pdf", "gpu"):
                     send(on_two_servers, type_, producer=producer)
-            found = [pending(redis_client, "default", "pdf"), pending(redis_client, "ml", "gpu")]
-            assert [*found, pending(other_client, "eu", "eu.pdf")] == [1, 1, 4]
+            assert pending(redis_client, "default", "pdf") == pending(redis_client, "ml", "gpu") == 1
+            assert pending(other_client, "eu", "eu.pdf") == 4
 
 
-def test_queues_are_counted_and_purged_in_their_cohorts(on_two_servers, other_client):
+def test_queues_are_counted_and_purged_in_their_cohort(on_two_servers, other_client):
     send(on_two_servers, "eu.pdf")
     send(on_two_servers, "eu.pdf", countdown=100)
     with on_two_servers.connection_for_write() as connection:
@@ -150,14 +150,14 @@ def test_queues_are_counted_and_purged_in_their_cohorts(on_two_servers, other_cl
     assert pending(other_client, "eu", "eu.pdf") == 0
 
 
-def test_a_revoke_ends_the_pending_jobs_of_all_cohorts(on_two_servers, redis_client, other_client):
+def test_revoke_ends_pending_jobs_of_all_cohorts(on_two_servers, redis_client, other_client):
     calls = [send(on_two_servers, type_) for type_ in ("pdf", "gpu", "eu.pdf")]
     on_two_servers.control.revoke([each.id for each in calls])
     assert pending(redis_client, "default", "pdf") == pending(redis_client, "ml", "gpu") == 0
     assert pending(other_client, "eu", "eu.pdf") == 0
 
 
-def test_a_type_of_two_cohorts_is_refused_when_it_is_published(make_app, redis_client):
+def test_publish_refuses_a_type_matching_two_cohorts(make_app, redis_client):
     app = make_app({"ml": Cohort(["gpu*"]), "eu": Cohort(["*.eu"])})
     with pytest.raises(SettingError, match=r"type 'gpu.eu' matches"):
         send(app, "gpu.eu")
@@ -203,7 +203,7 @@ def app_with_keys(make_app):
 
 
 @pytest.mark.parametrize(
-    ("task", "options", "words"),
+    ("task", "options", "message"),
     [
         ("draw", {}, "got: 'customer:[*]' of type 'gpu' in cohort 'ml' .task shop.draw. and of type 'pdf' in cohort"),
         ("render", {}, "exclusive= must have keys of one cohort"),
@@ -220,20 +220,18 @@ def app_with_keys(make_app):
         ("single", {"exclusive": "mine:*"}, "'mine:[*]' of type 'pdf' .*shop.single. and of type 'gpu'"),
     ],
 )  # fmt: skip
-def test_a_key_whose_jobs_are_of_two_cohorts_is_refused_when_it_is_published(
-    app_with_keys, redis_client, task, options, words
-):
-    if words is None:
+def test_publish_refuses_a_key_used_in_two_cohorts(app_with_keys, redis_client, task, options, message):
+    if message is None:
         app_with_keys.tasks[f"shop.{task}"].apply_async(("x",), **options)
         return
-    with pytest.raises(OptionError, match=words):
+    with pytest.raises(OptionError, match=message):
         app_with_keys.tasks[f"shop.{task}"].apply_async(("x",), **options)
-    with pytest.raises(OptionError, match=words):
+    with pytest.raises(OptionError, match=message):
         publish_many(app_with_keys.tasks[f"shop.{task}"], [("x",)], **options)
     assert not redis_client.keys("*job:*")
 
 
-def test_keys_of_one_cohort_are_published_as_are_tenants_without_a_quota_and_merges(app_with_keys):
+def test_publish_accepts_merges_unlimited_tenants_and_one_cohorts_keys(app_with_keys):
     for task, options in (
         ("train", {}),
         ("thank", {}),
@@ -247,14 +245,14 @@ def test_keys_of_one_cohort_are_published_as_are_tenants_without_a_quota_and_mer
         app_with_keys.tasks[f"shop.{task}"].apply_async(("x",), **options)
 
 
-def test_a_task_that_is_made_later_counts(app_with_keys):
+def test_key_check_includes_tasks_registered_later(app_with_keys):
     app_with_keys.tasks["shop.train"].delay("x")
     app_with_keys.task(name_of, name="shop.later", affinity=Affinity("pdf", exclusive="mine:{customer}"), shared=False)
     with pytest.raises(OptionError, match=r"task shop\.later"):
         app_with_keys.tasks["shop.print"].apply_async(("x",), rate=False)
 
 
-def test_a_cohort_whose_server_is_down_stands_alone(make_app, redis_client):
+def test_unreachable_cohort_does_not_affect_others(make_app, redis_client):
     with EmbeddedServer() as server:
         app = make_app({"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url=server.url)})
         send(app, "eu.pdf")
@@ -270,7 +268,7 @@ def test_a_cohort_whose_server_is_down_stands_alone(make_app, redis_client):
         send(app, "eu.pdf")
 
 
-def test_a_publish_is_tried_again_while_its_cohort_is_down(make_app, redis_client):
+def test_publish_is_retried_while_its_cohort_is_down(make_app, redis_client):
     with EmbeddedServer() as server:
         app = make_app({"eu": Cohort(["eu.*"], url=server.url)})
         app.conf.task_publish_retry = True
@@ -285,23 +283,25 @@ def test_a_publish_is_tried_again_while_its_cohort_is_down(make_app, redis_clien
             assert pending(client, "eu", "eu.pdf") == 1
 
 
-def test_a_cohort_that_stays_down_is_tried_no_more_often_than_the_policy_says(make_app, redis_client, monkeypatch):
+def test_publish_to_a_down_cohort_obeys_the_retry_policy(make_app, redis_client, monkeypatch):
     app = make_app({"eu": Cohort(["eu.*"], url=f"redis://127.0.0.1:{free_port()}")})
     app.conf.task_publish_retry = True
     app.conf.task_publish_retry_policy = {"max_retries": 3, "interval_start": 0, "interval_step": 0, "interval_max": 0}
     send(app, "pdf")
-    tries, connect = [], Transport.establish_connection
-    monkeypatch.setattr(Transport, "establish_connection", lambda its: tries.append(its.client) or connect(its))
+    attempts, connect = [], Transport.establish_connection
+    monkeypatch.setattr(
+        Transport, "establish_connection", lambda transport: attempts.append(transport.client) or connect(transport)
+    )
     with pytest.raises(OperationalError):
         send(app, "eu.pdf")
-    assert len(tries) == 2 + 4, "two of them declare the queue"
+    assert len(attempts) == 2 + 4, "two of them declare the queue"
     task = app.task(name_of, name="shop.print", affinity="eu.pdf", shared=False)
     with pytest.raises(PublishError):
         publish_many(task, [("a",), ("b",)])
-    assert len(tries) < 2 + 4 + 2 * 4
+    assert len(attempts) < 2 + 4 + 2 * 4
 
 
-def test_a_process_with_another_map_is_refused_with_both_maps(make_app, redis_client):
+def test_process_with_a_different_map_is_refused(make_app, redis_client):
     send(make_app(ON_ONE_SERVER), "pdf")
     send(make_app({**ON_ONE_SERVER}), "gpu")
     accepted = r"affinity_cohorts must be the map of the fleet, 'eu=eu.\* ml=gpu\*' \(revision 1\), got: "
@@ -312,7 +312,7 @@ def test_a_process_with_another_map_is_refused_with_both_maps(make_app, redis_cl
     assert redis_client.get(Keys().key("schema")) == b"3 1 eu=eu.* ml=gpu*"
 
 
-def test_a_fleet_without_cohorts_refuses_a_process_with_some_until_the_map_is_adopted(make_app, redis_client):
+def test_fleet_refuses_new_cohorts_until_the_map_is_adopted(make_app, redis_client):
     send(make_app(), "pdf")
     app = make_app(ON_ONE_SERVER)
     with pytest.raises(SettingError, match=r"'no cohorts' \(revision 0\), got: 'eu=eu.\* ml=gpu\*'"):
@@ -325,7 +325,7 @@ def test_a_fleet_without_cohorts_refuses_a_process_with_some_until_the_map_is_ad
         send(make_app(ON_ONE_SERVER), "gpu")
 
 
-def test_who_uses_no_cohort_sends_the_commands_that_it_sent_before(make_app, valkey, redis_client):
+def test_app_without_cohorts_uses_only_the_default_keys(make_app, valkey, redis_client):
     app = make_app()
     with scheduler_of(app) as scheduler, app.connection_or_acquire() as connection:
         connect_app(connection)
@@ -337,7 +337,7 @@ def test_who_uses_no_cohort_sends_the_commands_that_it_sent_before(make_app, val
 
 
 @pytest.mark.skipif(not since.PROVIDERS, reason="kombu before 5.6.1 knows none")
-def test_a_cohorts_url_may_have_a_provider_of_logins_of_its_own(make_app, other, other_client, monkeypatch, tmp_path):
+def test_cohort_url_can_have_its_own_credential_provider(make_app, other, other_client, monkeypatch, tmp_path):
     (tmp_path / "login").write_text("of-eu secret")
     monkeypatch.setenv("LOGIN", str(tmp_path / "login"))
     all_rights = {"enabled": True, "passwords": ["+secret"], "keys": "*", "channels": "*", "commands": ["+@all"]}

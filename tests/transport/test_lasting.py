@@ -1,4 +1,4 @@
-"""Errors of a server in a state that passes, on each kind of connection that a channel has."""
+"""Transient server errors on each kind of channel connection."""
 
 import pytest
 import redis
@@ -26,7 +26,7 @@ def _blocking_pop(channel):
 
 
 def _subscription(channel):
-    with channel.client.pubsub() as subscription:  # as `subclient` is made
+    with channel.client.pubsub() as subscription:  # like `subclient`
         subscription.subscribe("x")
         # `parse_response` connects and subscribes again before it raises.
         return subscription.connection.read_response(push_request=True)
@@ -42,11 +42,11 @@ def _a_pipeline(channel):
         return pipe.ping().echo("x").ping().execute()
 
 
-def _arrows(channel):
+def _server_functions(channel):
     return channel.scheduler.client.echo("x")
 
 
-def _arrows_of_a_worker(channel):
+def _workers_server_functions(channel):
     return channel.scheduler_of_its_own().client.echo("x")
 
 
@@ -57,41 +57,44 @@ def _in_flight(channel):
     return in_flight.receive()
 
 
-WAYS = (_blocking_pop, _subscription, _kombus_commands, _a_pipeline, _arrows, _arrows_of_a_worker, _in_flight)
+COMMANDS = (
+    *(_blocking_pop, _subscription, _kombus_commands, _a_pipeline),
+    *(_server_functions, _workers_server_functions, _in_flight),
+)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_state_that_passes_is_a_lost_connection_wherever_it_is_said(channel, proxy, way):
+@pytest.mark.parametrize("command", COMMANDS)
+def test_transient_error_is_a_lost_connection_for_every_command(channel, proxy, command):
     for error in PASSING:
-        proxy.refused["SUBSCRIBE" if way is _subscription else "ECHO"] = error
+        proxy.refused["SUBSCRIBE" if command is _subscription else "ECHO"] = error
         with pytest.raises(redis.ConnectionError):
-            way(channel)
+            command(channel)
         assert proxy.refused == {}
-    assert way(channel), "the next connection works"
+    assert command(channel), "the next connection works"
 
 
-def test_a_state_that_passes_is_a_lost_connection_when_a_channel_opens(proxy, redis_client):
+def test_transient_error_is_retried_when_a_channel_opens(proxy, redis_client):
     for error in (*PASSING, *REFUSES_WRITES):
         app = app_for(proxy.url)
         with app.connection_for_write() as connection:
             proxy.refused["PING"] = error
-            connection.ensure_connection(max_retries=1, interval_start=0)  # another error would be raised at once
+            connection.ensure_connection(max_retries=1, interval_start=0)  # another error would be raised immediately
             assert proxy.refused == {}, error
 
 
 @pytest.mark.parametrize("error", REFUSES_WRITES)
-def test_whoever_reads_outlasts_a_refusal_of_writes_and_whoever_publishes_hears_of_it(channel, proxy, error):
+def test_refused_write_reconnects_readers_and_raises_for_publishers(channel, proxy, error):
     proxy.refused["ECHO"] = error
     with pytest.raises(redis.ConnectionError):
         _blocking_pop(channel)
-    for way in (_kombus_commands, _arrows):
+    for command in (_kombus_commands, _server_functions):
         proxy.refused["ECHO"] = error
         with pytest.raises(redis.ResponseError, match=error.partition(" ")[2][:20]):
-            way(channel)
+            command(channel)
 
 
 @pytest.mark.parametrize("error", REFUSES_WRITES)
-def test_a_worker_outlasts_it_with_kombus_commands_too(channel, proxy, error, monkeypatch):
+def test_refused_write_reconnects_a_workers_kombu_commands(channel, proxy, error, monkeypatch):
     monkeypatch.setattr(Transport, "on_revoked", lambda revoked: None)
     proxy.refused["ECHO"] = error
     with pytest.raises(redis.ConnectionError):
@@ -99,7 +102,7 @@ def test_a_worker_outlasts_it_with_kombus_commands_too(channel, proxy, error, mo
 
 
 @pytest.mark.parametrize("error", REFUSES_WRITES)
-def test_a_server_that_takes_no_writes_gets_the_number_of_the_schema_later(channel, proxy, redis_client, error):
+def test_schema_number_is_written_after_a_refused_write(channel, proxy, redis_client, error):
     scheduler = channel.scheduler
     redis_client.delete(scheduler.keys.key("schema"))
     proxy.refused["SET"] = error
@@ -107,8 +110,8 @@ def test_a_server_that_takes_no_writes_gets_the_number_of_the_schema_later(chann
     assert proxy.refused == {}
 
 
-def test_an_error_within_the_reply_to_a_transaction_is_no_exception(server, channel, redis_client):
-    """A script is refused when the transaction is run, and the reply to the transaction holds the error."""
+def test_error_inside_a_transaction_reply_is_a_lost_connection(server, channel, redis_client):
+    """The server refuses the script when it executes the transaction, so the transaction's reply contains the error."""
     redis_client.replicaof("127.0.0.1", 1)
     try:
         with pytest.raises(redis.ConnectionError), channel.conn_or_acquire() as client, client.pipeline() as pipe:

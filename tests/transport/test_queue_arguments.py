@@ -69,14 +69,8 @@ def test_each_argument_that_drops_jobs_is_logged_once(app, caplog):
 
 
 def test_other_arguments_and_queues_give_no_warning(app, caplog):
-    others = {
-        "max_priority": 10,
-        "durable": False,
-        "exclusive": True,
-        "auto_delete": True,
-        "queue_arguments": {"x-queue-mode": 1},
-    }
-    app.amqp.queues.add(Queue("pdf", **others))
+    others = {"max_priority": 10, "durable": False, "exclusive": True, "auto_delete": True}
+    app.amqp.queues.add(Queue("pdf", **others, queue_arguments={"x-queue-mode": 1}))
     app.amqp.queues.add(Queue("mail", expires=9))
     with app.connection_for_write() as connection:
         for queue in (app.amqp.queues["pdf"], app.amqp.queues["mail"], Queue("pdf.reply.celery.pidbox", expires=9)):
@@ -84,7 +78,7 @@ def test_other_arguments_and_queues_give_no_warning(app, caplog):
     assert warnings_in(caplog) == []
 
 
-def test_queue_that_is_not_scheduled_expires_as_on_stock_celery(fleet, app, caplog):
+def test_unscheduled_queue_expires_like_on_stock_celery(fleet, app, caplog):
     app.amqp.queues.add(Queue("mail", expires=50))
     fleet.send("job", "mail")
     assert 0 < fleet.redis.pttl("mail") <= 50_000

@@ -1,4 +1,4 @@
-"""Queues as kombu reports and deletes them here, beside kombu's reports and deletions with stock Celery."""
+"""kombu reports and deletes queues on this transport like on stock Celery."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.table import Settings
 from celery_affinity.settings.wire import shared_settings
 
-#: State -> steps that bring a queue there, and the number of messages that kombu then reports.
+#: State -> steps that create it, and the number of messages that kombu then reports.
 STATES = {
     "empty": ([], 0),
     "pending": (["pending", "pending"], 2),
@@ -27,7 +27,7 @@ STATES = {
 
 
 class Side:
-    """An app on stock Celery or on ours, its queue `work`, and a worker that only takes."""
+    """An app on stock Celery or on this transport, its queue `work`, and a worker that never finishes a job."""
 
     def __init__(self, transport, url, client):
         self.ours = transport != "redis"
@@ -47,7 +47,7 @@ class Side:
                 self.take()
 
     def take(self):
-        """Take and keep the only message, as a worker with one slot does."""
+        """Take and keep the only message, like a worker with one slot."""
         if self.ours:
             scheduler = Scheduler(self.redis, Keys())
             scheduler.join(JoinArguments("worker", "worker", ["work"], 1, 0, "", []), shared_settings(Settings()))
@@ -57,10 +57,10 @@ class Side:
                 reader.do_restore = False
                 self.kept = self.queue(reader).get()
                 assert self.kept is not None
-                reader.qos._delivered.clear()  # so that the end of the channel puts nothing back
+                reader.qos._delivered.clear()  # or the end of the channel would requeue the message
 
     def passively_declared(self):
-        """Return how many messages there are; None: no such queue."""
+        """Return the number of messages, or None if the queue does not exist."""
         try:
             declared = self.channel.queue_declare("work", passive=True)
         except ChannelError:
@@ -93,48 +93,46 @@ BOTH = ("redis", "celery_affinity:Transport")
 
 
 def on_both(sides, state, look):
-    """Return the results of *look* on stock Celery and on ours, with a queue in a state."""
-    found = []
+    """Return the results of *look* on stock Celery and on this transport, with a queue in a state."""
+    results = []
     for transport in BOTH:
         side = sides(transport)
         side.make(STATES[state][0])
-        found.append(look(side))
-    return found
+        results.append(look(side))
+    return results
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_passive_declaration_finds_and_counts_what_stock_celery_does(sides, state):
+def test_passive_declaration_counts_messages_like_stock_celery(sides, state):
     stock, ours = on_both(sides, state, Side.passively_declared)
     assert stock == ours == (STATES[state][1] or None)
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_purge_deletes_what_it_does_with_stock_celery(sides, state):
-    def purged(side):
-        return side.app.control.purge(connection=side.connection), side.channel.queue_purge("work")
-
-    def counted(side):
+def test_purge_deletes_the_same_messages_as_stock_celery(sides, state):
+    def purge_twice(side):
         side.app.amqp.queues.select(["work"])
-        return purged(side), side.passively_declared()
+        first, second = side.app.control.purge(connection=side.connection), side.channel.queue_purge("work")
+        return first, second, side.passively_declared()
 
-    stock, ours = on_both(sides, state, counted)
-    assert stock == ours == ((STATES[state][1], 0), None)
+    stock, ours = on_both(sides, state, purge_twice)
+    assert stock == ours == (STATES[state][1], 0, None)
 
 
 @pytest.mark.parametrize("if_empty", [True, False])
 @pytest.mark.parametrize("state", STATES)
-def test_a_queue_is_deleted_with_what_waits_in_it_or_if_it_is_empty(sides, state, if_empty):
-    def left(side):
+def test_delete_removes_a_queue_with_its_waiting_jobs(sides, state, if_empty):
+    def delete(side):
         side.queue(side.channel).delete(if_empty=if_empty)
         bound = side.redis.smembers("_kombu.binding.work")
         return side.passively_declared(), bool(bound)
 
-    stock, ours = on_both(sides, state, left)
+    stock, ours = on_both(sides, state, delete)
     is_kept = if_empty and STATES[state][1] > 0
     assert stock == ours == ((STATES[state][1], True) if is_kept else (None, False))
 
 
-def test_what_a_worker_holds_and_other_queues_outlive_a_deleted_queue(sides):
+def test_claimed_jobs_and_other_queues_outlive_a_deleted_queue(sides):
     side = sides(BOTH[1])
     side.make(["claimed", "scheduled", "pending", "other"])
     side.queue(side.channel).delete()
@@ -142,7 +140,7 @@ def test_what_a_worker_holds_and_other_queues_outlive_a_deleted_queue(sides):
     assert states == {b"claimed": 1, b"pending": 1}
 
 
-def test_many_scheduled_jobs_are_counted_in_few_round_trips(sides):
+def test_scheduled_jobs_are_counted_in_few_round_trips(sides):
     side = sides(BOTH[1])
     scheduler = Scheduler(side.redis, Keys())
     with side.app.producer_pool.acquire(block=True) as producer:
@@ -153,7 +151,7 @@ def test_many_scheduled_jobs_are_counted_in_few_round_trips(sides):
     assert side.redis.info("stats")["total_reads_processed"] - before < 30
 
 
-def test_other_declarations_do_not_look_at_what_is_scheduled(sides):
+def test_active_declaration_reads_no_scheduled_jobs(sides):
     side = sides(BOTH[1])
     side.make(["scheduled"])
     side.redis.config_resetstat()
@@ -161,7 +159,7 @@ def test_other_declarations_do_not_look_at_what_is_scheduled(sides):
     assert not any("zrange" in command for command in side.redis.info("commandstats"))
 
 
-def test_mailboxes_are_not_purged_when_they_are_deleted(sides, monkeypatch):
+def test_deleted_mailboxes_are_not_purged(sides, monkeypatch):
     side, purged = sides(BOTH[1]), []
     monkeypatch.setattr(Scheduler, "purge", lambda _, queue: purged.append(queue))
     side.app.control.ping(timeout=0.1)

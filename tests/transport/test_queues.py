@@ -1,4 +1,4 @@
-"""Queues that are not scheduled: they behave as kombu's own, on workers that serve scheduled queues as well."""
+"""Unscheduled queues behave like on kombu, on workers that serve scheduled queues as well."""
 
 import json
 import time
@@ -26,7 +26,7 @@ def fleet(valkey, redis_client, tmp_path, load_app, monkeypatch):
 
 
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
-def test_one_worker_serves_scheduled_queues_and_others(fleet, pool):
+def test_worker_serves_scheduled_and_unscheduled_queues(fleet, pool):
     fleet.start("mixed", "pdf", "mail", "excel", pool=pool)
     for number in range(10):
         fleet.send(f"pdf-{number}", "pdf")
@@ -38,17 +38,17 @@ def test_one_worker_serves_scheduled_queues_and_others(fleet, pool):
     assert {job: count for job, count in fleet.ledger.starts().items() if count != 1} == {"retried": 2}
     later.get(timeout=10)
     wait_until(fleet.all_slots_are_free, 10, "the slots are free")
-    wait_until(lambda: not fleet.redis.exists("unacked"), 10, "all is acked")
+    wait_until(lambda: not fleet.redis.exists("unacked"), 10, "all messages are acked")
     assert {each.type for each in fleet.report.status().types} <= {"excel", "pdf"}
 
 
-def test_a_worker_that_serves_no_scheduled_queue_works(fleet):
+def test_worker_without_scheduled_queues_runs_jobs(fleet):
     fleet.start("mail", "mail", pool="solo")
     fleet.send("job", "mail").get(timeout=10)
     fleet.send("next", "mail").get(timeout=10)
 
 
-def test_priorities_of_other_queues_are_kombus_own(fleet):
+def test_unscheduled_queues_use_kombus_priorities(fleet):
     for job, priority in (("nine", 9), ("fifty", 50), ("three", 3), ("zero", 0), ("unset", None)):
         fleet.send(job, "mail", priority=priority)
     assert fleet.lists("mail") == [2, 1, 0, 2]
@@ -57,14 +57,14 @@ def test_priorities_of_other_queues_are_kombus_own(fleet):
     with pytest.raises(OptionError, match="priority"):
         fleet.send("refused", "pdf", priority="high")
     message = json.loads(fleet.redis.lindex("mail\x06\x169", 0))
-    assert PROPERTY not in message["properties"], "it is as Celery alone would send it"
+    assert PROPERTY not in message["properties"], "the message equals stock Celery's"
     assert message["properties"]["priority"] == 50
     fleet.start("worker", "mail", pool="solo")
     wait_until(lambda: len(fleet.ledger.ends()) == 5, 10, "all ran")
     assert fleet.started() == ["zero", "unset", "three", "nine", "fifty"]
 
 
-def test_a_worker_prefetches_no_more_than_kombu_lets_it(fleet):
+def test_worker_obeys_kombus_prefetch_limit(fleet):
     fleet.start("mixed", "pdf", "mail", pool="threads", concurrency=1)
     fleet.send("long", "mail", 20)
     wait_until(lambda: fleet.ledger.starts()["long"], 10, "it runs")
@@ -75,18 +75,18 @@ def test_a_worker_prefetches_no_more_than_kombu_lets_it(fleet):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_a_worker_reads_on_as_soon_as_prefetch_lets_it(fleet, pool):
+def test_worker_reads_again_when_prefetch_allows_it(fleet, pool):
     for number in range(10):
         fleet.send(f"job-{number}", "mail", 0.05)
     fleet.start("mixed", "pdf", "mail", pool=pool)
-    wait_until(lambda: fleet.ledger.ends()["job-0"], 10, "it begins")
+    wait_until(lambda: fleet.ledger.ends()["job-0"], 10, "the first job ends")
     wait_until(lambda: len(fleet.ledger.ends()) == 10, 4, "no job waits for the inbox to time out")
 
 
-def test_a_scheduled_job_gets_the_slot_when_what_no_claim_shows_is_over(fleet):
+def test_scheduled_job_starts_when_an_unscheduled_job_ends(fleet):
     fleet.start("mixed", "pdf", "mail", pool="threads", concurrency=1)
     fleet.send("long", "mail", 3)
-    wait_until(lambda: not fleet.all_slots_are_free(), 4, "the server knows that the slot is taken")
+    wait_until(lambda: not fleet.all_slots_are_free(), 4, "the server counts the slot as taken")
     fleet.send("job", "pdf")
     (status,) = fleet.report.status().types
     assert status.pending == 1
@@ -94,7 +94,7 @@ def test_a_scheduled_job_gets_the_slot_when_what_no_claim_shows_is_over(fleet):
     assert fleet.started() == ["long", "job"]
 
 
-def test_a_killed_workers_message_of_another_queue_is_restored_by_kombu(fleet):
+def test_kombu_restores_a_killed_workers_unscheduled_message(fleet):
     conf = {**PARTLY_SCHEDULED, "broker_transport_options": {"visibility_timeout": 1}}
     doomed = fleet.start("doomed", "pdf", "mail", pool="solo", conf=conf)
     fleet.send("late", "mail", 60)
@@ -109,7 +109,7 @@ def test_a_killed_workers_message_of_another_queue_is_restored_by_kombu(fleet):
 
 @pytest.fixture
 def reading(fleet):
-    """A worker's channel that waits for its inbox and for `mail`."""
+    """A worker's channel that reads its inbox and `mail`."""
     with fleet.app.connection_for_read() as connection:
         channel = connection.default_channel
         claims = claims_of("worker", Keys().key("inbox", "worker"))
@@ -120,7 +120,7 @@ def reading(fleet):
         yield channel
 
 
-def test_a_message_that_comes_while_a_worker_ends_stays_in_its_list(fleet, reading):
+def test_message_received_while_a_worker_ends_is_requeued(fleet, reading):
     fleet.send("late", "mail")
     wait_until(lambda: not fleet.redis.exists("mail"), 5, "it is in the socket")
     reading.basic_cancel("tag")
@@ -129,13 +129,13 @@ def test_a_message_that_comes_while_a_worker_ends_stays_in_its_list(fleet, readi
     assert not fleet.redis.exists("unacked")
 
 
-def test_a_worker_that_ends_does_not_wait_for_messages(fleet, reading):
+def test_ending_worker_does_not_wait_for_messages(fleet, reading):
     began_s = time.monotonic()
     reading.close()
     assert time.monotonic() - began_s < 0.9, "less than any wait for a list"
 
 
-def test_stock_workers_and_ours_share_a_queue(fleet):
+def test_stock_and_affinity_workers_share_a_queue(fleet):
     fleet.start("ours", "pdf", "mail", pool="solo")
     fleet.start_stock("stock", "mail", worker_prefetch_multiplier=1)
     for number in range(30):
@@ -146,15 +146,15 @@ def test_stock_workers_and_ours_share_a_queue(fleet):
     assert len({entry.pid for entry in fleet.ledger.entries()}) == 2, "both had some"
 
 
-def test_remote_control_sees_both_kinds(fleet):
+def test_remote_control_lists_jobs_of_both_kinds_of_queues(fleet):
     fleet.start("mixed", "pdf", "mail", pool="threads")
     later = [fleet.send("later", queue, countdown=60).id for queue in ("mail", "pdf")]
     revoked = fleet.send("revoked", "mail", countdown=8)
     inspect = fleet.app.control.inspect(timeout=1)
 
     def scheduled():
-        (found,) = (inspect.scheduled() or {"": []}).values()
-        return {each["request"]["id"] for each in found}
+        (entries,) = (inspect.scheduled() or {"": []}).values()
+        return {entry["request"]["id"] for entry in entries}
 
     wait_until(lambda: scheduled() == {*later, revoked.id}, 10, "all of them are shown, each once")
     revoked.revoke()
@@ -168,7 +168,7 @@ def test_remote_control_sees_both_kinds(fleet):
         revoked.get(timeout=10)
 
 
-def test_size_purge_and_existence_count_what_is_in_lists(fleet):
+def test_size_and_purge_count_messages_in_lists(fleet):
     for priority in (0, 3, 9):
         fleet.send("job", "mail", priority=priority)
     with fleet.app.connection_for_write() as connection:

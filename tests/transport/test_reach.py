@@ -1,4 +1,4 @@
-"""The way from an app to a scheduler: the time spent on tries, and the refusals."""
+"""`scheduler_of` connects an app to its scheduler: the time spent on attempts, and the refusals."""
 
 import ast
 import socket
@@ -37,36 +37,36 @@ def free():
         yield f"redis://127.0.0.1:{taken.getsockname()[1]}/0"
 
 
-def test_the_last_server_of_a_failover_list_is_reached(valkey, free, new_app):
+def test_last_server_of_a_failover_list_is_reached(valkey, free, new_app):
     with scheduler_of(new_app(f"{free};{free};{valkey.url}")) as scheduler:
         assert scheduler.reader.now_us()
 
 
-def test_a_broker_that_refuses_connections_is_not_waited_for(free, new_app):
+def test_refusing_broker_raises_without_a_pause(free, new_app):
     began = monotonic()
     with pytest.raises(OperationalError):
         explain(new_app(free), "some task")
-    assert monotonic() - began < 1.5, "kombu alone would pause for 2 s before its next try"
+    assert monotonic() - began < 1.5, "kombu would pause for 2 s before its next attempt"
 
 
-def test_another_transport_is_refused(valkey, new_app):
+def test_app_with_another_transport_is_refused(valkey, new_app):
     app = new_app(valkey.url, broker_transport=None)
     with pytest.raises(TransportError, match="must be 'celery_affinity:Transport', got: None"):
         explain(app, "some task")
 
 
-#: What opens a connection, or gives one that was opened, by kombu's patience or another one.
+#: Attributes that open a connection or return an open one with kombu's retry policy.
 OPENS = {"autoretry", "connect", "connection_or_acquire", "default_channel", "ensure_connection"}
 
-#: The rooms with a way of their own: publishers and workers retry by Celery's settings. `embedded` and `guard` know
-#: no kombu.
-OTHER_WAYS = {"client", "embedded", "guard", "transport", "worker"}
+#: Packages that open connections themselves: publishers and workers retry by Celery's settings, and `embedded` does
+#: not use kombu.
+OTHER_WAYS = {"embedded", "transport", "worker"}
 
 
 def opens(source):
-    """Return the names of `OPENS` that *source* asks a connection of kombu's for."""
-    asked = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
-    return asked & OPENS - {"connect"} | {
+    """Return the names of `OPENS` that *source* reads from a kombu connection."""
+    attributes = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+    return attributes & OPENS - {"connect"} | {
         "connect"
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "connect"
@@ -83,16 +83,16 @@ def opens(source):
         "connection.connect()",
     ],
 )
-def test_another_way_is_noticed(source):
+def test_opens_finds_every_way_to_connect(source):
     assert opens(source)
     assert not opens("reach.connect(connection); task_sent.connect(handler); app.connection_for_write()")
 
 
-def test_there_is_no_other_way_for_who_looks_at_a_fleet():
+def test_reports_connect_only_through_scheduler_of():
     package = Path(celery_affinity.__file__).parent
     ways = {}
     for file in package.rglob("*.py"):
         path = file.relative_to(package)
-        if path.parts[0] not in OTHER_WAYS and (found := opens(file.read_text())):
-            ways[str(path)] = found
+        if path.parts[0] not in OTHER_WAYS and (names := opens(file.read_text())):
+            ways[str(path)] = names
     assert ways == {}

@@ -1,4 +1,4 @@
-"""URLs, settings and names that a worker or a call refuses before anything is opened."""
+"""A worker or a call refuses invalid URLs, settings and names before it connects."""
 
 import json
 import os
@@ -13,33 +13,25 @@ from ..support.processes import run_celery
 
 
 def _run_worker(url, **env):
-    return run_celery(
-        "-A",
-        APP,
-        "worker",
-        "-P",
-        "solo",
-        "-Q",
-        "pdf",
-        env={**os.environ, "BROKER_URL": url, "LEDGER": os.devnull, **env},
-    )
+    env = {**os.environ, "BROKER_URL": url, "LEDGER": os.devnull, **env}
+    return run_celery("-A", APP, "worker", "-P", "solo", "-Q", "pdf", env=env)
 
 
-def test_a_url_that_cannot_reach_the_transport_makes_a_worker_refuse_to_start():
+def test_url_of_another_transport_prevents_a_workers_start():
     refused = _run_worker("redis+socket:///tmp/redis.sock", RESULT_URL="redis://localhost")
     assert refused.returncode != 0
     assert "socket:///path/to/redis.sock" in refused.stderr
     assert "redis+socket" in refused.stderr
 
 
-def test_a_bad_setting_makes_a_worker_refuse_to_start(valkey):
+def test_invalid_setting_prevents_a_workers_start(valkey):
     refused = _run_worker(valkey.url, WORKER_TIMEOUT="-1")
     assert refused.returncode != 0
     assert "affinity_worker_timeout must be a number of seconds above 0, up to 315,360,000, got: -1.0" in refused.stderr
 
 
 @pytest.mark.parametrize("options", [{"namespace": "{x}"}, {"namespace": None}, {"global_keyprefix": 5}])
-def test_a_bad_name_of_keys_refuses_worker_and_call_before_anything_is_opened(valkey, redis_client, options):
+def test_invalid_key_names_are_refused_before_connecting(valkey, redis_client, options):
     refused = _run_worker(valkey.url, CONF=json.dumps({"broker_transport_options": options}))
     assert refused.returncode != 0
     (name,) = options
@@ -51,7 +43,7 @@ def test_a_bad_name_of_keys_refuses_worker_and_call_before_anything_is_opened(va
     assert redis_client.info("clients")["connected_clients"] == before
 
 
-def test_no_prefix_may_be_written_as_none(valkey, redis_client):
+def test_global_keyprefix_accepts_none(valkey, redis_client):
     app = app_for(valkey.url, broker_transport_options={"global_keyprefix": None})
     with app.connection_for_write() as connection:
         app.send_task("task", queue="pdf", connection=connection)
@@ -59,7 +51,7 @@ def test_no_prefix_may_be_written_as_none(valkey, redis_client):
     assert redis_client.zcard(Keys().key("lane", "pdf", "queued.0")) == 1
 
 
-def test_the_module_instead_of_the_class_is_refused_with_what_is_right(valkey):
+def test_module_instead_of_transport_class_is_refused(valkey):
     app = app_for(valkey.url, broker_transport="celery_affinity:transport")
     with pytest.raises(TransportError, match="with a capital T"):
         app.send_task("task")

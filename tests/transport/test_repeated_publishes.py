@@ -1,4 +1,4 @@
-"""A publish whose connection is lost more than once, each time after a reconnect that succeeded."""
+"""A publish loses its connection several times, each time after a successful reconnect."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ from celery_affinity.transport.channel import PublishingChannel
 from ..support.apps import app_for
 from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES
 
-#: A lost connection, and what servers say in a state that passes.
+#: A lost connection, and transient errors of servers.
 LOST = [each for each in PASSING if not each.startswith(("ASK", "MOVED"))]
 
 
@@ -44,15 +44,17 @@ def send(app, **options):
     app.send_task("proj.work", queue="pdf", **options)
 
 
-def test_a_publish_outlasts_three_lost_connections_by_default(app, proxy, publish_command):
+@pytest.mark.parametrize(("before", "losses"), [(0, 2), (1, 3)])
+def test_publish_survives_lost_connections_by_default(app, proxy, publish_command, before, losses):
+    for _ in range(before):
+        send(app)
+    proxy.refused[publish_command] = [LOST[0]] * losses
     send(app)
-    proxy.refused[publish_command] = [LOST[0]] * 3
-    send(app)
-    assert [pending(app), len(proxy.said)] == [2, 3]
+    assert [pending(app), len(proxy.said)] == [before + 1, losses]
 
 
 @pytest.mark.parametrize("error", LOST)
-def test_a_publish_outlasts_as_many_lost_connections_as_its_policy_says(app, proxy, publish_command, error):
+def test_publish_retries_lost_connections_according_to_its_policy(app, proxy, publish_command, error):
     app.conf.task_publish_retry_policy = {"max_retries": 4, "interval_start": 0, "interval_step": 0, "interval_max": 0}
     send(app)
     tries = 1 + 4
@@ -67,13 +69,7 @@ def test_a_publish_outlasts_as_many_lost_connections_as_its_policy_says(app, pro
     assert pending(app) == 3, "the connection works again"
 
 
-def test_the_first_publish_of_a_connection_does_so_too(app, proxy, publish_command, redis_client):
-    proxy.refused[publish_command] = [LOST[0]] * 2
-    send(app)
-    assert [pending(app), len(proxy.said)] == [1, 2]
-
-
-def test_a_publish_without_repeats_ends_at_the_first(app, proxy, publish_command):
+def test_publish_without_retry_fails_at_the_first_loss(app, proxy, publish_command):
     send(app)
     proxy.refused[publish_command] = [LOST[0]] * 2
     for said in (1, 2):
@@ -84,7 +80,7 @@ def test_a_publish_without_repeats_ends_at_the_first(app, proxy, publish_command
     assert pending(app) == 2
 
 
-def test_many_calls_that_are_published_together_outlast_them_too(app, proxy, publish_command):
+def test_publish_many_survives_lost_connections(app, proxy, publish_command):
     @app.task(shared=False, affinity="pdf")
     def render(number):
         return number
@@ -99,18 +95,17 @@ def test_many_calls_that_are_published_together_outlast_them_too(app, proxy, pub
     assert [pending(app), len(proxy.said)] == [3, 3]
 
 
-def test_between_two_repeats_is_the_pause_that_the_policy_says(app, proxy, publish_command, monkeypatch):
+def test_retries_pause_according_to_the_policy(app, proxy, publish_command, monkeypatch):
     send(app)
     pauses = []
     monkeypatch.setattr(celery_hooks, "time", SimpleNamespace(sleep=pauses.append))
     proxy.refused[publish_command] = [LOST[0]] * 5
     policy = {"max_retries": None, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 0.8}
     send(app, retry_policy=policy)
-    assert pauses == pytest.approx([0.4, 0.7, 0.7, 0.7]), "the first repeat comes at once, on a new connection"
+    assert pauses == pytest.approx([0.4, 0.7, 0.7, 0.7]), "the first retry is immediate, on a new connection"
 
 
-#: Errors that no other connection fixes: what a user may not do, a login, a server without room, a node of a cluster
-#: that is asked as if it were one server.
+#: Errors that no reconnect fixes: a missing right, a login, a full server, and a cluster node used like one server.
 STAYS = (
     *(each for each in PASSING if each not in LOST),
     *LOGIN,
@@ -120,7 +115,7 @@ STAYS = (
 
 
 @pytest.mark.parametrize("error", STAYS)
-def test_an_error_that_no_connection_fixes_is_repeated_once_whatever_the_policy(app, proxy, publish_command, error):
+def test_lasting_error_is_retried_once_under_any_policy(app, proxy, publish_command, error):
     send(app)
     proxy.refused[publish_command] = [error] * 20
     with pytest.raises(OperationalError):
@@ -128,8 +123,8 @@ def test_an_error_that_no_connection_fixes_is_repeated_once_whatever_the_policy(
     assert [pending(app), len(proxy.said)] == [1, 2]
 
 
-def test_an_error_that_the_task_causes_is_not_repeated_for_ever(app, monkeypatch):
-    """kombu takes a KeyError for a lost connection, since its own code can raise one there."""
+def test_key_error_of_a_publish_is_retried_once(app, monkeypatch):
+    """kombu treats a KeyError as a lost connection, since its own code can raise one there."""
     send(app)
     tries = []
     monkeypatch.setattr(PublishingChannel, "_put", lambda *args, **options: [tries.append(1), {}["missing"]])
@@ -140,21 +135,20 @@ def test_an_error_that_the_task_causes_is_not_repeated_for_ever(app, monkeypatch
 
 @pytest.fixture
 def user(redis_client):
-    """The name of a user with the password "right"."""
-    redis_client.acl_setuser(
-        "publisher", enabled=True, passwords="+right", keys="*", channels="*", categories=["+@all"]
-    )
+    """Create a user with the password "right"; return the name."""
+    rights = {"keys": "*", "channels": "*", "categories": ["+@all"]}
+    redis_client.acl_setuser("publisher", enabled=True, passwords="+right", **rights)
     redis_client.acl_log_reset()
     yield "publisher"
     redis_client.acl_deluser("publisher")
 
 
 @pytest.mark.parametrize("options", [{}, {"retry": False}], ids=["repeated", "once"])
-def test_a_wrong_password_is_tried_as_often_as_by_stock_celery(server, redis_client, user, options):
+def test_wrong_password_is_tried_as_often_as_on_stock_celery(server, redis_client, user, options):
     tries = {}
     for transport in (None, "celery_affinity:Transport"):
         app = Celery(broker=f"redis://{user}:wrong@127.0.0.1:{server.port}/0", set_as_current=False)
-        # The second option is what a connection pauses by that is opened outside of a policy.
+        # A connection opened outside a policy pauses for `interval_start`.
         app.conf.update(broker_transport=transport, broker_transport_options={"max_retries": 3, "interval_start": 0.01})
         with pytest.raises(OperationalError, match="invalid username-password"):
             send(app, **options)
@@ -165,7 +159,7 @@ def test_a_wrong_password_is_tried_as_often_as_by_stock_celery(server, redis_cli
 
 
 @pytest.mark.parametrize("options", [{}, {"retry": False}], ids=["repeated", "once"])
-def test_a_password_that_is_another_by_now_ends_the_publish(server, redis_client, user, options):
+def test_changed_password_ends_the_publish(server, redis_client, user, options):
     tries = {}
     for transport in (None, "celery_affinity:Transport"):
         redis_client.acl_setuser(user, enabled=True, reset_passwords=True, passwords="+right")
@@ -182,7 +176,7 @@ def test_a_password_that_is_another_by_now_ends_the_publish(server, redis_client
 
 
 def _denied(redis_client):
-    """Return how many logins were refused since this was asked last."""
+    """Return the number of refused logins since the last call."""
     denied = sum(entry["count"] for entry in redis_client.acl_log() if entry["reason"] == "auth")
     redis_client.acl_log_reset()
     return denied

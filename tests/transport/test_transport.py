@@ -1,4 +1,4 @@
-"""The transport on real servers: broken connections, restarts, failover, TLS, and passwords that no log shows."""
+"""The transport on real servers: lost connections, restarts, failover, TLS, and passwords hidden from logs."""
 
 import os
 import re
@@ -19,14 +19,13 @@ from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys
 from celery_affinity.transport.channel import Channel
 
-from ..support import certificates
 from ..support.apps import APP
-from ..support.certificates import tls_options
+from ..support.certificates import tls_server
 from ..support.fleet import in_time
 from ..support.ledger import Ledger
 from ..support.processes import Process, run_celery, start_worker, wait_until
 from ..support.sentinel import Sentinel
-from ..support.servers import WITH_TLS, needs_tls
+from ..support.servers import needs_tls
 
 
 @pytest.fixture
@@ -38,8 +37,8 @@ def report_of(server):
     return Report(Reader(redis.Redis.from_url(server.url), Keys()))
 
 
-def test_scripts_that_the_server_lost_are_a_lost_connection():
-    # redis-py loads a script of kombu's that is missing, and calls it once: a flush in between would end a worker.
+def test_missing_script_is_a_lost_connection():
+    # redis-py loads a missing kombu script and calls it once. Without this, a flush in between would end a worker.
     assert NoScriptError in Connection("redis://", transport="celery_affinity:Transport").connection_errors
 
 
@@ -48,27 +47,16 @@ def joins(report, count=1):
 
 
 def publish(url, task, *calls, env=None):
-    """Publish *calls* from one separate process, as any producer would; return the ids of the tasks.
-
-    The process takes a second to start, and several on a busy machine.
-    """
-    code = (
-        f"from {APP} import app\nfor args in {calls!r}: print(app.send_task('{APP}.{task}', args, affinity='pdf').id)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "BROKER_URL": url, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    """Publish *calls* from a separate producer process, which takes one to several seconds to start."""
+    code = f"from {APP} import app\nfor args in {calls!r}: app.send_task('{APP}.{task}', args, affinity='pdf')"
+    env = {**os.environ, "BROKER_URL": url, **(env or {})}
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr
-    return run.stdout.split()
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_a_cut_connection_re_runs_nothing(valkey, redis_client, ledger, pool):
+def test_lost_connection_reruns_no_job(valkey, redis_client, ledger, pool):
     worker = start_worker(APP, valkey.url, ["pdf"], pool=pool, concurrency=3, env={"LEDGER": str(ledger.path)})
     report = report_of(valkey)
     wait_until(joins(report), 30, worker.log())
@@ -80,14 +68,14 @@ def test_a_cut_connection_re_runs_nothing(valkey, redis_client, ledger, pool):
     wait_until(lambda: len(ledger.ends()) == 3, 15, "all end")
     wait_until(lambda: report.status().workers[0].free == 3, 10, "their slots are free")
     publish(valkey.url, "late", ("next", 0))
-    wait_until(lambda: ledger.ends()["next"], 10, "it goes on")
+    wait_until(lambda: ledger.ends()["next"], 10, "the worker continues")
     assert ledger.starts() == {"job-0": 1, "job-1": 1, "job-2": 1, "next": 1}
     states = [redis_client.hget(key, "state") for key in redis_client.scan_iter(Keys().key("job", "*"))]
     assert set(states) == {b"done"}
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_connections_that_are_cut_again_and_again_lose_no_job_and_run_none_twice(valkey, redis_client, ledger, pool):
+def test_repeated_connection_losses_lose_and_rerun_no_job(valkey, redis_client, ledger, pool):
     jobs, cuts = 1500, 6
     env = {"LEDGER": str(ledger.path), "HEARTBEAT_INTERVAL": "1", "ACKS_LATE": "1"}
     workers = [
@@ -111,7 +99,7 @@ def test_connections_that_are_cut_again_and_again_lose_no_job_and_run_none_twice
     assert status.dead == 0
 
 
-def test_a_connection_that_breaks_while_declaring_loses_no_publish(valkey, redis_client, load_app, monkeypatch):
+def test_connection_lost_while_declaring_loses_no_publish(valkey, redis_client, load_app, monkeypatch):
     app = load_app(APP)
     declare = Channel.queue_declare
     broken = []
@@ -128,7 +116,7 @@ def test_a_connection_that_breaks_while_declaring_loses_no_publish(valkey, redis
     assert [each.pending for each in report_of(valkey).status().types] == [1]
 
 
-def test_a_server_that_is_away_for_longer_than_the_worker_timeout_re_runs_nothing(tmp_path, ledger):
+def test_outage_longer_than_worker_timeout_reruns_no_job(tmp_path, ledger):
     options = ("--appendonly", "yes", "--appendfsync", "always")
     with EmbeddedServer(directory=tmp_path / "data", options=options) as server:
         env = {"LEDGER": str(ledger.path), "WORKER_TIMEOUT": "2", "HEARTBEAT_INTERVAL": "0.5"}
@@ -143,12 +131,12 @@ def test_a_server_that_is_away_for_longer_than_the_worker_timeout_re_runs_nothin
         wait_until(lambda: time.monotonic() > away_until, 10, "the outage")
         server.start()
         wait_until(lambda: ledger.ends()["waiting"] == 1, 40, "all ended, the waiting one too")
-        # Celery may have tried to store a result meanwhile, and tries again in its own time.
+        # Celery may have failed to store a result during the outage, and retries after its own pause.
         wait_until(lambda: [w.free for w in report.status().workers] == [1, 1], 30, "the slots are free")
     assert ledger.starts() == {"running-1": 1, "running-2": 1, "waiting": 1}
 
 
-def test_a_worker_moves_to_the_next_server_of_a_failover_list(ledger):
+def test_worker_switches_to_next_server_of_a_failover_list(ledger):
     with EmbeddedServer() as first, EmbeddedServer() as second:
         url = f"{first.url};{second.url}"
         worker = start_worker(APP, url, ["pdf"], pool="solo", env={"LEDGER": str(ledger.path)})
@@ -161,7 +149,7 @@ def test_a_worker_moves_to_the_next_server_of_a_failover_list(ledger):
         wait_until(lambda: ledger.ends()["on-the-second"], 10, worker.log())
 
 
-def test_sentinel(tmp_path, ledger):
+def test_worker_and_producer_connect_through_sentinel(tmp_path, ledger):
     with EmbeddedServer() as master:
         config = tmp_path / "sentinel.conf"
         config.write_text(f"sentinel monitor main 127.0.0.1 {master.port} 1\n")
@@ -175,7 +163,7 @@ def test_sentinel(tmp_path, ledger):
             wait_until(lambda: ledger.ends()["job"], 10, worker.log())
 
 
-def test_passwords_are_never_printed(ledger):
+def test_no_output_contains_the_password(ledger):
     password = f"secret-{uuid.uuid4().hex}"
     with EmbeddedServer(password=password) as server:
         env = {"LEDGER": str(ledger.path)}
@@ -200,29 +188,18 @@ def test_passwords_are_never_printed(ledger):
 
 
 @needs_tls
-def test_rediss_reaches_a_server_whose_certificate_is_good_and_no_other(tmp_path, ledger):
-    certificates.make(tmp_path)
-    with EmbeddedServer() as probe:
-        tls_port = probe.port
-    options = tls_options(tls_port, tmp_path)
-    with EmbeddedServer(executable=WITH_TLS, options=options) as server:
+def test_rediss_connects_only_with_a_valid_certificate(tmp_path, ledger):
+    with tls_server(tmp_path) as (server, url):
         env = {"LEDGER": str(ledger.path), "RESULT_URL": server.url}
-        trusted = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
+        trusted = f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}"
         worker = start_worker(APP, trusted, ["pdf"], pool="solo", env=env)
         wait_until(joins(report_of(server)), 30, worker.log())
         publish(trusted, "late", ("job",), env=env)
         wait_until(lambda: ledger.ends()["job"], 10, worker.log())
-        for url, works in [
-            (f"rediss://127.0.0.1:{tls_port}/0", False),
-            (f"rediss://127.0.0.1:{tls_port}/0?ssl_cert_reqs=none", True),
-        ]:
-            connection = Connection(url, transport="celery_affinity:Transport")
-            if works:
-                with connection:
-                    assert connection.default_channel.client.ping()
-            else:
-                with pytest.raises(OperationalError, match="CERTIFICATE_VERIFY_FAILED"):
-                    connection.ensure_connection(max_retries=1)
+        with Connection(f"{url}?ssl_cert_reqs=none", transport="celery_affinity:Transport") as connection:
+            assert connection.default_channel.client.ping()
+        with pytest.raises(OperationalError, match="CERTIFICATE_VERIFY_FAILED"):
+            Connection(url, transport="celery_affinity:Transport").ensure_connection(max_retries=1)
 
 
 @needs_tls
@@ -231,50 +208,43 @@ def test_rediss_reaches_a_server_whose_certificate_is_good_and_no_other(tmp_path
     [({"days": -1}, "certificate has expired"), ({"address": "127.0.0.2"}, "IP address mismatch")],
     ids=["expired", "of another host"],
 )
-def test_rediss_refuses_a_certificate_that_has_expired_or_is_of_another_host(tmp_path, certificate, message):
-    certificates.make(tmp_path, **certificate)
-    with EmbeddedServer() as probe:
-        tls_port = probe.port
-    options = tls_options(tls_port, tmp_path)
-    with EmbeddedServer(executable=WITH_TLS, options=options):
-        url = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
+def test_rediss_refuses_an_expired_or_foreign_certificate(tmp_path, certificate, message):
+    with tls_server(tmp_path, **certificate) as (_, url):
+        url += f"?ssl_ca_certs={tmp_path / 'ca.pem'}"
         with pytest.raises(OperationalError, match=message):
             Connection(url, transport="celery_affinity:Transport").ensure_connection(max_retries=1)
 
 
 @needs_tls
-def test_another_hosts_certificate_is_taken_where_the_user_says_so(tmp_path):
-    certificates.make(tmp_path, address="127.0.0.2")
-    with EmbeddedServer() as probe:
-        tls_port = probe.port
-    options = tls_options(tls_port, tmp_path)
-    with EmbeddedServer(executable=WITH_TLS, options=options):
-        given = {"ssl_ca_certs": str(tmp_path / "ca.pem"), "ssl_check_hostname": False}
-        url = f"rediss://127.0.0.1:{tls_port}/0"
-        with Connection(url, transport="celery_affinity:Transport", ssl=given) as connection:
+def test_rediss_accepts_a_foreign_certificate_if_configured(tmp_path):
+    with tls_server(tmp_path, address="127.0.0.2") as (_, url):
+        options = {"ssl_ca_certs": str(tmp_path / "ca.pem"), "ssl_check_hostname": False}
+        with Connection(url, transport="celery_affinity:Transport", ssl=options) as connection:
             assert connection.default_channel.client.ping()
 
 
-class TestAPublishWhoseChannelIsClosedMeanwhile:
-    """kombu declares queues between choosing the channel and publishing, and reconnects by itself."""
+# -- a channel that kombu closes between choosing it and publishing: kombu declares queues there, and reconnects itself
 
-    @pytest.fixture
-    def producer(self, valkey, redis_client):
-        with Connection(valkey.url, transport="celery_affinity:Transport") as connection:
-            yield connection.Producer(connection.default_channel)
 
-    def test_it_goes_by_the_new_channel(self, producer, monkeypatch):
-        connection, queue = producer.connection, Queue("list", durable=False)
+@pytest.fixture
+def producer(valkey, redis_client):
+    with Connection(valkey.url, transport="celery_affinity:Transport") as connection:
+        yield connection.Producer(connection.default_channel)
 
-        def reconnect(*_, **__):
-            connection.collect()
-            queue(connection.default_channel).declare()
 
-        monkeypatch.setattr(producer, "maybe_declare", reconnect)
-        producer.publish("text", routing_key="list", declare=[queue], retry=False)
-        assert queue(connection.default_channel).get().payload == "text"
+def test_publish_uses_the_new_channel_after_a_reconnect(producer, monkeypatch):
+    connection, queue = producer.connection, Queue("list", durable=False)
 
-    def test_it_is_a_lost_connection_without_one(self, producer, monkeypatch):
-        monkeypatch.setattr(producer, "maybe_declare", lambda *_, **__: producer.connection.collect())
-        with pytest.raises(redis.ConnectionError, match="closed by a reconnect"):
-            producer.publish("text", routing_key="list", declare=[Queue("list")], retry=False)
+    def reconnect(*_, **__):
+        connection.collect()
+        queue(connection.default_channel).declare()
+
+    monkeypatch.setattr(producer, "maybe_declare", reconnect)
+    producer.publish("text", routing_key="list", declare=[queue], retry=False)
+    assert queue(connection.default_channel).get().payload == "text"
+
+
+def test_publish_on_a_closed_channel_is_a_lost_connection(producer, monkeypatch):
+    monkeypatch.setattr(producer, "maybe_declare", lambda *_, **__: producer.connection.collect())
+    with pytest.raises(redis.ConnectionError, match="closed by a reconnect"):
+        producer.publish("text", routing_key="list", declare=[Queue("list")], retry=False)

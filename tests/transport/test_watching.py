@@ -1,4 +1,4 @@
-"""kombu's event loop hears of a connection once, and again only if that is new, dropped, or read otherwise."""
+"""A connection is registered with kombu's event loop once, and again only if it is new, dropped or has a new reader."""
 
 import socket
 
@@ -36,46 +36,30 @@ def watched(hub, ends):
     return SingleWatch(hub, lambda: ends)
 
 
-def test_a_connection_is_added_once(hub, ends, watched):
-    heard = []
-    for _ in range(3):
-        watched.add_reader(ends[0].fileno(), heard.append, "first")
-    assert hub.added == 1
+@pytest.mark.parametrize(("readers", "is_dropped", "added"), [("aaa", False, 1), ("ab", True, 2), ("ab", False, 2)])
+def test_connection_is_added_again_only_if_dropped_or_changed(hub, ends, watched, readers, is_dropped, added):
+    calls = []
+    for reader in readers:
+        watched.add_reader(ends[0].fileno(), calls.append, reader)
+        if is_dropped and reader == "a":
+            hub.remove(ends[0].fileno())
+    assert hub.added == added
     ends[1].send(b"!")
     hub.run_once()
-    assert heard == ["first"]
+    assert calls == [readers[-1]]
 
 
-def test_one_that_the_loop_has_dropped_is_added_again(hub, ends, watched):
-    heard = []
-    watched.add_reader(ends[0].fileno(), heard.append, "first")
-    hub.remove(ends[0].fileno())
-    watched.add_reader(ends[0].fileno(), heard.append, "again")
-    ends[1].send(b"!")
-    hub.run_once()
-    assert heard == ["again"]
-
-
-def test_what_reads_it_can_change(hub, ends, watched):
-    heard = []
-    watched.add_reader(ends[0].fileno(), heard.append, "first")
-    watched.add_reader(ends[0].fileno(), heard.append, "second")
-    ends[1].send(b"!")
-    hub.run_once()
-    assert heard == ["second"]
-
-
-def test_the_number_of_a_closed_one_is_left_to_whom_it_belongs(hub, ends, watched):
-    heard = []
+def test_reused_file_descriptor_keeps_its_new_reader(hub, ends, watched):
+    calls = []
     elsewhere = socket.socketpair()
-    hub.add_reader(elsewhere[0].fileno(), heard.append, "another's")
-    watched.add_reader(elsewhere[0].fileno(), heard.append, "closed long ago")
+    hub.add_reader(elsewhere[0].fileno(), calls.append, "another's")
+    watched.add_reader(elsewhere[0].fileno(), calls.append, "closed long ago")
     elsewhere[1].send(b"!")
     hub.run_once()
-    assert heard == ["another's"]
+    assert calls == ["another's"]
     for each in elsewhere:
         each.close()
 
 
-def test_all_else_is_the_loop_s(hub, watched):
+def test_single_watch_forwards_other_attributes(hub, watched):
     assert watched.on_tick is hub.on_tick

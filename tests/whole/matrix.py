@@ -1,8 +1,8 @@
-"""``python -m tests.whole.matrix [CORNER ...]``: real servers and workers, on the corners of what is supported.
+"""``python -m tests.whole.matrix [CORNER ...]``: tests with the oldest, newest and other supported versions.
 
-Each corner is an environment of its own under ``build/matrix``. Its tests run on Valkey and on Redis, where the machine
-has one. With ``--server PATH`` those of what a server can break run on that server alone, with the newest packages.
-Returns 1 if a test fails, unless its corner may fail.
+Each corner has its own environment under ``build/matrix``. The tests run on Valkey, and on Redis if it is installed.
+With ``--server PATH``, the tests of servers run only on that server, with the newest packages. The exit code is 1 if a
+test fails, unless its corner may fail.
 """
 
 import argparse
@@ -22,8 +22,8 @@ from ..support.pages import write_block
 ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "matrix"
 
-#: Tests of the parts that a version can break: transport, workers in every pool, reconnects, control commands, ends,
-#: results of merged calls, keys, stops for a tenant, the web server, URLs.
+#: Tests of parts that a package version can break: transport, workers in every pool, reconnects, control commands,
+#: ends, results of merged calls, keys, preemption, the web server, URLs.
 TESTS = (
     "tests/scheduler/test_arrows.py",
     "tests/scheduler/test_placing.py",
@@ -56,7 +56,7 @@ TESTS = (
     "tests/publishing/test_misspelt_configuration.py",
 )
 
-#: Tests of the parts that a server can break: scripts, the random walks, connections with TLS, workers in every pool,
+#: Tests of parts that a server version can break: scripts, random walks, TLS connections, workers in every pool,
 #: outages, keys, merged calls, results.
 TESTS_OF_A_SERVER = (
     "tests/scheduler",
@@ -81,14 +81,13 @@ print(json.dumps({"python": platform.python_version(), **{name: version(name) fo
 
 @dataclass(frozen=True)
 class Corner:
-    """*pins*: further requirements for pip. *ahead*: packages of which pre-releases count, beyond all bounds.
-
-    A corner that is ahead may fail: it tells what the next versions will break.
-    """
+    """A combination of versions."""
 
     name: str
     python: str
+    #: Additional requirements for pip.
     pins: tuple[str, ...] = ()
+    #: Packages to upgrade to pre-releases, regardless of upper bounds. Such a corner may fail.
     ahead: tuple[str, ...] = ()
 
     @property
@@ -111,14 +110,13 @@ _NEWEST = next(corner for corner in CORNERS if corner.name == "newest")
 
 
 class NoResultError(Exception):
-    """A run whose tests did not come to their end."""
+    """A run whose tests did not finish."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """*server*: the executable of the one that all tests run on; None: those that the machine has packages of."""
-
     corner: Corner
+    #: Executable of the server for all tests; None: the installed servers.
     server: str | None = None
 
     @property
@@ -173,7 +171,7 @@ def main() -> int:
 
 
 def _runs(corners: list[str], servers: list[str]) -> list[Run]:
-    """Return a run of each corner, and one of the newest on each of *servers*."""
+    """Return a run of each corner, and of the newest corner on each of *servers*."""
     return [
         *(Run(corner) for corner in CORNERS if corner.name in corners),
         *(Run(_NEWEST, server) for server in servers),
@@ -211,7 +209,7 @@ def _install(run: Run) -> None:
 
 def _read(run: Run, report: Path) -> Result:
     if not report.exists():
-        raise NoResultError(f"{run.name}: its tests have not run to their end, see {OUTPUT / run.name}.log")
+        raise NoResultError(f"{run.name}: its tests did not finish, see {OUTPUT / run.name}.log")
     command = [run.python, "-c", _VERSIONS % (_SHOWN,)]
     versions = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     cases = list(ElementTree.parse(report).iter("testcase"))
@@ -227,8 +225,8 @@ def _table(results: list[Result]) -> str:
     lines = ["| Python | Celery | kombu | redis-py | server | tests |", "|---|---|---|---|---|---|"]
     for result in results:
         versions = [result.versions["python"], *(result.versions[name] for name in _SHOWN), result.run.servers]
-        told = f"{result.passed:,} passed" + (f", {len(result.failed)} failed" if result.failed else "")
-        lines.append(f"| {' | '.join(versions)} | {told} |")
+        outcome = f"{result.passed:,} passed" + (f", {len(result.failed)} failed" if result.failed else "")
+        lines.append(f"| {' | '.join(versions)} | {outcome} |")
     return "\n".join(lines) + "\n"
 
 
@@ -236,15 +234,15 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.whole.matrix", description=__doc__)
     parser.add_argument("corners", nargs="*", help=f"all, the default without --server, or {', '.join(_NAMES)}")
     parser.add_argument("--server", action="append", default=[], help="a server built with TLS, for the newest corner")
-    parser.add_argument("--tests", nargs="+", help="other tests than those that count")
-    parser.add_argument("--processes", type=int, default=3, help="tests that run at a time, 3 by default")
+    parser.add_argument("--tests", nargs="+", help="run these tests instead")
+    parser.add_argument("--processes", type=int, default=3, help="number of parallel test processes, 3 by default")
     parser.add_argument("--write-docs", action="store_true", help="write the table into docs/how-to/upgrade.md")
-    parser.add_argument("--last", action="store_true", help="run nothing: show what came of the last runs")
+    parser.add_argument("--last", action="store_true", help="run nothing: show the results of the last runs")
     options = parser.parse_args()
     if options.corners == ["all"] or not (options.corners or options.server):
         options.corners = _NAMES
     if options.write_docs and (options.corners != _NAMES or options.tests):
-        parser.error("--write-docs goes with all corners and the tests that count")
+        parser.error("--write-docs needs all corners and no --tests")
     unknown = set(options.corners) - set(_NAMES)
     if unknown:
         parser.error(f"a corner is one of {_NAMES}, got: {sorted(unknown)}")

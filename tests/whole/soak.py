@@ -1,9 +1,9 @@
-"""A long steady load: whether memory, latency and file descriptors stay flat. ``make soak`` has ten minutes of it.
+"""A long steady load: do memory, latency and file descriptors stay flat? ``make soak`` runs ten minutes.
 
     python -m tests.whole.soak --seconds 600 --write-docs
 
-The rate is the highest that the machine sustains with a short queue, found in the first minute, less a tenth: above it
-the queue grows, and latency says only how long ago the load began.
+The rate is 90 % of the highest rate with a short queue, which the first minute finds. Above that rate the queue grows,
+and latency depends only on the time since the start.
 """
 
 import argparse
@@ -36,13 +36,13 @@ WINDOW_S = 60
 SHORT_QUEUE = 20
 SHARE = 0.9
 
-#: Growth, a share, and number of further file descriptors that the last minute may have above the first steady one.
+#: Maximum growth, as a fraction, and of file descriptors, from the first steady minute to the last.
 GROWTH, MORE_FILES = 0.05, 2
 
 
 @dataclass
 class Window:
-    """A minute: jobs a second, waits in ms, memory in MB, open files."""
+    """Figures of one minute."""
 
     minute: int
     rate: float
@@ -56,7 +56,7 @@ class Window:
 
 
 class Soak:
-    """A fleet under load; *directory* gets what the tasks write."""
+    """A fleet under load; its tasks write into *directory*."""
 
     def __init__(self, server: EmbeddedServer, client: redis.Redis, directory: Path) -> None:
         self._client = client
@@ -89,9 +89,10 @@ class Soak:
         self._publisher.stdin.flush()
 
     def find_rate(self, seconds: float) -> float:
-        """Return the highest steady rate, jobs a second: up while the queue is short, down when it grows.
+        """Return the highest steady rate, in jobs per second.
 
-        The rate goes down as well when the publisher cannot do more.
+        The rate is increased while the queue is short, and decreased when the queue grows or the publisher cannot keep
+        up.
         """
         rate, kept = 100.0, []
         until = time.monotonic() + seconds
@@ -113,7 +114,7 @@ class Soak:
         return sum(later) / len(later)
 
     def window(self, minute: int) -> Window:
-        """Return the numbers of a minute, from now on."""
+        """Measure the next minute."""
         self._ledger.read()
         began_s = time.monotonic()
         time.sleep(WINDOW_S)
@@ -142,7 +143,7 @@ def _family(process: psutil.Process) -> list[psutil.Process]:
 
 
 def growth(windows: list[Window]) -> list[str]:
-    """Return the numbers that grew from the second minute (ended jobs are known for one) to the last."""
+    """Return the figures that grew from the third minute to the last; ended jobs are remembered for one minute."""
     first, last = windows[min(2, len(windows) - 1)], windows[-1]
     found = [
         f"{name} grew from {before:.1f} to {after:.1f}"
@@ -178,9 +179,11 @@ def as_markdown(windows: list[Window]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.whole.soak", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600, help="how long it lasts, once the rate is found")
-    parser.add_argument("--search-seconds", type=float, default=60, help="how long to look for the highest rate")
-    parser.add_argument("--share", type=float, default=SHARE, help=f"of that rate is kept up; {SHARE} by default")
+    parser.add_argument("--seconds", type=float, default=600, help="duration after the search for the rate")
+    parser.add_argument("--search-seconds", type=float, default=60, help="duration of the search for the highest rate")
+    parser.add_argument(
+        "--share", type=float, default=SHARE, help=f"fraction of the highest rate to publish; {SHARE} by default"
+    )
     parser.add_argument("--write-docs", action="store_true", help="write the results into benchmarks/results/soak.md")
     options = parser.parse_args()
     with (
@@ -192,7 +195,7 @@ def main() -> int:
         try:
             highest = soak.find_rate(options.search_seconds)
             rate = options.share * highest
-            print(f"the highest steady rate is {highest:.0f} jobs/s; {rate:.0f} from now on", flush=True)
+            print(f"the highest steady rate is {highest:.0f} jobs/s; publishing {rate:.0f} jobs/s", flush=True)
             soak.publish_at(rate)
             windows = []
             for minute in range(1, max(1, round(options.seconds / WINDOW_S)) + 1):

@@ -1,11 +1,9 @@
-"""The benchmarks, at a size for every run: each task runs once and all numbers are reported; speed does not count."""
+"""The benchmarks at a small size: each task runs once and all figures are reported; speed is not checked."""
 
 import json
 import re
 import shutil
 import statistics
-import subprocess
-import sys
 
 import pytest
 
@@ -24,32 +22,27 @@ from benchmarks.results import Named, Part, ratio
 from benchmarks.run import Run, parts_of
 from benchmarks.viewers import BY_ID, VIEWERS, viewers_name
 
-from ..support.processes import ROOT
+from ..support.processes import run_module
 
-CHOSEN = ("stock delay", "affinity delay", "solo stock late prefetch", "solo affinity late strict")
+
+def run_benchmarks(directory, *words, only=(), timeout=120):
+    """Run benchmarks; return their results and the printed text."""
+    chosen = [word for each in only for word in ("--only", each)]
+    printed = run_module("benchmarks", *words, "--output", directory, *chosen, timeout=timeout).stdout
+    return json.loads((directory / "results.json").read_text()), printed
 
 
 @pytest.mark.slow  # a worker under callgrind
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind counts the instructions")
-def test_the_instructions_of_a_worker_are_counted(capfd):
+def test_worker_cost_counts_instructions(capfd):
     worker_cost.main(["--only", "floor solo"])
     (counted,) = re.findall(r"^solo, floor.*: ([\d,]+) instructions", capfd.readouterr().out, re.MULTILINE)
     assert int(counted.replace(",", "")) > 10_000
 
 
-def test_publishing_and_draining_are_measured_and_told(tmp_path):
-    only = [word for words in CHOSEN for word in ("--only", words)]
-    sizes = ["--rounds", "1", "--tasks", "50", "--output", tmp_path]
-    run = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "publish", "drain", *sizes, *only],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    content = json.loads((tmp_path / "results.json").read_text())
+def test_publish_and_drain_report_figures_and_goals(tmp_path):
+    only = ("stock delay", "affinity delay", "solo stock late prefetch", "solo affinity late strict")
+    content, printed = run_benchmarks(tmp_path, "publish", "drain", "--rounds", 1, "--tasks", 50, only=only)
     ours, stocks = "solo, affinity, late acks, strict", "solo, stock, late acks, prefetch 1"
     assert content["parts"].keys() == {"publish", "drain"}
     assert content["parts"]["publish"]["figures"].keys() == {"stock, delay", "affinity, delay"}
@@ -59,27 +52,18 @@ def test_publishing_and_draining_are_measured_and_told(tmp_path):
         assert figures.keys() == {"rate", "worker_us", "server_us", "requests", "bytes"}
         assert all(len(rounds) == 1 for rounds in figures.values())
         assert figures["rate"][0] > 0
-    assert 2.5 < drained["figures"][stocks]["requests"][0] < 4, "what stock's transport is known to ask for"
+    assert 2.5 < drained["figures"][stocks]["requests"][0] < 4, "the known requests of the stock transport"
     reached = {goal["what"]: goal for goal in content["goals"]}
     assert reached["drain, solo, one job per slot"]["verdict"] in ("ok", "missed")
     assert reached["drain, threads 8"]["verdict"] == "not measured"
-    assert re.search(r"drain, solo, one job per slot .* >= 2.5 x +[\d.]+ x +(ok|missed)", run.stdout)
+    assert re.search(r"drain, solo, one job per slot .* >= 2.5 x +[\d.]+ x +(ok|missed)", printed)
     page = (tmp_path / "results.html").read_text()
     assert page.count("<svg") == 4
-    assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "it needs nothing else"
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "it loads nothing"
 
 
-def test_observers_are_measured_and_told(tmp_path):
-    run = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "observers", "--quick", "--only", "20 types", "--output", tmp_path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    content = json.loads((tmp_path / "results.json").read_text())
+def test_observers_report_figures_and_goals(tmp_path):
+    content, _ = run_benchmarks(tmp_path, "observers", "--quick", only=["20 types"])
     found = content["parts"]["observers"]["figures"]
     assert found.keys() == {f"{name}, 10,000 of 20 types" for name in OBSERVERS}
     for figures in found.values():
@@ -96,42 +80,23 @@ def test_observers_are_measured_and_told(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_page_and_jobs_by_id_are_measured_and_told(tmp_path):
-    run = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "page", "--quick", "--output", tmp_path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    content = json.loads((tmp_path / "results.json").read_text())
+def test_page_benchmark_reports_viewers_and_jobs_by_id(tmp_path):
+    content, _ = run_benchmarks(tmp_path, "page", "--quick", timeout=180)
     found = content["parts"]["page"]["figures"]
     for number in VIEWERS:
         looked_at = found[viewers_name(number)]
         assert looked_at.keys() == {"broker_percent", "web_percent", "requests"}
         assert looked_at["broker_percent"][0] > 0
     few, many = (found[viewers_name(number)]["requests"][0] for number in VIEWERS)
-    assert many < 2 * few, "all viewers have one reader"
+    assert many < 2 * few, "one reader serves all viewers"
     assert found[BY_ID]["rate"][0] > 0
     reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
     assert reached["jobs by id over HTTP"] == found[BY_ID]["rate_of_a_core"][0]
 
 
-def test_merged_calls_are_published_beside_ours_and_all_their_callers_get_the_result(tmp_path):
-    only = [word for words in ("affinity delay", "merged", "results") for word in ("--only", words)]
-    sizes = ["--rounds", "1", "--tasks", "50", "--output", tmp_path]
-    run = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "publish", "sharing", *sizes, *only],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    content = json.loads((tmp_path / "results.json").read_text())
+def test_merged_calls_are_compared_with_plain_calls(tmp_path):
+    only = ("affinity delay", "merged", "results")
+    content, _ = run_benchmarks(tmp_path, "publish", "sharing", "--rounds", 1, "--tasks", 50, only=only)
     published = content["parts"]["publish"]
     own, one = "affinity, merged own key", "affinity, merged one key"
     assert published["beside"] == {"affinity, delay": "stock, delay", own: "affinity, delay", one: "affinity, delay"}
@@ -143,18 +108,9 @@ def test_merged_calls_are_published_beside_ours_and_all_their_callers_get_the_re
     assert 0 < rate == reached["results shared"]
 
 
-def test_half_of_the_tasks_of_a_drain_have_figures_keys_or_tenants(tmp_path):
-    sizes = ["--rounds", "3", "--tasks", "300", "--output", tmp_path]
-    run = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "figures", "keys", "tenants", *sizes, "--only", "solo"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    content = json.loads((tmp_path / "results.json").read_text())
+def test_drains_compare_tasks_with_and_without_rules(tmp_path):
+    words = ("figures", "keys", "tenants", "--rounds", 3, "--tasks", 300)
+    content, _ = run_benchmarks(tmp_path, *words, only=["solo"])
     reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
     for part, what, goal in (
         ("figures", "figures", "metrics of types"),
@@ -168,7 +124,7 @@ def test_half_of_the_tasks_of_a_drain_have_figures_keys_or_tenants(tmp_path):
         assert reached[f"drain, solo, {goal}"] == statistics.median(ours / others for ours, others in pairs)
 
 
-def test_turns_are_told_apart_and_one_that_was_disturbed_counts_little():
+def test_rates_separate_turns_and_tolerate_disturbed_ones():
     lasted_ms = [1, 3, 1, 3, 900, 3, 1, 800, 1, 3]
     ns, records = 0, [Record(0, 0, START)]
     for turn in lasted_ms:
@@ -180,7 +136,7 @@ def test_turns_are_told_apart_and_one_that_was_disturbed_counts_little():
         rates(records, 50)
 
 
-def test_a_lost_task_and_one_that_ran_twice_are_no_result():
+def test_check_rejects_lost_and_repeated_tasks():
     ran = [Record(number, number, START) for number in range(3)]
     check_each_ran_once(ran, 3, "all")
     with pytest.raises(BenchmarkError, match="of 4 tasks 1 were lost"):
@@ -189,7 +145,7 @@ def test_a_lost_task_and_one_that_ran_twice_are_no_result():
         check_each_ran_once([*ran, ran[0]], 3, "one twice")
 
 
-def test_a_ratio_is_the_median_of_the_rounds_ratios():
+def test_ratio_is_the_median_over_rounds():
     part = Part()
     for ours, stocks in ((2, 1), (30, 20), (800, 10)):
         part.add(Named("ours", "stock"), {"rate": ours})
@@ -200,7 +156,7 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios():
     assert ratio("drain", "rate", "ours", "stock")({}) is None
 
 
-def test_a_goal_is_met_at_its_limit():
+def test_goal_is_met_at_its_limit():
     assert Outcome(at_least(2, "fast", lambda _: 2), 2).verdict == "ok"
     assert Outcome(at_least(2, "fast", lambda _: 1.9), 1.9).verdict == "missed"
     assert Outcome(at_most(2, "small", lambda _: 2), 2).verdict == "ok"
@@ -209,17 +165,19 @@ def test_a_goal_is_met_at_its_limit():
 
 
 @pytest.mark.parametrize("found", [[], [Bar("stock", 0.0, 0.0, 0.0)], [Bar("stock", 0.0, 0.0, 0.0)] * 2])
-def test_bars_without_a_value_are_drawn_as_the_clock_may_not_have_ticked(found):
+def test_bars_draw_zero_values(found):
     assert bars(found).count('width="0.0"') == len(found)
 
 
-def test_slots_are_used_while_tasks_run():
+def test_slot_use_counts_running_tasks():
     first, second = [Record(0, 1, START), Record(60, 1, END)], [Record(20, 2, START), Record(100, 2, END)]
     assert slot_use(sorted([*first, *second]), slots=2) == (60 + 80) / 200
-    assert slot_use(sorted([*first, second[0]]), slots=2) == (60 + 40) / 120, "one that still runs counts up to the end"
+    assert slot_use(sorted([*first, second[0]]), slots=2) == (60 + 40) / 120, (
+        "a running task counts until the last record"
+    )
 
 
-def test_what_users_ask_for_is_shown_as_stock_is_1():
+def test_table_for_users_shows_ratios_to_stock():
     assert for_users.ASKED_FOR.keys() <= {goal.name for goal in GOALS}
     found = [Outcome(goal, 2.04 if goal.unit == "x" else 0) for goal in GOALS]
     lines = for_users.table(found).splitlines()
@@ -228,7 +186,7 @@ def test_what_users_ask_for_is_shown_as_stock_is_1():
     assert "| 0 tasks |" in lines[-1]
 
 
-def test_a_run_adds_the_parts_of_another_one_and_the_docs_have_what_was_measured(tmp_path):
+def test_run_reuses_parts_of_an_earlier_run(tmp_path):
     part = Part()
     part.add(Named("solo, affinity, late acks, strict"), {"requests": 1.0})
     earlier = Run.now(FULL)

@@ -1,4 +1,4 @@
-"""A broker blip, and an outage: connections break while tasks run. Stock Celery runs these again, ours does not."""
+"""Connections break while tasks run: stock Celery runs these tasks again, this transport does not."""
 
 import json
 import time
@@ -21,8 +21,8 @@ JOBS = tuple(f"job-{number}" for number in range(4))
 OURS, STOCK = "celery_affinity:Transport", "redis"
 
 
-def a_blip_while_they_run(fleet, pool, transport):
-    """Cut all connections while all jobs run, on a worker of *transport*. Return the worker, when all have a result."""
+def blip_during_jobs(fleet, pool, transport):
+    """Cut all connections while all jobs run on a worker with *transport*; wait for their results."""
     env = {"LEDGER": str(fleet.ledger.path), "TRANSPORT": transport}
     worker = start_worker(APP, fleet.url, ["pdf"], pool=pool, concurrency=len(JOBS), env=env)
     worker.wait_ready(30)
@@ -30,27 +30,26 @@ def a_blip_while_they_run(fleet, pool, transport):
         results = [producer.send_task(f"{APP}.late", (job, 4), queue="pdf") for job in JOBS]
         wait_until(lambda: len(fleet.ledger.starts()) == len(JOBS), 15, f"all run\n{worker.log()}")
         fleet.redis.client_kill_filter(_type="normal", skipme=True)
-        wait_until(lambda: "Connection to broker lost" in worker.log(), 10, "it notices")
+        wait_until(lambda: "Connection to broker lost" in worker.log(), 10, "the worker sees it")
         assert sorted(result.get(timeout=20) for result in results) == sorted(JOBS)
-    return worker
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_running_acks_late_tasks_survive_a_blip_and_their_acks_land_after_the_reconnect(fleet, pool):
-    a_blip_while_they_run(fleet, pool, OURS)
-    wait_until(fleet.all_slots_are_free, 10, "the server knows of their ends")
+def test_late_acks_arrive_after_a_blip(fleet, pool):
+    blip_during_jobs(fleet, pool, OURS)
+    wait_until(fleet.all_slots_are_free, 10, "all acks arrived")
     assert sum(each.pending for each in fleet.report.status().types) == 0
     assert fleet.tasks["late"].delay("next").get(timeout=10) == "next"
     assert fleet.ledger.starts() == {**dict.fromkeys(JOBS, 1), "next": 1}
 
 
-def test_stock_celery_runs_them_again(fleet):
-    """The other side of the comparison. A failure here means that Celery has mended this: the docs are to say so."""
-    a_blip_while_they_run(fleet, "prefork", STOCK)
+def test_stock_celery_reruns_late_tasks_after_a_blip(fleet):
+    """If this fails, Celery has fixed its behaviour: change the docs."""
+    blip_during_jobs(fleet, "prefork", STOCK)
     wait_until(lambda: sum(fleet.ledger.starts().values()) > len(JOBS), 20, "they run again")
 
 
-def test_a_server_that_is_down_for_three_worker_timeouts_has_nothing_run_again(tmp_path, valkey, load_app):
+def test_outage_beyond_the_worker_timeout_repeats_no_job(tmp_path, valkey, load_app):
     ledger = Ledger(tmp_path / "ledger")
     timeout_s = 2
     with EmbeddedServer(directory=tmp_path / "server", options=("--appendonly", "yes")) as server:
@@ -71,13 +70,13 @@ def test_a_server_that_is_down_for_three_worker_timeouts_has_nothing_run_again(t
         wait_until(lambda: len(ledger.ends()) == len(JOBS), 30, "all end")
         with redis.Redis.from_url(server.url) as client:
             status = Report(Reader(client, Keys())).status
-            wait_until(lambda: sum(each.free for each in status().workers) == len(JOBS), 20, "the server knows of it")
+            wait_until(lambda: sum(each.free for each in status().workers) == len(JOBS), 20, "all acks arrived")
             assert sum(each.pending for each in status().types) == 0
     assert ledger.starts() == dict.fromkeys(JOBS, 1)
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_a_connection_that_goes_silent_amid_a_broadcast_does_not_hold_up_the_worker(fleet, pool):
+def test_connection_stalled_in_a_broadcast_is_replaced(fleet, pool):
     proxy = Proxy(int(fleet.redis.connection_pool.connection_kwargs["port"]))
     try:
         env = {"LEDGER": str(fleet.ledger.path), "CONF": json.dumps({"broker_connection_timeout": 1.0})}
@@ -85,7 +84,7 @@ def test_a_connection_that_goes_silent_amid_a_broadcast_does_not_hold_up_the_wor
         worker.wait_ready(30)
         proxy.stall_in("worker", b"pmessage")
         fleet.app.control.broadcast("ping")
-        wait_until(lambda: "Connection to broker lost" in worker.log(), 20, "it gives the connection up")
+        wait_until(lambda: "Connection to broker lost" in worker.log(), 20, "the worker abandons the connection")
         assert fleet.tasks["late"].delay("job").get(timeout=20) == "job"
     finally:
         proxy.close()

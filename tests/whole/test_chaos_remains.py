@@ -1,4 +1,4 @@
-"""The end of a storm: what is left in Redis is compared with what may be left, with recurring calls suspended."""
+"""The end of a storm: the remaining keys in Redis are checked, with recurring calls suspended."""
 
 import pytest
 
@@ -15,13 +15,13 @@ def fleet(redis_client):
     return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
-def test_each_kind_of_key_may_stay_or_not():
+def test_each_kind_of_key_has_one_class():
     assert set(KEYS) == remains.BUSY | remains.MAY_STAY
     assert not remains.BUSY & remains.MAY_STAY
 
 
 @pytest.mark.parametrize("kind", sorted(remains.BUSY))
-def test_what_may_not_stay_is_found(redis_client, kind):
+def test_remaining_busy_key_is_reported(redis_client, kind):
     template = KEYS[kind][0]
     redis_client.set(Keys().base + template.replace("%s", "x"), "left")
     found = remains.Remains()
@@ -29,7 +29,7 @@ def test_what_may_not_stay_is_found(redis_client, kind):
     assert len(found.leaks) == 1
 
 
-def test_a_recurring_call_is_not_due_at_the_end_of_a_storm_and_goes_on_afterwards(fleet, redis_client):
+def test_recurring_calls_are_suspended_and_resumed(fleet, redis_client):
     fleet.scheduler.declare_recurring([RecurringCall("hh", "proj.plan", "route", "HH", 1_000_000)])
     assert remains.suspend_recurring(redis_client) == ["hh"]
     assert remains.suspend_recurring(redis_client) == []
@@ -42,15 +42,15 @@ def test_a_recurring_call_is_not_due_at_the_end_of_a_storm_and_goes_on_afterward
     assert fleet.scheduler.tick().recurring
 
 
-def test_hints_that_only_one_side_knows_or_of_a_worker_that_is_gone_are_found(fleet, redis_client):
+def test_inconsistent_hints_are_reported(fleet, redis_client):
     key = Keys().key
     fleet.join("worker", "pdf")
     fleet.publish("job~", "pdf", rules="near=model%3Aa")
     fleet.end("worker", *fleet.inbox("worker"))
     assert hints.leaks(redis_client, Keys()) == []
     redis_client.zadd(key("holders", "other"), {"worker": 1})
-    assert hints.leaks(redis_client, Keys()) == ["a hint that only one side knows: ('worker', 'other')"]
+    assert hints.leaks(redis_client, Keys()) == ["a hint in only one of both keys: ('worker', 'other')"]
     redis_client.zadd(key("hints", "worker"), {"other": 1})
-    assert len(hints.leaks(redis_client, Keys())) == 1, "its row does not say so"
+    assert len(hints.leaks(redis_client, Keys())) == 1, "the worker's row lacks the hint"
     redis_client.zrem(key("heartbeats"), "worker")
-    assert hints.leaks(redis_client, Keys()) == ["hints of a worker that is gone: worker"]
+    assert hints.leaks(redis_client, Keys()) == ["hints of a worker that left: worker"]

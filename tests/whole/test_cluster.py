@@ -1,4 +1,4 @@
-"""Fleets on a cluster of six nodes: all that works on one server, and what happens to nodes meanwhile."""
+"""Fleets on a cluster of six nodes: the features of a single server, and faults of nodes."""
 
 import json
 import threading
@@ -20,13 +20,13 @@ from ..support.load import Load
 from ..support.processes import wait_until
 from ..support.servers import EXECUTABLES
 
-#: Longest time, s, after the last fault until each pool has begun a job.
-STANDS_STILL_S = 5
+#: Max seconds after a fault until each pool has started a job.
+MAX_STANDSTILL_S = 5
 
 
 @pytest.fixture
 def on(cluster, tmp_path):
-    """Return a function that starts workers of some pools on the cluster, with results there as well."""
+    """Return a function that starts workers of some pools with broker and results on the cluster."""
     started = []
 
     def start(*pools, module=APP, **env):
@@ -38,8 +38,8 @@ def on(cluster, tmp_path):
         each.__exit__(None, None, None)
 
 
-def live(pools, pool):
-    """See jobs of *pool* live and end in every way there is."""
+def check_jobs(pools, pool):
+    """Run jobs of every kind on *pool* and check how they end."""
 
     def call(task, *args, **options):
         return pools.app.signature(f"{APP}.{task}", args, queue=pool, immutable=True, **options)
@@ -58,11 +58,11 @@ def live(pools, pool):
     assert {result: result.get(timeout=20) for result in results} == results
     with pytest.raises(ValueError, match="broken"):
         fails.get(timeout=20)
-    wait_until(lambda: never.state == "REVOKED", 20, "a revoke ends a job that waits")
+    wait_until(lambda: never.state == "REVOKED", 20, "the waiting job is revoked")
 
 
-def look(pools, cluster):
-    """Look at the workers as an operator does."""
+def check_operator_view(pools, cluster):
+    """Check what an operator sees of the workers."""
     names = set(pools.workers)
     assert served(pools) == names
     found = affinity(cluster.url, "status")
@@ -70,14 +70,14 @@ def look(pools, cluster):
 
 
 def served(pools):
-    """Return the queues that the workers say they serve: broadcasts reach them, and their replies come back."""
+    """Return the queues that the workers report to a broadcast."""
     with pools.app.connection_for_read() as connection:
         inspect = pools.app.control.inspect(timeout=10, limit=len(pools.workers), connection=connection)
         return {queue["name"] for queues in (inspect.active_queues() or {}).values() for queue in queues}
 
 
 class Events:
-    """The events of an app's workers, captured as Flower does."""
+    """The events of an app's workers, captured like Flower does it."""
 
     def __init__(self, app):
         self.found = set()
@@ -90,33 +90,33 @@ class Events:
         self.found.add((event["hostname"].partition("@")[0], event["type"]))
 
     def end(self):
-        self._receiver.should_stop = True  # it looks each second
+        self._receiver.should_stop = True  # read each second
         self._thread.join(20)
         self._connection.release()
 
 
 class Storm:
-    """Faults while calls go on: each job runs once, and each pool begins a job soon after each fault."""
+    """Faults under load: each job runs once, and each pool starts a job soon after each fault."""
 
     def __init__(self, cluster, pools):
-        self.cluster, self.pools, self.load, self.stood_still_s = cluster, pools, Load(pools), []
-        self._goes_on()
+        self.cluster, self.pools, self.load, self.standstills_s = cluster, pools, Load(pools), []
+        self._wait_for_starts()
 
-    def _goes_on(self):
-        """Return the time, s, until each pool has begun a job that was sent from now on."""
+    def _wait_for_starts(self):
+        """Return the seconds until each pool has started a job that was sent after this call."""
         since, began = len(self.load.sent) + len(self.pools.workers), time.monotonic()
 
-        def all_begin():
-            begun = self.pools.ledger.starts()
-            late = [job for job in self.load.sent[since:] if job in begun]
+        def all_started():
+            started = self.pools.ledger.starts()
+            late = [job for job in self.load.sent[since:] if job in started]
             return {job.rpartition("-")[0] for job in late} == set(self.pools.workers)
 
-        wait_until(all_begin, 60, f"each pool begins jobs\n{self.pools.logs()}")
+        wait_until(all_started, 60, f"each pool starts jobs\n{self.pools.logs()}")
         return time.monotonic() - began
 
-    def after(self, fault, *args):
+    def inject(self, fault, *args):
         result = fault(*args)
-        self.stood_still_s.append(self._goes_on())
+        self.standstills_s.append(self._wait_for_starts())
         assert [name for name, worker in self.pools.workers.items() if not worker.is_running] == []
         return result
 
@@ -131,19 +131,19 @@ class Storm:
 
 
 @pytest.mark.test
-def test_all_that_works_on_a_server_works_and_a_primary_that_is_killed_loses_no_job(on, cluster):
+def test_cluster_runs_all_jobs_despite_a_killed_primary(on, cluster):
     pools = on("prefork", "threads", HEARTBEAT_INTERVAL="1", EVENTS="1")
     events = Events(pools.app)
     try:
         for pool in pools.workers:
-            live(pools, pool)
-        look(pools, cluster)
+            check_jobs(pools, pool)
+        check_operator_view(pools, cluster)
         expected = {(pool, "task-succeeded") for pool in pools.workers}
         wait_until(lambda: expected <= events.found, 20, f"events come: {events.found}")
     finally:
         events.end()
     storm = Storm(cluster, pools)
-    dead, _ = storm.after(cluster.kill_owner)
+    dead, _ = storm.inject(cluster.kill_owner)
     storm.end()
     cluster.revive(dead)
 
@@ -156,28 +156,27 @@ def cluster_of_redis(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cluster_of_redis(cluster_of_redis, tmp_path):
+def test_redis_cluster_runs_jobs_during_faults(cluster_of_redis, tmp_path):
     cluster = cluster_of_redis
     with closing(PoolsOnACluster(APP, cluster, tmp_path, ["prefork", "threads"])) as pools:
         for pool in pools.workers:
-            live(pools, pool)
+            check_jobs(pools, pool)
         storm = Storm(cluster, pools)
-        storm.after(cluster.hand_over)
-        storm.after(cluster.kill_owner)
+        storm.inject(cluster.hand_over)
+        storm.inject(cluster.kill_owner)
         storm.end()
 
 
 @pytest.mark.slow
-def test_all_pools_work_on_a_cluster(on, cluster):
+def test_other_pools_run_jobs_on_a_cluster(on, cluster):
     pools = on("solo", "gevent", "eventlet")
     for pool in pools.workers:
-        live(pools, pool)
-    look(pools, cluster)
+        check_jobs(pools, pool)
+    check_operator_view(pools, cluster)
 
 
 @pytest.mark.slow
-def test_calls_merge_on_a_cluster(on):
-    """The callers of a run are found, and told, on the cluster."""
+def test_merged_calls_get_results_on_a_cluster(on):
     pools = on("threads", module="tests.support.apps.merging")
     rules = {"fold": Affinity(merge=Merge("{city}", fold="tests.support.apps.merging.union", wait=0.5))}
     app = app_for(pools.url, result_backend=pools.url, affinity_task_rules=rules)  # settings are read once
@@ -186,38 +185,38 @@ def test_calls_merge_on_a_cluster(on):
     assert [sorted(result.get(timeout=20)) for result in results] == [list(range(5))] * 5
     header = [app.signature("fold", kwargs=call, queue="threads") for call in calls]
     parts = chord(header)(app.signature("fold", ("Bergen", [7]), queue="threads", immutable=True))
-    assert parts.get(timeout=20) == [7]  # each call of the one run was counted as a part
+    assert parts.get(timeout=20) == [7], "each call of the run is counted as a part"
     app.close()
 
 
 @pytest.mark.slow
-def test_a_cohort_on_another_shard_goes_on_while_the_first_ones_primary_is_replaced(on, cluster):
-    """Each type is of a cohort of its own, and each cohort's slot on a shard of its own."""
+def test_cohorts_on_other_shards_continue_during_a_failover(on, cluster):
+    """Each type has its own cohort, and each cohort its own shard."""
     conf = {"affinity_cohorts": {"eu": {"types": ["threads"]}, "us": {"types": ["gevent"]}}}
     keys = {"threads": Keys(cohort="eu"), "gevent": Keys(cohort="us"), "prefork": Keys()}
     owners = {pool: cluster.owner_of(each.base) for pool, each in keys.items()}
     assert len(set(owners.values())) == 3
     pools = on(*keys, HEARTBEAT_INTERVAL="1", CONF=json.dumps(conf))
-    # A call's own policy is for the broker's connection: that of the app is for another cohort's.
+    # The policy of a call applies to the broker connection, and the app's policy to other cohorts.
     pools.app.conf.task_publish_retry_policy = {"max_retries": 300, "interval_start": 0.1, "interval_max": 0.2}
     load = Load(pools)
 
-    def begun(pool):
+    def started(pool):
         return sum(each.rpartition("-")[0] == pool for each in pools.ledger.starts())
 
-    def goes_on(*names):
-        more = {name: begun(name) + 20 for name in names}
-        wait_until(lambda: all(begun(name) >= more[name] for name in names), 20, f"{names} begin\n{pools.logs()}")
+    def wait_for_starts():
+        more = {pool: started(pool) + 20 for pool in keys}
+        wait_until(lambda: all(started(pool) >= more[pool] for pool in keys), 20, f"jobs start\n{pools.logs()}")
 
-    goes_on(*keys)
+    wait_for_starts()
     dead = owners["threads"]
     cluster.kill_primary(dead)
-    goes_on(*keys)
+    wait_for_starts()
     cluster.revive(dead)
     moved = key_slot(keys["gevent"].base.encode())
     owners["gevent"].ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", moved, moved, "NODE", owners["prefork"].id)
     wait_until(lambda: cluster.owner_of(keys["gevent"].base) is owners["prefork"], 30, "the slot has moved")
-    goes_on(*keys)
+    wait_for_starts()
     sent = load.end()
     wait_until(lambda: set(sent) <= set(pools.ledger.ends()), 60, f"every job ends\n{pools.logs()}")
     assert {job: runs for job, runs in pools.ledger.starts().items() if runs != 1} == {}
@@ -225,8 +224,8 @@ def test_a_cohort_on_another_shard_goes_on_while_the_first_ones_primary_is_repla
 
 
 @pytest.mark.slow
-def test_results_outlast_their_primary(on, cluster):
-    """The node that has the results dies while chords and groups are under way; jobs are on another one."""
+def test_results_survive_a_failover_of_their_node(on, cluster):
+    """The node with the results dies while chords and groups run; the jobs are on another node."""
     pools = on("prefork", "threads")
 
     def call(number, pool, *args):
@@ -248,10 +247,10 @@ def test_results_outlast_their_primary(on, cluster):
 
 
 @pytest.mark.slow
-def test_a_slot_that_moves_key_by_key_stops_the_fleet_meanwhile_and_nothing_is_lost(on, cluster):
+def test_slot_migration_by_key_pauses_jobs_without_loss(on, cluster):
     pools = on("prefork", "threads", HEARTBEAT_INTERVAL="1")
     storm = Storm(cluster, pools)
-    storm.after(lambda: cluster.reshard(cluster.other, pause_s=3.0))
+    storm.inject(lambda: cluster.reshard(cluster.other, pause_s=3.0))
     storm.end()
     for worker in pools.workers.values():
         assert "checked and repaired" not in worker.log()
@@ -259,17 +258,17 @@ def test_a_slot_that_moves_key_by_key_stops_the_fleet_meanwhile_and_nothing_is_l
 
 
 @pytest.mark.slow
-def test_whatever_happens_to_nodes_no_job_is_lost_or_runs_twice(on, cluster):
+def test_repeated_node_faults_lose_or_repeat_no_job(on, cluster):
     storm = Storm(cluster, on("prefork", "threads", "solo", "gevent", HEARTBEAT_INTERVAL="1"))
     for _ in range(5):
-        storm.after(cluster.hand_over)
-        storm.after(lambda: cluster.migrate(cluster.other))
-        dead, _ = storm.after(cluster.kill_owner)
-        storm.after(cluster.revive, dead)
-        added = storm.after(cluster.add)
+        storm.inject(cluster.hand_over)
+        storm.inject(lambda: cluster.migrate(cluster.other))
+        dead, _ = storm.inject(cluster.kill_owner)
+        storm.inject(cluster.revive, dead)
+        added = storm.inject(cluster.add)
         former = cluster.owner
-        storm.after(cluster.migrate, added)
-        storm.after(cluster.migrate, former)
-        storm.after(cluster.remove, added)
+        storm.inject(cluster.migrate, added)
+        storm.inject(cluster.migrate, former)
+        storm.inject(cluster.remove, added)
     storm.end()
-    assert max(storm.stood_still_s) <= STANDS_STILL_S, storm.stood_still_s
+    assert max(storm.standstills_s) <= MAX_STANDSTILL_S, storm.standstills_s

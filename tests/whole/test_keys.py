@@ -1,4 +1,4 @@
-"""Jobs with keys on real workers: who runs at once, counted outside of the broker, and who gets a key that is free."""
+"""Jobs with exclusive keys on real workers; simultaneous runs are counted outside the broker."""
 
 import json
 import signal
@@ -17,12 +17,12 @@ from celery_affinity.schema.keys import Keys
 from ..support.keys_left import keys_of_rules
 from ..support.processes import wait_until
 
-#: Longest time, s, until a job starts whose key is free: far below the time after which a worker is taken for dead.
+#: Max seconds until a job with a free key starts; far below the worker timeout.
 AT_ONCE_S = 8
 
 
 def start(fleet, *workers):
-    """Start workers (name, queue, options, other queues), at the same time."""
+    """Start workers (name, queue, options, other queues) in parallel."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda each: fleet.start(*each[:2], *each[3:], **each[2]), workers))
 
@@ -33,7 +33,7 @@ def send(fleet, job, seconds=0.0, *, key=None, task="late", type_="pdf", **optio
 
 def most_at_once(fleet, key):
     running, most = 0, 0
-    for entry in fleet.ledger.entries():  # lines are in the order in which they were written
+    for entry in fleet.ledger.entries():
         if entry.key == key:
             running += 1 if entry.event == "start" else -1
             most = max(most, running)
@@ -44,19 +44,19 @@ def started(fleet):
     return [entry.job for entry in fleet.ledger.entries() if entry.event == "start"]
 
 
-def starts(fleet, job, within_s=AT_ONCE_S):
+def wait_for_start(fleet, job, within_s=AT_ONCE_S):
     wait_until(lambda: job in started(fleet), within_s, f"{job} starts; so far {started(fleet)}")
 
 
-def forgets_its_keys(fleet):
+def wait_for_no_keys(fleet):
     wait_until(lambda: not keys_of_rules(fleet.redis), 5, "no key is left")
 
 
-def test_no_more_run_at_once_than_a_key_says_whatever_the_pools_and_acks(fleet):
+def test_key_limits_simultaneous_runs_in_all_pools(fleet):
     pools = {"prefork": 3, "threads": 3, "solo": 1, "gevent": 3}
     start(fleet, *((pool, "pdf", {"pool": pool, "concurrency": slots}) for pool, slots in pools.items()))
     results, scheduler = [], Scheduler(fleet.redis, Keys())
-    scheduler.pause("type:pdf")  # else the jobs with a key end as fast as a busy machine publishes
+    scheduler.pause("type:pdf")  # on a slow machine, jobs would otherwise end as fast as they are published
     for number in range(24):
         task = ("early", "late")[number % 2]
         results.append(send(fleet, f"one-{number}", 0.05, key="one", task=task))
@@ -67,14 +67,14 @@ def test_no_more_run_at_once_than_a_key_says_whatever_the_pools_and_acks(fleet):
         result.get(timeout=30)
     assert (most_at_once(fleet, "one"), most_at_once(fleet, "pair")) == (1, 2)
     fences = [each.fence for each in fleet.ledger.entries() if each.key == "one" and each.event == "start"]
-    assert fences == sorted(set(fences)), "storage that keeps the highest refuses none of them"
+    assert fences == sorted(set(fences)), "a storage that checks fences would reject no run"
     order = started(fleet)
-    assert order.index("free-23") < order.index("one-23"), "nobody waits for the key of another"
+    assert order.index("free-23") < order.index("one-23"), "jobs without the key do not wait for it"
     assert set(fleet.ledger.starts().values()) == {1}
-    forgets_its_keys(fleet)
+    wait_for_no_keys(fleet)
 
 
-def test_the_key_of_a_worker_that_is_killed_is_free_at_once(fleet):
+def test_killed_worker_frees_its_keys_immediately(fleet):
     types = {"prefork": "excel", "threads": "index", "solo": "mail"}
     start_victims = [(pool, type_, {"pool": pool, "concurrency": 2}) for pool, type_ in types.items()]
     *victims, _ = start(fleet, *start_victims, ("other", "pdf", {"pool": "threads", "concurrency": 6}))
@@ -83,41 +83,41 @@ def test_the_key_of_a_worker_that_is_killed_is_free_at_once(fleet):
     for name, task, type_ in held:
         send(fleet, f"holds-{name}", 60, key=name, task=task, type_=type_)
     for name, _, _ in held:
-        starts(fleet, f"holds-{name}")
+        wait_for_start(fleet, f"holds-{name}")
         send(fleet, f"waits-{name}", key=name)
     assert not [job for job in started(fleet) if job.startswith("waits")]
     for victim in victims:
         victim.kill()
     for name, _, _ in held:
-        starts(fleet, f"waits-{name}")
+        wait_for_start(fleet, f"waits-{name}")
 
 
-def test_the_key_of_a_pool_process_that_is_killed_is_free_at_once(fleet):
+def test_killed_pool_process_frees_its_keys_immediately(fleet):
     start(fleet, ("worker", "pdf", {"concurrency": 3}))
     holding = {task: send(fleet, f"holds-{task}", 60, key=task, task=task) for task in ("early", "late")}
     for task in holding:
-        starts(fleet, f"holds-{task}")
+        wait_for_start(fleet, f"holds-{task}")
         send(fleet, f"waits-{task}", key=task)
     for entry in fleet.ledger.entries():
         kill(entry.pid, signal.SIGKILL)
     for task, result in holding.items():
-        starts(fleet, f"waits-{task}")
+        wait_for_start(fleet, f"waits-{task}")
         with pytest.raises(WorkerLostError):
             result.get(timeout=5)
 
 
-def test_what_ends_without_success_or_without_a_start_keeps_no_key(fleet):
+def test_unsuccessful_jobs_free_their_keys(fleet):
     start(fleet, ("worker", "pdf", {"concurrency": 4}), ("threads", "excel", {"pool": "threads", "concurrency": 4}))
     app = fleet.app
     holder = send(fleet, "holds", 2, key="busy")
-    starts(fleet, "holds")
+    wait_for_start(fleet, "holds")
     revoked = send(fleet, "revoked", key="busy")
     expired = send(fleet, "expired", key="busy", type_="excel", expires=0.4)
     app.control.revoke(revoked.id)
     last = send(fleet, "last", key="busy", type_="excel")
     failing = fleet.tasks["fail"].apply_async(("fails",), exclusive="failing")
     stopped = send(fleet, "stopped", 60, key="stopped")
-    starts(fleet, "stopped")
+    wait_for_start(fleet, "stopped")
     app.control.revoke(stopped.id, terminate=True, signal="SIGKILL")
     assert send(fleet, "after-the-stop", key="stopped").get(timeout=AT_ONCE_S)
     with pytest.raises(ValueError, match="fails"):
@@ -129,28 +129,28 @@ def test_what_ends_without_success_or_without_a_start_keeps_no_key(fleet):
     assert (holder.get(timeout=AT_ONCE_S), last.get(timeout=AT_ONCE_S)) == ("holds", "last")
     assert not {"revoked", "expired"} & set(started(fleet))
     assert most_at_once(fleet, "busy") == 1
-    forgets_its_keys(fleet)
+    wait_for_no_keys(fleet)
 
 
-def test_a_retry_frees_its_key_for_the_next_unless_it_keeps_the_order(fleet):
+def test_retry_frees_its_key_unless_order_is_kept(fleet):
     start(fleet, ("worker", "pdf", {"pool": "threads", "concurrency": 4}))
     first = {}
     for name, keeps in (("frees", False), ("keeps", True)):
         key = Exclusive(name, keep_order=keeps)
         first[name] = fleet.tasks["retry"].apply_async((name, 1.0), exclusive=key)
-        starts(fleet, name)
+        wait_for_start(fleet, name)
         first[f"{name}-next"] = send(fleet, f"{name}-next", key=key)
     for result in first.values():
         result.get(timeout=AT_ONCE_S)
     order = started(fleet)
     assert [job for job in order if job.startswith("frees")] == ["frees", "frees-next", "frees"]
     assert [job for job in order if job.startswith("keeps")] == ["keeps", "keeps", "keeps-next"]
-    forgets_its_keys(fleet)
+    wait_for_no_keys(fleet)
 
 
-def test_steps_of_a_chain_share_a_key_and_a_job_with_an_eta_takes_its_when_it_is_due(fleet):
+def test_chain_and_scheduled_job_share_one_key(fleet):
     start(fleet, ("one", "pdf", {"pool": "threads", "concurrency": 4}), ("two", "excel", {"pool": "solo"}))
-    late = send(fleet, "due-later", 0.1, key="chain", countdown=3)  # s: by then a busy machine has published the chain
+    late = send(fleet, "due-later", 0.1, key="chain", countdown=3)  # s, enough to publish the chain on a slow machine
     steps = [
         fleet.tasks["pdf"].si(f"step-{number}", 0.3).set(affinity=("pdf", "excel")[number % 2], exclusive="chain")
         for number in range(4)
@@ -162,7 +162,7 @@ def test_steps_of_a_chain_share_a_key_and_a_job_with_an_eta_takes_its_when_it_is
     assert most_at_once(fleet, "chain") == 1
 
 
-def test_a_worker_that_is_drained_or_stopped_gives_its_keys_to_others(fleet):
+def test_stopping_worker_passes_its_keys_to_others(fleet):
     drained, stopped, _ = start(
         fleet,
         ("drained", "excel", {"pool": "threads", "concurrency": 2}),
@@ -170,16 +170,16 @@ def test_a_worker_that_is_drained_or_stopped_gives_its_keys_to_others(fleet):
         ("other", "pdf", {"pool": "solo"}),
     )
     for type_ in ("excel", "index"):
-        send(fleet, f"holds-{type_}", 4, key=type_, type_=type_)  # s: until then both are told to stop
-        starts(fleet, f"holds-{type_}")
+        send(fleet, f"holds-{type_}", 4, key=type_, type_=type_)  # s, longer than it takes to stop both
+        wait_for_start(fleet, f"holds-{type_}")
         send(fleet, f"waits-{type_}", key=type_, type_=type_)
         send(fleet, f"goes-{type_}", key=type_)
     (reply,) = fleet.app.control.broadcast("affinity_drain", destination=[_node(fleet, "drained")], reply=True)
     assert "ok" in next(iter(reply.values()))
     stopped.term()
     for type_ in ("excel", "index"):
-        starts(fleet, f"goes-{type_}")
-    assert not {"waits-excel", "waits-index"} & set(started(fleet)), "nobody else serves their types"
+        wait_for_start(fleet, f"goes-{type_}")
+    assert not {"waits-excel", "waits-index"} & set(started(fleet)), "no other worker serves their types"
     assert fleet.ledger.ends()["holds-excel"] == fleet.ledger.ends()["holds-index"] == 1
     assert stopped.wait(15) == 0
     drained.term()
@@ -190,47 +190,47 @@ def _node(fleet, name):
 
 
 @pytest.mark.parametrize("patience_s", [0.5, None])
-def test_a_type_whose_slot_is_busy_whenever_the_key_is_free_has_its_turn(fleet, patience_s):
+def test_key_patience_prevents_starvation_of_a_type(fleet, patience_s):
     options = {"pool": "threads", "CONF": json.dumps({"affinity_key_patience": patience_s})}
     start(fleet, ("videos", "pdf", options), ("reports", "excel", options))
-    videos = 30 if patience_s is None else 80  # many more than start by the time that the report does
+    videos = 30 if patience_s is None else 80  # many more than start before the report
     scheduler = Scheduler(fleet.redis, Keys())
     for type_ in ("pdf", "excel"):
-        scheduler.pause(f"type:{type_}")  # else a busy machine publishes as fast as the videos end
+        scheduler.pause(f"type:{type_}")  # on a slow machine, videos would otherwise end as fast as they are published
     flood = [send(fleet, f"video-{number}", 0.1, key="scene") for number in range(videos)]
     for number in range(2 * videos):
         send(fleet, f"other-{number}", 0.1, type_="excel")
     for type_ in ("pdf", "excel"):
         scheduler.resume(f"type:{type_}")
-    starts(fleet, "video-0")
-    starts(fleet, "other-0")
+    wait_for_start(fleet, "video-0")
+    wait_for_start(fleet, "other-0")
     report = send(fleet, "report", key="scene", type_="excel", on_demand=True)
     assert report.get(timeout=30) == "report"
     is_last = f"video-{videos - 1}" in started(fleet)
-    assert is_last == (patience_s is None), "videos take the key again and again"
+    assert is_last == (patience_s is None), "without patience, videos keep taking the key"
     if patience_s is None:
         flood[-1].get(timeout=30)
     assert most_at_once(fleet, "scene") == 1
 
 
-def test_no_job_with_a_key_is_taken_ahead_of_its_slot(fleet):
+def test_lookahead_skips_jobs_with_keys(fleet):
     conf = json.dumps({"affinity_lookahead": 8})
     start(fleet, ("ahead", "pdf", {"pool": "threads", "CONF": conf}))
     send(fleet, "long", 60)
-    starts(fleet, "long")
+    wait_for_start(fleet, "long")
     for number in range(4):
         send(fleet, f"job-{number}", key=f"key-{number}")
         send(fleet, f"plain-{number}")
     time.sleep(0.2)
     held = fleet.redis.keys("*lane:key:held:*")
-    assert not held, "a key would be held by what does not run"
+    assert not held, "a waiting job would hold a key"
     start(fleet, ("other", "pdf", {"pool": "solo"}))
     for number in range(4):
-        starts(fleet, f"job-{number}")
+        wait_for_start(fleet, f"job-{number}")
     assert not fleet.ledger.ends()["long"]
 
 
-def test_no_more_start_than_a_rate_allows_in_the_fleet(fleet):
+def test_rate_limits_starts_in_the_whole_fleet(fleet):
     slots = {"pool": "threads", "concurrency": 4}
     start(fleet, ("one", "pdf", slots), ("two", "pdf", slots))
     began_s = time.time()
@@ -244,26 +244,26 @@ def test_no_more_start_than_a_rate_allows_in_the_fleet(fleet):
     assert len(times_s) == 15
     assert all(number <= 5 + 5 * (at_s - began_s) for number, at_s in enumerate(times_s, start=1))
     assert times_s[-1] - began_s < 2 + AT_ONCE_S
-    forgets_its_keys(fleet)
+    wait_for_no_keys(fleet)
 
 
 @pytest.mark.parametrize("others", [(), ("index",)])
-def test_a_job_that_waits_for_celerys_rate_limit_holds_no_key_meanwhile(fleet, others):
+def test_job_waiting_for_celerys_rate_limit_holds_no_key(fleet, others):
     limited = {"pool": "threads", "concurrency": 3, "RATE_LIMIT": "15/m"}
     worker, _ = start(fleet, ("limited", "mail", limited, *others), ("other", "pdf", {"pool": "solo"}))
     fleet.tasks["mail"].delay("mail-first").get(timeout=AT_ONCE_S)
     mails = [fleet.tasks["mail"].apply_async((f"mail-{key}",), exclusive=key) for key in ("a", "b")]
-    wait_until(lambda: "is given back" in worker.log(), 5, "they come back")
+    wait_until(lambda: "is given back" in worker.log(), 5, "they are given back")
     for key in ("a", "b"):
         send(fleet, f"pdf-{key}", key=key)
     for key in ("a", "b"):
-        starts(fleet, f"pdf-{key}", 2)
-    assert sorted(started(fleet)) == ["mail-first", "pdf-a", "pdf-b"], "whichever key was free first"
+        wait_for_start(fleet, f"pdf-{key}", 2)
+    assert sorted(started(fleet)) == ["mail-first", "pdf-a", "pdf-b"], "mails wait for the rate limit"
     fence = int(fleet.redis.get(Keys().key("fence")))
     for result in mails:
         result.get(timeout=12)
-    assert int(fleet.redis.get(Keys().key("fence"))) - fence <= 3, "they do not go to and fro"
+    assert int(fleet.redis.get(Keys().key("fence"))) - fence <= 3, "they are not claimed repeatedly"
     times_s = [each.time_s for each in fleet.ledger.entries() if each.job.startswith("mail") and each.event == "start"]
-    assert times_s[2] - times_s[0] < 8 * 1.4, "a token is used when it comes"
+    assert times_s[2] - times_s[0] < 8 * 1.4, "each token is used immediately"
     wait_until(fleet.all_slots_are_free, 5, "no slot is lost")
-    forgets_its_keys(fleet)
+    wait_for_no_keys(fleet)

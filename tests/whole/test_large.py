@@ -1,42 +1,33 @@
-"""The program that measures a large queue, at a size for every run: the program works; speed does not count."""
+"""The benchmark of large queues at a small size; speed is not checked."""
 
 import re
-import subprocess
-import sys
 
 from celery_affinity.lua.library import FUNCTION_NAMES
 
-from ..support.processes import ROOT
+from ..support.processes import run_module
 
 
 def _measured(*words):
-    """Return the rows of the tables that the program prints, by what they are of."""
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.whole.large", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    """Return the rows of the printed tables by their first column."""
+    run = run_module("tests.whole.large", *words, timeout=120, may_fail=True)
     assert not run.stderr
     rows = [line.strip("| ").split(" | ") for line in run.stdout.splitlines() if line.startswith("|")]
     return {row[0].strip("`"): row[1:] for row in rows}
 
 
-def test_every_script_and_report_is_measured():
+def test_program_measures_every_script_and_report():
     measured = _measured("--jobs", "2000", "--rounds", "21")
     assert measured.keys() >= {*FUNCTION_NAMES, "report: explain", "report: pending", "report: status"}
-    assert measured["a script that does nothing"][0] == "210", "calls, beside the rounds"
-    assert not [what for what in measured if "key" in what], "a scale of one's own is measured alone"
+    assert measured["a script that does nothing"][0] == "210", "calls"
+    assert not [what for what in measured if "key" in what], "merged calls are measured only with --merging"
 
 
-def test_hints_are_measured():
+def test_program_measures_hints():
     measured = _measured("--jobs", "2000", "--rounds", "2", "--workers", "5", "--hints", "20")
     assert int(measured["release"][0]) > 50
 
 
-def test_merged_calls_are_measured_beside_plain_jobs():
+def test_program_compares_merged_calls_with_plain_jobs():
     measured = _measured("--merging", "2000", "--calls", "2500")
     found = {re.sub(r" within [\d.]+ s", "", what): row for what, row in measured.items() if "key" in what}
     many, one = "2,000 keys with a call each", "2,500 calls of one key"
@@ -47,6 +38,6 @@ def test_merged_calls_are_measured_beside_plain_jobs():
         *(f"{what}: {cost}" for what in (many, one, raised) for cost in costs),
         *(f"{what}: runs" for what in (one, raised)),
     }
-    assert found[f"{one}: runs"] == ["<= 4", "4", "ok"], "one call starts at once, 2,499 are three runs"
+    assert found[f"{one}: runs"] == ["<= 4", "4", "ok"], "one call starts immediately, 2,499 need three runs"
     assert found[f"{raised}: runs"] == ["<= 2", "2", "ok"]
     assert all(float(row[1]) > 0 for row in found.values())

@@ -15,7 +15,7 @@ from ..support.processes import Process, start_worker, wait_until
 JOBS, PUBLISHERS, WORKERS = 8_000, 8, 8
 
 
-def test_eight_publishers_dispatchers_and_workers_run_each_of_8000_jobs_exactly_once(valkey, redis_client, tmp_path):
+def test_eight_workers_run_8000_jobs_exactly_once(valkey, redis_client, tmp_path):
     ledger = Ledger(tmp_path / "ledger")
     env = {"LEDGER": str(ledger.path)}
     report = Report(Reader(redis_client, Keys()))

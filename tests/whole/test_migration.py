@@ -1,4 +1,4 @@
-"""The how-to on moving a fleet, step by step, with jobs of every kind under way: each runs once."""
+"""The steps of the how-to on migration, with jobs of every kind: each job runs once."""
 
 import json
 import os
@@ -37,13 +37,13 @@ def status(fleet):
 
 
 def is_drained(fleet):
-    """Return whether the page's command shows that nothing is left."""
+    """Return True if the command of the how-to reports no jobs."""
     found = status(fleet)
     return not found["scheduled"] and not any(each["pending"] or each["claimed"] for each in found["types"])
 
 
 def send_backlog(fleet, name, *before):
-    """Have a stock producer send jobs of every priority, and one with an ETA. Return their names."""
+    """Send jobs of every priority and one with an ETA from stock Celery; return their names."""
     jobs = [f"{name}-{number}" for number in range(10)]
     calls = [("late", (job, 0.05), {"queue": "pdf", "priority": number}) for number, job in enumerate(jobs)]
     fleet.send_from_stock(*before, *calls, ("late", (f"{name}-eta", 0), {"queue": "pdf", "countdown": 6}))
@@ -51,7 +51,7 @@ def send_backlog(fleet, name, *before):
 
 
 def send_scheduled(fleet, name):
-    """Like `send_backlog`, from a producer of ours."""
+    """Send similar jobs from this transport; return their names."""
     for number in range(5):
         fleet.send(f"{name}-{number}", "pdf", 0.05, priority=number)
     fleet.send(f"{name}-eta", "pdf", countdown=15)
@@ -59,14 +59,14 @@ def send_scheduled(fleet, name):
 
 
 @pytest.mark.parametrize("first", ["workers", "producers"])
-def test_there(fleet, first):
+def test_migration_from_stock_runs_each_job_once(fleet, first):
     held = ("late", ("eta-held", 0), {"queue": "pdf", "countdown": 12})
     sent = send_backlog(fleet, "old", held, ("late", ("running", 5), {"queue": "pdf"})) | {"eta-held", "running"}
     stock = fleet.start_stock("stock", "pdf", pool="threads", worker_prefetch_multiplier=4)
-    wait_until(lambda: fleet.redis.hlen("unacked") > 3, 20, f"it holds some, with an ETA or running\n{stock.log()}")
+    wait_until(lambda: fleet.redis.hlen("unacked") > 3, 20, f"it holds running and scheduled jobs\n{stock.log()}")
     if first == "producers":
         sent |= send_scheduled(fleet, "new")
-        assert any(each["unserved"] for each in status(fleet)["types"]), "they wait for the first worker"
+        assert any(each["unserved"] for each in status(fleet)["types"]), "they wait for the first affinity worker"
     fleet.start("ours", "pdf", pool="threads", conf={})
     sent |= send_backlog(fleet, "meanwhile")
     stock.term()
@@ -75,34 +75,34 @@ def test_there(fleet, first):
         sent |= send_scheduled(fleet, "new")
     wait_until(lambda: fleet.ledger.ends().keys() >= sent, 40, "all ran")
     assert fleet.ledger.starts() == dict.fromkeys(sent, 1)
-    assert not fleet.redis.exists("unacked", "pdf"), "nothing is left of stock's"
+    assert not fleet.redis.exists("unacked", "pdf"), "no keys of the stock transport remain"
     assert fleet.dead() == []
 
 
-def test_back(fleet):
+def test_migration_back_to_stock_runs_each_job_once(fleet):
     ours = fleet.start("ours", "pdf", pool="threads", conf={})
     sent = send_scheduled(fleet, "scheduled")
-    assert not is_drained(fleet), "one job still waits for its time"
+    assert not is_drained(fleet), "one job waits for its ETA"
     sent |= send_backlog(fleet, "stock")
-    wait_until(lambda: not fleet.redis.exists("pdf"), 10, "it is taken over")
+    wait_until(lambda: not fleet.redis.exists("pdf"), 10, "the list is ingested")
     ours.term()
     assert ours.wait(20) == 0
     ours = fleet.start("draining", "pdf", pool="threads", conf={"affinity_ingest": False})
     of_stock = [f"backlog-{number}" for number in range(20)]
     fleet.send_from_stock(*(("late", (job, 0.01), {"queue": "pdf"}) for job in of_stock))
     wait_until(lambda: is_drained(fleet), 60, "drained")
-    assert fleet.lists("pdf") == [20, 0, 0, 0], "what came meanwhile is for stock workers"
+    assert fleet.lists("pdf") == [20, 0, 0, 0], "new messages stay for stock workers"
     stock = fleet.start_stock("stock", "pdf", pool="threads")
     ours.term()
     assert ours.wait(20) == 0
     sent |= {"afterwards", *of_stock}
     fleet.send_from_stock(("late", ("afterwards", 0), {"queue": "pdf"}))
-    wait_until(lambda: fleet.ledger.ends().keys() >= sent, 20, f"the stock worker runs it\n{stock.log()}")
+    wait_until(lambda: fleet.ledger.ends().keys() >= sent, 20, f"the stock worker runs the rest\n{stock.log()}")
     assert fleet.ledger.starts() == dict.fromkeys(sent, 1)
     assert is_drained(fleet)
 
 
-def test_a_reader_with_bare_kombu_sees_stocks_list_alone(fleet):
+def test_plain_kombu_reader_sees_only_the_stock_list(fleet):
     fleet.send("scheduled", "pdf")
     fleet.send_from_stock(("late", ("in-the-list",), {"queue": "pdf"}))
     with Connection(fleet.url) as connection, connection.SimpleQueue("pdf") as queue:
@@ -113,7 +113,7 @@ def test_a_reader_with_bare_kombu_sees_stocks_list_alone(fleet):
             queue.get(timeout=1)
 
 
-def test_celery_migrate_moves_stocks_lists_to_a_server_with_workers_of_ours(fleet):
+def test_celery_migrate_moves_stock_lists_to_another_server(fleet):
     with EmbeddedServer() as old:
         env = {**os.environ, "LEDGER": str(fleet.ledger.path), "BROKER_URL": old.url}
         code = f"from {APP} import app; app.send_task('{APP}.late', ['job'], queue='pdf')"
@@ -122,41 +122,40 @@ def test_celery_migrate_moves_stocks_lists_to_a_server_with_workers_of_ours(flee
         migrate = [sys.executable, "-m", "celery", "-A", APP, "migrate", old.url, fleet.url, "-Q", "pdf", "-t", "2"]
         subprocess.run(migrate, env=env, check=True, timeout=30)
         with redis.Redis.from_url(old.url) as client:
-            assert Reader(client, Keys()).pending("pdf") == 1, "the scheduled one stays there"
+            assert Reader(client, Keys()).pending("pdf") == 1, "the affinity job stays there"
     fleet.start("ours", "pdf", pool="solo", conf={})
-    wait_until(lambda: fleet.ledger.ends()["job"], 10, "the other is run")
+    wait_until(lambda: fleet.ledger.ends()["job"], 10, "the moved job runs")
 
 
-def test_a_message_that_is_no_task_is_a_dead_letter(fleet):
+def test_message_without_task_becomes_a_dead_letter(fleet):
     fleet.start("ours", "pdf", pool="solo", conf={})
     with Connection(fleet.url) as connection, connection.SimpleQueue("pdf") as queue:
         queue.put({"hello": "world"})
-    wait_until(lambda: fleet.dead(), 10, "it is refused")
+    wait_until(lambda: fleet.dead(), 10, "it is rejected")
     fleet.send("late", "pdf").get(timeout=10)
 
 
-def test_a_stock_worker_runs_what_follows_and_passes_its_mode_on(fleet):
-    """A worker of stock Celery, whose process has nothing of ours, publishes steps of ours."""
+def test_stock_worker_publishes_follow_ups_with_their_mode(fleet):
+    """The process of the stock worker does not import this package."""
     app = parity.make_app(fleet.url)
     wait = signature("parity.note", ("key", "waits"), options={"queue": "routed"}, immutable=True, app=app)
     steps = [signature("parity.note", ("key", step), immutable=True, app=app) for step in "abcde"]
     canvas = inheriting(chain(steps[0], chord(steps[1:3], steps[3], app=app), wait, app=app), {"on_demand": True})
     canvas.tasks[0].link(steps[4].set(on_demand=True))
     env = {"C_FORCE_ROOT": "1"}  # the worker accepts pickle
-    start_worker("tests.support.apps.parity", fleet.url, ["celery"], pool="threads", name="stock", env=env).wait_ready(
-        30
-    )
+    worker = start_worker("tests.support.apps.parity", fleet.url, ["celery"], pool="threads", name="stock", env=env)
+    worker.wait_ready(30)
     try:
         canvas.apply_async()
-        wait_until(lambda: fleet.redis.llen("record:key") == 5, 20, "what it serves is run")
+        wait_until(lambda: fleet.redis.llen("record:key") == 5, 20, "the steps of its queue ran")
         wait_until(lambda: fleet.redis.llen("routed"), 20, "the last step is published")
         message = json.loads(fleet.redis.lindex("routed", 0))
-        assert message["properties"]["on_demand"] is True, "a worker of ours that takes it over reads this"
+        assert message["properties"]["on_demand"] is True, "read by an affinity worker that ingests it"
     finally:
         app.close()
 
 
-def test_the_pages_commands_work_and_its_warning_is_ours(fleet):
+def test_how_to_quotes_working_commands_and_the_warning(fleet):
     lines = re.findall(r"^ *\$ celery -A shop affinity (.*)$", PAGE, re.MULTILINE)
     assert len(lines) == 4
     for line in lines:

@@ -1,7 +1,5 @@
-"""An app whose only change is the one setting behaves as before."""
+"""An ordinary app keeps its behaviour after the change of one setting."""
 
-import os
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -9,14 +7,14 @@ import pytest
 from celery import chain, chord, group
 from celery.exceptions import ChordError, TaskRevokedError
 
-from ..support.processes import start_worker, wait_until, wait_until_it_listens
+from ..support.processes import Process, start_worker, wait_until, wait_until_it_listens
 
 APP = "tests.support.apps.ordinary"
 
 
 @pytest.fixture(params=["prefork", "threads", "solo"])
 def app(request, valkey, redis_client, load_app):
-    """The app, with one worker that was started without any -Q."""
+    """The app, with one worker started without ``-Q``."""
     app = load_app(APP)
     worker = start_worker(APP, valkey.url, (), name="ordinary", pool=request.param, concurrency=2)
     worker.wait_ready(30)
@@ -29,7 +27,7 @@ def tasks(app):
     return {name.rpartition(".")[2]: task for name, task in app.tasks.items() if name.startswith(APP)}
 
 
-def test_canvas(tasks):
+def test_canvas_primitives_return_their_results(tasks):
     add, total = tasks["add"], tasks["total"]
     assert chain(add.s(1, 2), add.s(3), add.s(4))().get(timeout=10) == 10
     assert group(add.s(n, n) for n in range(5))().get(timeout=10) == [0, 2, 4, 6, 8]
@@ -40,23 +38,23 @@ def test_canvas(tasks):
     assert add.chunks(zip(range(6), range(6), strict=True), 2).group()().get(timeout=10) == [[0, 2], [4, 6], [8, 10]]
 
 
-def test_callbacks(app, tasks):
+def test_callbacks_and_errbacks_run(app, tasks):
     client = app.backend.client
     tasks["add"].apply_async((1, 2), link=tasks["remember"].s("linked"))
     tasks["fail"].apply_async(("broken",), link_error=tasks["remember"].si("error", "failed"))
     wait_until(lambda: client.llen("linked") and client.llen("failed"), 10, "both callbacks ran")
     assert client.lrange("linked", 0, -1) == [b"3"]
-    # Celery raises the error of the part, or of the chord that it ends, whichever it sees first.
+    # Celery raises the error of the part or of the chord, whichever it finds first.
     with pytest.raises((ValueError, ChordError), match="in the chord"):
         chord([tasks["add"].s(1, 1), tasks["fail"].s("in the chord")])(tasks["total"].s()).get(timeout=10)
 
 
-def test_retries(tasks):
+def test_retries_return_the_final_result(tasks):
     assert tasks["third_time_lucky"].delay().get(timeout=15) == 2
     assert tasks["autoretried"].delay().get(timeout=15) == 1
 
 
-def test_eta_expiry_and_revoke(tasks):
+def test_eta_expiry_and_revoke_apply(tasks):
     before = datetime.now(UTC)
     tasks["add"].apply_async((1, 1), eta=before + timedelta(seconds=1)).get(timeout=10)
     assert datetime.now(UTC) - before >= timedelta(seconds=1)
@@ -68,7 +66,7 @@ def test_eta_expiry_and_revoke(tasks):
         revoked.get(timeout=10)
 
 
-def test_remote_control(app, tasks):
+def test_remote_control_reaches_the_worker(app, tasks):
     wait_until_it_listens(app, "ordinary")
     inspect = app.control.inspect(timeout=10, limit=1)
     (reply,) = inspect.ping().values()
@@ -81,7 +79,7 @@ def test_remote_control(app, tasks):
     assert [queue["name"] for queue in queues] == ["celery"]
     if app.pool_name != "solo":
         running = tasks["sleep"].delay(3)
-        wait_until(lambda: any(inspect.active().values()), 10, "it is seen running")
+        wait_until(lambda: any(inspect.active().values()), 10, "it is reported as running")
         assert running.get(timeout=10) == 3
     app.control.add_consumer("extra", reply=True, timeout=10, limit=1)
     assert tasks["add"].apply_async((2, 2), queue="extra").get(timeout=10) == 4
@@ -95,34 +93,10 @@ def test_remote_control(app, tasks):
     assert left.state == "PENDING"
 
 
-def test_beat(app, valkey):
+def test_beat_publishes_periodic_tasks(app, valkey):
     client = app.backend.client
     client.delete("ticks")
-    beat = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "celery",
-            "-A",
-            APP,
-            "beat",
-            "-s",
-            "/dev/null/none",
-            "--max-interval",
-            "1",
-            "-S",
-            "celery.beat:Scheduler",
-        ],
-        env={**os.environ, "BROKER_URL": valkey.url},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_until(lambda: int(client.get("ticks") or 0) >= 2, 60, "beat's task ran twice")
-    finally:
-        beat.terminate()
-        try:
-            beat.wait(10)
-        finally:
-            beat.kill()
-            beat.wait()
+    words = ["-s", "/dev/null/none", "--max-interval", "1", "-S", "celery.beat:Scheduler"]
+    command = [sys.executable, "-m", "celery", "-A", APP, "beat", *words]
+    beat = Process("beat", command, {"BROKER_URL": valkey.url})
+    wait_until(lambda: int(client.get("ticks") or 0) >= 2, 60, f"beat's task ran twice\n{beat.log()}")

@@ -1,4 +1,4 @@
-"""Scenarios on both sides at once: whatever works on stock Celery works here, with equal outcomes."""
+"""Scenarios on stock Celery and on this transport, with equal outcomes."""
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ from .scenarios.side import TRANSPORT, Side
 assert all((canvas, control, ends, lifecycle, messages))  # these modules fill SCENARIOS
 
 
-# Celery leaves sockets, of results' backends for one, to the garbage collector.
+# Celery leaves sockets to the garbage collector, for example those of result backends.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -33,7 +33,7 @@ def sides():
             side.worker.wait_ready(60)
         yield sides
     finally:
-        gc.collect()  # results unsubscribe when they go: now, while there are servers
+        gc.collect()  # results unsubscribe when collected, which must happen while the servers run
         for side in sides:
             if side.worker:
                 side.worker.end()
@@ -44,7 +44,7 @@ def sides():
 
 @pytest.fixture(autouse=True)
 def worker_processes_end(sides):
-    """End what a scenario started; the workers that all share go on."""
+    """End the processes of a scenario, except the shared workers."""
     yield
     for process in running_processes():
         if process not in [side.worker for side in sides]:
@@ -62,8 +62,10 @@ def worker_processes_end(sides):
         for each in SCENARIOS
     ],
 )
-def test_what_works_on_stock_celery_works_alike(sides, scenario):
-    pools.set_limit(sides[0].app.conf.broker_pool_limit)  # else both sides set it at once: kombu has no lock
+def test_scenario_has_the_same_outcome_as_on_stock(sides, scenario):
+    pools.set_limit(
+        sides[0].app.conf.broker_pool_limit
+    )  # otherwise both threads set it simultaneously, and kombu has no lock
     with ThreadPoolExecutor(len(sides)) as threads:
         outcomes = [threads.submit(_play, scenario, side) for side in sides]
     stock, ours = (each.result() for each in outcomes)

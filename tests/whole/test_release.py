@@ -1,4 +1,4 @@
-"""The checks of a release find what is wrong, and the README's links work wherever it is shown."""
+"""The checks of a release, and the links of the README."""
 
 import os
 import re
@@ -32,7 +32,7 @@ Description-Content-Type: text/markdown
 TREE = {"celery_affinity/__init__.py": b"", "celery_affinity/lua/functions/claim.lua": b"-- claim"}
 
 
-def test_the_links_of_the_readme_work_on_the_page_of_a_package_index():
+def test_readme_links_work_outside_the_repository():
     text = (ROOT / "README.md").read_text()
     assert list(contents.relative_links(text)) == []
     linked = re.findall(rf"{OURS}(blob|tree)/main/([^)#\s]*)", text)
@@ -59,7 +59,7 @@ def test_the_links_of_the_readme_work_on_the_page_of_a_package_index():
         ),
     ],
 )
-def test_what_is_missing_or_does_not_belong_in_a_wheel_is_found(found, wrong):
+def test_wheel_check_finds_missing_and_foreign_files(found, wrong):
     assert list(contents.wrong_files(found, TREE, is_wheel=True)) == wrong
 
 
@@ -75,14 +75,14 @@ def test_what_is_missing_or_does_not_belong_in_a_wheel_is_found(found, wrong):
         ("https://example.org", "docs/index.md", "a relative link leads nowhere"),
     ],
 )
-def test_what_is_wrong_in_the_metadata_is_found(line, instead, wrong):
+def test_metadata_check_finds_each_mistake(line, instead, wrong):
     assert line in METADATA
     text = METADATA.replace(line, instead)
     found = list(contents.wrong_metadata(text, "1.0.0", {"Framework :: Celery"}))
     assert [wrong in each for each in found] == ([] if wrong is None else [True])
 
 
-def test_wheels_and_source_packages_are_read(tmp_path):
+def test_wheels_and_source_packages_are_readable(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel, tarfile.open(tmp_path / "a.tar.gz", "w:gz") as sdist:
         for name, text in TREE.items():
             wheel.writestr(name, text)
@@ -92,10 +92,10 @@ def test_wheels_and_source_packages_are_read(tmp_path):
     assert contents.files(tmp_path / "a.whl") == contents.files(tmp_path / "a.tar.gz") == TREE
 
 
-def test_a_tag_has_the_name_of_its_version(tmp_path, monkeypatch):
+def test_tag_must_have_the_name_of_its_version(tmp_path, monkeypatch):
     def git(*words):
-        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
 
     package = tmp_path / "celery_affinity"
     package.mkdir()
@@ -111,7 +111,7 @@ def test_a_tag_has_the_name_of_its_version(tmp_path, monkeypatch):
         building.version_at("v1.3.0")
 
 
-def test_the_wheel_that_is_kept_last_is_the_one_to_upgrade_from(tmp_path, monkeypatch):
+def test_last_kept_wheel_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(building, "KEPT", tmp_path / "dist")
     assert building.last_kept() is None
     for nth, version in enumerate(("1.10.0", "1.9.1")):

@@ -1,4 +1,4 @@
-"""Reserves on real workers: what the page on reserves says of a versatile slot, with them and without."""
+"""Reserves on real workers: a versatile slot with and without a reserve, as in the docs."""
 
 import json
 
@@ -10,10 +10,10 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.processes import wait_until
 
-#: Longest time, s, until a job starts for which a slot is free, on a machine that is busy.
+#: Max seconds until a job with a free slot starts, on a slow machine.
 AT_ONCE_S = 20
 
-#: Time, s, that a video takes: far longer than the whole test.
+#: Duration of a video in seconds: far longer than the whole test.
 VIDEO_S = 300
 
 
@@ -27,7 +27,7 @@ def blocks(fleet, result):
 
 
 @pytest.mark.parametrize("has_reserve", [True, False])
-def test_an_on_demand_report_finds_the_versatile_slot_free_if_queued_videos_leave_one(fleet, has_reserve):
+def test_reserve_keeps_a_versatile_slot_for_on_demand_jobs(fleet, has_reserve):
     reserve = {"affinity_reserve": {"pdf": {"queued": 1}}} if has_reserve else {}
     conf = json.dumps({"worker_send_task_events": False, **reserve})
     fleet.start("videos", "pdf", pool="threads", concurrency=2, CONF=conf)

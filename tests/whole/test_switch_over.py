@@ -1,4 +1,4 @@
-"""Planned switch-overs under load: primary and replica change their roles, and an address leads to the new primary."""
+"""Planned switch-overs under load: primary and replica swap roles behind one address."""
 
 from contextlib import ExitStack
 
@@ -16,7 +16,7 @@ from .chaos.proxy import Proxy
 
 
 class Pair:
-    """A primary and its replica, and one address that leads to the primary, as a hosted server has it."""
+    """A primary and its replica behind one address, like a hosted server."""
 
     def __init__(self, stack, directory, executable):
         self.servers = []
@@ -39,8 +39,10 @@ class Pair:
         return replica["master_link_status"] == "up" and primary["master_repl_offset"] == replica["slave_repl_offset"]
 
     def switch(self):
-        """Have the replica take over, as an operator does: writes wait until it has all of them."""
-        wait_until(lambda: self._clients()[1].info("replication")["master_link_status"] == "up", 30, "it follows")
+        """Promote the replica as an operator does; writes wait until it has received all."""
+        wait_until(
+            lambda: self._clients()[1].info("replication")["master_link_status"] == "up", 30, "the replica is connected"
+        )
         primary, replica = self._clients()
         primary.execute_command("CLIENT", "PAUSE", 10_000, "WRITE")
         wait_until(self._follows, 20, "the replica has all writes")
@@ -59,12 +61,12 @@ def pair(server, tmp_path):
 
 @pytest.mark.slow_on_redis
 @pytest.mark.parametrize("rounds", in_time(3, 20))
-def test_a_planned_switch_over_ends_no_worker_and_loses_no_job(pair, server, tmp_path, rounds):
+def test_planned_switch_over_ends_no_worker_and_loses_no_job(pair, server, tmp_path, rounds):
     with closing(Pools(APP, pair, tmp_path, POOLS, RESULT_URL=server.url, HEARTBEAT_INTERVAL="1")) as pools:
         load = Load(pools)
         for number in range(rounds):
             before = len(load.sent)
-            wait_until(lambda before=before: len(load.sent) > before + 50, 60, f"calls go on\n{pools.logs()}")
+            wait_until(lambda before=before: len(load.sent) > before + 50, 60, f"calls continue\n{pools.logs()}")
             pair.switch()
             ended = [pool for pool, worker in pools.workers.items() if not worker.is_running]
             assert ended == [], f"round {number}\n{pools.logs()}"

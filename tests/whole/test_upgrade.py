@@ -1,4 +1,4 @@
-"""The test of two releases works: the tree takes over from itself. `make upgrade-check` has a release of its own."""
+"""The upgrade check, here from the working tree to itself; `make upgrade-check` starts from a release."""
 
 from dataclasses import replace
 
@@ -11,12 +11,12 @@ from .upgrade.takeover import refuse, schema_written_by, take_over
 
 
 @pytest.mark.slow
-def test_a_release_takes_over_from_another_while_jobs_run_and_wait(valkey, redis_client, tmp_path):
+def test_release_takes_over_running_and_waiting_jobs(valkey, redis_client, tmp_path):
     take_over(TREE, replace(TREE, name="other"), valkey.url, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_release_refuses_the_data_of_another_schema_and_changes_none(valkey, redis_client, tmp_path):
+def test_release_rejects_and_keeps_data_of_another_schema(valkey, redis_client, tmp_path):
     assert schema_written_by(TREE, valkey.url, tmp_path) == str(SCHEMA)
     with pytest.raises(AssertionError, match=r"calls\.py .* must fail"):
         refuse(TREE, valkey.url, tmp_path)

@@ -1,4 +1,4 @@
-"""Every wait has an end: the log names the process or thread that does not end."""
+"""Waits are bounded: the log names the process or thread that does not end."""
 
 import subprocess
 import sys
@@ -16,19 +16,19 @@ from celery_affinity.liveness.pulse import Pulse
 
 
 @pytest.fixture
-def let_go():
-    let_go = threading.Event()
-    yield let_go
-    let_go.set()
+def release():
+    release = threading.Event()
+    yield release
+    release.set()
 
 
-def test_a_heartbeat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
+def test_stop_does_not_wait_for_a_hanging_heartbeat(release, monkeypatch, caplog):
     monkeypatch.setattr(background, "_STOP_TIMEOUT_S", 0.05)
     begun = threading.Event()
 
     def heartbeat():
         begun.set()
-        let_go.wait(30)
+        release.wait(30)
 
     hanging = PeriodicThread("hanging", heartbeat, 60)
     hanging.start()
@@ -38,7 +38,7 @@ def test_a_heartbeat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
     assert "hanging: ending without waiting for work that takes longer than 0.05 s" in caplog.text
 
 
-def test_the_log_says_whose_call_failed_and_the_calls_go_on(monkeypatch, caplog):
+def test_failing_calls_are_logged_and_repeated(monkeypatch, caplog):
     monkeypatch.setattr(background, "_PAUSE_AFTER_ERROR_S", 0.01)
     called = threading.Semaphore(0)
 
@@ -54,7 +54,7 @@ def test_the_log_says_whose_call_failed_and_the_calls_go_on(monkeypatch, caplog)
     ticking.stop()
     first, *later = (record.getMessage() for record in caplog.records)
     assert first == "affinity-dispatcher: a call failed; the next one is in 0.01 s"
-    assert set(later) <= {f"{first}: ValueError: no tick"}  # the traceback is that of the first line
+    assert set(later) <= {f"{first}: ValueError: no tick"}  # only the first line has a traceback
 
 
 class Unkillable:
@@ -77,19 +77,19 @@ def own_guard(monkeypatch):
     return Guard("worker", "worker@host", 5, pulse=Pulse(), kin=ForkMarker(), ends_children=False)
 
 
-def test_a_guard_that_does_not_end_is_not_waited_for(own_guard, caplog):
+def test_dismiss_does_not_wait_for_a_hanging_guard(own_guard, caplog):
     own_guard._process = process = Unkillable()
     own_guard.dismiss()
     assert process.killed
     assert "was killed but does not end" in caplog.text
 
 
-def test_nor_is_who_sees_to_it(own_guard, let_go, monkeypatch, caplog):
+def test_dismiss_does_not_wait_for_a_hanging_restart(own_guard, release, monkeypatch, caplog):
     begun = threading.Event()
 
     def start(scheduler):
         begun.set()
-        let_go.wait(30)  # as a provider of credentials may
+        release.wait(30)  # like a slow credential provider
 
     monkeypatch.setattr(own_guard, "_start", start)
     tending = threading.Thread(target=own_guard.tend, args=(None,), daemon=True)
@@ -97,11 +97,11 @@ def test_nor_is_who_sees_to_it(own_guard, let_go, monkeypatch, caplog):
     assert begun.wait(10)
     own_guard.dismiss()
     assert "has been restarting for over 0.05 s" in caplog.text
-    let_go.set()
+    release.set()
     tending.join(10)
 
 
-def test_a_child_that_does_not_end_is_not_waited_for(monkeypatch, caplog, tmp_path):
+def test_reap_does_not_wait_for_a_hanging_child(monkeypatch, caplog, tmp_path):
     monkeypatch.setattr(server, "_MAX_REAP_S", 0.05)
     with (tmp_path / "log").open("wb") as log:
         process = server.start_child([sys.executable, "-c", "import time; time.sleep(600)"], log=log)
@@ -113,7 +113,7 @@ def test_a_child_that_does_not_end_is_not_waited_for(monkeypatch, caplog, tmp_pa
         process.wait(10)
 
 
-def test_a_ps_that_does_not_answer_says_nothing(monkeypatch):
+def test_hanging_ps_yields_no_state(monkeypatch):
     def run(command, timeout, **_):
         raise subprocess.TimeoutExpired(command, timeout)
 

@@ -1,4 +1,4 @@
-"""A DAG with tasks in four queues: mapped ones, one that is retried, and one that joins them."""
+"""A DAG with tasks in four queues: mapped tasks, a retried task, and a task that joins their results."""
 
 import os
 from datetime import timedelta
@@ -7,7 +7,7 @@ from airflow.sdk import dag, get_current_context, task
 
 
 def where():
-    """Return the queue of the worker that runs this task, which its environment tells."""
+    """Return the queue of the worker that runs this task, from its environment."""
     return os.environ["WORKER_OF"]
 
 

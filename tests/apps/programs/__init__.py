@@ -1,4 +1,4 @@
-"""Programs of the tests of plugins: each module has a Celery app, its tasks, and a function ``scenario``."""
+"""Programs for the plugin tests: each module has a Celery app, its tasks, and a function ``scenario``."""
 
 import json
 import os
@@ -14,7 +14,7 @@ server = redis.Redis.from_url(URL, decode_responses=True)
 
 
 def make_app(name, cls=Celery, **settings):
-    """Return an app on the transport that the environment names."""
+    """Return an app with the transport named in the environment."""
     app = cls(name, broker=URL, backend=URL)
     app.conf.broker_transport = os.environ["TRANSPORT"]
     app.conf.update(result_extended=True, broker_connection_retry_on_startup=True, **settings)
@@ -22,22 +22,22 @@ def make_app(name, cls=Celery, **settings):
 
 
 def note_run(task, *values):
-    """Note that *task* runs, in which queue and on which worker."""
+    """Record a run of *task* with its queue and worker."""
     worker = task.request.hostname.partition("@")[0]
     server.rpush("runs", json.dumps([task.name, *values, task.request.delivery_info["routing_key"], worker]))
 
 
 def runs():
-    """Return the noted runs: [name of the task, values ..., queue, worker]."""
+    """Return the recorded runs: [name of the task, values ..., queue, worker]."""
     return [json.loads(each) for each in server.lrange("runs", 0, -1)]
 
 
 def hold(name):
-    """Wait until the scenario lets *name* go."""
+    """Wait until the scenario releases *name*."""
     assert server.blpop(f"go:{name}", timeout=60), f"the scenario does not let {name} go"
 
 
-def let_go(name):
+def release(name):
     server.rpush(f"go:{name}", "go")
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.apps.programs MODULE FUNCTION FILE``: write what the function returns into the file, as JSON."""
+"""``python -m tests.apps.programs MODULE FUNCTION FILE`` writes the result of the function into the file, as JSON."""
 
 import importlib
 import json

@@ -58,7 +58,7 @@ def migrate():
 
 
 def beat():
-    """Run periodic tasks: with an interval, once, at a time of the clock, and one that is added while beat runs."""
+    """Run periodic tasks: with an interval, once, at a fixed time, and a task added while beat runs."""
     second, _ = IntervalSchedule.objects.get_or_create(every=1, period=IntervalSchedule.SECONDS)
     of_render = {"task": "render", "interval": second}
     PeriodicTask.objects.create(name="each second", **of_render, args='["a"]', queue="pdf", priority=3)
@@ -96,7 +96,7 @@ def results():
     revoked.revoke()
     values = [parts.get(timeout=60), joined.get(timeout=60), repr(failed.get(timeout=60, propagate=False))]
     rows = TaskResult.objects.filter(task_id=revoked.id, status="REVOKED", task_name="render")
-    wait_until(rows.exists, 60, f"it is revoked, and its name is known: {revoked.state}")
+    wait_until(rows.exists, 60, f"it is revoked, and its name is stored: {revoked.state}")
     # Stock Celery stores the worker that had fetched the revoked task, this transport any worker: not compared.
     TaskResult.objects.filter(status="REVOKED").update(worker=None)
     columns = ("task_name", "status", "task_args", "task_kwargs", "result", "worker")

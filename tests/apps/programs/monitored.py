@@ -6,7 +6,7 @@ import urllib.request
 
 from tests.support.processes import wait_until
 
-from . import hold, let_go, make_app, note_run, runs
+from . import hold, make_app, note_run, release, runs
 
 app = make_app("monitored", task_send_sent_event=True, worker_send_task_events=True, task_track_started=True)
 FLOWER = os.environ.get("FLOWER_URL", "")
@@ -32,7 +32,7 @@ def ask(path, body=None):
 
 
 def tasks():
-    """Return what Flower knows of each task, by its name and arguments."""
+    """Return Flower's entry for each task, by its name and arguments."""
     return {f"{each['name']} {each['args']}": each for each in ask("/api/tasks").values()}
 
 
@@ -46,10 +46,10 @@ def scenario():
     wait_until(lambda: len(runs()) == 3, 30, "all tasks run")
     wait_until(lambda: [each["state"] for each in tasks().values()].count("STARTED") == 2, 30, f"two run: {tasks()}")
     terminated = render.apply_async(("c",), queue="pdf")
-    wait_until(lambda: len(runs()) == 4, 30, "the task that is to be terminated runs")
+    wait_until(lambda: len(runs()) == 4, 30, "the last task runs")
     ask(f"/api/task/revoke/{terminated.id}?terminate=true", {})
-    let_go("a")
-    let_go("b")
+    release("a")
+    release("b")
     ended = {"SUCCESS", "FAILURE", "REVOKED"}
     wait_until(lambda: {each["state"] for each in tasks().values()} <= ended, 60, f"all have ended: {tasks()}")
     wait_until(lambda: app.AsyncResult(terminated.id).state == "REVOKED", 30, "it is revoked")

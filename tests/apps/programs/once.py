@@ -1,10 +1,10 @@
-"""Tasks of celery-once: a call is refused while an equal one waits or runs."""
+"""Tasks of celery-once: a call is refused while an equal call waits or runs."""
 
 from celery_once import AlreadyQueued, QueueOnce
 
 from tests.support.processes import wait_until
 
-from . import URL, hold, let_go, make_app, note_run, runs, wait_for_no_key
+from . import URL, hold, make_app, note_run, release, runs, wait_for_no_key
 
 app = make_app("once", ONCE={"backend": "celery_once.backends.Redis", "settings": {"url": URL, "default_timeout": 120}})
 
@@ -49,22 +49,22 @@ def scenario():
     seen = {"second": is_refused(render, "a")}
     wait_until(lambda: len(runs()) == 1, 30, "the first call runs")
     seen["while it runs"] = is_refused(render, "a")
-    let_go("a")
+    release("a")
     seen["first"] = first.get(timeout=30)
     wait_for_no_key("qo_*")
-    let_go("a")
+    release("a")
     seen["after it"] = render.apply_async(("a",), queue="excel").get(timeout=30)
 
     by_key = report.apply_async(("c1", 1), queue="pdf")
     seen["graceful"] = is_refused(report, "c1", 2)
-    let_go("c1")
+    release("c1")
     by_key.get(timeout=30)
 
     running = index.apply_async(("b",), queue="pdf")
     wait_until(lambda: len(runs()) == 4, 30, "the call runs, and is unlocked")
     unlocked = index.apply_async(("b",), queue="excel")
-    let_go("b")
-    let_go("b")
+    release("b")
+    release("b")
     running.get(timeout=30)
     unlocked.get(timeout=30)
 

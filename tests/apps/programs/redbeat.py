@@ -1,4 +1,4 @@
-"""A schedule in Redis by celery-redbeat: an entry of the configuration, and one that is written while beat runs."""
+"""A schedule in Redis by celery-redbeat: an entry of the configuration, and an entry written while beat runs."""
 
 from celery.schedules import schedule
 from redbeat import RedBeatSchedulerEntry

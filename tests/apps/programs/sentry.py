@@ -26,7 +26,7 @@ app = make_app("sentry")
 
 
 class EachSecond(schedule):
-    """A schedule of one minute, since Sentry accepts no shorter one, that is due each second."""
+    """A schedule of one minute, the shortest that Sentry accepts, which is due each second."""
 
     def is_due(self, last_run_at):
         return schedule(1, app=self.app).is_due(last_run_at)

@@ -5,7 +5,7 @@ from celery_singleton.exceptions import DuplicateTaskError
 
 from tests.support.processes import wait_until
 
-from . import hold, let_go, make_app, note_run, runs, wait_for_no_key
+from . import hold, make_app, note_run, release, runs, wait_for_no_key
 
 app = make_app("singleton")
 
@@ -34,11 +34,11 @@ def scenario():
     wait_until(lambda: len(runs()) == 1, 30, "the first call runs")
     second, other = render.apply_async(("a",), queue="pdf"), render.apply_async(("b",), queue="excel")
     seen = {"one call": first.id == second.id, "another call": first.id != other.id}
-    let_go("a")
-    let_go("b")
+    release("a")
+    release("b")
     seen["results"] = [each.get(timeout=30) for each in (first, second, other)]
     wait_for_no_key("SINGLETONLOCK_*")
-    let_go("a")
+    release("a")
     third = render.apply_async(("a",), queue="pdf")
     seen["after it"] = [third.get(timeout=30), third.id != first.id]
 
@@ -47,7 +47,7 @@ def scenario():
         report.apply_async(("c", 2), queue="pdf")
     except DuplicateTaskError as exc:
         seen["duplicate"] = type(exc).__name__
-    let_go("c")
+    release("c")
     seen["failed"] = []
     for _ in range(2):
         wait_for_no_key("SINGLETONLOCK_*")
@@ -56,6 +56,6 @@ def scenario():
     revoked = render.apply_async(("d",), queue="nobody")
     clear_locks(app)
     again = render.apply_async(("d",), queue="pdf")
-    let_go("d")
+    release("d")
     seen["cleared"] = [again.get(timeout=30), again.id != revoked.id]
     return {**seen, "runs": sorted(runs())}

@@ -1,4 +1,4 @@
-"""OpenTelemetry's instrumentation of Celery, whose spans are written into a file."""
+"""OpenTelemetry's instrumentation of Celery writes its spans into a file."""
 
 from celery.signals import worker_process_init
 from opentelemetry import trace

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from celery import Celery, _state
 from kombu import pools
 
-#: The app of most tests: typed tasks that write what they do into ``$LEDGER``.
+#: The app of most tests: typed tasks that record their runs in ``$LEDGER``.
 APP = "tests.support.apps.typed"
 
-#: The app of canvases: it notes the mode of each step.
+#: The app of canvases: it records the mode of each step.
 STEPS = "tests.support.apps.steps"
 
 
 def new_app(name, **conf):
     """Return an app with this transport, for broker and results at ``$BROKER_URL``. *conf*: its settings.
 
-    ``$TRANSPORT``, and ``$CONF``, a JSON object of settings, count more than *conf*.
+    ``$TRANSPORT`` and ``$CONF`` (a JSON object of settings) override *conf*.
     """
     url = os.environ["BROKER_URL"]
     app = Celery(name, broker=url, backend=os.environ.get("RESULT_URL", url.partition(";")[0]))
@@ -36,9 +36,9 @@ def app_for(url, *, set_as_current=False, **conf):
 
 @contextmanager
 def apps_stay_here():
-    """Forget what an app leaves to later apps: shared tasks, under the same names, and the current app.
+    """Restore the global state that an app changes for later apps: shared tasks and the current app.
 
-    A producer that knows a task publishes for the task's own type, whatever queue a test names.
+    A producer with a registered task publishes with the task's type, even if a test names another queue.
     """
     shared, current = set(_state._on_app_finalizers), _state._tls.current_app
     try:
@@ -51,7 +51,7 @@ def apps_stay_here():
 def forget_connections(app):
     """Close the connections of *app*: kombu remembers the queues declared there, and tests empty their servers."""
     if app._pool is not None:
-        app._pool.force_close_all()  # an app that is not the only one has a pool of its own
+        app._pool.force_close_all()  # each of several apps has a separate pool
     app._pool = None
     app.amqp._producer_pool = None
     pools.reset()

@@ -1,7 +1,7 @@
-"""`tests.support.apps.typed` in a solo worker that a fault hits around the early ack of a job.
+"""`tests.support.apps.typed` in a solo worker with a fault around the early ack of a job.
 
-``FAULT`` names the fault, and whether it strikes before the ack is sent or after. The first two jobs are spared: the
-server gets its scripts with the first, and the end of the second proves the connection on which acks are sent.
+``FAULT`` names the fault, and whether it is injected before or after the ack is sent. The first two jobs run without a
+fault: the server gets its scripts with the first job, and the end of the second job proves the connection for acks.
 """
 
 import os
@@ -46,12 +46,12 @@ def ack_now(self):
         assert in_flight.is_proven
         connection = in_flight._connection
         _kept.append(connection._sock)
-        connection._sock, other = socket.socketpair()  # nobody reads the bytes that are sent, and no error says so
+        connection._sock, other = socket.socketpair()  # sent bytes are never read, and cause no error
         connection._sock.settimeout(connection.socket_timeout)
         _kept.append(other)
     _ack_now(self)
     if when == "after":
-        assert in_flight.is_under_way, "nobody waited"
+        assert in_flight.is_under_way, "no thread waited for the reply"
         _strike()
 
 

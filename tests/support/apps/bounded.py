@@ -1,4 +1,4 @@
-"""An app of which two jobs of a type may wait. Tasks that retry, and tasks that others follow."""
+"""An app with a bound of two waiting jobs per type, with tasks that retry and tasks with follow-up calls."""
 
 import os
 import time

@@ -7,7 +7,7 @@ from celery import shared_task
 
 @shared_task(bind=True, acks_late=True)
 def slow_at_first(self):
-    """Take for ever the first time, and no time in the next run."""
+    """Hang in the first run, and return immediately in the next."""
     if not self.request.delivery_info["redelivered"]:
         time.sleep(600)
     return "again"

@@ -1,4 +1,4 @@
-"""The app of `tests.support.apps.typed` in a namespace of its own, on a machine whose clock is an hour ahead."""
+"""The app of `tests.support.apps.typed` in another namespace, on a machine whose clock is an hour ahead."""
 
 import time
 

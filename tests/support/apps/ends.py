@@ -1,7 +1,7 @@
-"""`tests.support.apps.typed` with tasks at whose end something fails, and a result backend that fails for some.
+"""`tests.support.apps.typed` with tasks that fail after their body, and a result backend that fails for some tasks.
 
-Errors are raised in each place after a task's body. With ``NOBODY_NOTICES`` nothing notices the end of a task whose
-job's name begins with "lost".
+Errors are raised at each point after a task's body. With ``NOBODY_NOTICES``, the ends of jobs whose names begin with
+"lost" are not noticed.
 """
 
 import os
@@ -18,7 +18,7 @@ from .typed import app, early, late, note  # noqa: F401  # they are part of it
 
 
 class Backend(RedisBackend):
-    """Results in Redis, except those of tasks whose names say how storing fails."""
+    """Stores results in Redis, and fails for tasks whose names describe the failure."""
 
     def store_result(self, task_id, result, state, *args, **kwargs):
         name = getattr(kwargs.get("request"), "task", None) or ""
@@ -104,7 +104,7 @@ def no_place_for_the_result(job):
 
 @app.task(affinity="pdf")
 def no_name_for_the_result(job):
-    """Return a value that no serializer takes."""
+    """Return a value that no serializer accepts."""
     note("start", job)
     return object()
 

@@ -1,6 +1,6 @@
-"""`tests.support.apps.typed` with tasks for each way to end: one acked early, one late, one strictly.
+"""`tests.support.apps.typed` with three tasks for each way to end: acked early, late and strictly.
 
-"early": before the task runs; "late": after the run; "strict": late, and a failure or a timeout is no reason to ack.
+"early": before the task runs; "late": after the run; "strict": late, but not after a failure or a timeout.
 """
 
 import os

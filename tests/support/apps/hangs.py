@@ -1,4 +1,4 @@
-"""The app of `tests.support.apps.typed` with two tasks whose ends hang the process that tells them.
+"""The app of `tests.support.apps.typed` with two tasks whose ends hang the process that reports them.
 
 The result backend of one task is at ``$MUTE_URL``; a signal handler of the other never returns.
 """

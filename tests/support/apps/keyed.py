@@ -1,4 +1,4 @@
-"""A task that tells what it sees of its claim, at its first attempt and at its second."""
+"""A task that returns the claim it sees in its first and second attempts."""
 
 import time
 
@@ -11,7 +11,7 @@ app = new_app("keyed", affinity_queues=["celery"])
 
 @app.task(name="keyed.look", bind=True, shared=False, affinity=Affinity(exclusive="city:{city}"))
 def look(self, city=None, before=(), again=False):
-    """Return [fencing number, key] of each try."""
+    """Return [fencing token, key] of each attempt."""
     claim = self.request.affinity
     seen = [*before, [claim.fence, claim.key]]
     if again and not self.request.retries:
@@ -21,7 +21,7 @@ def look(self, city=None, before=(), again=False):
 
 @app.task(name="keyed.hold", shared=False, affinity=Affinity(exclusive=Exclusive("{city}")))
 def hold(city, seconds=0.1):
-    """Return when it ran: times of this host, in s, that grow in all processes alike."""
+    """Return start and end in s of the host's monotonic clock, which all processes share."""
     began = time.monotonic()
     time.sleep(seconds)
     return [began, time.monotonic()]

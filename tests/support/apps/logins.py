@@ -1,4 +1,4 @@
-"""Providers of the broker's login: the file $LOGIN holds user and password, and is written anew while workers run."""
+"""Credential providers for the broker: the file $LOGIN contains user and password, and changes while workers run."""
 
 import os
 import threading
@@ -9,11 +9,11 @@ from pathlib import Path
 import redis
 from redis import credentials
 
-_Streams = getattr(credentials, "StreamingCredentialProvider", object)  # redis-py before 5.3 has none
+_Streams = getattr(credentials, "StreamingCredentialProvider", object)  # missing before redis-py 5.3
 
 
 class Plain(redis.CredentialProvider):
-    """Says the login of the moment."""
+    """Returns the current login."""
 
     def __init__(self):
         self._path = Path(os.environ["LOGIN"])
@@ -34,7 +34,7 @@ class _Token:
 
 
 class Streaming(Plain, _Streams):
-    """Says the login of the moment, and tells of each later one by itself."""
+    """Returns the current login, and calls back on each change."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""An app whose calls are merged in each of the ways there are. Every run is written to a ledger outside of Redis."""
+"""An app whose calls are merged in all possible ways. Every run is recorded in a ledger outside Redis."""
 
 import json
 import os
@@ -13,12 +13,7 @@ from celery_affinity.worker import merged_run
 
 from . import new_app
 
-app = new_app(
-    "merging",
-    affinity_worker_timeout=5.0,
-    affinity_heartbeat_interval=1.0,
-    result_chord_retry_interval=0.1,
-)
+app = new_app("merging", affinity_worker_timeout=5.0, affinity_heartbeat_interval=1.0, result_chord_retry_interval=0.1)
 merged_run._MAX_WAIT_S = float(os.environ.get("PATIENCE_S", merged_run._MAX_WAIT_S))
 
 
@@ -56,7 +51,7 @@ def fold(city, changes):
 
 
 def beside(a, b):
-    """Make one call of two whose changes are next to each other."""
+    """Merge two calls whose changes are adjacent."""
     if b.kwargs["changes"][0] != a.kwargs["changes"][-1] + 1:
         raise NotMerged
     return union(a, b)
@@ -77,7 +72,7 @@ def overlaps_late(self, city, changes):
 
 
 def beside_gated(a, b):
-    """Do as `beside`, and wait, before a call is refused, until a file is there."""
+    """Merge like `beside`, but before refusing a call, wait until a file exists."""
     try:
         return beside(a, b)
     except NotMerged:
@@ -139,7 +134,7 @@ def by_name(city, changes):
 
 
 class Gated(app.Task):
-    """A task that waits, before it reads its calls, until a file is there."""
+    """A task that waits until a file exists before it reads its calls."""
 
     abstract = True
 
@@ -257,7 +252,7 @@ def sums(calls):
 
 @merged("stores", Merge("calls", keep="all"))
 def stores(calls):
-    """Store the result of each call itself, as tasks for celery-batches do."""
+    """Store the result of each call, like tasks for celery-batches."""
     for each in calls:
         app.backend.mark_as_done(each.task_id, each.args[0] * 10)
 

@@ -1,10 +1,10 @@
-"""The app `merging`, where a process is ended by ``kill -9`` once, while it reports to callers.
+"""The app `merging`, where a process is killed once with SIGKILL while it reports to callers.
 
-``DIES``, as JSON:
-- the place: a method of the result backend, "ack_batch_reports" of the scheduler, "publish" of the task `add`, or
-  "body", the same of `total`;
-- the number of the call of it at which the process dies;
-- whether that call is made before the death;
+``DIES`` is a JSON array:
+- the place: a method of the result backend, "ack_batch_reports" of the scheduler, "publish" for publishing the task
+  `add`, or "body" for publishing `total`;
+- the number of the call to this place at which the process dies;
+- true if the process dies after this call, false if before;
 - the victim: "process" (of the pool), "worker" (with its pool), or the process id of a server.
 """
 

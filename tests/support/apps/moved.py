@@ -1,4 +1,4 @@
-"""An app whose tasks are retried once, and return what the retry's message says of its type, priority and mode."""
+"""An app whose tasks are retried once, and return the type, priority and mode in the retry's message."""
 
 from celery_affinity import Affinity, Merge
 

@@ -1,4 +1,4 @@
-"""A Celery app as anyone writes it, with this transport and nothing else of ours."""
+"""An ordinary Celery app that uses this transport but no other feature of this package."""
 
 import os
 
@@ -51,7 +51,7 @@ def sleep(seconds):
 
 @app.task
 def remember(value, key):
-    """Push *value* to a list of the result backend, where a test finds what a callback saw."""
+    """Push *value* to a list in the result backend, so a test can read a callback's argument."""
     app.backend.client.rpush(key, str(value))
 
 

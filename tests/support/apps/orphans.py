@@ -1,4 +1,4 @@
-"""An app whose worker is killed while it forks its pool: its second process does so, before either is set up."""
+"""An app whose second pool process kills the worker while it forks its pool, before either process is set up."""
 
 import os
 import signal

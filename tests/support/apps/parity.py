@@ -1,7 +1,6 @@
-"""An app whose tasks do what apps do, and that knows of no transport: it runs on stock Celery and on ours.
+"""An app with typical tasks that is independent of the transport: it runs on stock Celery and on this transport.
 
-``$TRANSPORT`` is all the difference. What tasks and signals did is recorded in lists on the broker's server, where both
-sides are asked for it.
+Only ``$TRANSPORT`` differs. Tasks and signals record their effects in lists on the broker's server.
 """
 # Over 300 lines: Celery names tasks after their module, and both sides call all of these by name.
 
@@ -17,7 +16,7 @@ from kombu.common import Broadcast
 
 _TASKS = []
 
-#: Settings that a test gives to the workers that it starts.
+#: Settings that a test passes to its workers.
 _MORE = json.loads(os.environ.get("SETTINGS", "{}"))
 
 
@@ -68,7 +67,7 @@ def record(key, value):
 
 
 def _client():
-    # A client for each call: neither green threads nor forked processes may share one.
+    # A client per call: green threads and forked processes must not share a client.
     return redis.Redis.from_url(os.environ["BROKER_URL"], socket_timeout=None)
 
 
@@ -119,7 +118,7 @@ def tell(key):
 
 @task(bind=True)
 def hold(self, key):
-    """Say that the task runs, and work until the test lets it end."""
+    """Record the start, and wait until the test lets the task end."""
     record(f"{key}:started", self.request.id)
     with _client() as client:
         client.blpop(f"go:{key}", 60)
@@ -137,7 +136,7 @@ def hold_late(self, key):
 
 @task(bind=True)
 def request_of(self):
-    """Return the facts that a task can know of its message."""
+    """Return the facts about its message that a task can read."""
     request = self.request
     info = request.delivery_info
     return {
@@ -293,20 +292,10 @@ def on_error(request, exc, traceback, key):
     record(key, [type(exc).__name__, str(exc)])
 
 
-# -- a worker's own
+# -- signals of a worker
 
 
-_SIGNALS = (
-    "task_received",
-    "task_prerun",
-    "task_postrun",
-    "task_success",
-    "task_failure",
-    "task_retry",
-    "task_revoked",
-    "task_rejected",
-    "task_internal_error",
-)
+_SIGNALS = ("received", "prerun", "postrun", "success", "failure", "retry", "revoked", "rejected", "internal_error")
 
 
 def _record_signals():
@@ -317,7 +306,7 @@ def _record_signals():
         getattr(signals, name).connect(handler, weak=False)
 
     for name in _SIGNALS:
-        connect(name)
+        connect(f"task_{name}")
 
 
 app = make_app(os.environ.get("BROKER_URL", "redis://"), os.environ.get("TRANSPORT"), **_MORE)

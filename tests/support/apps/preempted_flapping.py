@@ -1,4 +1,4 @@
-"""Batch work that may be stopped, and urgent work of a tenant whose minimum flaps; a ledger on disk has each step."""
+"""Preemptible batch jobs, and urgent jobs of a tenant whose minimum flaps. A ledger on disk records each step."""
 
 import json
 import os
@@ -24,7 +24,7 @@ OF_BATCH = Affinity(tenant="batch", preemptible=True)
 
 
 def note(task, what):
-    """Write one line, which is either there or not."""
+    """Write one line atomically."""
     about = task.request
     line = {
         "what": what,
@@ -41,7 +41,7 @@ def note(task, what):
 
 
 def work(task, steps, *, obliging):
-    """Make so many steps, over all runs if the task obliges: then it saves how far it has come, and stops."""
+    """Make *steps* steps. An *obliging* task saves its progress on preemption, stops, and continues in the next run."""
     saved = Path(os.environ["LEDGER"] + f".{task.request.id}")
     done, is_asked = 0, False
     with suppress(FileNotFoundError):

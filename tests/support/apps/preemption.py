@@ -1,4 +1,4 @@
-"""Tasks of tenants that may be stopped for others, and that say what they have seen in lists of the server."""
+"""Preemptible tasks of tenants, which record their runs in keys of the server."""
 
 import os
 import time
@@ -19,14 +19,14 @@ app = new_app(
 )
 server = redis.Redis.from_url(url)
 
-#: Time, s, after which a task gives up: longer than any test waits.
+#: Seconds until a task gives up: longer than any test waits.
 LONG_S = 60
 
 OF_TENANT = Affinity(tenant="acme", preemptible=True)
 
 
 def count_to(task, most, step_s=0.02):
-    """Count from where the last run stopped, whenever the task is asked to stop. Return the number of runs."""
+    """Continue to count where the last run was preempted. Return the number of runs."""
     name = task.request.id
     runs = server.incr(f"runs:{name}")
     counted = int(server.get(f"counted:{name}") or 0)
@@ -42,13 +42,13 @@ def count_to(task, most, step_s=0.02):
 
 @app.task(name="preemption.counts", bind=True, shared=False, affinity=OF_TENANT)
 def counts(self):
-    """Save a checkpoint when it is asked to stop, and stop."""
+    """Save a checkpoint and stop when preempted."""
     return count_to(self, LONG_S / 0.02)
 
 
 @app.task(name="preemption.ignores", bind=True, shared=False, affinity=OF_TENANT)
 def ignores(self, reads=False):
-    """Do not stop; *reads*: look whether it is to, and say so."""
+    """Do not stop. *reads*: check for a preemption, and record it."""
     runs = server.incr(f"runs:{self.request.id}")
     until_s = time.monotonic() + LONG_S
     while runs == 1 and time.monotonic() < until_s and not server.exists(f"enough:{self.request.id}"):
@@ -60,7 +60,7 @@ def ignores(self, reads=False):
 
 @app.task(name="preemption.fails", bind=True, shared=False, affinity=OF_TENANT)
 def fails(self):
-    """Fail when it is asked to stop."""
+    """Fail when preempted."""
     server.incr(f"runs:{self.request.id}")
     until_s = time.monotonic() + LONG_S
     while time.monotonic() < until_s:
@@ -71,7 +71,7 @@ def fails(self):
 
 @app.task(name="preemption.raises", bind=True, shared=False, affinity=OF_TENANT, autoretry_for=(Exception,))
 def raises(self):
-    """Stop without having been asked, the first two times."""
+    """Stop without a preemption in the first two runs."""
     if server.incr(f"runs:{self.request.id}") < 3:
         raise Preempted
     return [self.request.affinity.preemptions, self.request.delivery_info["redelivered"]]

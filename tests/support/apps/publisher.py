@@ -1,4 +1,4 @@
-"""One of many publishers, with a dispatcher of its own: ``python -m tests.support.apps.publisher FIRST STEP JOBS``."""
+"""One of many publishers, each with a dispatcher: ``python -m tests.support.apps.publisher FIRST STEP JOBS``."""
 
 import signal
 import sys
@@ -19,15 +19,13 @@ def main(first, step, jobs):
     )
 
     with app.connection_for_write() as connection:
-        teller = ResultReporter(app, "publisher", lambda: None)
-        dispatcher = Dispatcher(
-            connection.default_channel.scheduler, UnrunJobReporter(teller), Ingest(app), RecurringCalls(app, teller)
-        )
+        scheduler, reporter = connection.default_channel.scheduler, ResultReporter(app, "publisher", lambda: None)
+        dispatcher = Dispatcher(scheduler, UnrunJobReporter(reporter), Ingest(app), RecurringCalls(app, reporter))
         dispatcher.start()
         for job in range(first, jobs, step):
             tally.apply_async((job,), affinity=TYPES[job % 5], priority=job % 11, on_demand=job % 7 == 0)
         print("published", flush=True)
-        signal.pause()  # it ticks until it is ended
+        signal.pause()  # the dispatcher ticks until the process is killed
 
 
 if __name__ == "__main__":

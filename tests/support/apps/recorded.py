@@ -1,4 +1,4 @@
-"""An app whose calls have keys of each kind, for recordings. A list has its runs: fencing number and task."""
+"""An app with keys of each kind, for recordings. A list records the fencing token and task of each run."""
 
 import time
 
@@ -13,7 +13,7 @@ app = new_app("recorded", affinity_heartbeat_interval=0.5, affinity_worker_timeo
 #: List of ``fence task``, in the order in which runs began.
 RUNS = "runs"
 
-#: What no trace may have: the names in the keys.
+#: A name in keys, which must not appear in any trace.
 SECRET = "secretive"
 
 

@@ -1,4 +1,4 @@
-"""An app with calls that recur. Every run is written to a ledger outside of Redis, with its time."""
+"""An app with recurring calls. Every run is recorded with its time in a ledger outside Redis."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An app with a rule of each kind, whose tasks take as long as they are told: for records that are replayed."""
+"""An app with a rule of each kind and tasks of a given length, for replayed records."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""An app with misspelt options that the environment gives. Nothing of this project is imported here."""
+"""An app with misspelt options from the environment. It does not import this project."""
 
 import json
 import os

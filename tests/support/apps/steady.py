@@ -1,4 +1,4 @@
-"""An app for a long steady load: each task writes how long its job waited, and does nothing else."""
+"""An app for a long steady load: each task only records the wait of its job."""
 
 import os
 import select
@@ -24,7 +24,7 @@ def work(published_s):
 
 
 def publish():
-    """Publish at the rate that standard input gives, a line for each new rate, until the input ends."""
+    """Publish at the rate of the last line of standard input, until the input ends."""
     rate, number, due_s = 0.0, 0, time.monotonic()
     with app.connection_for_write() as connection, app.amqp.Producer(connection, auto_declare=False) as producer:
         while True:

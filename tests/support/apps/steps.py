@@ -1,4 +1,4 @@
-"""An app whose worker writes down the mode in the message of each task that begins."""
+"""An app whose worker records the mode in the message of each task that starts."""
 
 from celery import signature
 from celery.signals import task_prerun

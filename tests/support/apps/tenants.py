@@ -1,4 +1,4 @@
-"""Tasks of customers: some say theirs, the others have that of whoever publishes them."""
+"""Tasks of tenants: some set their tenant, the others inherit the publisher's."""
 
 import time
 
@@ -11,7 +11,7 @@ app = new_app("tenants", affinity_tenants={"acme": Tenant(max=2)}, affinity_queu
 
 @app.task(name="tenants.render", bind=True, shared=False, affinity=Affinity(tenant="{customer}"))
 def render(self, customer, seconds=0.0, again=False):
-    """Return when it ran: times of this host, in s, that grow in all processes alike."""
+    """Return start and end in s of the host's monotonic clock, which all processes share."""
     began = time.monotonic()
     time.sleep(seconds)
     if again and not self.request.retries:
@@ -22,7 +22,7 @@ def render(self, customer, seconds=0.0, again=False):
 
 @app.task(name="tenants.told", bind=True, shared=False)
 def told(self, *_):
-    """Return the tenant for which it runs."""
+    """Return the tenant of the call."""
     return self.request.affinity.tenant
 
 

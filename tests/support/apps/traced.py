@@ -1,4 +1,4 @@
-"""An app whose workers write the spans that they make to a file, outside of Redis, as whole lines of JSON."""
+"""An app whose workers write their spans to a file outside Redis, one JSON object per line."""
 
 import os
 import time
@@ -20,7 +20,7 @@ FAULT = os.environ.get("FAULT", "")
 
 
 class ToFile(SpanExporter):
-    """Writes each span; with `FAULT` it fails, or hangs."""
+    """Writes each span, or fails or hangs depending on `FAULT`."""
 
     def export(self, spans):
         if FAULT == "raises":
@@ -37,7 +37,7 @@ class Broken(SpanProcessor):
 
 
 def instrument(**_):
-    """Make spans from now on: in a forked process, or, where the pool has none, in the worker's own."""
+    """Start to create spans, in a forked process or, for a pool without processes, in the worker process."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(ToFile()))
     if FAULT == "cannot start":
@@ -86,7 +86,7 @@ def limited():
 
 
 def pairs(a, b):
-    """Make one call of two calls, and of no third."""
+    """Merge at most two calls."""
     if len(a.kwargs["numbers"]) > 1:
         raise NotMerged
     return a.replace(numbers=[*a.kwargs["numbers"], *b.kwargs["numbers"]])

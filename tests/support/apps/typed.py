@@ -1,4 +1,4 @@
-"""An app whose tasks need different workers. Every start and end is written to a ledger outside of Redis."""
+"""An app whose tasks need different workers. Every start and end is recorded in a ledger outside Redis."""
 
 import ctypes
 import os
@@ -36,13 +36,13 @@ app = new_app(
 )
 
 
-#: ARGV: seconds. The server's clock stands still in a script.
+#: ARGV: seconds. The server's clock does not advance during a script, so the script reads the CPU time.
 _BUSY = "local from_s = os.clock() while os.clock() - from_s < tonumber(ARGV[1]) do end"
 
 
 def note(event: str, job: object) -> None:
     """Append a line to the ledger: event, job, process, time, claim. One write, so that lines never mix."""
-    claim = getattr(current_task.request if current_task else None, "affinity", None)  # stock Celery has none
+    claim = getattr(current_task.request if current_task else None, "affinity", None)  # missing on stock Celery
     fence, key = getattr(claim, "fence", None) or 0, getattr(claim, "key", None) or ""  # a header may have that name
     line = f"{event} {job} {os.getpid()} {time.time()} {fence} {key}\n"
     descriptor = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -81,7 +81,7 @@ def mail(job, seconds=0.0):
 
 @app.task(affinity="pdf", acks_late=True, bind=True)
 def late(self, job, seconds=0.0):
-    """Work for *seconds* the first time, and no time when it is run again."""
+    """Work for *seconds* in the first run, and return immediately when redelivered."""
     return _work(job, 0 if self.request.delivery_info["redelivered"] else seconds)
 
 
@@ -111,7 +111,7 @@ def hold_the_interpreter(self, job, seconds=0.0):
 
 @app.task(affinity="pdf", acks_late=True, ignore_result=True)
 def keep_the_server(job, seconds=0.0):
-    """Have the server answer nobody for *seconds*, beyond the end of this task."""
+    """Block the server for *seconds*, beyond the end of this task."""
     note("start", job)
     connection = take_connection(app.connection_for_write().default_channel.client.connection_pool)
     connection.send_command("EVAL", _BUSY, 0, seconds)
@@ -120,7 +120,7 @@ def keep_the_server(job, seconds=0.0):
 
 @app.task(affinity="pdf")
 def send_off(job, seconds=0.0):
-    """Fork a process that goes into a session of its own, to outlive its worker."""
+    """Fork a process that starts a new session and outlives its worker."""
     if os.fork() == 0:
         os.setsid()
         _work(job, seconds)
@@ -137,7 +137,7 @@ def block(state, seconds):
 
 @worker_process_init.connect
 def _outlive_the_parent(**_):
-    """If a test asks for it, let a pool process survive its parent, as on systems other than Linux."""
+    """If a test requires it, let a pool process survive its parent, like on systems other than Linux."""
     if os.environ.get("CHILDREN_SURVIVE") == "1":
         set_pdeathsig(0)
 
@@ -172,7 +172,7 @@ def reject(self, job, requeue=False, for_ever=False):
 
 @app.task(affinity="pdf", acks_late=True)
 def not_yet(job, runs):
-    """Ask for another run until the run with the number *runs*."""
+    """Request another run until the run with the number *runs*."""
     note("start", job)
     begun = Path(os.environ["LEDGER"]).read_text().count(f"start {job} ")
     if begun < runs:

@@ -1,4 +1,4 @@
-"""An app without a name, which knows its task with ``KNOWS=1`` alone."""
+"""An app without a name, which registers its task only with ``KNOWS=1``."""
 
 import os
 

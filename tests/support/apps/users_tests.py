@@ -1,6 +1,6 @@
-"""Tests as a user writes them, with the fixtures of `celery_affinity.testing`: `testing/test_testing.py` runs them.
+"""Tests like a user's, with the fixtures of `celery_affinity.testing`: `testing/test_testing.py` runs them.
 
-The tests run in this order: some look at what the test before has left.
+The tests must run in this order, since some check the state after the previous test.
 """
 
 import os
@@ -51,68 +51,64 @@ def affinity_app():
     return "tests.support.apps.users_tests"
 
 
-def test_a_worker_without_types_serves_the_default_queue(affinity_worker):
+def test_worker_without_types_serves_the_default_queue(affinity_worker):
     affinity_worker()
-    left = who.delay()
+    unserved = who.delay()
     assert ordinary.delay().get(timeout=10) == os.getpid()
-    assert explain(app, left.id).state == "pending"
+    assert explain(app, unserved.id).state == "pending"
 
 
-def test_the_next_test_finds_an_empty_server_and_a_worker_with_its_own_types(affinity_broker, affinity_worker):
-    assert explain(app, who.delay().id).waiting.rank == 1, "what the test before published is gone"
+def test_next_test_has_an_empty_server_and_new_types(affinity_broker, affinity_worker):
+    assert explain(app, who.delay().id).waiting.rank == 1, "the previous test's jobs are deleted"
     worker = affinity_worker("pdf")
-    left = ordinary.delay()
+    unserved = ordinary.delay()
     assert who.delay().get(timeout=10) == os.getpid()
-    assert explain(app, left.id).state == "pending"
+    assert explain(app, unserved.id).state == "pending"
     worker.stop()
     affinity_worker()
-    assert left.get(timeout=10) == os.getpid()
-    assert explain(app, who.delay().id).state == "pending", "served by the worker before, not by this one"
+    assert unserved.get(timeout=10) == os.getpid()
+    assert explain(app, who.delay().id).state == "pending", "served by the previous worker, not by this one"
 
 
-def test_a_worker_with_two_slots_runs_two_tasks_at_a_time(affinity_worker):
+def test_worker_with_two_slots_runs_two_tasks_simultaneously(affinity_worker):
     affinity_worker("pdf", concurrency=2)
     assert [each.get(timeout=10) for each in [meet.delay(), meet.delay()]] == [True, True]
 
 
-def test_a_process_has_room_for_one_worker_in_a_thread(affinity_worker):
+def test_second_worker_in_a_thread_is_refused(affinity_worker):
     affinity_worker("pdf")
     with pytest.raises(AffinityError, match="has room for one worker in a thread, and has one"):
         affinity_worker("excel")
 
 
-def test_a_view_in_another_thread_finds_the_app(affinity_worker):
+def test_another_thread_uses_the_affinity_app(affinity_worker):
     affinity_worker("pdf")
-    found = []
-    thread = threading.Thread(target=lambda: found.append((current_app.main, who.delay().get(timeout=10))))
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append((current_app.main, who.delay().get(timeout=10))))
     thread.start()
     thread.join(20)
-    assert found == [("users", os.getpid())]
+    assert seen == [("users", os.getpid())]
 
 
-def test_a_setting_that_the_worker_refuses_is_the_tests_error(affinity_server):
+def test_invalid_setting_is_an_error_of_the_test(affinity_server):
     wrong = Celery("wrong", set_as_current=False, broker_transport="celery_affinity:Transport", affinity_guard="yes")
-    for _ in range(2):  # the first has left room for the second
-        with (
-            directed(wrong, affinity_server.url),
-            pytest.raises(AffinityError, match="affinity_guard must be True"),
-        ):
+    for _ in range(2):  # the first failed start does not block the second
+        with directed(wrong, affinity_server.url), pytest.raises(AffinityError, match="affinity_guard must be True"):
             WorkerThread(wrong).start()
 
 
-def test_nothing_of_the_tests_before_is_left(affinity_server):
+def test_previous_tests_left_no_state(affinity_server):
     assert app.conf.broker_url == app.conf.result_backend == NOWHERE
     assert "CELERY_BROKER_URL" not in os.environ
     assert state.should_stop is None
     assert not task_join_will_block()
     assert not [each.name for each in threading.enumerate() if each.name.startswith(("thread@", "affinity"))]
-    descendants = psutil.Process().children(recursive=True)
-    assert {" ".join(each.cmdline())[-40:] for each in descendants if each.pid != affinity_server.pid} == {
-        " ".join(psutil.Process(affinity_server.pid).children()[0].cmdline())[-40:]
-    }, "the server and its launcher"
+    others = [each for each in psutil.Process().children(recursive=True) if each.pid != affinity_server.pid]
+    (launcher, *_) = psutil.Process(affinity_server.pid).children()
+    assert {" ".join(each.cmdline())[-40:] for each in others} == {" ".join(launcher.cmdline())[-40:]}
 
 
-def test_a_job_of_a_worker_that_crashed_runs_on_the_next(affinity_worker_process):
+def test_crashed_workers_job_runs_on_the_next(affinity_worker_process):
     first = affinity_worker_process("pdf")
     task = crash.delay()
     while explain(app, task.id).state != "running":
@@ -123,24 +119,23 @@ def test_a_job_of_a_worker_that_crashed_runs_on_the_next(affinity_worker_process
     assert not first.is_running
 
 
-class TestRefused:
-    @pytest.mark.parametrize("types", [(["pdf", "excel"],), ("pdf,excel",), ("",)])
-    def test_types(self, types):
-        for build in (
-            lambda: WorkerThread(app, *types),
-            lambda: WorkerProcess("tests.support.apps.users_tests", *types),
-        ):
-            with pytest.raises(AffinityError, match=r"types must be names of types, .*'pdf', 'excel', got: "):
-                build()
+@pytest.mark.parametrize("types", [(["pdf", "excel"],), ("pdf,excel",), ("",)])
+def test_invalid_types_are_refused(types):
+    for worker in WorkerThread, WorkerProcess:
+        with pytest.raises(AffinityError, match=r"types must be names of types, .*'pdf', 'excel', got: "):
+            worker(app if worker is WorkerThread else __name__, *types)
 
-    def test_concurrency(self):
-        with pytest.raises(AffinityError, match="concurrency must be a whole number above 0, got: '4'"):
-            WorkerProcess("tests.support.apps.users_tests", concurrency="4")
 
-    def test_an_app_for_a_process(self):
-        with pytest.raises(AffinityError, match=r"what stands after `celery -A`.* for a worker process, got: <Celery"):
-            WorkerProcess(app)
+def test_invalid_concurrency_is_refused():
+    with pytest.raises(AffinityError, match="concurrency must be a whole number above 0, got: '4'"):
+        WorkerProcess(__name__, concurrency="4")
 
-    def test_a_pool_that_does_not_exist(self, affinity_worker_process):
-        with pytest.raises(AffinityError, match=r"the worker did not start: (?s:.*)'fork' is not one of"):
-            affinity_worker_process("pdf", pool="fork")
+
+def test_worker_process_refuses_an_app_object():
+    with pytest.raises(AffinityError, match=r"what stands after `celery -A`.* for a worker process, got: <Celery"):
+        WorkerProcess(app)
+
+
+def test_unknown_pool_is_refused(affinity_worker_process):
+    with pytest.raises(AffinityError, match=r"the worker did not start: (?s:.*)'fork' is not one of"):
+        affinity_worker_process("pdf", pool="fork")

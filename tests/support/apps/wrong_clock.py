@@ -1,4 +1,4 @@
-"""Another time for this process and its forks, as on a machine whose clock is wrong."""
+"""Change the time of this process and its forks, like on a machine with a wrong clock."""
 
 import time
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ import celery.worker.request
 
 
 def set_off_by(seconds: float) -> None:
-    """Set the wall clock of this process off wherever Celery and this package read it. Monotonic clocks stay."""
+    """Shift the wall clock of this process wherever Celery and this package read it, but not monotonic clocks."""
     right_time = time.time
     time.time = lambda: right_time() + seconds
 

@@ -19,12 +19,12 @@ _SHOWN = 12
 
 def main() -> int:
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends all started processes
     print(f"chaos: SEED={options.seed} SECONDS={options.seconds}, in {options.output}", flush=True)
     if options.cluster or options.cohorts:
         report = (on_cluster if options.cluster else on_cohorts).blow(options.seconds, options.seed, options.output)
         print(report)
-        return int(bool(report.violations or report.stood_still))
+        return int(bool(report.violations or report.standstills))
     began = monotonic()
     outcomes: list[Outcome] = []
     storms = plan(Random(options.seed), options.only)
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _blow(options: argparse.Namespace, storms, until: float, *, replicated: bool) -> list[Outcome]:
-    """Let storms blow on one fleet until the time is up; at least one storm."""
+    """Run storms on one fleet until the time is up, but at least one storm."""
     outcomes: list[Outcome] = []
     directory = options.output / ("replicated" if replicated else "single")
     with Campaign(directory, options.seed, replicated=replicated).running() as campaign:
@@ -56,7 +56,7 @@ def _blow(options: argparse.Namespace, storms, until: float, *, replicated: bool
 
 
 def _parts(options: argparse.Namespace) -> list[tuple[bool, float]]:
-    """Return the fleets of a run (replicated or not), each with its time, s; a short run has one fleet."""
+    """Return (is replicated, seconds) for each fleet of a run; a short run has one fleet."""
     kinds = {storm.replicated for storm in STORMS if options.only in storm.name}
     if options.seconds < 200 and False in kinds:
         kinds = {False}

@@ -1,4 +1,4 @@
-"""The app under test. Each publish, each start and each end of a task is written to the ledger by whoever does it."""
+"""The app under test. Publishers and workers write each publish, start and end of a task to the ledger."""
 
 import os
 import random
@@ -31,37 +31,35 @@ from .ledger import Ledger
 
 TYPES = ("pdf", "excel", "index", "mail")
 
-#: Rules by key that some of the jobs have: so many of them that a key has others waiting, and few enough for a storm.
+#: Key rules of some jobs. Enough jobs have them that jobs of a key wait, and few enough to finish within a storm.
 RULES = (Exclusive("one"), Exclusive("ordered", keep_order=True), Exclusive("pair", limit=2), Rate("5/s", "rate"))
 
-#: The tenants of some of the jobs -> how many slots each may have; None: any number.
+#: Tenants of some jobs -> maximum number of slots, or None.
 TENANTS = {"acme": 2, "small": 1, "free": None, "batch": None}
 
 
 def quota_of(most: int | None) -> Tenant:
-    """Return the quota of a tenant with this maximum: each has a minimum of two slots, or of as many as it may have."""
+    """Return a quota with the maximum *most*, and a minimum of two slots or of *most* if it is lower."""
     return Tenant(max=most, min=2 if most is None else min(2, most))
 
 
-#: Prefix, pattern and number of keys that few jobs have each: a limit changes for more of them than one call goes
-#: through.
+#: Prefix, pattern and number of keys with few jobs each. One invocation cannot process a changed limit for all of them.
 MANY, OF_MANY, HOW_MANY = "many:", "many:*", 400
 
-#: Worker timeout, heartbeat interval and timeout of a reply, s: so short that a death is noticed within a storm. The
-#: timeout of a reply is shorter still.
+#: Worker timeout, heartbeat interval and reply timeout in seconds. They are short, so a storm is long enough to notice
+#: a death.
 WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
 
-#: Stops of running jobs: how long another tenant waits before, and the time that a task has then, s; how often a job
-#: is stopped at most.
+#: Preemption: delay before it and grace of the task, both in seconds, and maximum preemptions of a job.
 DELAY_S, GRACE_S, MAX_STOPS = 0.1, 0.6, 3
 
-#: Interval, s, of the calls that recur.
+#: Interval of the recurring calls in seconds.
 STALE_S = 2.0
 
-#: Time, s, for which SIGUSR2 keeps the event loop of a worker from running.
+#: Seconds for which SIGUSR2 blocks the event loop of a worker.
 BLOCK_S = 7.0
 
-#: First letters of the names of tasks that merge (`merged_tasks`). Their calls are noted by their tokens.
+#: Name prefix of merging tasks (`merged_tasks`). The ledger identifies their calls by their tokens.
 MERGED = "merged_"
 
 ledger = Ledger(Path(os.environ.get("LEDGER", os.devnull)))
@@ -89,11 +87,11 @@ app.conf.update(
         **_master,
         "socket_timeout": REPLY_TIMEOUT_S,
         "socket_connect_timeout": REPLY_TIMEOUT_S,
-        "health_check_interval": 2,  # s until kombu checks whether a blocking read is half-open
+        "health_check_interval": 2,  # seconds until kombu checks a blocking read for a half-open connection
     },
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
-    # Publishers ride out outages: a message published again after a lost reply has to count once.
+    # Publishers survive outages. A message published again after a lost reply must be stored once.
     task_publish_retry_policy={"max_retries": 300, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.4},
     result_backend_transport_options=_master,
     # Celery's default is False: a result that cannot be stored is lost.
@@ -115,13 +113,13 @@ app.conf.update(
     },
 )
 
-#: Options of a chord's body. Celery takes a chord for claimed for as long as its body may be published, 4 s a try:
-#: after a death in the middle of that, the body is to be published before all has to be quiet.
+#: Options of a chord's body. Celery treats a chord as claimed while its body may be published, 4 s per attempt. After a
+#: death in this phase, the body must still be published before the fleet must be quiet.
 BODY = {"retry_policy": {**app.conf.task_publish_retry_policy, "max_retries": 10}}
 
 
 def _on_the_brokers_server() -> RedisBackend:
-    """Return a result backend on the server, or the servers, of the broker."""
+    """Return a result backend on the server or servers of the broker."""
     url = os.environ.get("BROKER_URL", "redis://")
     backend_class, _ = by_url(url, app.loader)
     return backend_class(app=app, url=url)
@@ -144,7 +142,7 @@ def _note_intended(headers=None, properties=None, routing_key="", body=None, **_
     last_intended = job = body[0][0][0] if is_call else without_mark(job_id(properties[PROPERTY], routing_key))
     _intended[id(headers)] = ("call_accepted" if is_call else "accepted"), job
     if name == "recurs":
-        _intended[id(headers)] = "fired", job  # or not: the server takes it if it is still due
+        _intended[id(headers)] = "fired", job  # the server accepts it only if it is still due
         return
     if tenant := properties.get("tenant") or tenant_in(rules_in(properties[PROPERTY])):  # the option, or a retry's
         facts["tenant"] = tenant
@@ -153,7 +151,7 @@ def _note_intended(headers=None, properties=None, routing_key="", body=None, **_
     for name, header in (("due", "eta"), ("expires", "expires")):
         if headers[header]:
             facts[name] = _monotonic(parse_time(headers[header], app))
-    ledger.note("call" if is_call else "intended", job, **facts)  # threads share the other name
+    ledger.note("call" if is_call else "intended", job, **facts)  # threads share `last_intended`
 
 
 def _monotonic(unix_s: float) -> str:
@@ -162,12 +160,12 @@ def _monotonic(unix_s: float) -> str:
 
 @after_task_publish.connect
 def _note_accepted(headers=None, **_):
-    ledger.note(*_intended.pop(id(headers)))  # the same dict as before
+    ledger.note(*_intended.pop(id(headers)))  # the dict is the same object
 
 
 @task_failure.connect
 def _note_failed(sender=None, exception=None, **_):
-    """Note a failure that the task could not note: the pool process was lost."""
+    """Note a failure of a lost pool process, which could not note it."""
     is_call = sender.name.rpartition(".")[2].startswith(MERGED)
     is_noted = not is_call and sender is not recurs
     if os.getpid() == _worker_pid and type(exception).__name__ == "WorkerLostError" and is_noted:
@@ -176,17 +174,17 @@ def _note_failed(sender=None, exception=None, **_):
 
 def _job_of(request) -> str:
     job, _, _ = request.properties["delivery_tag"].rpartition(":")
-    return without_mark(job.removesuffix(key_suffix(job)))  # a publish does not know here whether there will be one
+    return without_mark(job.removesuffix(key_suffix(job)))  # the signal of the publish has no suffix yet
 
 
 def _keys_of(left) -> str:
-    """Return the keys of a job, by what its message says."""
+    """Return the keys of a job from its message."""
     return " ".join(decode_part(each.key) for each in decode_rules(rules_in(left) or "").keys)
 
 
 @contextmanager
 def _noted(request, kind: str = "start", **more: object) -> Iterator[str]:
-    """Note the start of a run, and its end. Yield the name of the run."""
+    """Note the start and the end of a run. Yield the name of the run."""
     job, run = _job_of(request), f"{os.getpid()}.{next(_runs)}"
     left = request.properties.get(PROPERTY) or {}
     facts = {"priority": request.properties["priority"], "mode": "on_demand" if left.get("on_demand") else "queued"}
@@ -196,7 +194,7 @@ def _noted(request, kind: str = "start", **more: object) -> Iterator[str]:
     try:
         yield run
     except BaseException as exc:
-        # A retry that could not be published is a Reject; its reason is the error.
+        # A retry that could not be published is a Reject with the error as its reason.
         outcome = "retried" if isinstance(exc, Retry) else type(getattr(exc, "reason", None) or exc).__name__
         raise
     finally:
@@ -209,10 +207,10 @@ _store_result = RedisBackend.store_result
 
 
 def _stores_result(self, task_id, result, state, *args, **kwargs):
-    """Note the result of a worker that tries once and meets a broken connection, or none: it is lost then.
+    """Note a result that is lost because its worker tries only once, on a broken connection.
 
-    That is Celery's own, on any broker. A connection of the pool may have been broken long before it is used: the pool
-    hands out the last one first.
+    Celery loses it on any broker. A pooled connection may have broken long before its use, since the pool returns the
+    most recently used connection first.
     """
     try:
         return _store_result(self, task_id, result, state, *args, **kwargs)
@@ -221,10 +219,10 @@ def _stores_result(self, task_id, result, state, *args, **kwargs):
         raise
 
 
-if "LEDGER" in os.environ:  # a process of a storm, not one that judges it
+if "LEDGER" in os.environ:  # a process of a storm, not the checker
     RedisBackend.store_result = _stores_result
 
-# -- a loop that does not run
+# -- a blocked event loop
 
 
 @worker_init.connect
@@ -239,7 +237,7 @@ def _on_worker_ready(sender=None, **_):
         _on_signal_block_a_green_pool(sender.pool)
         os.write(1, b"worker ready.\n")
         return
-    # By another thread: the signal may interrupt the main thread while that holds the lock that `call_soon` takes.
+    # In another thread: the signal can interrupt the main thread while it holds the lock of `call_soon`.
     read, write = os.pipe()
 
     def block() -> None:
@@ -248,11 +246,11 @@ def _on_worker_ready(sender=None, **_):
 
     threading.Thread(target=block, daemon=True).start()
     signal.signal(signal.SIGUSR2, lambda *_: os.write(write, b"!"))
-    os.write(1, b"worker ready.\n")  # the log has warnings only
+    os.write(1, b"worker ready.\n")  # the log contains only warnings
 
 
 def _on_signal_block_a_green_pool(pool) -> None:
-    """Have SIGUSR2 keep all greenlets from running: the only thread there is runs the handler."""
+    """Make SIGUSR2 block all greenlets: the only thread runs the handler."""
     if type(pool).__module__.endswith("gevent"):
         sleep = import_module("gevent.monkey").get_original("time", "sleep")
     else:
@@ -263,7 +261,7 @@ def _on_signal_block_a_green_pool(pool) -> None:
 # -- tasks
 
 
-#: Tasks whose results are on the broker's server. The results of other tasks have a server of their own.
+#: Tasks whose results are on the broker's server. Other results are on a separate server.
 ON_THE_BROKERS_SERVER = ("early", "retrying")
 _backend = _on_the_brokers_server()
 
@@ -282,7 +280,7 @@ def late(self, seconds):
 
 @app.task(bind=True, acks_late=True, reject_on_worker_lost=True, affinity=Affinity(preemptible=True))
 def stoppable(self, seconds):
-    """Stop when asked to, or go on until the end, or until the worker ends it by force."""
+    """When preempted, stop or continue to the end, unless the worker kills the task."""
     until, is_asked = time.monotonic() + seconds, False
     with _noted(self.request, preemptible=1) as run:
         while time.monotonic() < until:
@@ -309,14 +307,12 @@ def part(self, number, seconds):
         return number
 
 
-@app.task(
-    bind=True,
-    acks_late=True,
-    reject_on_worker_lost=True,
-    affinity=Affinity("index", merge=Merge("{since}", keep="all")),
-)
+_RECURRING = Affinity("index", merge=Merge("{since}", keep="all"))
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True, affinity=_RECURRING)
 def recurs(self, since):
-    """Be called when no call came for a while since the last one, or since the end of its run."""
+    """Run when STALE_S have passed without a call, since the last call or since the end of its run."""
     calls = [each.task_id for each in self.request.affinity.calls] or [self.request.id]
     with _noted(self.request, "recurs", since=since, calls=",".join(calls)):
         pass

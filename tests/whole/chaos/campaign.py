@@ -1,4 +1,4 @@
-"""A campaign: a fleet on its servers, storm after storm, each judged when all is quiet."""
+"""A campaign: a fleet on its servers, with storm after storm, each checked when the fleet is quiet."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -9,23 +9,23 @@ from random import Random
 from time import monotonic, sleep
 
 from . import remains
-from .book import RESULTS, Book
+from .checker import Verdict, check
 from .faults import Field
 from .fleet import MEMBERS, SLOTS, Fleet
-from .judge import Verdict, judge
+from .history import RESULTS, History
 from .ledger import Ledger
 from .operator import Operator
 from .proxy import Proxy
 from .servers import DurableServer, ReplicatedServers
 from .storms import Storm
 
-#: Longest time, s, after a storm in which nothing is noted although not all is quiet. A slow machine takes its time.
+#: Max seconds without an event after a storm while the fleet is not quiet. It allows for a slow machine.
 _STANDS_STILL_S = 90
 
 
 @dataclass
 class Outcome:
-    """A storm, its strikes, and its outcome."""
+    """A storm, its faults, and its verdict."""
 
     storm: str
     seconds: float
@@ -36,20 +36,20 @@ class Outcome:
 
 
 def until_quiet(why_not: Callable[[], str], noted: Callable[[], int], still_s: float = _STANDS_STILL_S) -> str:
-    """Wait until *why_not* says "", as long as ever more is *noted*. Return what it says in the end.
+    """Wait until *why_not* returns "", as long as *noted* grows within *still_s*. Return the last reason.
 
-    What is judged while jobs still run is wrong: a job may end between the look at the ledger and that at Redis.
+    A check while jobs still run would be wrong: a job may end between the reads of the ledger and of Redis.
     """
-    known, since = noted(), monotonic()
+    size, since = noted(), monotonic()
     while (trouble := why_not()) and monotonic() < since + still_s:
         sleep(0.1)
-        if (now := noted()) != known:
-            known, since = now, monotonic()
+        if (now := noted()) != size:
+            size, since = now, monotonic()
     return trouble
 
 
 class Campaign:
-    """One fleet and its servers; *replicated* or not. *seed*: of everything that is left to chance."""
+    """One fleet and its servers, *replicated* or not. *seed*: of all random choices."""
 
     def __init__(self, directory: Path, seed: str, *, replicated: bool) -> None:
         shutil.rmtree(directory, ignore_errors=True)
@@ -57,7 +57,7 @@ class Campaign:
         self._rng = Random(seed)
         self._seed = seed
         self.ledger = Ledger(directory / "ledger")
-        self.book = Book()
+        self.history = History()
         self._replicated = replicated
         self._field: Field
 
@@ -87,23 +87,17 @@ class Campaign:
             yield self
 
     def storm(self, storm: Storm, seconds: float, jobs: int) -> Outcome:
-        """Publish so many jobs while *storm* blows for so long; judge what came of it."""
+        """Publish *jobs* jobs while *storm* runs for *seconds*; check the result."""
         on = self._field
-        kills, faults = self.book.kills.copy(), self.book.faults.copy()
+        kills, faults = self.history.kills.copy(), self.history.faults.copy()
         self.ledger.note("whole", "fleet")
         offsets = self._rng.choice(((0, 0), (3600, 0), (0, -3600)))
         began = monotonic()
         for number, offset in enumerate(offsets):
-            # Publishers are done before the storm is: the last messages go through the storm as well.
-            on.fleet.publish(
-                f"{self._seed}-{number}",
-                jobs // 2,
-                jobs / 2 / (0.8 * seconds),
-                long=storm.long,
-                merging=storm.merging,
-                stoppable=storm.stoppable,
-                clock_offset_s=offset,
-            )
+            # Publishers finish before the storm, so the last messages meet faults as well.
+            shares = {"long": storm.long, "merging": storm.merging, "stoppable": storm.stoppable}
+            rate = jobs / 2 / (0.8 * seconds)
+            on.fleet.publish(f"{self._seed}-{number}", jobs // 2, rate, **shares, clock_offset_s=offset)
         on.wait(1)
         troubles = []
         try:
@@ -112,14 +106,14 @@ class Campaign:
                 on.wait(self._rng.uniform(*storm.pause_s))
             on.heal()
             on.operator.calm()
-        except AssertionError as exc:  # a fault waited in vain
+        except AssertionError as exc:  # a fault timed out
             troubles.append(str(exc))
         blown = monotonic()
         suspended = remains.suspend_recurring(on.server.client)
         troubles += self._wait_until_quiet()
         quiet = monotonic()
-        self.book.read(self.ledger.new())
-        verdict = judge(self.book, remains.look(on.server.client, on.results.client, SLOTS))
+        self.history.read(self.ledger.new())
+        verdict = check(self.history, remains.look(on.server.client, on.results.client, SLOTS))
         remains.resume_recurring(on.server.client, suspended)
         verdict.violations += troubles
         verdict.violations += self._strange_words()
@@ -130,27 +124,25 @@ class Campaign:
             storm.name,
             round(blown - began, 1),
             round(quiet - blown, 1),
-            dict(self.book.kills - kills),
-            dict(self.book.faults - faults),
+            dict(self.history.kills - kills),
+            dict(self.history.faults - faults),
             verdict,
         )
 
     def _wait_until_quiet(self) -> list[str]:
-        """Return the troubles on the way to quiet, and the reasons why a fleet is not quiet in the end."""
-        fleet, server, found = self._field.fleet, self._field.server, []
+        """Return the problems until the fleet is quiet, and the reasons if it does not become quiet."""
+        fleet, server, problems = self._field.fleet, self._field.server, []
         try:
-            found += [f"{name} ended by itself" for name in fleet.settle()]
-        except AssertionError as exc:  # the wait was in vain
-            found.append(str(exc))
+            problems += [f"{name} ended by itself" for name in fleet.settle()]
+        except AssertionError as exc:  # a wait timed out
+            problems.append(str(exc))
         trouble = until_quiet(lambda: remains.why_not_quiet(server.client, len(MEMBERS)), self.ledger.size)
-        return [*found, f"nothing happens, but not all is quiet: {trouble}"] if trouble else found
+        return [*problems, f"nothing happens, but not all is quiet: {trouble}"] if trouble else problems
 
     def _strange_words(self) -> list[str]:
-        """Return lines of the logs that no fault should bring about."""
-        found = []
-        for name, log in self._field.fleet.logs().items():
-            found += [f"{name}: {line}" for line in log.splitlines() if ": a call failed; the next one is in" in line]
-        return found
+        """Return log lines that no fault should cause."""
+        lines = ((name, line) for name, log in self._field.fleet.logs().items() for line in log.splitlines())
+        return [f"{name}: {line}" for name, line in lines if ": a call failed; the next one is in" in line]
 
     def _keep_logs(self, fleet: Fleet) -> None:
         for name, log in fleet.logs().items():

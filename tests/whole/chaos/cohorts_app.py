@@ -1,4 +1,4 @@
-"""The app of a fleet of two cohorts: each start and end of a task is in the ledger, with the worker's process id."""
+"""The app of a fleet with two cohorts. The ledger records each start and end of a task with the worker's process id."""
 
 import os
 import time
@@ -9,10 +9,10 @@ from celery import Celery
 
 from .ledger import Ledger
 
-#: The cohort on a server of its own, and the beginning of its types.
+#: The cohort on a separate server, and the prefix of its types.
 OTHER, BEGINNING = "eu", "eu."
 
-#: Worker timeout, heartbeat interval and timeout of a reply, s.
+#: Worker timeout, heartbeat interval and reply timeout in seconds.
 WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
 
 ledger = Ledger(Path(os.environ.get("LEDGER", os.devnull)))
@@ -20,7 +20,7 @@ _runs = count(1)
 
 
 def app_of(url: str | None, other_url: str | None) -> Celery:
-    """Return the app of the fleet with its broker at *url*. It has no results."""
+    """Return the app of the fleet with its broker at *url* and without a result backend."""
     app = Celery("cohorts", broker=url, set_as_current=False)
     app.conf.update(
         broker_transport="celery_affinity:Transport",
@@ -46,7 +46,7 @@ app = app_of(os.environ.get("BROKER_URL"), os.environ.get("OTHER_URL"))
 
 @app.task(bind=True, acks_late=True, reject_on_worker_lost=True, max_retries=1)
 def work(self, job, seconds=0.0, again=False):
-    """Work for *seconds*. *again*: and once more after a retry, which is a job of its own."""
+    """Work for *seconds*. *again*: retry once, which is a separate job."""
     name, run = f"{job}.{self.request.retries}", f"{os.getpid()}.{next(_runs)}"
     # Each worker is the first process of a session.
     ledger.note("start", name, run=run, worker=os.getsid(0), key=(self.request.affinity.key or "-"))

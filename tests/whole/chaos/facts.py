@@ -1,15 +1,15 @@
-"""What the ledger tells: jobs with their runs, times in which something was wrong, pauses and limits."""
+"""Facts from the ledger: jobs with their runs, windows of faults, pauses and limits."""
 
 from dataclasses import dataclass, field
 from math import inf
 
-#: How a run may end that is to stop, by itself or by force.
+#: Possible outcomes of a preempted run, which stops itself or is killed.
 STOPPED_ENDS = ("", "Preempted", "SystemExit", "GreenletExit")
 
 
 @dataclass(slots=True)
 class Run:
-    """One start of a job, and the end if there was one."""
+    """One start of a job, and its end if it ended."""
 
     id: str
     pid: int
@@ -20,26 +20,26 @@ class Run:
     keys: list[str] = field(default_factory=list)
     fence: int = 0
     preemptible: bool = False
+    #: Time at which its task noticed the preemption.
     asked: float = inf
-    """When its task saw that it was to stop."""
     priority: int = 0
     mode: str = "queued"
+    #: Tokens of merged calls, beginning with the first call.
     calls: tuple[str, ...] = ()
-    """Of a run of merged calls: their tokens, the first call's first."""
+    #: Tokens in the arguments of a merged run.
     given: tuple[str, ...] = ()
-    """Tokens that such a run was given."""
+    #: Task id of the call whose message a merged run has: Celery's tracer stores the result of this call.
     task: str = ""
-    """Task id of the call whose message such a run is: Celery's tracer stores the end of this call."""
 
     @property
     def was_stopped(self) -> bool:
-        """Whether it ended, if it did, since it was to stop."""
+        """True if it was preempted, and its outcome is one of a preempted run."""
         return self.asked < inf and self.outcome in STOPPED_ENDS
 
 
 @dataclass(slots=True)
 class MergedCall:
-    """A call that may merge with others, by its token, and its fate. *tries*: how often it was published."""
+    """A call of a merging task, by its token. *tries*: number of its publishes."""
 
     token: str
     task: str = ""
@@ -51,11 +51,11 @@ class MergedCall:
     refused: str = ""
     follows: str = ""
     runs: list[Run] = field(default_factory=list)
+    #: Jobs of its follow-up step.
     steps: list[str] = field(default_factory=list)
-    """Jobs of the step that follows."""
+    #: Per run of the follow-up step: True if the result contains this call.
     has_own: list[bool] = field(default_factory=list)
-    """For each run of such a step: whether the result has this call."""
-    judged: bool = False
+    checked: bool = False
 
     @property
     def key(self) -> str:
@@ -64,7 +64,7 @@ class MergedCall:
 
 @dataclass(slots=True)
 class Job:
-    """A publish, by the id of its stamp, and its fate. The time of an event that did not happen is inf."""
+    """A published job, by the id in its header. The time of an event that did not happen is inf."""
 
     id: str
     redis_id: str = ""
@@ -80,7 +80,7 @@ class Job:
     expires: float = inf
     failed: str = ""
     runs: list[Run] = field(default_factory=list)
-    judged: bool = False
+    checked: bool = False
 
     @property
     def ended(self) -> bool:
@@ -89,13 +89,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A time in which something was wrong. *of*: a worker's pid or a name; 0 or "*" for all."""
+    """The time of a fault. *of*: a worker's pid or a name; 0 or "*" for all."""
 
     what: str
     of: object
     since: float
     until: float
-    latest: float = 0.0  # of several windows in one: when the last one began
+    latest: float = 0.0  # start of the last window, if several were joined
 
     def meets(self, since: float, until: float) -> bool:
         return self.since <= until and since <= self.until
@@ -103,7 +103,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Unstored:
-    """A result, by its state, that a process of the worker *worker* could not store: its connection was broken."""
+    """A result with *state* that a process of *worker* could not store because its connection was broken."""
 
     at: float
     worker: int
@@ -112,9 +112,9 @@ class Unstored:
 
 @dataclass(slots=True)
 class Pause:
-    """A pause of *what*, as the scripts call it, in force for claims above fence *above*, up to fence *up_to*.
+    """A pause of the address *what*, in force for claims with fencing tokens above *above*, up to *up_to*.
 
-    *up_to* 0: nobody looked before the pause ended by itself.
+    *up_to* is 0 if the fencing token was not read before the pause expired.
     """
 
     what: str
@@ -126,14 +126,14 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Limits, by pattern, in force for claims above a fence that is *before* at least, and *after* at most.
+    """Limits by pattern, in force for claims above a fencing token between *before* and *after*."""
 
-    *began*: when the server was asked for the change. *noted*: when it had surely answered. *minima*: of tenants.
-    """
-
+    #: Time at which the change was sent.
     began: float
     before: int
     after: int
     limits: dict[str, int]
+    #: Tenant -> minimum.
     minima: dict[str, int] = field(default_factory=dict)
+    #: Time after the server's reply.
     noted: float = inf

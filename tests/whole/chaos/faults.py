@@ -1,4 +1,4 @@
-"""One function a fault: each strikes once, and mends the damage a while later."""
+"""One function per fault: it injects the fault once, and ends it later."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,7 +27,7 @@ LINKS = (*(member.name for member in MEMBERS), "publishers")
 
 @dataclass
 class Field:
-    """The place of a fault. *proxy*: None where clients reach the servers directly."""
+    """The targets of faults. *proxy*: None if clients connect directly to the servers."""
 
     rng: Random
     ledger: Ledger
@@ -40,19 +40,19 @@ class Field:
     _numbers: count = field(default_factory=count)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Do *call* in so many seconds, or at the end of the storm."""
+        """Schedule *call* in *seconds*, or at the end of the storm."""
         heappush(self._later, (monotonic() + seconds, next(self._numbers), call))
 
     def wait(self, seconds: float) -> None:
-        """Wait, and make the calls that are due meanwhile."""
+        """Wait, and run the calls that become due."""
         until = monotonic() + seconds
-        while (left := until - monotonic()) > 0:
+        while (remaining_s := until - monotonic()) > 0:
             while self._later and self._later[0][0] <= monotonic():
                 heappop(self._later)[2]()
-            sleep(min(left, 0.05))
+            sleep(min(remaining_s, 0.05))
 
     def heal(self) -> None:
-        """Wait until all is whole again."""
+        """Wait until all faults have ended."""
         while self._later:
             self.wait(max(0.0, self._later[0][0] - monotonic()) + 0.01)
 
@@ -100,13 +100,13 @@ def kill_publisher(on: Field) -> None:
 
 
 def suspend_worker(on: Field) -> None:
-    """Stop a worker until well after it is taken for dead."""
+    """Suspend a worker until well after it is reported dead."""
     go_on = on.fleet.suspend(on.member(), pool_too=on.rng.random() < 0.5)
     on.later(WORKER_TIMEOUT_S + on.rng.uniform(1, 3), go_on)
 
 
 def pause_worker(on: Field) -> None:
-    """Stop a worker, for less time than a worker may be silent."""
+    """Suspend a worker for less than the worker timeout."""
     go_on = on.fleet.suspend(on.member(), pool_too=on.rng.random() < 0.5)
     on.later(on.rng.uniform(0.3, 2), go_on)
 
@@ -120,7 +120,7 @@ def restart_worker(on: Field) -> None:
 
 
 def restart_blocked_worker(on: Field) -> None:
-    """Stop a worker in good order while its loop does not run: its inbox fills meanwhile."""
+    """Stop a worker normally while its event loop is blocked and its inbox fills."""
     name = on.member()
     on.fleet.block_loop(name)
     on.wait(1)
@@ -156,7 +156,7 @@ def lose_data(on: Field) -> None:
 
 def _away(on: Field, end: Callable[[], None]) -> None:
     end()
-    on.wait(on.rng.choice((0.0, 1.5, WORKER_TIMEOUT_S + 1)))  # also for longer than a worker may be silent
+    on.wait(on.rng.choice((0.0, 1.5, WORKER_TIMEOUT_S + 1)))  # sometimes longer than the worker timeout
     on.durable().start()
 
 
@@ -176,14 +176,14 @@ def lose_results(on: Field) -> None:
 
 
 def pause_results(on: Field) -> None:
-    """Let the results' server answer nobody: for a moment, or for longer than a reply may take."""
+    """Pause the results' server for a moment, or for longer than the reply timeout."""
     go_on = on.results.pause()
     on.wait(on.rng.choice((0.2, 1, 3)))
     go_on()
 
 
 def kill_both_servers(on: Field) -> None:
-    """Kill the broker's server and that of the results; either is the first to be back."""
+    """Kill the broker's server and the results' server; restart them in random order."""
     servers = [on.durable(), on.results]
     for server in servers:
         server.kill()
@@ -213,7 +213,7 @@ def flush_functions(on: Field) -> None:
 
 
 def kill_clients(on: Field) -> None:
-    """Have the server close every connection."""
+    """Close every connection of the server."""
     with suppress(redis.RedisError):
         on.ledger.note("cut", "*")
         on.server.client.client_kill_filter(_type="normal", skipme=True)
@@ -230,7 +230,7 @@ def cut_link(on: Field) -> None:
 
 
 def cut_in_reply(on: Field) -> None:
-    """Lose a reply: the server did the work, and is asked again."""
+    """Lose a reply: the server executed the command, and the client repeats it."""
     name = on.rng.choice((*LINKS, *("publishers",) * 4))
     on.ledger.note("cut", name)
     on.links().cut_in_reply(name)
@@ -244,7 +244,7 @@ def delay_link(on: Field) -> None:
 
 
 def silence_link(on: Field) -> None:
-    """Make all connections of a client half-open: for a moment, or until its worker is taken for dead."""
+    """Make all connections of a client half-open for a moment, or until its worker is reported dead."""
     name = on.rng.choice(LINKS)
     on.ledger.note("silence", name)
     on.links().silence(name)
@@ -260,10 +260,10 @@ def _heal(on: Field, name: str) -> None:
 
 
 def fill_memory(on: Field) -> None:
-    """Let the server have no memory for anything new, for a while in which workers run the jobs there are."""
+    """Fill the server's memory for a while in which workers run the existing jobs."""
     client, began = on.durable().client, monotonic()
     client.config_set("maxmemory-policy", "noeviction")
-    client.config_set("maxmemory", 1_000_000)  # less than an empty server has
+    client.config_set("maxmemory", 1_000_000)  # less than an empty server uses
     on.ledger.note("full", "server", pending=_pending(on), began=began)
     on.later(on.rng.uniform(3, 6), lambda: _relieve(on))
 

@@ -1,4 +1,4 @@
-"""The processes under test: workers with all pools, a dispatcher, publishers. Faults happen to them by process id."""
+"""The processes under test: workers with all pools, a dispatcher, publishers. Faults select them by process id."""
 
 import os
 import signal
@@ -18,16 +18,16 @@ from .ledger import Ledger
 APP = "tests.whole.chaos.merged_tasks"
 _READY_S = 60
 
-#: Time, s, after a worker's word that it is ready, until the worker's loop runs.
+#: Seconds from a worker's "ready" until its event loop runs.
 _TURNS_S = 1.0
 
-#: Share of the kills of pool processes that are to meet one in a task; longest wait, s, for the start of a task.
+#: Share of pool process kills that should hit a process in a task, and max seconds to wait for the start of a task.
 _IN_A_TASK, _STARTS_WITHIN_S = 0.7, 0.4
 
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of the fleet, whichever process runs it now. *retries_results*: its ``result_backend_always_retry``."""
+    """A worker of the fleet, regardless of its process. *retries_results*: its ``result_backend_always_retry``."""
 
     name: str
     pool: str
@@ -50,7 +50,7 @@ SLOTS = sum(member.slots for member in MEMBERS)
 
 
 class Fleet:
-    """Starts and ends the processes, and writes each violent end to the ledger before it comes.
+    """Starts and ends the processes, and writes each kill to the ledger in advance.
 
     *url_of* returns the broker's URL for a client, by name.
     """
@@ -78,18 +78,18 @@ class Fleet:
         for worker in self.workers.values():
             worker.wait_ready(_READY_S)
 
-    # -- what happens to them
+    # -- faults
 
     def kill_worker(self, name: str) -> None:
-        """Kill a worker; its pool processes are on their own. A new one takes its name at once."""
+        """Kill a worker without its pool processes, and immediately start a new worker with its name."""
         worker = self.workers[name]
         self._kill(worker, "worker")
         self.workers[name] = self._worker(_member(name))
 
     def kill_pool_process(self, name: str, rng: Random) -> None:
-        """Kill one pool process of a prefork worker, if it has one now and its loop runs.
+        """Kill one pool process of a prefork worker, if it has one and its event loop runs.
 
-        Before, Celery takes the death for a pool that cannot start, and ends the worker.
+        Earlier, Celery would interpret the death as a pool that cannot start, and end the worker.
         """
         worker = self.workers[name]
         is_up = " ready." in worker.log()
@@ -99,9 +99,9 @@ class Fleet:
                 self._kill_child(name, rng, "pool process")
 
     def _kill_in_a_task(self, worker: WorkerProcess, rng: Random) -> bool:
-        """Wait for a start of a task in a pool process, and kill the process in the task or soon thereafter.
+        """Wait for the start of a task in a pool process, and kill the process during the task or shortly after it.
 
-        Return False if none starts for a moment.
+        Return False if no task starts in time.
         """
         list(self._starts.new())
         until = monotonic() + _STARTS_WITHIN_S
@@ -117,7 +117,7 @@ class Fleet:
         return False
 
     def kill_guard(self, name: str, rng: Random) -> None:
-        """Kill the guard of a worker, if it has one now."""
+        """Kill the guard of a worker, if it has one."""
         self._kill_child(name, rng, "guard")
 
     def _kill_child(self, name: str, rng: Random, what: str) -> None:
@@ -135,7 +135,7 @@ class Fleet:
         self.dispatcher = self._dispatcher()
 
     def kill_publisher(self) -> bool:
-        """Kill a publisher in the middle of its work. Return False if none is at work."""
+        """Kill a running publisher. Return False if none is running."""
         for publisher in self.publishers:
             if publisher.is_running:
                 self._kill(publisher, "publisher")
@@ -143,7 +143,7 @@ class Fleet:
         return False
 
     def suspend(self, name: str, *, pool_too: bool) -> Callable[[], None]:
-        """Stop a worker (SIGSTOP). Return the call that ends the pause."""
+        """Suspend a worker (SIGSTOP). Return the function that resumes it."""
         worker = self.workers[name]
         children = psutil.Process(worker.pid).children() if pool_too else []
         self._ledger.note("stop", name, target=worker.pid)
@@ -164,15 +164,15 @@ class Fleet:
         return go_on
 
     def block_loop(self, name: str) -> None:
-        """Keep the event loop of a worker, if it has one by now, from running for `app.BLOCK_S`."""
+        """Block the event loop of a worker, if it runs already, for `app.BLOCK_S`."""
         worker = self.workers[name]
         if " ready." not in worker.log():
-            return  # the worker has no handler yet, and would die of the signal
+            return  # without its signal handler, the worker would die
         self._ledger.note("block", name, target=worker.pid)
         worker.signal(signal.SIGUSR2)
 
     def restart(self, name: str) -> None:
-        """Stop a worker in good order, and start the next one before it has gone."""
+        """Stop a worker normally, and start its successor before it has ended."""
         worker = self.workers[name]
         self._ledger.note("term", name, target=worker.pid)
         worker.term()
@@ -194,8 +194,8 @@ class Fleet:
         stoppable: int = 0,
         clock_offset_s: int = 0,
     ) -> None:
-        """Start a publisher; *long*: its share of jobs that take a second or so, in percent; *merging*: that of bursts
-        of calls that merge; *stoppable*: that of long jobs that may be stopped.
+        """Start a publisher. *long*, *merging*, *stoppable*: percentages of jobs that take about a second, of bursts of
+        merging calls, and of long preemptible jobs.
         """
         self._batches += 1
         command = [sys.executable, "-m", "tests.whole.chaos.publisher"]
@@ -206,9 +206,9 @@ class Fleet:
     # -- between storms
 
     def settle(self) -> list[str]:
-        """End twins and what is left of killed processes; wait for publishers and for new workers.
+        """End twins and the children of killed processes; wait for publishers and for new workers.
 
-        Return which of the others ended without being told to; new ones take their place.
+        Return the names of other processes that ended unexpectedly, and replace them.
         """
         for twin in self.twins:
             self._ledger.note("term", twin.name, target=twin.pid)
@@ -216,7 +216,7 @@ class Fleet:
         self._gone += self.twins
         self.twins = []
         for publisher in self.publishers:
-            wait_until(lambda each=publisher: not each.is_running, 120, "the publisher is done")
+            wait_until(lambda each=publisher: not each.is_running, 120, "the publisher has finished")
         ended = [name for name, worker in self.workers.items() if not worker.is_running]
         for name in ended:
             self._gone.append(self.workers[name])
@@ -243,14 +243,13 @@ class Fleet:
         return [*self.workers.values(), *self.twins, *self.publishers, *self._gone, *others]
 
     def _end(self, process: Process) -> list[str]:
-        """End a process that was killed, or is leaving; its children may end before. Return those that do not end."""
+        """End a killed or leaving process after its children have ended. Return a description of the others."""
         lingering: list[str] = []
         try:
-            wait_until(lambda: not session_of(process.pid), 30, "they are gone")
+            wait_until(lambda: not session_of(process.pid), 30, "its session has ended")
         except AssertionError:
-            lingering = [
-                f"{_described(each)} of {process.name}, {process.pid}, is there" for each in session_of(process.pid)
-            ]
+            of_process = f"of {process.name}, {process.pid}, is there"
+            lingering = [f"{_described(each)} {of_process}" for each in session_of(process.pid)]
         if process.name != "publisher":
             self._ledger.path.with_name(f"{process.name}-{process.pid}-ended.log").write_text(process.log())
         process.end()
@@ -264,17 +263,9 @@ class Fleet:
     def _worker(self, member: Member) -> WorkerProcess:
         env = {**self._env, "CLOCK_OFFSET_S": str(member.clock_offset_s)}
         env["RETRIES_RESULTS"] = str(int(member.retries_results))
-        url = self._url_of(member.name)
-        worker = start_worker(
-            APP,
-            url,
-            member.types,
-            concurrency=member.slots,
-            pool=member.pool,
-            name=member.name,
-            env=env,
-            extra=["--loglevel", "WARNING", "-E"],
-        )
+        options = {"concurrency": member.slots, "pool": member.pool, "name": member.name}
+        extra = ["--loglevel", "WARNING", "-E"]
+        worker = start_worker(APP, self._url_of(member.name), member.types, env=env, extra=extra, **options)
         self._ledger.note("born", member.name, target=worker.pid, retries_results=member.retries_results)
         return worker
 
@@ -293,7 +284,7 @@ def _member(name: str) -> Member:
 
 
 def _described(pid: int) -> str:
-    """Return the known facts of a process that should have ended."""
+    """Describe a process that should have ended."""
     with suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
         waits_in = Path("/proc", str(pid), "wchan").read_text()

@@ -1,6 +1,6 @@
-"""The events of a storm, outside of Redis: one line an event, appended in one write by the process that saw it.
+"""The events of a storm, stored outside Redis: one line per event, appended in one write by the observing process.
 
-Times are of the monotonic clock, which all processes of a machine share and no fault touches.
+Times are from the monotonic clock, which all processes of a machine share and no fault changes.
 """
 
 import os
@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event that the process *pid* saw. *subject*: a job, or another thing that the kind is about."""
+    """An event observed by the process *pid*. *subject*: a job or another object, depending on the kind."""
 
     kind: str
     at: float
@@ -23,7 +23,7 @@ class Event:
 
 
 class Ledger:
-    """Writes events to a file that many processes share, and reads those that are new."""
+    """Writes events to a file that many processes share, and reads new events."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,11 +32,11 @@ class Ledger:
 
     def note(self, kind: str, subject: str, **facts: object) -> float:
         """Append an event. Return its time."""
-        if self._descriptor is None:  # opened late: a path alone passes between processes
+        if self._descriptor is None:  # opened late: processes share only the path
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         at = monotonic()
-        told = "".join(f" {name}={quote(str(value), safe=',:@.-')}" for name, value in facts.items())
-        line = f"{kind} {at:.6f} {os.getpid()} {quote(subject, safe='')}{told}\n".encode()
+        texts = "".join(f" {name}={quote(str(value), safe=',:@.-')}" for name, value in facts.items())
+        line = f"{kind} {at:.6f} {os.getpid()} {quote(subject, safe='')}{texts}\n".encode()
         written = os.write(self._descriptor, line)
         assert written == len(line), "one write, so that lines never mix"
         return at
@@ -46,7 +46,7 @@ class Ledger:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def new(self) -> Iterator[Event]:
-        """Yield what was written since the last call, in the order of the file."""
+        """Yield the events since the last call, in file order."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -59,6 +59,6 @@ class Ledger:
 
 
 def _parse(line: str) -> Event:
-    kind, at, pid, subject, *told = line.split()
-    facts = dict(each.split("=", 1) for each in told)
+    kind, at, pid, subject, *texts = line.split()
+    facts = dict(each.split("=", 1) for each in texts)
     return Event(kind, float(at), int(pid), unquote(subject), {name: unquote(value) for name, value in facts.items()})

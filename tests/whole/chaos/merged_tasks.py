@@ -1,7 +1,7 @@
-"""Tasks that merge, beside those of `app`: the app as workers and publishers have it.
+"""The app of workers and publishers: the tasks of `app`, and merging tasks.
 
-A call says all in its token, the one argument: its merge key, a number of its own, how long the run takes, and at which
-word to a caller the process dies. A result has the run and the tokens of its calls.
+The only argument of a call is its token: its merge key, a unique number, the length of its run, and the report to a
+caller at which the process dies. A result contains the run and the tokens of its calls.
 """
 
 import os
@@ -21,18 +21,16 @@ from .app import _backend, _noted, app, ledger
 
 __all__ = ["app"]
 
-#: Time, s, after which a result that nobody knows is lost, in a storm: all is to be quiet soon.
+#: Seconds until an unknown result is reported as lost: few, since the fleet must become quiet soon after a storm.
 LOST_AFTER_S = 8.0
 
 
 class Token(NamedTuple):
-    """*dies_at*: number of the word at which the process dies, once: after the result of that caller is stored and its
-    chord knows; of a negative one, in between. 0: it lives.
-    """
-
     key: str
     number: str
     seconds: float = 0.0
+    #: Number of the report at which the process dies once, after the caller's result is stored and its chord counted.
+    #: If negative, the process dies between both. If 0, it does not die.
     dies_at: int = 0
 
     def __str__(self) -> str:
@@ -52,23 +50,23 @@ def _union(older, newer):
     return older.replace(tokens=[*older.kwargs["tokens"], *newer.kwargs["tokens"]])
 
 
-# -- a process that dies between two words to callers
+# -- a process that dies between two reports to callers
 
 _lives_for = 0
 
 
-def _die(words: int) -> None:
-    """Count *words*, 1 after a caller was told, and -1 when its result is stored; die at the last one."""
+def _die(step: int) -> None:
+    """Count a *step*: 1 after a report, or -1 when a result is stored. Die at the last step."""
     global _lives_for
-    if _lives_for * words > 0:
-        _lives_for -= words
+    if _lives_for * step > 0:
+        _lives_for -= step
         if not _lives_for:
             ledger.note("kill", "pool process", target=os.getpid())
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _arm(tokens: list[Token]) -> None:
-    """Have this process die, if it is one of a prefork pool and a token that it did not die of before says so."""
+    """Schedule the death of this prefork pool process, if a token requires it and no process has died of the token."""
     global _lives_for
     _lives_for = 0
     for token in tokens:
@@ -93,7 +91,7 @@ def _stores_result(self, *args, **kwargs):
     return result
 
 
-if "LEDGER" in os.environ:  # a process of a storm, not one that judges it
+if "LEDGER" in os.environ:  # a process of a storm, not the checker
     RedisBackend.mark_as_done, RedisBackend.store_result = _marks_as_done, _stores_result
     merged.LOST_AFTER_S = LOST_AFTER_S
 
@@ -102,7 +100,7 @@ if "LEDGER" in os.environ:  # a process of a storm, not one that judges it
 
 @contextmanager
 def _noted_run(request, own: list[str]) -> Iterator[dict]:
-    """Note a run of calls. Yield its result. *own*: the tokens that the run was given."""
+    """Note a run of calls. Yield its result. *own*: the tokens in the arguments of the run."""
     calls = request.affinity.calls
     texts = [text for call in calls for text in (call.kwargs.get("tokens") or call.args[0])] or own
     tokens = [Token.of(text) for text in texts]
@@ -165,7 +163,7 @@ def retrying(self, tokens):
 
 TASKS = (first, last, fold, every, split, retrying)
 
-#: Those whose results are on the broker's server; that ack early; whose callers get a part each.
+#: Tasks with results on the broker's server; tasks that ack early; tasks whose callers get one part each.
 ON_THE_BROKERS_SERVER, EARLY, SPLIT = ("merged_last",), ("merged_last", "merged_all"), ("merged_split",)
 
 

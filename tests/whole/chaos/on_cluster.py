@@ -1,7 +1,7 @@
-"""``python -m tests.whole.chaos --cluster``: faults of nodes, workers and connections at once, on six nodes.
+"""``python -m tests.whole.chaos --cluster`` injects faults of nodes, workers and connections on six nodes.
 
-The ledger is outside of the cluster. Whatever happens, a job whose publish was accepted ends, and begins again only
-if the process that ran it was killed, or if the primary that gave it out died before any replica knew.
+The ledger is stored outside the cluster. Every accepted job must end. It may run again only if its process was killed,
+or if the primary of its claim died before the claim was replicated.
 """
 
 import os
@@ -22,40 +22,39 @@ from ...support.processes import MARK, session_of, wait_until
 
 POOLS = ("prefork", "threads", "gevent")
 
-#: Longest time, s, after a fault until each pool runs jobs again.
-STANDS_STILL_S = 5.0
+#: Max seconds after a fault until each pool runs jobs again.
+MAX_STANDSTILL_S = 5.0
 
-#: Lines of a pool in the ledger that say that it goes on: a worker holds fewer jobs.
+#: Number of started jobs that proves that a pool continues: more than a worker holds.
 _BEGUN = 20
 
-#: Longest wait, s, for that, and for the end of all jobs.
+#: Max seconds to wait for these starts, and for the end of all jobs.
 _PATIENCE_S = 60.0
 
 
 @dataclass
 class Report:
-    """What happened, and what must not have: *violations*. *stood_still*: pauses longer than they should be.
+    """The result of a storm."""
 
-    *of*: the kind of fleet.
-    """
-
+    #: Kind of the fleet.
     of: str = "a cluster"
     jobs: int = 0
     again: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    stood_still_s: float = 0.0
+    standstill_s: float = 0.0
     violations: list[str] = field(default_factory=list)
-    stood_still: list[str] = field(default_factory=list)
+    #: Pauses longer than MAX_STANDSTILL_S.
+    standstills: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
-        found = f"{self.jobs} jobs, {self.again} run again after a kill, {self.stood_still_s:.1f} s stood still at most"
-        lines = [f"chaos on {self.of}: {found}; {faults}", *self.stood_still]
+        found = f"{self.jobs} jobs, {self.again} run again after a kill, {self.standstill_s:.1f} s stood still at most"
+        lines = [f"chaos on {self.of}: {found}; {faults}", *self.standstills]
         return "\n".join([*lines, *(f"  VIOLATION: {each}" for each in self.violations)])
 
 
 class Storm:
-    """Faults by chance, of which several may come at once, while calls go on."""
+    """Random faults, sometimes two at the same time, under continuous load."""
 
     def __init__(self, cluster: Cluster, pools: PoolsOnACluster, chance: Random) -> None:
         self._cluster, self._pools, self._chance = cluster, pools, chance
@@ -73,13 +72,14 @@ class Storm:
                 names.append(fault.__name__.replace("_", " "))
                 fault()
             self.report.faults.update(names)
-            each_s = self._goes_on()
-            stood_still_s = max(each_s.values())
-            self.report.stood_still_s = max(self.report.stood_still_s, stood_still_s)
-            words = f"{' and '.join(names)}: {', '.join(f'{pool} {its_s:.1f} s' for pool, its_s in each_s.items())}"
-            print(f"{time.strftime('%X')} {words}", flush=True)
-            if stood_still_s > STANDS_STILL_S:
-                self.report.stood_still.append(f"stood still until {time.strftime('%X')} after {words}")
+            pause_by_pool = self._goes_on()
+            standstill_s = max(pause_by_pool.values())
+            self.report.standstill_s = max(self.report.standstill_s, standstill_s)
+            pauses = ", ".join(f"{pool} {pause_s:.1f} s" for pool, pause_s in pause_by_pool.items())
+            line = f"{' and '.join(names)}: {pauses}"
+            print(f"{time.strftime('%X')} {line}", flush=True)
+            if standstill_s > MAX_STANDSTILL_S:
+                self.report.standstills.append(f"stood still until {time.strftime('%X')} after {line}")
         self._end()
         return self.report
 
@@ -93,7 +93,7 @@ class Storm:
         self._pools.start(pool)
 
     def primary_killed(self) -> None:
-        """The one with the jobs, or the one with the results; the dead node comes back as a replica."""
+        """Kill the primary with the jobs or with the results, and restart it as a replica."""
         if self._chance.random() < 0.5:
             dead, _ = self._cluster.kill_owner()
         else:
@@ -112,10 +112,10 @@ class Storm:
             for kind in ("normal", "pubsub"):
                 node.ask("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
 
-    # -- what must be so
+    # -- checks
 
     def _goes_on(self) -> dict[str, float]:
-        """Return the time, s, until each pool has begun more jobs than a worker holds, once all workers are up."""
+        """Return the seconds until each pool has started more jobs than a worker holds, once all workers are up."""
         for worker in self._pools.workers.values():
             worker.wait_ready(_PATIENCE_S)
         since_s = time.time()
@@ -139,19 +139,18 @@ class Storm:
             wait_until(pools.all_slots_are_free, 30, "all slots are free")
         except AssertionError as exc:
             self.report.violations.append(f"{exc}")
-        self.report.violations += self._judged(sent, pools.ledger.entries())
+        self.report.violations += self._found_violations(sent, pools.ledger.entries())
 
     def _drain(self, sent: set[str]) -> None:
-        """Wait until all jobs have ended, as long as some end: a busy machine has many left."""
+        """Wait until all jobs have ended. Fail if none ends for a while: a busy machine can have a long backlog."""
 
-        def fewer(than: int) -> bool:
-            return len(sent - pools.ledger.ends().keys()) < than
+        def remaining() -> int:
+            return len(sent - self._pools.ledger.ends().keys())
 
-        pools = self._pools
-        while left := len(sent - pools.ledger.ends().keys()):
-            wait_until(lambda: fewer(left), _PATIENCE_S, f"one more of {left} jobs ends")
+        while number := remaining():
+            wait_until(lambda: remaining() < number, _PATIENCE_S, f"another of {number} jobs ends")
 
-    def _judged(self, sent: list[str], entries: list[Entry]) -> Iterator[str]:
+    def _found_violations(self, sent: list[str], entries: list[Entry]) -> Iterator[str]:
         begun, ended = ({each.job for each in entries if each.event == event} for event in ("start", "end"))
         self.report.jobs = len(sent)
         for job in sent:

@@ -1,7 +1,7 @@
-"""``python -m tests.whole.chaos --cohorts``: two cohorts on two servers, workers of one and of both, and faults.
+"""``python -m tests.whole.chaos --cohorts`` injects faults into two cohorts on two servers, some workers in both.
 
-The ledger is outside of the servers. A job whose publish was accepted ends, and runs again only if its worker was
-killed; no worker has more runs than slots; the cohort whose server lives goes on while the other one's is away.
+The ledger is stored outside the servers. Every accepted job must end, and may run again only if its worker was killed.
+No worker may have more runs than slots. A cohort must continue while the other cohort's server is down.
 """
 
 import threading
@@ -18,9 +18,9 @@ from celery_affinity.settings.cohorts import DEFAULT
 from ...support.processes import WorkerProcess, start_worker, wait_until
 from . import remains
 from .cohorts_app import BEGINNING, OTHER, WORKER_TIMEOUT_S, app_of
-from .cohorts_judge import Runs, judge
+from .cohorts_checker import Runs, check
 from .ledger import Ledger
-from .on_cluster import STANDS_STILL_S, Report
+from .on_cluster import MAX_STANDSTILL_S, Report
 from .servers import DurableServer
 
 APP = "tests.whole.chaos.cohorts_app"
@@ -37,14 +37,14 @@ MEMBERS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "green": ("gevent", 3, (DEFAULT, OTHER)),
 }
 
-#: Jobs of a cohort that must begin after a fault: more than the workers hold.
+#: Number of a cohort's jobs that must start after a fault: more than the workers hold.
 _BEGUN = 20
 
 _PATIENCE_S = 60.0
 
 
 class Calls:
-    """Calls to one cohort, from a thread of its own, until `end`."""
+    """Publishes calls to one cohort from a separate thread, until `end`."""
 
     def __init__(self, app: object, ledger: Ledger, cohort: str, chance: Random) -> None:
         self._app, self._ledger, self._cohort, self._chance = app, ledger, cohort, chance
@@ -85,12 +85,12 @@ class Calls:
 
 
 class Storm:
-    """Faults by chance while calls go on, mostly to one cohort, then mostly to the other one."""
+    """Random faults under continuous load, which is alternately higher in one of the cohorts."""
 
     def __init__(self, directory: Path, seed: str, stack: ExitStack) -> None:
         self._chance = Random(seed)
         self.ledger = Ledger(directory / "ledger")
-        self._book, self._events = Runs(), Ledger(directory / "ledger")
+        self._history, self._events = Runs(), Ledger(directory / "ledger")
         self.servers = {
             DEFAULT: DurableServer(directory / "home", self.ledger, "server"),
             OTHER: DurableServer(directory / "other", self.ledger, OTHER),
@@ -117,13 +117,8 @@ class Storm:
         self.workers[name] = worker
 
     def blow(self, seconds: float) -> Report:
-        faults = [
-            self.worker_killed,
-            self.other_killed,
-            self.server_killed,
-            self.connections_cut,
-            self.functions_flushed,
-        ]
+        faults = [self.worker_killed, self.other_killed, self.server_killed]
+        faults += [self.connections_cut, self.functions_flushed]
         self._go_on(*TYPES)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -150,7 +145,7 @@ class Storm:
         self._start(name)
 
     def other_killed(self) -> None:
-        """The server of one cohort is away, also for longer than a worker may be silent: the other cohort goes on."""
+        """Kill the server of one cohort, sometimes past the worker timeout; the other cohort must continue."""
         self.servers[OTHER].kill()
         try:
             self._note("other away", self._go_on(DEFAULT))
@@ -160,7 +155,7 @@ class Storm:
             self.servers[OTHER].start()
 
     def server_killed(self) -> None:
-        """The server of `broker_url`, which is everybody's."""
+        """Kill the server of `broker_url`, which all workers use."""
         self.servers[DEFAULT].kill()
         time.sleep(self._chance.choice((0.0, 1.5, WORKER_TIMEOUT_S + 1)))
         self.servers[DEFAULT].start()
@@ -175,24 +170,24 @@ class Storm:
             with suppress(redis.RedisError):
                 server.client.function_flush()
 
-    # -- what must be so
+    # -- checks
 
-    def _note(self, what: str, stood_still_s: float) -> None:
-        self.report.stood_still_s = max(self.report.stood_still_s, stood_still_s)
-        print(f"{time.strftime('%X')} {what}: {stood_still_s:.1f} s", flush=True)
-        if stood_still_s > STANDS_STILL_S:
-            self.report.stood_still.append(f"some cohort stood still for {stood_still_s:.1f} s after {what}")
+    def _note(self, what: str, standstill_s: float) -> None:
+        self.report.standstill_s = max(self.report.standstill_s, standstill_s)
+        print(f"{time.strftime('%X')} {what}: {standstill_s:.1f} s", flush=True)
+        if standstill_s > MAX_STANDSTILL_S:
+            self.report.standstills.append(f"some cohort stood still for {standstill_s:.1f} s after {what}")
 
     def _go_on(self, *cohorts: str) -> float:
-        """Return the time, s, until each of *cohorts* has begun some jobs, more than workers hold, once they are up."""
+        """Return the seconds until each of *cohorts* has started more jobs than workers hold, once workers are up."""
         for name, worker in self.workers.items():
             if set(cohorts) & set(MEMBERS[name][2]):
                 worker.wait_ready(_PATIENCE_S)
         since = time.monotonic()
 
         def all_begin() -> bool:
-            self._book.read(self._events.new())
-            begun = [run.job.partition("-")[0] for run in self._book.runs.values() if run.start > since]
+            self._history.read(self._events.new())
+            begun = [run.job.partition("-")[0] for run in self._history.runs.values() if run.start > since]
             return all(begun.count(cohort) >= _BEGUN for cohort in cohorts)
 
         wait_until(all_begin, _PATIENCE_S, f"each cohort begins jobs\n{self._logs()}")
@@ -207,39 +202,35 @@ class Storm:
                 self.report.violations.append(f"{name} ended by itself")
         try:
             wait_until(self._is_all_done, _PATIENCE_S, "every job ends")
-            for cohort, server in self.servers.items():
-                wait_until(
-                    lambda cohort=cohort, server=server: not self._why_not_quiet(cohort, server),
-                    30,
-                    f"{cohort} is quiet",
-                )
+            for cohort in self.servers.items():
+                wait_until(lambda cohort=cohort: not self._why_not_quiet(*cohort), 30, f"{cohort[0]} is quiet")
         except AssertionError as exc:
             self.report.violations.append(str(exc))
             self.report.violations += [self._why_not_quiet(*each) for each in self.servers.items()]
-        self._book.read(self._events.new())
-        self.report.violations += judge(self._book)
-        self.report.violations += self._left()
-        self.report.jobs = len(self._book.accepted)
-        self.report.again = len(self._book.runs) - len(self._book.of_job())
+        self._history.read(self._events.new())
+        self.report.violations += check(self._history)
+        self.report.violations += self._leaks()
+        self.report.jobs = len(self._history.accepted)
+        self.report.again = len(self._history.runs) - len(self._history.of_job())
 
     def _is_all_done(self) -> bool:
-        self._book.read(self._events.new())
-        return self._book.accepted <= self._book.ended
+        self._history.read(self._events.new())
+        return self._history.accepted <= self._history.ended
 
     def _why_not_quiet(self, cohort: str, server: DurableServer) -> str:
         workers = sum(cohort in cohorts for _, _, cohorts in MEMBERS.values())
         return remains.why_not_quiet(server.client, workers, Keys(cohort=cohort))
 
-    def _left(self) -> list[str]:
-        """Return what is wrong with what is left in Redis."""
-        found, slots = [], 0
+    def _leaks(self) -> list[str]:
+        """Return the violations in Redis of a quiet fleet."""
+        leaks, slots = [], 0
         for cohort, server in self.servers.items():
-            left = remains.look(server.client, server.client, None, Keys(cohort=cohort))
-            found += [f"{cohort}: {each}" for each in left.leaks]
-            found += [f"{cohort}: {job} is dead: {why}" for job, why in left.reasons.items()]
+            contents = remains.look(server.client, server.client, None, Keys(cohort=cohort))
+            leaks += [f"{cohort}: {each}" for each in contents.leaks]
+            leaks += [f"{cohort}: {job} is dead: {why}" for job, why in contents.reasons.items()]
             slots += sum(map(int, server.client.hvals(Keys(cohort=cohort).key("free_slots"))))
         expected = sum(slots for _, slots, _ in MEMBERS.values())
-        return found if slots == expected else [*found, f"{slots} free slots in all cohorts instead of {expected}"]
+        return leaks if slots == expected else [*leaks, f"{slots} free slots in all cohorts instead of {expected}"]
 
     def _logs(self) -> str:
         return "\n".join(f"---- {name}\n{worker.log()[-6000:]}" for name, worker in self.workers.items())

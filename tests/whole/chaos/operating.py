@@ -1,4 +1,4 @@
-"""One function for each change that an operator makes in a storm: pauses, limits, reserves, quotas, preferences."""
+"""One function per change of an operator in a storm: pauses, limits, reserves, quotas, preferences."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from .operator import LIMITED_KEYS, PAUSABLE
 
 
 def pause_something(on: Field) -> None:
-    """Pause a type, a key or everything for a while: until somebody ends the pause, or with an end of its own."""
+    """Pause a type, a key or everything for a while, with or without an expiry."""
     kind, name = on.rng.choice(PAUSABLE)
     for_s = on.rng.choice((None, None, on.rng.uniform(0.5, 3)))
     if not on.operator.is_paused(kind, name):
@@ -20,7 +20,7 @@ def pause_something(on: Field) -> None:
 
 
 def _try(on: Field, call: Callable[[], None]) -> None:
-    """Do *call*, again and again if the server is away: in one thread with the fault that brings it back."""
+    """Run *call*, and repeat it while the server is down, in the same thread as the fault that restarts the server."""
     try:
         call()
     except (redis.RedisError, OSError):
@@ -28,7 +28,7 @@ def _try(on: Field, call: Callable[[], None]) -> None:
 
 
 def change_limit(on: Field) -> None:
-    """Set how many jobs of a type, of a key, or of each of many keys may run together, or let the limit go."""
+    """Set or remove the limit of a type, a key or many keys."""
     kind = on.rng.choices(("type", "key", "many"), (3, 1, 1))[0]
     if kind == "many":
         on.operator.limit(OF_MANY, on.rng.choice((None, 0, 1)))
@@ -38,16 +38,16 @@ def change_limit(on: Field) -> None:
 
 
 def change_reserve(on: Field) -> None:
-    """Set how many slots, or which share of all slots, jobs of a class leave to others, or let the reserve go."""
+    """Set or remove a reserve: the number or share of slots that jobs of a class leave to others."""
     name = f"{on.rng.choice(TYPES)}:{on.rng.choice(('queued', 'on_demand', '0', '0-4'))}"
     on.operator.reserve(name, on.rng.choice((None, "1", "3", "25%", "60%")))
 
 
 def change_quota(on: Field) -> None:
-    """Set how many slots a tenant may have, or let what the app says count again."""
+    """Set the maximum of a tenant, or restore the app's maximum."""
     on.operator.quota(on.rng.choice([*TENANTS]), on.rng.choice((None, 0, 1, 2, 4)))
 
 
 def change_preference(on: Field) -> None:
-    """Change what the priority of a worker and a hint of locality count for, and how tenants take turns."""
+    """Change the weights of worker priority and locality hints, and the order of tenants."""
     on.operator.prefer(some_preference(on.rng))

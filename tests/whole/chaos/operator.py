@@ -1,6 +1,6 @@
-"""An operator, who pauses types and keys, and sets limits, reserves and quotas of tenants, while jobs run.
+"""An operator who pauses types and keys, and sets limits, reserves and quotas of tenants, while jobs run.
 
-Each change is noted with the last fencing number given: claims have higher ones from then on.
+Each change is noted with the last fencing token, since all later claims have higher tokens.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from .servers import DurableServer, ReplicatedServers
 
 T = TypeVar("T")
 
-#: What can be paused: each type, each key (that of a rate has a prefix), everything.
+#: Targets of pauses: each type, each key (with a prefix for rates), everything.
 PAUSABLE: tuple[tuple[Kind, str], ...] = (
     ("all", ""),
     *(("type", each) for each in TYPES),
@@ -33,10 +33,10 @@ PAUSABLE: tuple[tuple[Kind, str], ...] = (
 )
 LIMITED_KEYS = tuple(rule.key for rule in RULES if isinstance(rule, Exclusive))
 
-#: Longest time, s, for which a server may be away.
+#: Max seconds for which a server may be down.
 _ANSWERS_S = 20
 
-#: Time, s, before the end of a pause, by which the pause is known to be in force still.
+#: A pause is surely in force until this many seconds before its expiry.
 _SURE_S = 0.05
 
 
@@ -53,10 +53,10 @@ class Operator:
         self._has_changed = False
 
     def pause(self, kind: Kind, name: str, for_s: float | None = None) -> Callable[[], None]:
-        """Pause something, for a time if that is given. Return the call that ends the pause.
+        """Pause a target, with an expiry if *for_s* is set. Return the function that ends the pause.
 
-        That call only looks at a pause with an end of its own, and notes until when it was surely in force. The call
-        does not wait for a server that is away, and raises a redis error.
+        For a pause with an expiry, the function only notes until when the pause was surely in force. If the server is
+        down, the function raises a redis error without waiting.
         """
         what, began = pause_address(kind, name), monotonic()
         self._has_changed = True
@@ -72,14 +72,14 @@ class Operator:
         until, fence = self._until[what], self._fence(within_s=0)
         if what not in self._ending and monotonic() < until - _SURE_S:
             self._ledger.note("resuming", what, fence=fence)
-        self._ending.add(what)  # a call without an answer may have ended the pause
+        self._ending.add(what)  # a call without a reply may have ended the pause
         if until == float("inf"):
             self._ask(lambda scheduler: scheduler.resume(what), within_s=0)
         del self._until[what]
         self._ending.discard(what)
 
     def reserve(self, name: str, amount: str | None) -> None:
-        """Set the reserve of a type and a class, such as "pdf:queued"; None: there is none."""
+        """Set the reserve of a type and a class, such as "pdf:queued", or remove it."""
         self._has_changed = True
         self._reserves = {each: value for each, value in self._reserves.items() if each != name}
         if amount is not None:
@@ -87,7 +87,7 @@ class Operator:
         self._write()
 
     def limit(self, pattern: str, limit: int | None) -> None:
-        """Set the limit of a key, or of "type:" and a type; None: there is none."""
+        """Set or remove the limit of a key, or of "type:" and a type."""
         self._has_changed = True
         self._limits = {key: value for key, value in self._limits.items() if key != pattern}
         if limit is not None:
@@ -95,18 +95,18 @@ class Operator:
         self._write()
 
     def quota(self, tenant: str, most: int | None) -> None:
-        """Set how many slots a tenant may have; None: what the app says."""
+        """Set the maximum of a tenant, or restore the app's maximum."""
         self._has_changed = True
         self._quotas[tenant] = TENANTS[tenant] if most is None else most
         self._write()
 
     def prefer(self, settings: dict[str, str]) -> None:
-        """Change how workers and hints are preferred."""
+        """Change the placement settings."""
         self._has_changed = True
         self._ask(lambda scheduler: runtime_settings.change_settings(scheduler, settings_of(app), settings))
 
     def calm(self) -> None:
-        """End the pauses of which the server has forgotten the end, and reset all settings."""
+        """End pauses that lost their end with the server's data, and reset all settings."""
         if not self._has_changed:
             return
         for each in self._ask(lambda scheduler: pauses_in_force(scheduler.reader)):
@@ -127,11 +127,11 @@ class Operator:
         self._ledger.note("limits", text, **facts, fence=self._fence())
 
     def _fence(self, within_s: float = _ANSWERS_S) -> int:
-        """Return the last fencing number that was given."""
+        """Return the last fencing token."""
         return int(self._ask(lambda scheduler: scheduler.client.get(scheduler.keys.key("fence")), within_s) or 0)
 
     def _ask(self, call: Callable[[Scheduler], T], within_s: float = _ANSWERS_S) -> T:
-        """Return the answer of the server, which may be away for so long. What is asked may be asked twice."""
+        """Return the result of *call*, repeated while the server is down for up to *within_s*."""
         until = monotonic() + within_s
         while True:
             try:

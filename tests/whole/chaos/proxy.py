@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks connections on purpose: each client has a link of its own to the server."""
+"""A TCP proxy that breaks connections: each client has a separate link to the server."""
 
 import asyncio
 from typing import Any
@@ -9,17 +9,17 @@ _CHUNK = 65536
 
 
 class _Pair:
-    """A client's connection and the one to the server."""
+    """A client's connection and its connection to the server."""
 
     def __init__(self, link: "Link", client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self._link, self._ends = link, (client, server)
-        self._silent = asyncio.Event()  # set: nothing passes any more, and neither end is told
+        self._silent = asyncio.Event()  # set: no data passes, and both ends stay open
 
     def go_silent(self) -> None:
         self._silent.set()
 
     def cut(self) -> None:
-        """End both connections at once, with a reset."""
+        """Reset both connections."""
         for end in self._ends:
             end.transport.abort()
 
@@ -52,7 +52,7 @@ class _Pair:
 
 
 class Link:
-    """One client's way to the server. Faults are attributes, read at each chunk."""
+    """A client's link to the server. Faults are attributes, read for each chunk."""
 
     def __init__(self, server_port: int) -> None:
         self.server_port = server_port
@@ -80,7 +80,7 @@ class Link:
 
 
 class Proxy:
-    """Links by name, served by a thread of its own."""
+    """Links by name, served by a separate thread."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
@@ -88,14 +88,14 @@ class Proxy:
         self._links: dict[str, Link] = {}
 
     def url(self, name: str) -> str:
-        """Return the broker's URL for *name*, over its own link."""
+        """Return the broker's URL over the link *name*."""
         if name not in self._links:
             self._links[name] = link = Link(self._server_port)
             link.port = self._loop.listen(link.serve)
         return f"redis://{HOST}:{self._links[name].port}/0"
 
     def lead_to(self, name: str, server_port: int) -> None:
-        """Have new connections lead to another server; the others stay where they are."""
+        """Route new connections to another server; existing connections stay."""
         self._set(name, server_port=server_port)
 
     def cut(self, name: str) -> None:
@@ -107,11 +107,11 @@ class Proxy:
         self._set(name, cut_in_reply=True)
 
     def stall_in(self, name: str, text: bytes) -> None:
-        """Make the next connection that gets a reply with *text* in it half-open, in the middle of it."""
+        """Make the next connection that gets a reply with *text* half-open, in the middle of the reply."""
         self._set(name, stall_in=text)
 
     def delay(self, name: str, seconds: float) -> None:
-        """Hold back each chunk, either way, for so long."""
+        """Delay each chunk in both directions."""
         self._set(name, delay_s=seconds)
 
     def silence(self, name: str) -> None:

@@ -1,6 +1,6 @@
 """One of the publishers: ``python -m tests.whole.chaos.publisher SEED JOBS JOBS_A_SECOND LONG MERGING STOPPABLE``.
 
-The last three are shares, in %.
+The last three arguments are percentages.
 """
 
 import random
@@ -17,23 +17,23 @@ from .app import BODY, HOW_MANY, MANY, RULES, TENANTS, TYPES, app, early, late, 
 from .hints import some_hint
 from .merged_tasks import Token, step, whole
 
-#: Share, %, of each kind of call; long calls come on top, as many as the storm wants.
+#: Kind of call -> weight in percent; the storm adds the weights of long and preemptible calls.
 SHARES = {"early": 41, "late": 29, "eta": 12, "retry": 8, "expires": 6, "chord": 1}
 
-#: Share, %, of the calls of tasks that have a key, and of those that have one of many.
+#: Percentages of calls with a key, and of calls with one of many keys.
 WITH_A_KEY, WITH_ONE_OF_MANY = 9, 6
 
-#: Share, %, of jobs of a tenant, beside a key or not.
+#: Percentage of jobs with a tenant, with or without a key.
 OF_A_TENANT = 15
 
-#: Share of these that have a rate and an exclusive key.
+#: Share of jobs with a key that have both a rate and an exclusive key.
 WITH_ANOTHER = 0.2
 
-#: Number of merge keys; calls in a burst, at most; share, %, of calls at which a process dies, if many calls merge.
+#: Number of merge keys; maximum calls in a burst; percentage of calls at which a process dies, if many calls merge.
 MERGE_KEYS, BURST, DEADLY = 5, 12, 2
 
-#: Number of calls of which one waits for its result, at the end; the longest wait, s, for one result; and the time, s,
-#: after which nobody waits for another one: of a server that lost its data, none comes.
+#: At the end, one in this many calls waits for its result. Max seconds to wait for one result and for all results,
+#: since a server that lost its data never sends it.
 ONE_WAITS_IN, WAITS_S, WAITS_IN_ALL_S = 100, 10.0, 60.0
 
 
@@ -53,7 +53,7 @@ def main(seed: str, jobs: int, rate: float, long: int, merging: int, may_stop: i
                     result = _publish(rng, producer, long, may_stop)
                 if number % ONE_WAITS_IN == 0:
                     waited_for.append(result)
-            except Exception as exc:  # the error that a caller sees; the judge says whether rightly
+            except Exception as exc:  # the checker decides if the caller's error is justified
                 name = app_module.last_intended
                 kind = "call_refused" if ":" in name else "refused"
                 ledger.note(kind, name, error=type(exc).__name__, text=str(exc)[:200])
@@ -74,16 +74,11 @@ def _wait_for(result) -> None:
 
 
 def _publish(rng: random.Random, producer, long: int, may_stop: int):
-    """Return the result of a call, as its task's own backend has it."""
+    """Publish a call; return its result in the task's backend."""
     kind = rng.choices([*SHARES, "long", "stoppable"], [*SHARES.values(), long, may_stop])[0]
     seconds = rng.choice((0.0, 0.002, 0.005, 0.01, 0.02))
-    options = {
-        "affinity": rng.choice(TYPES),
-        "priority": rng.choice((0, 0, 0, 3, 5, 10)),
-        "on_demand": rng.random() < 0.2,
-        "producer": producer,
-    }
-    options |= some_hint(rng)
+    options = {"affinity": rng.choice(TYPES), "priority": rng.choice((0, 0, 0, 3, 5, 10))}
+    options |= {"on_demand": rng.random() < 0.2, "producer": producer, **some_hint(rng)}
     chosen = rng.random() * 100
     if chosen < WITH_A_KEY + WITH_ONE_OF_MANY:
         rule = rng.choice(RULES) if chosen < WITH_A_KEY else Exclusive(f"{MANY}{rng.randrange(HOW_MANY)}")
@@ -91,19 +86,18 @@ def _publish(rng: random.Random, producer, long: int, may_stop: int):
         if rng.random() < WITH_ANOTHER:
             options |= {other.option: other for other in RULES[-2:] if other.option != rule.option}
             if rule == Exclusive(rule.key) and rng.random() < 0.5:
-                options["exclusive"] = rule.key  # a text is the narrower key, which comes first
+                options["exclusive"] = rule.key  # a literal key is more specific, so it is acquired first
     if kind == "stoppable" or rng.random() * 100 < OF_A_TENANT:
         options["tenant"] = rng.choice(("free", "batch") if kind == "stoppable" else [*TENANTS])
-    task = {"early": early, "late": late, "retry": retrying, "stoppable": stoppable}.get(kind) or rng.choice(
-        (early, late)
-    )
+    tasks = {"early": early, "late": late, "retry": retrying, "stoppable": stoppable}
+    task = tasks.get(kind) or rng.choice((early, late))
     if kind == "eta":
         options["countdown"] = rng.uniform(0.1, 4)
     elif kind == "long":
         seconds = rng.uniform(0.3, 1.5)
     elif kind == "stoppable":
         seconds = rng.uniform(0.5, 4)
-    elif kind == "expires":  # at once if a slot is free, or never: some jobs are due only after they have expired
+    elif kind == "expires":  # some jobs expire before they are due
         options |= {"countdown": rng.choice((0, rng.uniform(0.1, 2))), "expires": rng.uniform(0.2, 3)}
     if kind == "chord":
         parts = [part.s(number, seconds).set(affinity=rng.choice(TYPES)) for number in range(rng.randint(3, 8))]
@@ -114,14 +108,14 @@ def _publish(rng: random.Random, producer, long: int, may_stop: int):
 
 
 def _burst(rng: random.Random) -> list[tuple]:
-    """Return task, key and type of calls that come one after the other, mostly alike."""
+    """Return (task, key, type) of consecutive calls; most are equal."""
     alike = rng.choice(merged_tasks.TASKS), rng.randrange(MERGE_KEYS), rng.choice(TYPES)
     other = rng.choice(merged_tasks.TASKS), rng.randrange(MERGE_KEYS), rng.choice(TYPES)
     return [rng.choice((alike, alike, alike, alike, other)) for _ in range(rng.randint(2, BURST))]
 
 
 def _call(rng: random.Random, producer, task, key: int, type_: str, name: str, merging: int):
-    """Publish a call that merges, with or without what follows it. Return its result."""
+    """Publish a merging call, with or without a follow-up; return its result."""
 
     def token(number: int = 0) -> str:
         is_deadly = merging >= 10 and rng.random() * 100 < DEADLY
@@ -135,7 +129,7 @@ def _call(rng: random.Random, producer, task, key: int, type_: str, name: str, m
     ledger.note("follows", own, what=follows)
     if follows == "chain":
         return chain(task.s([own]).set(**options), step.s(own).set(affinity=type_))().parent
-    if follows == "chord" and task is not merged_tasks.last:  # its results are elsewhere: a chord has one backend
+    if follows == "chord" and task is not merged_tasks.last:  # `last` has another backend, and a chord has only one
         tokens = [own, *(token(number) for number in range(1, rng.randint(3, 6)))]
         header = [task.s([each]).set(**options) for each in tokens]
         result = chord(header)(whole.s(tokens))

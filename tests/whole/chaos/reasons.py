@@ -3,131 +3,132 @@
 from math import inf
 
 from .app import GRACE_S, WORKER_TIMEOUT_S
-from .book import RETURNS_S, TELLS_S, Book
 from .facts import Job, Run, Window
+from .history import RECONNECTS_S, REPORTS_S, History
 
-#: Error that a caller sees of a failed publish, kombu's own. A late-acked task runs again if it is its retry's.
+#: kombu's error for a failed publish. A late-acked task runs again if its retry fails with it.
 REFUSED = "OperationalError"
 
-#: Time, s, until the guard has ended a prefork child whose worker was killed: before, the child may begin a given job.
+#: Seconds until the guard has ended a prefork child of a killed worker. Until then, the child can start a queued job.
 ORPHAN_S = 1.0
 
-#: Delay, s, on a busy machine, of the start of a task that its worker still held for its own.
+#: Delay in seconds, on a busy machine, of a start that its worker allowed before it lost the claim.
 STARTS_S = 1.0
 
-#: Longest time, s, from the death of a pool process until its worker sees the death: Celery's pool looks every 5 s, in
-#: case the event escapes it.
-SEEN_S = 5.0 + TELLS_S
+#: Max seconds from the death of a pool process until its worker notices it: Celery's pool also polls every 5 s.
+SEEN_S = 5.0 + REPORTS_S
 
-#: Time, s, from the moment a pool process goes on until the start of the job given to the process before.
+#: Seconds from resuming a pool process until it starts a job that was already in its pipe.
 PIPE_S = 0.1
 
 
-#: Why a job runs again whose run another tenant's job took the slot of. It explains no loss.
+#: Reason for another run of a preempted job. It does not explain a loss.
 STOPPED = "it was stopped for another tenant"
 
-#: Time, s, from the end of the grace until a process that is to stop has surely ended.
+#: Max seconds from the end of the grace until a preempted process has ended.
 FORCED_S = 5.0
 
 
-def is_stopped(run: Run, book: Book) -> bool:
-    """Whether a run ended like a run that its worker stops: it was to, or another worker had the job by then."""
+def is_stopped(run: Run, history: History) -> bool:
+    """Return True if a run ended because it was preempted, or because another worker had claimed the job."""
     if run.was_stopped:
         return True
-    return run.outcome in ("SystemExit", "GreenletExit") and why_again(run, book) == "its worker was fenced"
+    return run.outcome in ("SystemExit", "GreenletExit") and why_again(run, history) == "its worker was fenced"
 
 
-def why_again(run: Run, book: Book) -> str | None:
-    """Return the noted fault because of which the job of *run* may have been given out again, or None."""
-    if death(run, book):
+def why_again(run: Run, history: History) -> str | None:
+    """Return the noted fault that may have caused another claim of the job of *run*, or None."""
+    if death(run, history):
         return "its process was killed"
     if run.outcome == REFUSED:
         return "its retry could not be published"
-    until = told_by(run, book)
-    if any(window.meets(run.start, until) and _is_its_own(run, window) for window in book.fences.get(run.worker, ())):
+    until = reported_by(run, history)
+    if any(
+        window.meets(run.start, until) and _is_its_own(run, window) for window in history.fences.get(run.worker, ())
+    ):
         return "its worker was fenced"
-    if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in book.is_full):
+    if run.outcome not in ("", "done") and any(window.meets(run.end, run.end) for window in history.is_full):
         return "its end could not be stored"
-    # A process in the middle of something when the server came back goes on by what the process knows.
-    forgotten = next((w for w in book.amnesias if w.meets(run.start - RETURNS_S, until)), None)
+    # A process that was busy when the server restarted continues with its own state.
+    forgotten = next((w for w in history.amnesias if w.meets(run.start - RECONNECTS_S, until)), None)
     if forgotten is not None:
         return f"forgotten: {forgotten.what}"
-    left = book.left.get(run.worker, inf)
-    if run.start <= left and any(w.meets(left, left + 15) for w in troubles_of(run, book) if w.what != "block"):
+    left = history.left.get(run.worker, inf)
+    if run.start <= left and any(w.meets(left, left + 15) for w in troubles_of(run, history) if w.what != "block"):
         return "its worker left during an outage"
-    return STOPPED if _is_to_stop(run, book) else None
+    return STOPPED if _is_to_stop(run, history) else None
 
 
-def _is_to_stop(run: Run, book: Book) -> bool:
-    """Whether *run* stopped since it was to, or was stopped by force, also between its end and the word of it.
+def _is_to_stop(run: Run, history: History) -> bool:
+    """Return True if *run* stopped when preempted, or was killed, even between its end and its report.
 
-    A process that is suspended when it is to stop may be ended before it can note anything.
+    A process that is suspended when preempted may be killed before it can note the preemption.
     """
     if run.asked == inf:
         is_silent = run.preemptible and run.end == inf
-        return is_silent and any(window.meets(run.start, inf) for window in troubles_of(run, book))
-    return run.was_stopped or run.asked + GRACE_S - TELLS_S <= run.end <= run.asked + GRACE_S + FORCED_S
+        return is_silent and any(window.meets(run.start, inf) for window in troubles_of(run, history))
+    return run.was_stopped or run.asked + GRACE_S - REPORTS_S <= run.end <= run.asked + GRACE_S + FORCED_S
 
 
 def _is_its_own(run: Run, window: Window) -> bool:
-    """Whether a worker that was silent in *window* could still take the job of *run* for its own when it started.
+    """Return True if a worker that was silent in *window* could still start the job of *run* in good faith.
 
-    A pool process that is stopped with its worker cannot tell: a job given just before starts when the process goes on.
+    A pool process that was suspended with its worker starts a job that was already in its pipe when it is resumed.
     """
-    resumed = window.until - RETURNS_S
+    resumed = window.until - RECONNECTS_S
     was_in_its_pipe = window.what == "stop" and abs(run.start - resumed) < PIPE_S
     return was_in_its_pipe or run.start <= max(window.since, window.latest) + WORKER_TIMEOUT_S + STARTS_S
 
 
-def death(run: Run, book: Book) -> bool:
-    """Whether the process of *run*, or its worker, was killed before the server can have been told of the end."""
-    told = told_by(run, book)
-    own, workers = book.deaths.get(run.pid), book.deaths.get(run.worker)
-    # A kill is noted before it is done: the process may start something yet.
-    return any(at is not None and run.start - ORPHAN_S <= at <= told for at in (own, workers))
+def death(run: Run, history: History) -> bool:
+    """Return True if the process of *run*, or its worker, was killed before the server surely had the end."""
+    reported = reported_by(run, history)
+    own, workers = history.deaths.get(run.pid), history.deaths.get(run.worker)
+    # A kill is noted in advance, so the process may still start a job.
+    return any(at is not None and run.start - ORPHAN_S <= at <= reported for at in (own, workers))
 
 
-def told_by(run: Run, book: Book) -> float:
-    """Return when the server knows of the end at the latest: troubles of the worker put that off."""
-    told = run.end + TELLS_S
-    # The result is stored before the server is told.
-    for window in sorted((*troubles_of(run, book), *book.results_away), key=lambda window: window.since):
-        if window.meets(run.end, told):
-            told = max(told, window.until + TELLS_S)
-    return told
+def reported_by(run: Run, history: History) -> float:
+    """Return the latest time at which the server has the end, delayed by faults of the worker."""
+    reported = run.end + REPORTS_S
+    # The worker stores the result before it releases the slot.
+    for window in sorted((*troubles_of(run, history), *history.results_away), key=lambda window: window.since):
+        if window.meets(run.end, reported):
+            reported = max(reported, window.until + REPORTS_S)
+    return reported
 
 
-def troubles_of(run: Run, book: Book) -> list[Window]:
-    return [window for window in book.troubles if window.of in (0, run.worker)]
+def troubles_of(run: Run, history: History) -> list[Window]:
+    return [window for window in history.troubles if window.of in (0, run.worker)]
 
 
-def disturbed(job: Job, book: Book) -> str | None:
-    """Return the noted fault that met a run of *job*; a stop for another tenant is none."""
-    return next((why for run in job.runs if (why := why_again(run, book)) not in (None, STOPPED)), None)
+def disturbed(job: Job, history: History) -> str | None:
+    """Return the noted fault that hit a run of *job*, apart from a preemption."""
+    return next((why for run in job.runs if (why := why_again(run, history)) not in (None, STOPPED)), None)
 
 
-def has_succeeded(job: Job, book: Book) -> bool:
-    """Whether the task of *job* had succeeded, by another try, when the worker of *job* saw that its process was lost.
+def has_succeeded(job: Job, history: History) -> bool:
+    """Return True if another attempt of the task had succeeded when the worker of *job* noticed its lost process.
 
-    A pool process may die after it has published the retry, and before its worker knows. Celery 5.7 acks the job if the
-    task's result is SUCCESS when the death is seen: the retry, or its next one, has brought the task to its end.
+    A pool process can die after it published the retry and before its worker has its end. Celery 5.7 acks the job if
+    the task's result is SUCCESS when the worker notices the death, because the retry has already succeeded.
     """
-    ends = [run.end for each in book.jobs_of_task[job.task] for run in each.runs if run.outcome == "done"]
-    deaths = [at for run in job.runs if (at := book.deaths.get(run.pid)) is not None and run.pid != run.worker]
+    ends = [run.end for each in history.jobs_of_task[job.task] for run in each.runs if run.outcome == "done"]
+    deaths = [at for run in job.runs if (at := history.deaths.get(run.pid)) is not None and run.pid != run.worker]
     return any(end <= at + SEEN_S for end in ends for at in deaths)
 
 
-def any_death(job: Job, book: Book) -> str | None:
-    """Explain a job that was acked, and whose process died before writing a start."""
+def any_death(job: Job, history: History) -> str | None:
+    """Return the death that explains an acked job without a start, or None."""
     if job.runs:
         return None
-    if any(at >= job.intended for at in book.deaths.values()):
+    if any(at >= job.intended for at in history.deaths.values()):
         return "killed before its first line"
-    fences = (window for windows in book.fences.values() for window in windows)
+    fences = (window for windows in history.fences.values() for window in windows)
     return "its worker was fenced" if any(window.until >= job.intended for window in fences) else None
 
 
-def is_publish_refused(job: Job, book: Book) -> bool:
-    """Whether a publish out of this job's task (a retry, a chord's callback) may have been refused."""
-    windows = [*book.is_full, *book.troubles]
+def is_publish_refused(job: Job, history: History) -> bool:
+    """Return True if a publish from this job's task (a retry, a chord's callback) may have been refused."""
+    windows = [*history.is_full, *history.troubles]
     return any(window.meets(run.start, run.end) for window in windows for run in job.runs)

@@ -1,4 +1,4 @@
-"""The contents of Redis when all is quiet: the states of jobs, and keys that should not be there."""
+"""The contents of Redis for a quiet fleet: the states of jobs, and leaked keys."""
 
 import json
 import re
@@ -26,56 +26,28 @@ _CHUNK = 500
 HOME = Keys()
 _NO_KEY = -2
 
-#: States of jobs that are kept for a minute.
+#: States of jobs that are deleted after a minute.
 _OVER = (b"done", b"failed", b"revoked", b"expired")
 
-#: Keys of Celery's and kombu's: results, bindings and replies of remote control.
+#: Keys of Celery and kombu: results, bindings and replies of remote control.
 _KOMBU = re.compile(
     r"celery-task(set)?-meta-.+|_kombu\.binding(\.|_permanent\.|_deadlines).*|.+\.reply\.celery\.pidbox|unacked.*|/\d+\..*"
 )
 
-#: Keys that a quiet fleet does not have: nothing waits, and an empty key is none.
-BUSY = {"lane", "heads", "scheduled", "claims", "inbox"} | {
-    *(
-        "held",
-        "key_queue",
-        "key_state",
-        "second_key_jobs",
-        "turns",
-        "minimum_lane",
-        "minimum_heads",
-        "rates",
-        "due_keys",
-    ),
-    *(
-        "kept_back",
-        "kept_lanes",
-        "waiting_keys",
-        "hint_heads",
-        "hint_lane",
-        "preemptible",
-        "preemptible_tenants",
-        "stop_orders",
-    ),
+#: Keys that a quiet fleet does not have, since no job waits, and Redis deletes empty keys.
+BUSY = {
+    *("lane", "heads", "scheduled", "claims", "inbox", "held", "key_queue", "key_state", "second_key_jobs", "turns"),
+    *("minimum_lane", "minimum_heads", "rates", "due_keys", "kept_back", "kept_lanes", "waiting_keys"),
+    *("hint_heads", "hint_lane", "preemptible", "preemptible_tenants", "stop_orders"),
     *("type_rules", "type_running", "pauses", "pause_ends", "pause_signs", "recount", "merging"),
     *("expires", "stamped", "unreported", "waiting_calls", "set_aside"),
 }
 
-#: Keys that a quiet fleet may have; those of jobs, tasks, batches and workers are looked at one by one.
+#: Keys that a quiet fleet may have; keys of jobs, tasks, batches and workers are checked individually.
 MAY_STAY = {
     *("job", "message", "task", "jobs_of_task", "callers", "reported_calls", "dead", "ended", "worker"),
-    *(
-        "revoked",
-        "revoked_stamp",
-        "idempotency",
-        "remote_worker",
-        "left_to_celery",
-        "remote_end",
-        "damage_log",
-        "batched",
-        "nudges",
-        "prefetch_turn",
-    ),
+    *("revoked", "revoked_stamp", "idempotency", "remote_worker", "left_to_celery", "remote_end", "damage_log"),
+    *("batched", "nudges", "prefetch_turn"),
     *("recurring", "recurring_call", "recurring_matches", "signature", "recurring_of"),
     *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
     *("hints", "holders"),
@@ -86,48 +58,53 @@ MAY_STAY = {
 
 @dataclass
 class Remains:
-    """*states*: of each job that Redis knows. *reasons*: of the dead letters. *leaks*: keys that should not be there.
+    """The contents of Redis."""
 
-    *expired*: when jobs expired that waited, by the monotonic clock. *results*: the states of tasks, by their ids.
-    *into*: the batches of calls that have merged. *values*: the results of such calls. *fired*: number of recurring
-    calls that the server has made. *hinted*: number of jobs with a hint that the server saw end well. *deliveries*,
-    *preemptions*: how often jobs that were stopped for other tenants were given out once more, and stopped. *at*: when
-    all this was read.
-    """
-
+    #: Job -> state.
     states: dict[str, str] = field(default_factory=dict)
+    #: Expired waiting job -> time of the monotonic clock.
     expired: dict[str, float] = field(default_factory=dict)
+    #: Task id -> state of the result.
     results: dict[str, str] = field(default_factory=dict)
+    #: Merged call -> batch.
     into: dict[str, str] = field(default_factory=dict)
+    #: Task id of a merged call -> result.
     values: dict[str, Any] = field(default_factory=dict)
+    #: Dead letter -> reason.
     reasons: dict[str, str] = field(default_factory=dict)
+    #: Preempted job -> number of deliveries.
     deliveries: dict[str, int] = field(default_factory=dict)
+    #: Preempted job -> number of preemptions.
     preemptions: dict[str, int] = field(default_factory=dict)
+    #: Keys that should not exist.
     leaks: list[str] = field(default_factory=list)
+    #: Number of recurring calls published by the server.
     fired: int | None = None
+    #: Number of successful jobs with a hint.
     hinted: int = 0
+    #: Time of the monotonic clock at which Redis was read.
     at: float = 0.0
 
     def is_done(self, job: str, last_start: float) -> bool:
-        """Whether a job is done, or Redis may have forgotten that it is since its last run began."""
+        """Return True if a job is done, or if Redis may have deleted the done job since the start of its last run."""
         return self.states.get(job, "done" if self.at - last_start > ENDED_KEPT_S else "") == "done"
 
 
 def suspend_recurring(client: redis.Redis) -> list[str]:
-    """Suspend the recurring calls that are in force, so that what is left is none of theirs. Return their names."""
+    """Suspend the active recurring calls, so that the quiet fleet has no such jobs. Return their names."""
     scheduler = Scheduler(client, Keys())
     names = [each.name for each in recurring_rows(scheduler.reader) if not each.is_suspended]
     return [name for name in names if scheduler.pause_recurring(name, True)]
 
 
 def resume_recurring(client: redis.Redis, names: Iterable[str]) -> None:
-    """Let the recurring calls go on that were suspended."""
+    """Resume suspended recurring calls."""
     for name in names:
         Scheduler(client, Keys()).pause_recurring(name, False)
 
 
 def why_not_quiet(client: redis.Redis, workers: int, keys: Keys = HOME) -> str:
-    """Return the activity that is left; "" if all live workers are here and idle, and nothing waits."""
+    """Describe the remaining activity; return "" if *workers* workers are live and idle, and no job waits."""
     try:
         status = Report(Reader(client, keys)).status()
         claims = sum(1 for _ in client.scan_iter(keys.key("claims", "*"), count=1000))
@@ -142,16 +119,16 @@ def why_not_quiet(client: redis.Redis, workers: int, keys: Keys = HOME) -> str:
         facts.append(f"{len(status.workers)} workers instead of {workers}: {[each.name for each in status.workers]}")
     if pending or status.scheduled or busy or claims or unreported:
         facts.append(f"{pending} pending, {status.scheduled} scheduled, {claims} with claims, busy: {busy}")
-        facts.append(f"the ends of {unreported} are still to be told")
+        facts.append(f"{unreported} ends are unreported")
     if rates:
         facts.append(f"{rates} rates still have starts to give back")
     return "; ".join(facts)
 
 
 def look(client: redis.Redis, results: redis.Redis, slots: int | None, keys: Keys = HOME) -> Remains:
-    """Return what is left of a fleet with so many *slots*; None: slots move, and any number is right.
+    """Return the contents of Redis for a fleet with *slots* slots, or with any number of slots if None.
 
-    Done jobs, which would go within a minute, and results are deleted.
+    Delete done jobs, which would expire within a minute, and results.
     """
     remains = Remains(at=monotonic(), fired=int(client.hget(keys.key("counters"), "recurring_fired") or 0))
     for each in (client, results):
@@ -168,11 +145,11 @@ def look(client: redis.Redis, results: redis.Redis, slots: int | None, keys: Key
 def _look_at_results(client: redis.Redis, remains: Remains) -> None:
     for names in _chunks(client.scan_iter("celery-task-meta-*", count=1000)):
         for raw in client.mget(names):
-            if raw is not None:  # SCAN may name a key twice
-                found = json.loads(raw)
-                remains.results[found["task_id"]] = found["status"]
-                if isinstance(found["result"], dict):
-                    remains.values[found["task_id"]] = found["result"]
+            if raw is not None:  # SCAN can return a key twice
+                meta = json.loads(raw)
+                remains.results[meta["task_id"]] = meta["status"]
+                if isinstance(meta["result"], dict):
+                    remains.values[meta["task_id"]] = meta["result"]
         client.unlink(*names)
 
 
@@ -183,7 +160,7 @@ def _look_at_jobs(client: redis.Redis, remains: Remains, keys: Keys) -> None:
                 pipe.hmget(name, "state", "reason", "ended", "into", "deliveries", "preemptions").ttl(name)
             replies = pipe.execute()
         jobs = zip(names, replies[::2], replies[1::2], strict=True)
-        # SCAN may name a key twice: the second time the key has been deleted.
+        # SCAN can return a key twice: the second time the key has been deleted.
         over = [name for name, row, ttl in jobs if ttl != _NO_KEY and _note_job(remains, name, row, ttl)]
         if over:
             client.unlink(*over)
@@ -191,7 +168,7 @@ def _look_at_jobs(client: redis.Redis, remains: Remains, keys: Keys) -> None:
 
 
 def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: int) -> bool:
-    """Note the facts of a job, of its *row*. Return whether the job will be forgotten soon."""
+    """Note the facts of a job from its hash *row*. Return True if Redis will delete the job soon."""
     state, reason, ended, into, deliveries, preemptions = row
     job = _id(name.decode().rpartition(":")[2])
     if state is None:
@@ -213,14 +190,14 @@ def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: i
 
 def _look_at_dead_letters(client: redis.Redis, remains: Remains, keys: Keys) -> None:
     listed = {_id(job.decode()) for job in client.zrange(keys.key("dead"), 0, -1)}
-    remains.leaks += [f"a dead letter that no list has: {job}" for job in remains.reasons.keys() - listed]
+    remains.leaks += [f"an unlisted dead letter: {job}" for job in remains.reasons.keys() - listed]
     of_none = [job for job, batch in remains.into.items() if remains.states.get(_id(batch)) != "dead"]
     remains.leaks += [f"a merged call whose batch {remains.into[job]} is not dead: {job}" for job in of_none]
-    remains.leaks += [f"a listed dead letter that is none: {job}" for job in listed - remains.reasons.keys()]
+    remains.leaks += [f"a listed dead letter that is not dead: {job}" for job in listed - remains.reasons.keys()]
 
 
 def _look_at_slots(client: redis.Redis, remains: Remains, slots: int | None, keys: Keys) -> None:
-    """Compare the counts with the rows and claims of workers."""
+    """Compare the counters with the hashes and claims of workers."""
     key = keys.key
     workers = [worker.decode() for worker in client.zrange(key("heartbeats"), 0, -1)]
     rows = {worker: _text(client.hgetall(key("worker", worker))) for worker in workers}
@@ -237,9 +214,9 @@ def _look_at_slots(client: redis.Redis, remains: Remains, slots: int | None, key
         for type_ in types_of.get(row["profile"], "").split():
             by_type[type_] = by_type.get(type_, 0) + int(row["slots"])
     for name, counted in (("free_slots", by_profile), ("members", members), ("capacity", by_type)):
-        found = {field: int(value) for field, value in _text(client.hgetall(key(name))).items()}
-        if found != counted:
-            remains.leaks.append(f"{name} says {found}, but it is {counted}")
+        stored = {field: int(value) for field, value in _text(client.hgetall(key(name))).items()}
+        if stored != counted:
+            remains.leaks.append(f"{name} is {stored}, but must be {counted}")
     if slots is not None and sum(by_profile.values()) != slots:
         remains.leaks.append(f"{sum(by_profile.values())} free slots instead of {slots}")
 
@@ -251,36 +228,36 @@ def _look_at_keys(client: redis.Redis, remains: Remains, keys: Keys = HOME) -> N
         for name, (template, _, _) in KEYS.items()
     }
     for raw in client.scan_iter("*", count=1000):
-        found = raw.decode()
-        matches = [(name, hit) for name, each in patterns.items() if (hit := each.fullmatch(found))]
-        match = min(matches, key=lambda each: len(each[1].groups()), default=None)  # `lane:%s:%s` fits others as well
+        key = raw.decode()
+        matches = [(name, hit) for name, each in patterns.items() if (hit := each.fullmatch(key))]
+        match = min(matches, key=lambda each: len(each[1].groups()), default=None)  # `lane:%s:%s` also matches others
         if match is None:
-            if not _KOMBU.fullmatch(found):
-                remains.leaks.append(f"an unknown key: {found}")
+            if not _KOMBU.fullmatch(key):
+                remains.leaks.append(f"an unknown key: {key}")
             continue
         name, job = match[0], _id(match[1][1]) if match[1].groups() else ""
         if name not in MAY_STAY:
-            remains.leaks.append(f"a key that a quiet fleet has not: {found}")
-        elif name == "task" and _is_task_of_nothing(client, found, remains):
-            remains.leaks.append(f"a key of a task whose jobs are gone: {found}")
+            remains.leaks.append(f"a key that a quiet fleet has not: {key}")
+        elif name == "task" and _is_task_of_nothing(client, key, remains):
+            remains.leaks.append(f"a key of a task whose jobs are deleted: {key}")
         elif name == "worker" and job not in live:
-            remains.leaks.append(f"a key of a worker that is gone: {found}")
+            remains.leaks.append(f"a key of a worker that left: {key}")
         elif name in ("job", "message") and job not in remains.reasons and job not in remains.states:
-            remains.leaks.append(f"a key of a job that is gone: {found}")
+            remains.leaks.append(f"a key of a deleted job: {key}")
         elif name in ("callers", "reported_calls") and remains.states.get(job) != "dead":
-            remains.leaks.append(f"calls of a batch that is {remains.states.get(job)}: {found}")
+            remains.leaks.append(f"calls of a batch that is {remains.states.get(job)}: {key}")
         elif name == "message" and remains.states.get(job) not in ("dead", "merged"):
-            remains.leaks.append(f"a message of a job that is {remains.states.get(job)}: {found}")
+            remains.leaks.append(f"a message of a job that is {remains.states.get(job)}: {key}")
 
 
 def _is_task_of_nothing(client: redis.Redis, name: str, remains: Remains) -> bool:
-    """Whether the index by task id keeps a task for good that has no dead letter."""
+    """Return True if the index by task id keeps a task without a dead letter forever."""
     jobs = (client.get(name) or b"").decode().split()
     return client.ttl(name) == -1 and not any(remains.states.get(_id(job)) in ("dead", "merged") for job in jobs)
 
 
 def _id(job: str) -> str:
-    """Return the id of a job as the ledger has it."""
+    """Return the id of a job in the form of the ledger."""
     return job if is_batch(job) else job.removesuffix(key_suffix(job)).removesuffix(MERGES).removesuffix(HINTED)
 
 

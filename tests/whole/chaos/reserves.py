@@ -1,4 +1,4 @@
-"""Reserves as limits: a job of a class starts only if at most so many of the slots that fit have jobs then."""
+"""Reserves as limits: a job of a class starts only if few enough matching slots are then in use."""
 
 from celery_affinity.settings.reserves import Reserve, parse_reserves
 
@@ -12,7 +12,7 @@ SLOTS_OF = {
 
 
 def highest(text: str) -> dict[str, int]:
-    """Return, for each class in *text*, the setting, how many slots that fit have jobs once one of the class starts.
+    """Map each class in the setting *text* to the maximum number of used matching slots after a start in the class.
 
     The reserves of the storms are smaller than the slots of each type.
     """
@@ -23,11 +23,11 @@ def highest(text: str) -> dict[str, int]:
 
 
 def serves(member: str | None, type_: str) -> bool:
-    """Return whether a worker of the fleet, by name, serves a type."""
+    """Return True if the worker *member* of the fleet serves a type."""
     return any(each.name == member and type_ in each.types for each in MEMBERS)
 
 
 def of_name(name: str) -> Reserve:
-    """Return the reserve of which `highest` has the *name*."""
+    """Return the reserve for a *name* of `highest`."""
     (reserve,) = parse_reserves(f"{name.removeprefix('reserve:')}=1")
     return reserve

@@ -58,7 +58,7 @@ class Figures:
 
 
 def summed_up(outcomes: list[Outcome], seed: str, seconds: int) -> dict:
-    """Return the results of a run: in all, and by storm."""
+    """Return the results of a run, in total and per storm."""
     total, by_storm = Figures(), {storm.name: Figures() for storm in STORMS}
     for outcome in outcomes:
         total.add(outcome)

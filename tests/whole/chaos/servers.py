@@ -1,4 +1,4 @@
-"""The servers: a durable one, which can lose power, and a master with a replica and a Sentinel."""
+"""The servers: a durable server that can lose power, and a master with a replica and a Sentinel."""
 
 import os
 import shutil
@@ -19,21 +19,21 @@ from .ledger import Ledger
 
 _SAMPLE_S = 0.05
 
-#: Time, s, of writes that `appendfsync everysec` can lose: the last fsync is a second ago at most.
+#: Seconds of writes that `appendfsync everysec` can lose: the last fsync was at most a second ago.
 EVERYSEC_S = 1.0
 
 
 class DurableServer:
-    """A server with an append-only file. Each of its ends is written to the ledger, with the possible loss.
+    """A server with an append-only file. The ledger records each of its crashes, with the possible loss.
 
-    *name*: of the server in the ledger.
+    *name*: the server's name in the ledger.
     """
 
     def __init__(self, directory: Path, ledger: Ledger, name: str = "server") -> None:
         self._ledger, self._name = ledger, name
         self._server = EmbeddedServer(
             directory=directory,
-            # The harness alone rewrites the file: a rewrite begins a new file under the sampler's eyes.
+            # Only `compact` rewrites the file, since a rewrite starts a new file, which the sampler must not miss.
             options=("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"),
         )
         self._server.start()
@@ -53,23 +53,23 @@ class DurableServer:
 
     @property
     def policy(self) -> str:
-        """Return when the server syncs its file: "always" or "everysec"."""
+        """The server's `appendfsync`: "always" or "everysec"."""
         return self.client.config_get("appendfsync")["appendfsync"]
 
     def sync_to_disk(self, policy: str) -> None:
         self.client.config_set("appendfsync", policy)
 
     def kill(self) -> None:
-        """End the process with SIGKILL: the kernel still has all that it wrote."""
+        """End the process with SIGKILL; the kernel keeps all its writes."""
         self._ledger.note("kill", self._name, target=self._server.pid)
         self._ledger.note("down", self._name, how="killed", forgets_s=0)
         self._server.kill()
 
     def lose_power(self) -> None:
-        """End the process, and lose the writes that its policy has not brought to the disk yet: at most."""
+        """End the process, and lose all writes that its policy may not have synced to the disk."""
         forgets_s, size = 0.0, None
         if self.policy == "everysec":
-            # The sizes are samples, and a busy machine takes few: the cut takes what was written since one of them.
+            # The sizes are samples, and a busy machine takes few. The file is truncated to one of the samples.
             now_s = monotonic()
             synced = [sample for sample in tuple(self._sizes) if sample[0] <= now_s - EVERYSEC_S]
             sampled_s, size = synced[-1] if synced else (0.0, 0)
@@ -81,7 +81,7 @@ class DurableServer:
             os.truncate(self._file(), size)
 
     def lose_data(self) -> None:
-        """End the process, and have it come back empty."""
+        """End the process, and delete its data."""
         self._ledger.note("kill", self._name, target=self._server.pid)
         self._ledger.note("down", self._name, how="emptied", forgets_s=1e9)
         self._server.kill()
@@ -95,7 +95,7 @@ class DurableServer:
         self._ledger.note("up", self._name)
 
     def pause(self) -> Callable[[], None]:
-        """Stop the process (SIGSTOP): connections open, and get no answer. Return the call that ends the pause."""
+        """Suspend the process (SIGSTOP): connections open, but get no reply. Return the function that resumes it."""
         pid = self._server.pid
         self._ledger.note("down", self._name, how="paused", forgets_s=0)
         os.kill(pid, signal.SIGSTOP)
@@ -107,7 +107,7 @@ class DurableServer:
         return go_on
 
     def compact(self) -> None:
-        """Rewrite the file, so that a restart does not read through hours."""
+        """Rewrite the file, so a restart does not read hours of writes."""
         self.client.bgrewriteaof()
         wait_until(lambda: not self._rewriting(), 60, "the append-only file is rewritten")
 
@@ -121,7 +121,7 @@ class DurableServer:
         return bool(state["aof_rewrite_in_progress"] or state["aof_rewrite_scheduled"])
 
     def _file(self) -> Path:
-        """Return the file that is written to now."""
+        """Return the file that the server currently appends to."""
         files = (self._server.directory / "appendonlydir").glob("*.incr.aof")
         return max(files, key=lambda path: int(path.name.split(".")[-3]))
 
@@ -133,7 +133,7 @@ class DurableServer:
 
 
 class ReplicatedServers:
-    """A master, its replica, and a Sentinel that makes the replica the master when that one is gone."""
+    """A master, its replica, and a Sentinel that promotes the replica when the master is down."""
 
     def __init__(self, directory: Path, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -156,7 +156,7 @@ class ReplicatedServers:
         return redis.Redis(HOST, self._sentinel.master_port(), socket_timeout=5)
 
     def fail_over(self) -> None:
-        """Kill the master. The replica takes over, and may lack writes that the master had just accepted."""
+        """Kill the master. The replica takes over, and may lack the master's last writes."""
         wait_until(self._in_step, 30, "the replica follows")
         self._ledger.note("kill", "server", target=self._master.pid)
         self._ledger.note("down", "server", how="failed over", forgets_s=EVERYSEC_S)
@@ -166,11 +166,11 @@ class ReplicatedServers:
         wait_until(lambda: self._role(self._master) == "master", 30, "the replica is master")
         self._replica.start()
         with redis.Redis(HOST, self._replica.port, socket_timeout=5) as client:
-            client.replicaof(HOST, self._master.port)  # as Sentinel would, ten seconds later
-        self._ledger.note("up", "server")  # now: until then there were two masters, and one forgets what it accepted
+            client.replicaof(HOST, self._master.port)  # Sentinel would do this ten seconds later
+        self._ledger.note("up", "server")  # until now there were two masters, and the old one loses its writes
 
     def switch_over(self) -> None:
-        """Have Sentinel make the replica the master, and the master a replica: writes wait meanwhile, none is lost."""
+        """Let Sentinel swap master and replica: writes wait during the switch-over, and none is lost."""
         wait_until(self._in_step, 30, "the replica follows")
         self._ledger.note("down", "server", how="switched over", forgets_s=0)
         self._sentinel.switch_over()
@@ -194,7 +194,7 @@ class ReplicatedServers:
 
 
 class _Sentinel(EmbeddedServer):
-    """The server's executable as a Sentinel, by an option after the configuration file."""
+    """The server's executable, run as a Sentinel."""
 
     def __init__(self, directory: Path, master_port: int) -> None:
         directory.mkdir(parents=True)
@@ -210,7 +210,7 @@ class _Sentinel(EmbeddedServer):
         return [str(self._config), "--port", str(port), "--bind", HOST, "--sentinel"]
 
     def master_port(self) -> int:
-        """Return the port of the server that Sentinel has for the master."""
+        """Return the port of Sentinel's current master."""
         with redis.Redis(HOST, self.port, socket_timeout=2) as client:
             return int(client.sentinel_get_master_addr_by_name("main")[1])
 

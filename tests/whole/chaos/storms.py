@@ -1,4 +1,4 @@
-"""Storms: the faults that come together, their pace, and their length."""
+"""Storms: combinations of faults, and their pace."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,19 +10,18 @@ from .faults import Fault
 
 @dataclass(frozen=True)
 class Storm:
-    """*what*: a description for the table. *pause_s*: between two strikes, at least and at most. *replicated*: with a
-    replica. *long*: share, %, of jobs that take a second or so: with many, jobs that come back have to wait. *merging*:
-    share, %, of bursts of calls that merge; from 10 on some of the processes that tell callers die at it. *stoppable*:
-    share, %, of long jobs that may be stopped for tenants below their minimum.
-    """
-
     name: str
+    #: Description for the table.
     what: str
     faults: tuple[Fault, ...]
+    #: Min and max seconds between two faults.
     pause_s: tuple[float, float]
     replicated: bool = False
+    #: Percentage of jobs that take about a second. With many, requeued jobs have to wait.
     long: int = 3
+    #: Percentage of merging bursts. From 10, some reporting processes die.
     merging: int = 0
+    #: Percentage of long preemptible jobs.
     stoppable: int = 0
 
 
@@ -132,13 +131,8 @@ STORMS = (
         (
             *(operating.pause_something,) * 4,
             *(operating.change_limit, operating.change_quota) * 3,
-            *(
-                faults.kill_worker,
-                faults.kill_pool_process,
-                faults.pause_worker,
-                faults.cut_link,
-                faults.flush_functions,
-            ),
+            *(faults.kill_worker, faults.kill_pool_process, faults.pause_worker),
+            *(faults.cut_link, faults.flush_functions),
         ),
         (0.1, 0.6),
     ),
@@ -148,13 +142,8 @@ STORMS = (
         "killed, connections cut and scripts flushed",
         (
             *(operating.change_reserve,) * 4,
-            *(
-                faults.kill_pool_process,
-                faults.kill_guard,
-                faults.kill_clients,
-                faults.cut_link,
-                faults.flush_functions,
-            ),
+            *(faults.kill_pool_process, faults.kill_guard, faults.kill_clients),
+            *(faults.cut_link, faults.flush_functions),
         ),
         (0.1, 0.6),
         long=9,
@@ -209,23 +198,9 @@ STORMS = (
         "all of these but lost data and full memory, in one",
         (
             *(faults.kill_worker, faults.kill_worker, faults.kill_pool_process, faults.kill_pool_process),
-            *(
-                faults.kill_publisher,
-                faults.kill_dispatcher,
-                faults.suspend_worker,
-                faults.pause_worker,
-                faults.block_loop,
-            ),
-            *(
-                faults.kill_guard,
-                faults.restart_worker,
-                faults.start_twin,
-                faults.kill_server,
-                faults.kill_results,
-                faults.pause_results,
-                faults.lose_power,
-                faults.kill_clients,
-            ),
+            *(faults.kill_publisher, faults.kill_dispatcher, faults.suspend_worker, faults.pause_worker),
+            *(faults.block_loop, faults.kill_guard, faults.restart_worker, faults.start_twin, faults.kill_server),
+            *(faults.kill_results, faults.pause_results, faults.lose_power, faults.kill_clients),
             *(faults.flush_functions, faults.cut_link, faults.cut_in_reply, faults.delay_link, faults.silence_link),
             *(operating.pause_something, operating.change_limit, operating.change_quota, operating.change_reserve) * 3,
             *(operating.change_preference,) * 2,
@@ -250,7 +225,7 @@ STORMS = (
 
 
 def plan(rng: Random, only: str = "") -> Iterator[Storm]:
-    """Yield storms without end: all in an order of chance, then again. *only*: text in the names of storms."""
+    """Yield storms endlessly, in rounds of random order. *only*: text in the names of the storms."""
     chosen = [storm for storm in STORMS if only in storm.name]
     while True:
         yield from rng.sample(chosen, len(chosen))

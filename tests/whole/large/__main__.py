@@ -1,11 +1,10 @@
-"""A large queue: the cost of each script and each report there. ``make million`` runs it with 1,000,000 pending jobs.
+"""The cost of each script and report with a large queue. ``make million`` runs it with 1,000,000 pending jobs.
 
-    python -m tests.whole.large                                    # all of SCALES
-    python -m tests.whole.large --jobs 1000000 --types 20          # one of your own
-    python -m tests.whole.large --merging 1000000                  # merged calls beside plain jobs, alone
+    python -m tests.whole.large                                    # all SCALES
+    python -m tests.whole.large --jobs 1000000 --types 20          # a custom scale
+    python -m tests.whole.large --merging 1000000                  # only merged calls, compared with plain jobs
 
-Times of scripts are the server's own (SLOWLOG, from 0.1 ms on), times of reports are a user's waits. Ends with 1 if a
-goal is missed.
+Scripts are timed by the server (SLOWLOG, from 0.1 ms), reports by the client. The exit code is 1 if a goal is missed.
 """
 
 import argparse
@@ -23,31 +22,30 @@ from ...support.pages import RESULTS, write_block
 from . import merging
 from .fleet import BATCH, HINTS_OF_ONE, NOTED_FROM_US, LargeFleet
 
-#: Longest that 99.9 % of a script's calls may take, ms.
+#: Maximum duration in ms of 99.9 % of a script's calls.
 GOAL_SCRIPT_MS = 5
 
-#: Number of merge keys, and of calls of one key.
+#: Number of merge keys, and number of calls with one key.
 MERGE_KEYS, CALLS_OF_ONE_KEY = 1_000_000, 10_000
 
-#: Longest that half of all calls of `explain` may take, ms.
+#: Maximum median duration in ms of `explain`.
 GOAL_EXPLAIN_MS = 50
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The sizes to measure. *workers*: of one slot and one to three types each, besides two large ones.
-
-    *keys*: number of exclusive keys of all these jobs; 0: they have none. *limit*: of each type; 0: it has none.
-    *tenants*: number of tenants with shares, or with *minimum* by age; 0: the jobs have none. *hints*: number of hints;
-    0: the jobs have none.
-    """
+    """The sizes to measure; without a feature, its number is 0."""
 
     jobs: int = 1_000_000
     types: int = 20
+    #: Number of workers with one slot and one to three types each; two large workers are added.
     workers: int = 0
     rounds: int = 300
+    #: Number of exclusive keys of all jobs.
     keys: int = 0
+    #: Limit of each type.
     limit: int = 0
+    #: Number of tenants; they take turns by share, or by age if they have a minimum.
     tenants: int = 0
     minimum: int = 0
     hints: int = 0
@@ -82,8 +80,8 @@ def main():
     )
     for each in fields(Scale):
         parser.add_argument(f"--{each.name}", type=int, default=None, help=f"{each.default:,} by default")
-    parser.add_argument("--merging", type=int, help=f"number of merge keys; {MERGE_KEYS:,} without a scale")
-    parser.add_argument("--calls", type=int, default=CALLS_OF_ONE_KEY, help="calls of one key; 10,000 by default")
+    parser.add_argument("--merging", type=int, help=f"number of merge keys; by default {MERGE_KEYS:,} without a scale")
+    parser.add_argument("--calls", type=int, default=CALLS_OF_ONE_KEY, help="calls with one key; 10,000 by default")
     parser.add_argument(
         "--write-docs", action="store_true", help="write the results into benchmarks/results/million.md"
     )
@@ -104,17 +102,17 @@ def main():
 
 
 @contextmanager
-def first_in_line():
-    """Run a server that no other process holds up."""
+def prioritized_server():
+    """Run a server with a higher priority than other processes."""
     with EmbeddedServer() as server:
-        with suppress(PermissionError):  # other processes are not measured; nice values only count within a session
+        with suppress(PermissionError):  # nice values apply only within a session
             os.sched_setscheduler(server.pid, os.SCHED_FIFO, os.sched_param(1))
         yield server
 
 
 def measure_merging(keys, calls):
-    """Return the numbers of merged calls beside plain jobs, each kind in a database of its own."""
-    with first_in_line() as server:
+    """Return the figures of merged calls compared with plain jobs, in separate databases."""
+    with prioritized_server() as server:
         base = server.url.rpartition("/")[0]
         with redis.Redis.from_url(f"{base}/0") as plain, redis.Redis.from_url(f"{base}/1") as merged:
             found = merging.one_key((plain, merged), calls)
@@ -122,8 +120,8 @@ def measure_merging(keys, calls):
 
 
 def measure(scale):
-    """Return the times of scripts, and of reports, by name, and those of a script that does nothing."""
-    with first_in_line() as server, redis.Redis.from_url(server.url) as client:
+    """Return the times by name of scripts and of reports, and the times of a script that does nothing."""
+    with prioritized_server() as server, redis.Redis.from_url(server.url) as client:
         tenants = {"tenants": scale.tenants, "minimum": scale.minimum}
         fleet = LargeFleet(client, scale.types, keys=scale.keys, hints=scale.hints, **tenants)
         client.config_set("slowlog-max-len", 10_000)
@@ -138,18 +136,18 @@ def measure(scale):
         client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
         fleet.fill(scale.jobs, since=scale.jobs - last)
         fleet.scheduler.calls["publish"] += last
-        fleet.note_times()  # now: a server that has much to forget stands still for that
+        fleet.note_times()  # a long slow log would take the server long to reset
         fleet.crowd(scale.workers)
-        fleet.live(scale.rounds)
+        fleet.run_rounds(scale.rounds)
         reports = fleet.report_times()
         fleet.purge()
         return fleet.script_times(), reports, fleet.nothing_times()
 
 
 def as_markdown(scale, scripts, reports, nothing):
-    """Return a table: a share of one in a thousand is left out of `99.9 %`, since other processes run here as well.
+    """Return a table; *nothing* has the times of a script that does nothing, which the machine causes.
 
-    *nothing*: times of a script that does nothing, which are the machine's own.
+    The column `99.9 %` omits one call in a thousand, since other processes run on the machine.
     """
     rows = [("", "calls", "median", "99.9 %", "longest"), ("---", *("---:",) * 4)]
     found = {f"`{name}`": times for name, times in scripts.items()}

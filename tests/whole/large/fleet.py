@@ -1,4 +1,4 @@
-"""A queue of many jobs and a fleet that makes all moves of workers, with the cost of each script and report."""
+"""A large queue and a fleet that calls every script, with the cost of each script and report."""
 
 import random
 import statistics
@@ -23,23 +23,21 @@ from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.table import Settings
 from celery_affinity.settings.wire import complete_settings, shared_settings
 
-#: Time of a call, µs, from which on the server notes it. Not 0: each command of a script would be noted as well, which
-#: slows the server down.
+#: Threshold of the slow log in µs. With 0, each command of a script would be logged, which slows the server.
 NOTED_FROM_US = 100
 
-#: A script that does nothing, and its calls beside each round of `live`: what they take is the machine's own.
+#: A script that does nothing, and its number of calls per round, to measure delays caused by the machine.
 NOTHING, NOTHING_CALLS = "return 0", 10
 
-#: Number of commands that go out together while the queue is filled.
+#: Number of commands per pipeline while the queue is filled.
 BATCH = 1000
 
-
-#: Jobs that each worker of a crowd ends, so that it holds so many hints.
+#: Number of jobs that each small worker ends, and so of its hints.
 HINTS_OF_ONE = MAX_HINTS
 
 
 class Times(NamedTuple):
-    """Times, ms, of the calls of a script or a report."""
+    """Figures in ms for a script or a report."""
 
     calls: int
     median: float
@@ -48,7 +46,7 @@ class Times(NamedTuple):
 
 
 class Counting(Scheduler):
-    """Counts the calls of each script."""
+    """A scheduler that counts the calls of each script."""
 
     def __init__(self, client, keys):
         super().__init__(client, keys)
@@ -60,11 +58,9 @@ class Counting(Scheduler):
 
 
 class LargeFleet:
-    """Many pending jobs, 11 priorities and both modes, and workers that serve 1 to 20 of the types.
+    """Many pending jobs with 11 priorities and both modes, and workers that serve 1 to 20 types.
 
-    *keys*: number of exclusive keys that the jobs have in turn, those of one key alike; 0: they have none. *tenants*:
-    number of tenants with shares, or with *minimum* each, that the jobs have in turn; 0: they have none. *hints*:
-    number of hints that the jobs have at random, which a bonus and weights then count; 0: they have none.
+    The jobs rotate through *keys* exclusive keys and *tenants* tenants, and have random hints out of *hints*.
     """
 
     def __init__(self, client, types, priorities=11, seed=1, keys=0, tenants=0, minimum=0, hints=0):
@@ -72,7 +68,7 @@ class LargeFleet:
         self.scheduler = Counting(client, Keys())
         self.reader = Reader(client, Keys())
         self.types = [f"type{number}" for number in range(types)]
-        self.served = self.types[:20]  # by one worker at most
+        self.served = self.types[:20]  # the types of the largest worker
         self.priorities, self.keys, self.tenants, self.hints = priorities, keys, tenants, hints
         self.random = random.Random(seed)
         self.sequence = 0
@@ -100,7 +96,7 @@ class LargeFleet:
         return NewJob(
             with_suffix(f"job{number}", rules),
             type_,
-            "x" * 700,  # size of Celery's message of a small task
+            "x" * 700,  # size of a Celery message with a small task
             on_demand=on_demand,
             priority=priority,
             delay_us=delay_us,
@@ -110,7 +106,7 @@ class LargeFleet:
         ).arguments
 
     def shape(self, type_):
-        """Return rules, priority and mode of the next job of *type_*."""
+        """Return rules, priority and mode of the next job with *type_*."""
         if self.tenants:
             return f"key=tenant%3At{next(self._numbers) % self.tenants} quota=settings", 0, False
         if not self.keys:
@@ -120,7 +116,7 @@ class LargeFleet:
         return f"key={type_}-{number} limit=1", number % self.priorities, number % 4 == 0
 
     def limit_types(self, limit):
-        """Let *limit* jobs of each type run at once; 0: any number."""
+        """Limit the simultaneous jobs of each type, unless *limit* is 0."""
         if limit:
             self.scheduler.configure({"limits": " ".join(f"type%3A{type_}={limit}" for type_ in self.types)})
 
@@ -128,7 +124,7 @@ class LargeFleet:
         self.scheduler.join(JoinArguments(worker, f"{worker}@host", types, slots), shared_settings(Settings()))
 
     def crowd(self, workers):
-        """Have many small workers join, and each heartbeat once; with hints, each ends some jobs."""
+        """Add small workers that send one heartbeat each; with hints, each ends some jobs."""
         for number in range(workers):
             self.join(f"small{number}", self.random.sample(self.types, self.random.randint(1, 3)), 1)
             if number % 100 == 0:
@@ -141,8 +137,8 @@ class LargeFleet:
             if number % 100 == 0:
                 self.note_times()
 
-    def live(self, rounds):
-        """Make all moves of workers, at sizes at which calls stop and return `unfilled`."""
+    def run_rounds(self, rounds):
+        """Call all scripts, with enough slots for calls to stop at their limits and return `unfilled`."""
         self.join("specialist", self.types[:1], 8)
         self.join("versatile", self.served, 100)
         for round_ in range(rounds):
@@ -183,12 +179,12 @@ class LargeFleet:
         self.note_times()
 
     def purge(self):
-        """Purge a type. Of a fleet with one type, no job is pending after that."""
+        """Purge a type. With one type, no job is pending afterwards."""
         self.scheduler.purge(self.types[-1])
         self.note_times()
 
     def count(self, worker):
-        """Have a worker hand over as many sums as one call takes."""
+        """Send the maximum number of sums per call."""
         grown = {wait_field("done", bucket): 1 for bucket in range(LARGEST_BUCKET)} | {sum_field("done"): 1_000}
         types = self.served[: MAX_METRICS // len(grown) + 1]
         self.scheduler.add_metrics(
@@ -196,7 +192,7 @@ class LargeFleet:
         )
 
     def record(self, worker):
-        """Have a worker hand over as many claims as one call takes."""
+        """Record the maximum number of claims per call."""
         recordings.begin_recording(self.scheduler, "large", for_s=60, kept_s=0)
         claims = [
             (job_id, fence, ("type", "", "done"), 1, 1, 1, 1, 1, 0, 0)
@@ -205,7 +201,7 @@ class LargeFleet:
         assert self.scheduler.record("large", [("{}", claims)])
 
     def merge(self, calls):
-        """Have as many calls be one run, and all of them know its result."""
+        """Merge *calls* calls into one run, and report its end to all callers."""
         self.scheduler.pause("type:merging")
         self.join("merger", ["merging"], 1)
         rules = "merge=k most=1000 bytes=1000000"
@@ -220,11 +216,11 @@ class LargeFleet:
             self.scheduler.ack_batch_reports(batch, [each.job_id for each in page.callers], fence=fence)
             after = page.after
         self.release("merger")
-        self.part(calls)
+        self.split(calls)
         self.scheduler.leave("merger")
 
     def recur(self, calls):
-        """Have as many calls recur, most of which are put off, and some made."""
+        """Declare *calls* recurring calls; most are postponed, and some published."""
         entries = [
             RecurringCall(f"recurring{number}", "task", "recurring", f"k{number // 10}", 1_000_000, signature="x" * 700)
             for number in range(calls)
@@ -235,7 +231,7 @@ class LargeFleet:
             self.scheduler.publish(
                 NewJob(with_suffix(f"r{number}", rules), "recurring", "x", task_name="task", rules=rules)
             )
-        time.sleep(1)  # the server's own clock is to say that they are due
+        time.sleep(1)  # until they are due by the server's clock
         made = 0
         while due := self.scheduler.due_recurring("large", again_s=60):
             if made < 100:
@@ -250,11 +246,11 @@ class LargeFleet:
         self.scheduler.declare_recurring([], app="large")
         self.scheduler.purge("recurring")
 
-    def part(self, calls):
-        """Have as many calls be two runs: the first one cannot take the others."""
+    def split(self, calls):
+        """Split *calls* merged calls into two runs."""
         self.scheduler.pause("type:merging")
         rules = "merge=k most=1000 bytes=1000000"
-        ids = [with_suffix(f"parted{number}", rules) for number in range(calls)]
+        ids = [with_suffix(f"split{number}", rules) for number in range(calls)]
         for job_id in ids:
             self.scheduler.publish(NewJob(job_id, "merging", "x" * 700, task_id=job_id, rules=rules))
         self.scheduler.resume("type:merging")
@@ -295,7 +291,7 @@ class LargeFleet:
             self.scheduler._run("publish", self._job(f"-later{self.sequence}", delay_us=1))
 
     def ingest(self, number):
-        """Move messages of stock Celery, of the size of a small task's."""
+        """Ingest messages of stock Celery with the size of a small task."""
         name, messages = f"list of {self.types[0]}", [str(each).zfill(700).encode() for each in range(number)]
         self.client.lpush(name, *messages)
         assert self.scheduler.tick([f"empty {each}" for each in range(399)] + [name]).lists == [name]
@@ -303,7 +299,7 @@ class LargeFleet:
             self.scheduler.ingest(name, [NewJob(f"stock{each}", self.types[0], message)])
 
     def die(self, worker):
-        """Have a worker be silent, with ticks, for longer than its timeout."""
+        """Let a worker's timeout elapse, and tick."""
         now_us = self.reader.now_us()
         self.client.zadd(Keys().key("heartbeats"), {worker: now_us - 60_000_000})
         self.client.hset(Keys().key("clock"), mapping={"ticked": now_us, "grace": now_us - 60_000_000})
@@ -317,7 +313,7 @@ class LargeFleet:
     # -- costs
 
     def note_times(self):
-        """Take over the notes of the server, which keeps only so many."""
+        """Read and reset the slow log, whose length is limited."""
         way = self.scheduler.way
         took_ms = {way.command(name, "", ())[1]: times for name, times in self.took_ms.items()}
         took_ms[self._nothing] = self._nothing_ms
@@ -328,7 +324,7 @@ class LargeFleet:
         self.client.slowlog_reset()
 
     def script_times(self):
-        """Return the times of each script; a call that was not noted took less than `NOTED_FROM_US`."""
+        """Return the times of each script."""
         return {
             name: _with_short(noted, self.scheduler.calls[name])
             for name, noted in self.took_ms.items()
@@ -336,21 +332,19 @@ class LargeFleet:
         }
 
     def nothing_times(self):
-        """Return the times of a script that does nothing."""
         return _with_short(self._nothing_ms, self._nothing_calls)
 
     def report_times(self):
-        """Return the times of reports."""
         tasks = [key.decode().rpartition(":")[2] for key in self.pending_tasks(200)]
         now_us, settings = self.reader.now_us(), complete_settings(self.reader.hash("settings"))
         order = current_order(self.reader, None, now_us, settings)
-        often = 20 if len(self.types) <= 1000 else 1
+        repetitions = 20 if len(self.types) <= 1000 else 1
         return {
             "explain": _times([_ms(lambda task=task: explain(self.reader, task)) for task in tasks]),
             "pending": _times(
-                [_ms(lambda: upcoming_jobs(self.reader, order, self.reader.lanes(), 20)) for _ in range(often)]
+                [_ms(lambda: upcoming_jobs(self.reader, order, self.reader.lanes(), 20)) for _ in range(repetitions)]
             ),
-            "status": _times([_ms(lambda: Report(self.reader).status()) for _ in range(often)]),
+            "status": _times([_ms(lambda: Report(self.reader).status()) for _ in range(repetitions)]),
         }
 
     def pending_tasks(self, number):
@@ -361,11 +355,11 @@ class LargeFleet:
                 found.add(key)
             if len(found) == number:
                 return found
-        raise LookupError(f"{number} tasks are looked for, and {len(found)} found, among {self.client.dbsize():,} keys")
+        raise LookupError(f"only {len(found)} of {number} tasks found among {self.client.dbsize():,} keys")
 
 
 def _with_short(noted, calls):
-    """Return the times of so many calls, of which those that took less than `NOTED_FROM_US` are not noted."""
+    """Return the times of *calls* calls; a call that was not noted took less than `NOTED_FROM_US`."""
     return _times([NOTED_FROM_US / 1000] * (calls - len(noted)) + noted)
 
 

@@ -1,6 +1,6 @@
-"""What merging costs beside plain jobs, on one server: very many keys with a call each, and one key with many calls.
+"""The cost of merged calls compared with plain jobs: many keys with one call each, and one key with many calls.
 
-A job and a call are measured in turn, so what disturbs the machine disturbs both. Times are the server's CPU time.
+Both are measured in turn, so that disturbances affect both. Times are the server's CPU time.
 """
 
 import math
@@ -18,16 +18,16 @@ from celery_affinity.schema.keys import Keys
 
 from .fleet import BATCH, LargeFleet
 
-#: The bounds of a run as `Merge` has them if nothing is said, and so high that one run takes all.
+#: The default bounds of a run, and a bound that lets one run take all calls.
 MAX_CALLS, MAX_BYTES, UNBOUNDED = 1_000, 1_000_000, 10**9
 
 ROUNDS = 5
 _CLAIMS = 200
-_BYTES = 700  # size of Celery's message of a small task
+_BYTES = 700  # size of a Celery message with a small task
 
 
 class Figure(NamedTuple):
-    """A value, and the most that it may be."""
+    """A value and its maximum."""
 
     name: str
     reached: float
@@ -39,13 +39,12 @@ class Figure(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Jobs of one type on a database of their own. *rules*: of the job with a number."""
+    """Jobs of one type in a database; *rules* maps a job's number to its rules."""
 
     client: redis.Redis
     rules: object
 
     def publish(self, first, count):
-        """Publish as fast as one client can."""
         scheduler = Scheduler(self.client, Keys())
         scheduler.load()
         for begin in range(first, first + count, BATCH):
@@ -61,7 +60,7 @@ class Kind(NamedTuple):
         return NewJob(job_id, "type0", message, task_id=f"task-{number}", task_name="proj.plan", rules=rules).arguments
 
     def cpu_us(self, call, count):
-        """Return the server's CPU time of each of *count* that *call* does, µs."""
+        """Return the server's CPU time in µs per item of *call*, which handles *count* items."""
         before = self._cpu_s()
         call()
         return 1e6 * (self._cpu_s() - before) / count
@@ -74,7 +73,7 @@ class Kind(NamedTuple):
         return self.client.info("memory")["used_memory"]
 
     def forget(self):
-        """Empty the database at once: in the background, a server's usual way, the memory is freed later."""
+        """Empty the database synchronously; otherwise its memory is freed in the background."""
         self.client.execute_command("FLUSHDB", "SYNC")
 
 
@@ -91,7 +90,7 @@ def _one_key(most, most_bytes):
 
 
 def many_keys(clients, keys):
-    """Return what a publish, and a release with its claim, take when as many keys have a call each; and the memory."""
+    """Return the costs of publish, release with claim, and memory, with one call for each of *keys* keys."""
     kinds = [Kind(client, rules) for client, rules in zip(clients, (_plain, _own_key), strict=True)]
     held_bytes = []
     for kind in kinds:
@@ -106,7 +105,7 @@ def many_keys(clients, keys):
     workers = [_Worker(kind) for kind in kinds]
     calls = min(_CLAIMS, keys // ROUNDS)
     claimed = [
-        [worker.kind.cpu_us(lambda worker=worker: worker.go_on(calls), calls) for worker in workers]
+        [worker.kind.cpu_us(lambda worker=worker: worker.run(calls), calls) for worker in workers]
         for _ in range(ROUNDS)
     ]
     what = f"{keys:,} keys with a call each"
@@ -118,7 +117,7 @@ def many_keys(clients, keys):
 
 
 def one_key(clients, calls):
-    """Return how many runs as many calls of one key are, what a publish of them takes, and their memory."""
+    """Return the number of runs of *calls* calls with one key, and the costs of a publish and of memory."""
     figures = []
     for name, most, most_bytes in (
         ("", MAX_CALLS, MAX_BYTES),
@@ -135,7 +134,7 @@ def one_key(clients, calls):
                 published[-1].append(kind.cpu_us(lambda kind=kind: kind.publish(1, calls - 1), calls - 1))
                 seconds.append(time.perf_counter() - began_s)
                 held_bytes[-1].append(kind.used_bytes() - before)
-        runs = worker.runs()  # of the last burst, which is one of calls that merge
+        runs = worker.runs()  # the last burst is one of merged calls
         assert sum(runs) == calls, f"of {calls} calls {sum(runs)} ran"
         what = f"{calls:,} calls of one key within {max(seconds[1::2]):.1f} s{name}"
         asked = max(math.ceil(calls / most), math.ceil(calls / (most_bytes // _BYTES)))
@@ -148,20 +147,20 @@ def one_key(clients, calls):
 
 
 def _burst(kind):
-    """Return a worker that has started the first job, as an idle one does, while nothing else waits."""
+    """Return a worker that has claimed the only job."""
     kind.forget()
     kind.publish(0, 1)
     return _Worker(kind)
 
 
 def _ratio(rounds):
-    """Return the median of the rounds' ratios, each of a merged call to a plain job."""
+    """Return the ratio of merged calls to plain jobs, as the median over rounds."""
     assert all(value > 0 for each in rounds for value in each), f"not measured: {rounds}"
     return statistics.median(merged / plain for plain, merged in rounds)
 
 
 class _Worker:
-    """A worker with one slot, which it fills."""
+    """A worker with one slot."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -170,13 +169,12 @@ class _Worker:
         self._fleet.join("measured", self._fleet.types, 1)
         ((self._held, self._fence),) = self._fleet.claims("measured")
 
-    def go_on(self, calls):
-        """End a job and have the next one, so many times."""
+    def run(self, calls):
         for _ in range(calls):
             self._next()
 
     def runs(self):
-        """Run all that waits, and return the number of calls of each run, all of which are told."""
+        """Run all waiting calls and report their ends; return the number of calls per run."""
         scheduler, found = self._fleet.scheduler, []
         while self._held:
             page = scheduler.batch_calls(self._held, fence=self._fence)
@@ -197,7 +195,6 @@ class _Worker:
 
 
 def as_markdown(figures):
-    """Return a table of what was reached."""
     rows = [("what", "goal", "reached", ""), ("---", "---:", "---:", "---:")]
     for each in figures:
         verdict = "ok" if each.is_reached else "missed"

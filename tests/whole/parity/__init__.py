@@ -1,1 +1,1 @@
-"""Celery's own integration tests on stock Celery and on ours: tests that pass there must pass here. `make parity`."""
+"""Celery's integration tests on stock Celery and on this transport, which must pass the same tests: `make parity`."""

@@ -1,4 +1,7 @@
-"""``python -m tests.whole.parity [TESTS ...]``: both sides, and the differences; 1 if ours fails where stock passes."""
+"""``python -m tests.whole.parity [TESTS ...]``: run both sides and print the differences.
+
+The exit code is 1 if a test passes on stock Celery and fails on this transport.
+"""
 
 import argparse
 import sys
@@ -9,7 +12,7 @@ from pathlib import Path
 from . import suite
 from .sides import TRANSPORTS, Outcome, run
 
-#: Test -> known reason why the test does not pass here, shown beside the test, which is a failure all the same.
+#: Test -> known reason of a failure on this transport; the test still counts as a failure.
 KNOWN: dict[str, str] = {}
 
 _FINE = ("passed", "skipped", "xfailed", "xpassed")
@@ -19,7 +22,7 @@ def main() -> int:
     options = _options()
     tests = suite.fetched(options.output)
     print(f"parity: both sides run, their logs are in {options.output} ...", flush=True)
-    with ThreadPoolExecutor(len(TRANSPORTS)) as threads:  # tests wait, for the most part
+    with ThreadPoolExecutor(len(TRANSPORTS)) as threads:  # tests mostly wait
         runs = {
             side: threads.submit(
                 run, side, tests, options.output, options.tests, on_cluster=options.cluster and side == "ours"

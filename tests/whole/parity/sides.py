@@ -1,4 +1,4 @@
-"""One run of the tests on one side, stock or ours, each with a server of its own, or ours with a cluster."""
+"""One run of the tests on one side, stock or ours, with its own server; ours may use a cluster."""
 
 import json
 import os
@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a side's jobs and results are, and a server for what the tests themselves note."""
+    """The URL for jobs and results, and a server for the data of the tests themselves."""
 
     url: str
     server: EmbeddedServer
@@ -41,7 +41,7 @@ def _place(on_cluster: bool) -> Iterator[Place]:
 
 
 def run(side: str, suite: Path, output: Path, tests: Sequence[str], *, on_cluster: bool = False) -> dict[str, Outcome]:
-    """Run *tests* of *suite*; return the outcome of each. The log and the outcomes are kept in *output*."""
+    """Run *tests* of *suite*; return their outcomes. The log and the outcomes are written to *output*."""
     output.mkdir(parents=True, exist_ok=True)
     outcomes = output / f"{side}.jsonl"
     outcomes.unlink(missing_ok=True)

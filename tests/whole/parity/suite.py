@@ -1,4 +1,4 @@
-"""Celery's own integration tests, of the version that is installed here: downloaded, never kept in this repository."""
+"""The integration tests of the installed Celery version: downloaded, not stored in this repository."""
 
 import shutil
 import subprocess
@@ -8,12 +8,12 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-#: pytest's settings, in an archive.
+#: The file with pytest's settings in an archive.
 _SETTINGS = "pyproject.toml"
 
 
 def fetched(directory: Path) -> Path:
-    """Return the folder that holds Celery's ``t/integration``, filled from its source distribution the first time."""
+    """Return the folder with Celery's ``t/integration``, downloaded once from its source distribution."""
     target = directory / f"celery-{version('celery')}"
     if not (target / _SETTINGS).exists():
         print(f"parity: fetching the tests of Celery {version('celery')} ...", flush=True)
@@ -21,7 +21,7 @@ def fetched(directory: Path) -> Path:
             unpacked = Path(temporary) / "unpacked"
             _unpack(_downloaded(Path(temporary)), unpacked)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(unpacked, target)  # last: a half-filled folder would be taken for a full one
+            shutil.move(unpacked, target)  # last, so that the folder is never incomplete
     return target
 
 
@@ -34,7 +34,7 @@ def _downloaded(directory: Path) -> Path:
 
 
 def _unpack(archive: Path, target: Path) -> None:
-    """Unpack the tests alone: the Celery that they test is the one that is installed."""
+    """Unpack only the tests: they test the installed Celery."""
     with tarfile.open(archive) as tar:
         for member in tar.getmembers():
             _, _, name = member.name.partition("/")

@@ -1,1 +1,1 @@
-"""What has to hold before a release is uploaded: ``make release-check``. Uploading it is not done here."""
+"""Checks before the upload of a release: ``make release-check``. They do not upload it."""

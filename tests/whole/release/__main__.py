@@ -1,9 +1,9 @@
-"""``python -m tests.whole.release [--ref v1.0.0]``: build a release, and check all of it short of uploading.
+"""``python -m tests.whole.release [--ref v1.0.0]``: build and check a release, without uploading it.
 
-The wheel and the source package are made of the files of the ref, not of what is not committed. twine checks them,
-their files are compared with the ref, and the README's example runs from the installed wheel, with no packages but
-those that it requires, on each supported Python of this machine. Ends with 1 and the reasons if the release is not
-ready; else keeps the wheel in ``dist``, for ``make upgrade-check``.
+The wheel and the source package are built from the committed files of the ref. twine checks them, their files are
+compared with the ref, and the README's example runs from the installed wheel, with only its required packages, on each
+supported Python of this machine. If the release is not ready, the exit code is 1 and the reasons are printed; otherwise
+the wheel is kept in ``dist`` for ``make upgrade-check``.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _WHERE = "import celery_affinity, sys; print(celery_affinity.__file__); print(sy
 
 def main() -> int:
     options = _options()
-    os.environ.pop("PYTHONPATH", None)  # it would lead to the tree
+    os.environ.pop("PYTHONPATH", None)  # it may contain the working tree
     try:
         version = building.version_at(options.ref)
         packages = building.build(options.ref)
@@ -73,7 +73,7 @@ def _supported(source: Path) -> list[str]:
 
 
 def _install_and_run(version: str, wheel: Path) -> bool:
-    """Return whether the machine has that Python; NotReadyError if the wheel does not work with it."""
+    """Return False if this Python is not installed; raise NotReadyError if the wheel does not work with it."""
     found = interpreter(version)
     if found is None:
         print(f"Python {version}: not on this machine, NOT TRIED", flush=True)
@@ -81,27 +81,27 @@ def _install_and_run(version: str, wheel: Path) -> bool:
     folder = building.OUTPUT / f"python{version}"
     python = building.install(found, folder, wheel)
     with tempfile.TemporaryDirectory() as name:
-        told = subprocess.run([python, "-c", _WHERE], cwd=name, capture_output=True, text=True, check=True).stdout
-        where, number = told.split()
+        run = subprocess.run([python, "-c", _WHERE], cwd=name, capture_output=True, text=True, check=True)
+        where, number = run.stdout.split()
         if not Path(where).is_relative_to(folder):
             raise building.NotReadyError(f"Python {version} imports {where}, not the wheel")
         subprocess.run([python, "-m", "pip", "--disable-pip-version-check", "check"], check=True, capture_output=True)
         try:
             with EmbeddedServer() as server:
-                said = run_the_readme(str(python), server.url, Path(name))
+                printed = run_the_readme(str(python), server.url, Path(name))
         finally:
             for process in running_processes():
                 with suppress(ProcessLookupError):
                     process.end()
-    if "specialist" not in said or "versatile" not in said:
-        raise building.NotReadyError(f"Python {version}: status of the README's example shows no workers:\n{said}")
+    if "specialist" not in printed or "versatile" not in printed:
+        raise building.NotReadyError(f"Python {version}: status of the README's example shows no workers:\n{printed}")
     print(f"Python {number}: installed, and the README's example ran", flush=True)
     return True
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.whole.release", description=__doc__)
-    parser.add_argument("--ref", default="HEAD", help="what to build: a tag, a branch, a commit (default: HEAD)")
+    parser.add_argument("--ref", default="HEAD", help="tag, branch or commit to build (default: HEAD)")
     return parser.parse_args()
 
 

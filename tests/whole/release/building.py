@@ -1,4 +1,4 @@
-"""The packages of a release: built from the files of a git ref, with tools of their own, and checked by twine."""
+"""Builds the packages of a release from a git ref, with separately installed tools, and checks them with twine."""
 
 import re
 import shutil
@@ -12,16 +12,16 @@ ROOT = Path(__file__).parents[3]
 OUTPUT = ROOT / "build" / "release"
 KEPT = ROOT / "dist"
 
-_TOOLS = ("build", "twine>=6.1", "trove-classifiers")  # twine knows licence expressions since 6.1
+_TOOLS = ("build", "twine>=6.1", "trove-classifiers")  # twine supports licence expressions since 6.1
 _VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 
 
 class NotReadyError(Exception):
-    """What keeps a release from being uploaded."""
+    """The release must not be uploaded."""
 
 
 def version_at(ref: str) -> str:
-    """Return the version that *ref* says of itself. Raises NotReadyError if *ref* is a tag of another version."""
+    """Return the version of *ref*; raise NotReadyError if *ref* is a tag of another version."""
     text = _git("show", f"{ref}:celery_affinity/__init__.py").decode()
     (version,) = _VERSION.findall(text)
     tags = [each for each in _git("tag", "--list", ref).decode().split() if each == ref]
@@ -31,10 +31,7 @@ def version_at(ref: str) -> str:
 
 
 def build(ref: str, output: Path = OUTPUT) -> list[Path]:
-    """Return the wheel and the source package of *ref*, in *output*, which is emptied first.
-
-    The wheel is built from the source package, as an installer does that finds no wheel.
-    """
+    """Build the source package of *ref*, and the wheel from it, in *output*, which is emptied first."""
     shutil.rmtree(output, ignore_errors=True)
     source = output / "source"
     source.mkdir(parents=True)
@@ -46,29 +43,29 @@ def build(ref: str, output: Path = OUTPUT) -> list[Path]:
 
 
 def keep(wheel: Path) -> Path:
-    """Keep the wheel of a release for the tests of the next one, and return where it is."""
+    """Copy the wheel of a release for the tests of the next release; return the copy."""
     KEPT.mkdir(exist_ok=True)
     return Path(shutil.copy(wheel, KEPT))
 
 
 def last_kept() -> Path | None:
-    """Return the wheel that was kept last, if there is one."""
+    """Return the last kept wheel, or None."""
     return max(KEPT.glob("celery_affinity-*.whl"), key=lambda each: each.stat().st_mtime_ns, default=None)
 
 
 def twine_check(packages: list[Path]) -> None:
-    """Have twine check that a package index would show the descriptions. Raises NotReadyError."""
+    """Check with twine that a package index can show the descriptions; raise NotReadyError if not."""
     _run([OUTPUT / "tools" / "bin" / "python", "-m", "twine", "check", "--strict", *packages])
 
 
 def classifiers() -> set[str]:
-    """Return the classifiers that the package index knows; it refuses others."""
+    """Return the classifiers that the package index accepts."""
     code = "from trove_classifiers import classifiers; print(*classifiers, sep='\\n')"
     return set(_run([OUTPUT / "tools" / "bin" / "python", "-c", code]).splitlines())
 
 
 def install(interpreter: Path | str, folder: Path, *packages: str | Path) -> Path:
-    """Return the Python of a new environment in *folder* that has *packages*, and what they need, alone."""
+    """Create an environment in *folder* with only *packages* and their dependencies; return its Python."""
     shutil.rmtree(folder, ignore_errors=True)
     _run([interpreter, "-m", "venv", folder])
     python = folder / "bin" / "python"

@@ -1,6 +1,6 @@
-"""The deeds of apps, once on stock Celery, once on ours; `tests/whole/test_parity.py` compares the results.
+"""Scenarios that run on stock Celery and on this transport; `tests/whole/test_parity.py` compares the results.
 
-A scenario is a function of a `Side` that returns what an app, its users or its operators can see, as plain data.
+A scenario is a function of a `Side`. It returns, as plain data, what apps, users or operators can observe.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from .side import Side
 
 class Scenario(NamedTuple):
     function: Callable[[Side], Any]
-    differs: str  # the reason why ours is known to differ, or ""
+    differs: str  # the reason of a known difference, or ""
     stock_fails: str  # the reason why this version of stock Celery fails, or ""
 
     def __str__(self) -> str:
@@ -22,8 +22,8 @@ SCENARIOS: list[Scenario] = []
 
 
 def scenario(function: Callable[[Side], Any] | None = None, *, differs: str = "", stock_fails: str = "") -> Any:
-    """Register a scenario. *differs* marks a known difference, which is then expected to show; *stock_fails* a fault of
-    this version of stock Celery (`tests.support.since`), likewise.
+    """Register a scenario. With *differs* (a known difference) or *stock_fails* (a defect of this version of stock
+    Celery, from `tests.support.since`), its comparison must fail.
     """
 
     def register(function: Callable[[Side], Any]) -> Callable[[Side], Any]:

@@ -1,4 +1,4 @@
-"""Chains, groups, chords, and their parts."""
+"""Canvas primitives."""
 
 from celery import chain, chord, group
 from celery.canvas import StampingVisitor
@@ -15,7 +15,7 @@ def chains(side):
 
 
 @scenario
-def a_chain_that_breaks(side):
+def broken_chain(side):
     tasks = side.tasks()
     key = "error"
     broken = chain(tasks.add.s(1, 2), tasks.fail.si("in the middle"), tasks.note.s("never"))
@@ -54,14 +54,14 @@ def chords(side):
 
 
 @scenario
-def chords_that_fail(side):
+def failing_chords(side):
     tasks = side.tasks()
     key = "chord"
     header = chord([tasks.add.s(1, 1), tasks.fail.s("in the header")])(tasks.total.s())
     body = chord([tasks.add.s(1, 1)])(tasks.fail.si("in the body"))
     nested = chord([group(tasks.fail.s("deep"), tasks.add.s(1, 1)), tasks.add.s(1, 1)])(tasks.total.s())
-    told = chord([tasks.fail.s("told")], tasks.total.s().on_error(tasks.on_error.s(key)))()
-    ends = [side.outcome(each) for each in (header, body, nested, told)]
+    with_errback = chord([tasks.fail.s("errback")], tasks.total.s().on_error(tasks.on_error.s(key)))()
+    ends = [side.outcome(each) for each in (header, body, nested, with_errback)]
     return ends, len(side.records(key, 1))
 
 
@@ -122,7 +122,7 @@ def stamping(side):
 
 
 @scenario
-def a_task_that_publishes(side):
+def publishing_task(side):
     key = "many"
     side.tasks().fan_out.delay(key, 60).get(timeout=20)
     return sorted(side.records(key, 60))

@@ -9,6 +9,7 @@ from contextlib import suppress
 from ...support import since
 from ...support.processes import wait_until
 from . import scenario
+from .side import REPLY
 
 
 @scenario
@@ -39,17 +40,17 @@ def inspection(side):
 
 
 @scenario
-def what_runs_is_seen(side):
+def running_task_is_reported(side):
     key = "seen"
     result = side.tasks().hold.delay(key)
     side.records(f"{key}:started", 1)
     (active,) = wait_until(lambda: [each for each in _active(side) if each["id"] == result.id], 10, "it is active")
     (queried,) = side.inspect().query_task([result.id]).values()
     state, request = queried[result.id]
-    side.let_go(key)
+    side.release(key)
     shown = sorted(set(active)), active["name"], active["args"], active["acknowledged"]
     end = side.outcome(result)
-    wait_until(lambda: not _active(side), 10, "it is seen to have ended")
+    wait_until(lambda: not _active(side), 10, "it is reported as ended")
     (unknown,) = side.inspect().query_task("nobody").values()
     return shown, state, request["name"], sorted(active["delivery_info"]), end, unknown
 
@@ -58,8 +59,8 @@ def _active(side):
     return _all(side.inspect().active())
 
 
-@scenario(stock_fails="" if since.SCHEDULED_IS_QUERIED else "query_task knows of tasks that wait since Celery 5.7")
-def what_waits_for_its_time_is_seen(side):
+@scenario(stock_fails="" if since.SCHEDULED_IS_QUERIED else "query_task reports scheduled tasks since Celery 5.7")
+def scheduled_task_is_reported(side):
     result = side.tasks().add.apply_async((1, 1), countdown=2)
 
     def scheduled():
@@ -70,8 +71,8 @@ def what_waits_for_its_time_is_seen(side):
     return sorted(found), queried[result.id][0], side.outcome(result)
 
 
-@scenario(differs="a worker is given no task before it has a slot for it, so it has nothing reserved")
-def what_waits_for_a_slot_is_seen(side):
+@scenario(differs="a worker gets a task only when it has a free slot, so it has no reserved tasks")
+def reserved_task_is_reported(side):
     tasks = side.tasks()
     held = [tasks.hold.delay("reserved") for _ in range(2)]
     side.records("reserved:started", 2)
@@ -79,7 +80,7 @@ def what_waits_for_a_slot_is_seen(side):
     try:
         wait_until(lambda: waiting.id in [each["id"] for each in _all(side.inspect().reserved())], 2, "it is reserved")
     finally:
-        side.let_go("reserved", 2)
+        side.release("reserved", 2)
     return [side.outcome(each) for each in (*held, waiting)]
 
 
@@ -88,50 +89,48 @@ def _all(replies):
 
 
 @scenario
-def consumers_that_come_and_go(side):
+def added_and_cancelled_consumers(side):
     control, tasks = side.app.control, side.tasks()
-    reply = control.add_consumer("extra", reply=True, timeout=10, limit=1)
-    twice = control.add_consumer("extra", reply=True, timeout=10, limit=1)
+    reply = control.add_consumer("extra", **REPLY)
+    twice = control.add_consumer("extra", **REPLY)
     ran = side.outcome(tasks.request_of.apply_async(queue="extra"))
-    gone = control.cancel_consumer("extra", reply=True, timeout=10, limit=1)
+    gone = control.cancel_consumer("extra", **REPLY)
     left = tasks.add.apply_async((1, 2), queue="extra")
     wait_until(lambda: side.size("extra") == 1, 10, "it waits")
-    back = control.add_consumer("extra", reply=True, timeout=10, limit=1)
+    back = control.add_consumer("extra", **REPLY)
     end = side.outcome(left)
-    control.cancel_consumer("extra", reply=True, timeout=10, limit=1)
+    control.cancel_consumer("extra", **REPLY)
     replies = [list(each[0].values()) for each in (reply, twice, gone, back)]
     return replies, ran, end
 
 
 @scenario
-def settings_of_a_running_worker(side):
+def changed_worker_settings(side):
     control = side.app.control
-    told = {"reply": True, "timeout": 10, "limit": 1}
     replies = [
-        control.pool_grow(2, **told),
-        control.pool_shrink(1, **told),
-        control.pool_shrink(1, **told),
-        control.rate_limit("parity.routed", "100/s", **told),
-        control.rate_limit("parity.routed", "0", **told),
-        control.rate_limit("parity.nobody", "1/s", **told),
-        control.time_limit("parity.routed", soft=1, hard=60, **told),
-        control.disable_events(**told),
-        control.enable_events(**told),
+        control.pool_grow(2, **REPLY),
+        control.pool_shrink(1, **REPLY),
+        control.pool_shrink(1, **REPLY),
+        control.rate_limit("parity.routed", "100/s", **REPLY),
+        control.rate_limit("parity.routed", "0", **REPLY),
+        control.rate_limit("parity.nobody", "1/s", **REPLY),
+        control.time_limit("parity.routed", soft=1, hard=60, **REPLY),
+        control.disable_events(**REPLY),
+        control.enable_events(**REPLY),
     ]
     (stats,) = side.inspect().stats().values()
     return [list(each[0].values()) if each else each for each in replies], stats["pool"]["max-concurrency"]
 
 
 @scenario
-def a_grown_pool_runs_more(side):
-    told = {"reply": True, "timeout": 10, "limit": 1}
-    side.app.control.pool_grow(2, **told)
+def grown_pool_runs_more_tasks(side):
+    side.app.control.pool_grow(2, **REPLY)
     key = "grown"
     results = [side.tasks().hold.delay(key) for _ in range(4)]
     started = len(side.records(f"{key}:started", 4))
-    side.let_go(key, 4)
+    side.release(key, 4)
     ends = [side.outcome(each)[0] for each in results]
-    side.app.control.pool_shrink(2, **told)
+    side.app.control.pool_shrink(2, **REPLY)
     return started, ends, side.outcome(side.tasks().add.delay(1, 1))
 
 
@@ -147,14 +146,14 @@ def events(side):
         def of_tasks():
             return [each for each in seen if each.get("uuid") in ids]
 
-        # Events: sent, received, started, succeeded or failed; three times all but the last, of a task with 2 retries.
+        # Events: sent, received, started, and succeeded or failed; the third task has two retries more.
         wait_until(lambda: len(of_tasks()) >= 8 + 12, 10, f"all events: {sorted(e['type'] for e in of_tasks())}")
     fields = {each["type"]: sorted(set(each) - {"queue", "exchange", "routing_key"}) for each in of_tasks()}
     return ends, sorted((ids[each["uuid"]], each["type"]) for each in of_tasks()), sorted(fields.items())
 
 
 class _listening:
-    """A context in which events are collected."""
+    """A context that collects events."""
 
     def __init__(self, side, seen):
         self._side, self._seen = side, seen
@@ -163,7 +162,7 @@ class _listening:
 
     def __enter__(self):
         self._thread.start()
-        wait_until(self._is_heard, 10, "events are heard")
+        wait_until(self._is_heard, 10, "events arrive")
 
     def __exit__(self, *_):
         self._end.set()
@@ -186,22 +185,22 @@ class _listening:
 @scenario(stock_fails="" if since.REJECTED_FAILS else "a task that rejects its message fails since Celery 5.7")
 def signals(side):
     tasks = side.tasks()
-    results = [tasks.add.delay(1, 1), tasks.fail.delay("told"), tasks.third_time_lucky.delay()]
+    results = [tasks.add.delay(1, 1), tasks.fail.delay("signal"), tasks.third_time_lucky.delay()]
     revoked = tasks.add.apply_async((1, 1), countdown=0.3)
-    side.app.control.revoke(revoked.id, reply=True, timeout=10, limit=1)
+    side.app.control.revoke(revoked.id, **REPLY)
     unknown = side.app.send_task("no.such.task")
     rejected = tasks.rejected.delay("signal", False)
     results += [revoked, rejected]
     ends = [side.outcome(each)[0] for each in results[:4]]
     ids = {each.id: number for number, each in enumerate(results)}
 
-    def told():
-        # A task revoked before its ETA is received before, or never, as the task waits in the worker or in Redis.
-        names = [(ids[task_id], name) for name, task_id in side.so_far("signals") if task_id in ids]
+    def received():
+        # Whether a task revoked before its ETA has been received depends on where it waits: in the worker or in Redis.
+        names = [(ids[task_id], name) for name, task_id in side.current_records("signals") if task_id in ids]
         return [each for each in names if each != (3, "task_received")]
 
-    wait_until(lambda: _counts(told()) == {0: 3, 1: 4, 2: 11, 3: 1, 4: 4}, 10, f"signals: {sorted(told())}")
-    return ends, sorted(told()), unknown.state
+    wait_until(lambda: _counts(received()) == {0: 3, 1: 4, 2: 11, 3: 1, 4: 4}, 10, f"signals: {sorted(received())}")
+    return ends, sorted(received()), unknown.state
 
 
 def _counts(numbered):
@@ -209,7 +208,7 @@ def _counts(numbered):
 
 
 @scenario
-def the_command_line(side):
+def command_line(side):
     here = ["--timeout", "10", "--destination", f"shared@{socket.gethostname()}"]
     for _ in range(3):
         side.app.send_task("parity.add", (1, 1), queue="nobody")

@@ -1,4 +1,4 @@
-"""Ends of tasks, and questions to their results."""
+"""Ends of tasks and their results."""
 
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from ...support import since
 from ...support.processes import wait_until
 from . import scenario
-
-_PENDING_IS_NOT_ANNOUNCED = "what is revoked or expires while it waits is announced when a worker gets it, not before"
+from .side import REPLY
 
 
 @scenario
@@ -23,14 +22,14 @@ def retries(side):
 
 
 @scenario
-def a_task_that_fails(side):
+def failing_task(side):
     result = side.tasks().fail.delay("for good")
     end = side.outcome(result)
     return end, "ValueError: for good" in result.traceback, result.info.args, result.failed(), result.name
 
 
 @scenario(stock_fails="" if since.EXIT_FAILS else "Celery can store a SystemExit of billiard 4.3 since 5.7")
-def errors_around_a_result(side):
+def errors_of_results(side):
     tasks = side.tasks()
     return [
         side.failure(tasks.unreadable.delay()),
@@ -40,7 +39,7 @@ def errors_around_a_result(side):
 
 
 @scenario
-def expiry_before_it_is_published(side):
+def expiry_before_publish(side):
     add = side.tasks().add
     return [
         side.failure(add.apply_async((1, 1), expires=-1)),
@@ -51,7 +50,7 @@ def expiry_before_it_is_published(side):
 
 
 @scenario
-def a_time_to_run_at(side):
+def eta(side):
     tasks = side.tasks()
     key = "eta"
     due = datetime.now(UTC) + timedelta(seconds=0.6)
@@ -63,18 +62,18 @@ def a_time_to_run_at(side):
 
 
 @scenario
-def revoked_before_its_time(side):
+def revoke_before_eta(side):
     tasks = side.tasks()
     key = "revoked"
     result = tasks.note.apply_async((key, "ran"), countdown=1)
-    side.app.control.revoke(result.id, reply=True, timeout=10, limit=1)
+    side.app.control.revoke(result.id, **REPLY)
     several = [tasks.note.apply_async((key, "ran"), countdown=1) for _ in range(2)]
-    side.app.control.revoke([each.id for each in several], reply=True, timeout=10, limit=1)
-    return [side.failure(each) for each in (result, *several)], side.so_far(key)
+    side.app.control.revoke([each.id for each in several], **REPLY)
+    return [side.failure(each) for each in (result, *several)], side.current_records(key)
 
 
 @scenario
-def revoked_while_it_runs(side):
+def revoke_with_terminate(side):
     tasks = side.tasks()
     key = "terminated"
     results = [tasks.hold.delay(key), tasks.hold.delay(key)]
@@ -82,24 +81,24 @@ def revoked_while_it_runs(side):
     results[0].revoke(terminate=True)
     results[1].revoke(terminate=True, signal="SIGKILL")
     ends = [side.failure(each) for each in results]
-    return ends, side.so_far(f"{key}:ended"), side.outcome(tasks.add.delay(1, 1))
+    return ends, side.current_records(f"{key}:ended"), side.outcome(tasks.add.delay(1, 1))
 
 
 @scenario
-def revoked_without_terminating_what_runs(side):
+def revoke_without_terminate(side):
     tasks = side.tasks()
     key = "spared"
     result = tasks.hold.delay(key)
     side.records(f"{key}:started", 1)
-    side.app.control.revoke(result.id, reply=True, timeout=10, limit=1)
-    side.let_go(key)
-    # Celery 5.6 stores REVOKED at once, on stock as well; the task stores its end over that.
-    wait_until(lambda: side.app.backend.get_state(result.id) == "SUCCESS", 20, "the task runs to its end")
+    side.app.control.revoke(result.id, **REPLY)
+    side.release(key)
+    # Celery 5.6 stores REVOKED immediately, on stock as well; the end of the task replaces it.
+    wait_until(lambda: side.app.backend.get_state(result.id) == "SUCCESS", 20, "the task completes")
     return side.outcome(side.result(result.id))
 
 
 @scenario
-def revoked_by_a_stamp(side):
+def revoke_by_stamp(side):
     tasks = side.tasks()
     key = "stamped"
     signature = tasks.hold.s(key)
@@ -139,17 +138,17 @@ def ignored_and_rejected(side):
 
 
 @scenario
-def a_process_that_is_lost(side):
+def lost_pool_process(side):
     tasks = side.tasks()
     lost, lost_once = tasks.lost.delay(), tasks.lost_once.delay("lost")
     return side.failure(lost), side.outcome(lost_once), side.records("lost", 2)
 
 
 @scenario
-def a_failure_that_is_not_acked(side):
+def unacked_failure(side):
     key = "unacked"
     end = side.outcome(side.tasks().fail_unacked.delay(key))
-    return end, side.outcome(side.tasks().add.delay(1, 1)), side.so_far(key)
+    return end, side.outcome(side.tasks().add.delay(1, 1)), side.current_records(key)
 
 
 @scenario
@@ -171,20 +170,20 @@ def results(side):
 def progress(side):
     key = "progress"
     result = side.tasks().progress.delay(key)
-    wait_until(lambda: result.state == "PROGRESS", 20, "it makes progress")
+    wait_until(lambda: result.state == "PROGRESS", 20, "it reports progress")
     info = result.info
-    side.let_go(key)
+    side.release(key)
     return info, side.outcome(result)
 
 
 @scenario
-def a_running_task_is_started(side):
+def running_task_has_state_started(side):
     key = "started"
     result = side.tasks().hold.delay(key)
     side.records(f"{key}:started", 1)
-    wait_until(lambda: result.state == "STARTED", 20, "it is seen running")
+    wait_until(lambda: result.state == "STARTED", 20, "it is reported as running")
     facts = sorted(result.info)
-    side.let_go(key)
+    side.release(key)
     return facts, side.outcome(result)
 
 
@@ -194,7 +193,7 @@ def eager(side):
     tasks = side.tasks(app)
     result = tasks.add.delay(1, 2)
     try:
-        tasks.fail.delay("at once")
+        tasks.fail.delay("eager")
     except ValueError as exc:
         raised = str(exc)
     applied = side.tasks().add.apply((3, 4))

@@ -1,4 +1,4 @@
-"""Workers of other kinds, the fate of their tasks, and their ends."""
+"""Other pools and settings of workers, and shutdowns."""
 
 import signal
 import socket
@@ -8,13 +8,13 @@ from celery import chord
 
 from ...support.processes import Process, wait_until
 from . import scenario
-from .side import APP
+from .side import APP, REPLY
 
 
 def _pool(side, pool):
-    """Run all kinds of tasks on a pool, and end it warmly while one runs."""
+    """Run all kinds of tasks on a pool, and shut the worker down warmly during a task."""
     tasks = side.tasks()
-    with side.a_worker(pool, pool, pool=pool) as worker:
+    with side.running_worker(pool, pool, pool=pool) as worker:
         here = {"queue": pool}
         results = [
             tasks.add.apply_async((1, 1), **here),
@@ -26,13 +26,13 @@ def _pool(side, pool):
         ends = [side.outcome(each) for each in results]
         expired = tasks.add.apply_async((1, 1), expires=-1, **here)
         revoked = tasks.add.apply_async((1, 1), countdown=0.5, **here)
-        side.app.control.revoke(revoked.id, reply=True, timeout=10, limit=1, destination=[_node(worker)])
+        side.app.control.revoke(revoked.id, **REPLY, destination=[_node(worker)])
         ends += [side.failure(expired), side.failure(revoked)]
         if pool != "solo":
             results = [tasks.hold.apply_async((pool,), **here) for _ in range(2)]
             side.records(f"{pool}:started", 2)
         worker.term()
-        side.let_go(pool, 2)
+        side.release(pool, 2)
         code = worker.wait(20)
         return ends, code, [each.state for each in results]
 
@@ -42,29 +42,29 @@ def _node(worker):
 
 
 @scenario
-def the_threads_pool(side):
+def threads_pool(side):
     return _pool(side, "threads")
 
 
 @scenario
-def the_solo_pool(side):
+def solo_pool(side):
     return _pool(side, "solo")
 
 
 @scenario
-def the_gevent_pool(side):
+def gevent_pool(side):
     return _pool(side, "gevent")
 
 
 @scenario
-def the_eventlet_pool(side):
+def eventlet_pool(side):
     return _pool(side, "eventlet")
 
 
 def _shut_down(side, key, *numbers, settings=None):
-    """End a worker that runs two tasks, with more waiting; return how, and the tasks left for another worker."""
+    """Shut down a worker with two running and further waiting tasks, which another worker then completes."""
     tasks = side.tasks()
-    with side.a_worker(key, key, settings=settings) as worker:
+    with side.running_worker(key, key, settings=settings) as worker:
         running = [tasks.hold.apply_async((key,), queue=key), tasks.hold_late.apply_async((key,), queue=key)]
         side.records(f"{key}:started", 2)
         waiting = [tasks.add.apply_async((number, 1), queue=key) for number in range(3)]
@@ -73,39 +73,38 @@ def _shut_down(side, key, *numbers, settings=None):
             worker.signal(number)
             wait_until(lambda: "hutdown" in worker.log() or not worker.is_running, 10, "it shuts down")
         if numbers == (signal.SIGTERM,) or numbers == (signal.SIGINT,):
-            side.let_go(key, 2)
+            side.release(key, 2)
         code = worker.wait(30)
-    told = {"reply": True, "timeout": 10, "limit": 1}
-    side.app.control.add_consumer(key, **told)
-    side.let_go(key, 2)
+    side.app.control.add_consumer(key, **REPLY)
+    side.release(key, 2)
     ends = [side.outcome(each) for each in (*waiting, later, running[1])]
-    side.app.control.cancel_consumer(key, **told)
-    return code, ends, running[0].state, len(side.so_far(f"{key}:started"))
+    side.app.control.cancel_consumer(key, **REPLY)
+    return code, ends, running[0].state, len(side.current_records(f"{key}:started"))
 
 
 @scenario
-def a_warm_shutdown(side):
+def warm_shutdown(side):
     return _shut_down(side, "warm", signal.SIGTERM)
 
 
 @scenario
-def a_shutdown_from_the_keyboard(side):
+def keyboard_shutdown(side):
     return _shut_down(side, "keyboard", signal.SIGINT)
 
 
-@scenario(differs="an early-acked task that it ends is lost, and its caller told; Celery says RETRY for ever")
-def a_cold_shutdown(side):
+@scenario(differs="an interrupted early-acked task is reported as lost; with Celery its state stays RETRY")
+def cold_shutdown(side):
     return _shut_down(side, "cold", signal.SIGQUIT)
 
 
-@scenario(differs="as for a cold shutdown, once its time is over")
-def a_soft_shutdown(side):
+@scenario(differs="like a cold shutdown, after the timeout")
+def soft_shutdown(side):
     return _shut_down(side, "soft", signal.SIGQUIT, settings={"worker_soft_shutdown_timeout": 1})
 
 
 @scenario
 def unusual_settings(side):
-    """Run on a worker with all seldom-used settings, which renews its processes after each task."""
+    """Run tasks on a worker with many rarely used settings, and a new pool process for each task."""
     settings = {
         "worker_disable_prefetch": True,
         "broker_pool_limit": 0,
@@ -127,12 +126,12 @@ def unusual_settings(side):
     }
     extra = ["--max-tasks-per-child=1", "--autoscale=3,1", "--max-memory-per-child=1", "-O", "fair"]
     tasks = side.tasks()
-    with side.a_worker("unusual", "unusual", settings=settings, extra=extra):
+    with side.running_worker("unusual", "unusual", settings=settings, extra=extra):
         results = [tasks.add.apply_async((number, 1), queue="unusual", priority=number) for number in range(6)]
         ends = [side.outcome(each) for each in results]
         held = [tasks.hold.apply_async(("unusual",), queue="unusual") for _ in range(3)]
         grown = len(side.records("unusual:started", 3))
-        side.let_go("unusual", 3)
+        side.release("unusual", 3)
         return ends, grown, [side.outcome(each) for each in held]
 
 
@@ -140,7 +139,7 @@ def unusual_settings(side):
 def results_by_rpc(side):
     app = side.new_app(result_backend="rpc://")
     tasks = side.tasks(app)
-    with side.a_worker("rpc", "rpc", settings={"result_backend": "rpc://"}) as worker:
+    with side.running_worker("rpc", "rpc", settings={"result_backend": "rpc://"}) as worker:
         here = {"queue": "rpc"}
         linked = tasks.add.s(1, 1).set(**here) | tasks.add.s(1).set(**here)
         results = [
@@ -160,21 +159,21 @@ def results_by_rpc(side):
 
 @scenario
 def priorities(side):
-    """Jobs published while no worker is there run by priority, and then in order; 0 first, as the app counts."""
+    """Tasks published without a worker run by priority, the lowest number first, and then in order."""
     settings = {"worker_prefetch_multiplier": 1, "affinity_priority_order": "lower-first"}
     app = side.new_app(affinity_priority_order="lower-first")
     app.set_current()
     for priority in (9, 0, 6, 3, 9, 0, 6, 3):
         side.tasks(app).note.apply_async(("priorities", priority), priority=priority, queue="priorities")
     side.app.set_current()
-    with side.a_worker("priorities", "priorities", settings=settings, pool="solo", concurrency=1):
+    with side.running_worker("priorities", "priorities", settings=settings, pool="solo", concurrency=1):
         order = side.records("priorities", 8)
     app.close()
     return order
 
 
 @scenario
-def heartbeat(side):
+def beat(side):
     command = [sys.executable, "-m", "celery", "-A", APP, "beat", "--scheduler", "celery.beat:Scheduler"]
     process = Process(f"heartbeat-{side.name}", command, side.environment())
     try:

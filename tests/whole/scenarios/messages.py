@@ -1,4 +1,4 @@
-"""Routes, exchanges, serializers, and messages that are no tasks."""
+"""Routes, exchanges, serializers, and messages without tasks."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ from .side import TRANSPORT
 
 
 @scenario
-def what_a_task_sees_of_its_message(side):
+def task_request(side):
     request_of = side.tasks().request_of
     return [
         side.outcome(each)
@@ -45,11 +45,11 @@ def serializers(side):
 
 
 @scenario
-def a_batch(side):
+def batch(side):
     echo, producers = side.tasks().echo, side.app.producer_pool
     with producers.acquire(block=True) as producer:
         if not hasattr(producer, "batch"):
-            return "kombu before 5.7 has none"
+            return "kombu before 5.7 has no batches"
         with producer.batch(max_size=4) as batch:
             results = [echo.apply_async((number,), producer=producer) for number in range(6)]
             batch.flush()
@@ -65,7 +65,7 @@ def a_batch(side):
 
 
 @scenario
-def a_large_message(side):
+def large_message(side):
     return side.outcome(side.tasks().echo.delay("x" * 3_000_000))[1][0][0] == "x" * 3_000_000
 
 
@@ -84,29 +84,29 @@ def routes(side):
 
 
 @scenario
-def one_message_for_two_queues(side):
+def message_for_two_queues(side):
     key = "both"
     side.tasks().note.apply_async((key, "ran"), exchange="both", routing_key="key")
     return side.records(key, 2)
 
 
 @scenario
-def a_broadcast_reaches_every_worker_once(side):
-    # Celery does not declare the exchange of a Broadcast when it publishes, and then kombu takes that for a direct one.
+def broadcast_reaches_each_worker_once(side):
+    # Celery does not declare the exchange of a Broadcast on publish, and then kombu treats it as a direct exchange.
     declare = [side.app.amqp.queues["everybody"].exchange]
-    with side.a_worker("second", "everybody", "second", pool="solo"):
-        for queue in ("celery", "second"):  # a worker that runs a task has subscribed by then
+    with side.running_worker("second", "everybody", "second", pool="solo"):
+        for queue in ("celery", "second"):  # a worker that runs a task has subscribed
             side.outcome(side.tasks().add.apply_async((1, 1), queue=queue))
         side.tasks().tell.apply_async(("everybody",), declare=declare)
         side.tasks().tell.apply_async(("everybody",), queue="everybody", declare=declare)
         side.records("everybody", 4)
         side.outcome(side.tasks().add.delay(1, 1))
-        told = side.so_far("everybody")
-        return sorted(told.count(each) for each in set(told))
+        workers = side.current_records("everybody")
+        return sorted(workers.count(each) for each in set(workers))
 
 
 @scenario
-def an_app_without_the_tasks_code(side):
+def app_without_task_code(side):
     app = app_for(side.url, result_backend=side.url, broker_transport=TRANSPORT[side.name])
     result = app.send_task("parity.add", (1, 2))
     other = app.send_task("parity.request_of", queue="routed", priority=5, headers={"x_custom": "mine"})
@@ -152,7 +152,7 @@ def ways_to_publish(side):
 
 
 @scenario
-def a_broker_that_is_not_there(side):
+def unreachable_broker(side):
     app = side.new_app(broker_url="redis://127.0.0.1:1/0", task_publish_retry_policy={"max_retries": 0})
     try:
         side.tasks(app).quiet.delay("never")
@@ -163,7 +163,7 @@ def a_broker_that_is_not_there(side):
 
 
 @scenario
-def messages_that_are_no_tasks(side):
+def simple_queue(side):
     key = "simple"
     with side.app.connection_for_write() as connection:
         queue = connection.SimpleQueue(key)
@@ -184,8 +184,8 @@ def messages_that_are_no_tasks(side):
 
 
 @scenario
-def consumers_of_ones_own(side):
-    """Read, reject and requeue messages with kombu alone, from a topic and a fanout exchange."""
+def custom_consumers(side):
+    """Read and requeue messages with plain kombu, from a topic and a fanout exchange."""
     name = "own"
     topic = Queue(f"{name}-topic", Exchange(f"{name}-topics", type="topic"), routing_key="a.*")
     fanout = Broadcast(f"{name}-fanout", queue=f"{name}-fanout")
@@ -221,9 +221,9 @@ def _drain(connection, enough):
     wait_until(drained, 10, "it was consumed")
 
 
-@scenario(differs="jobs are not in a list: only a worker gets them")
-def a_task_message_read_by_hand(side):
-    """Take a task from its queue with kombu, as scripts that move or look at messages do."""
+@scenario(differs="only workers get jobs, which are not in a list")
+def task_message_read_with_kombu(side):
+    """Get a task message with kombu, like scripts that move or inspect messages."""
     side.app.send_task("parity.add", (1, 1), queue="nobody")
     with side.app.connection_for_write() as connection:
         queue = Queue("nobody", channel=connection.default_channel)

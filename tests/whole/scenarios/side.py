@@ -1,4 +1,4 @@
-"""One of two sides: a server, an app, and a worker that is there for all scenarios; more workers where one asks."""
+"""One of two sides: a server, an app, and a worker for all scenarios, which may start further workers."""
 
 import json
 import os
@@ -16,6 +16,9 @@ from ...support.processes import ROOT, start_worker, wait_until
 
 TRANSPORT = {"stock": "", "ours": "celery_affinity:Transport"}
 APP = "tests.support.apps.parity"
+
+#: Options of a control command: wait for the reply of one worker.
+REPLY = {"reply": True, "timeout": 10, "limit": 1}
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -36,8 +39,7 @@ class Side:
     # -- processes
 
     def environment(self):
-        """Return the environment that tells a process of its side."""
-        # Root may run workers that take pickles: in a container one often is.
+        # The user may be root in a container; C_FORCE_ROOT allows root to run workers that accept pickle.
         return {"BROKER_URL": self.url, "TRANSPORT": TRANSPORT[self.name], "C_FORCE_ROOT": "1"}
 
     def start_worker(self, name, *queues, settings=None, extra=(), env=None, ready=True, **options):
@@ -49,7 +51,7 @@ class Side:
         return worker
 
     def celery(self, *commands):
-        """Run commands of the command line, one after the other in one process; return what each printed."""
+        """Run ``celery`` commands in one process; return their exit codes, errors and outputs."""
         program = f"import json, sys\nfrom {__name__} import run_commands\nrun_commands(json.loads(sys.argv[1]))"
         done = subprocess.run(
             [sys.executable, "-c", program, json.dumps(commands)],
@@ -64,7 +66,7 @@ class Side:
         return json.loads(done.stdout)
 
     @contextmanager
-    def a_worker(self, name, *queues, **options):
+    def running_worker(self, name, *queues, **options):
         extra = ["--without-gossip", "--without-mingle", *options.pop("extra", ())]  # mingling takes a second
         worker = self.start_worker(name, *queues, extra=extra, **options)
         try:
@@ -75,29 +77,31 @@ class Side:
     # -- observations
 
     def outcome(self, result, timeout=20):
-        """Return the state of a result that is there by then, and its value; ids in it differ from run to run."""
-        with allow_join_result():  # an eager task leaves this thread thinking of itself as a worker
+        """Return the state and the value of a result, without ids."""
+        with allow_join_result():  # after an eager task, Celery treats this thread as a worker
             value = result.get(timeout=timeout, propagate=False)
         return [result.state, plain(value)]
 
     def failure(self, result, timeout=20):
-        """Return the type of the error in which a task ended."""
+        """Return the state and the error type of a failed task."""
         state, value = self.outcome(result, timeout)
         return [state, value[0]]
 
     def records(self, key, count):
-        """Return the records of tasks, once there are *count*."""
-        wait_until(lambda: self.redis.llen(f"record:{key}") >= count, 20, f"{count} of {key!r}: {self.so_far(key)}")
-        return self.so_far(key)
+        """Wait until tasks have written *count* records; return them."""
+        wait_until(
+            lambda: self.redis.llen(f"record:{key}") >= count, 20, f"{count} of {key!r}: {self.current_records(key)}"
+        )
+        return self.current_records(key)
 
-    def so_far(self, key):
+    def current_records(self, key):
         return [json.loads(each) for each in self.redis.lrange(f"record:{key}", 0, -1)]
 
-    def let_go(self, key, count=1):
+    def release(self, key, count=1):
         self.redis.rpush(f"go:{key}", *["go"] * count)
 
     def size(self, queue):
-        """Return how many messages wait in a queue, as kombu tells it; an empty queue does not exist."""
+        """Return the number of messages in a queue, from kombu; an empty queue does not exist."""
         with self.app.connection_for_write() as connection:
             try:
                 return connection.default_channel.queue_declare(queue, passive=True).message_count
@@ -108,7 +112,7 @@ class Side:
         return AsyncResult(task_id, app=app or self.app)
 
     def inspect(self, *nodes, timeout=10):
-        """Return an inspection that ends with the last reply."""
+        """Return an inspection that does not wait after the last reply."""
         return self.app.control.inspect(nodes or None, timeout=timeout, limit=max(1, len(nodes)))
 
     def close(self):
@@ -117,7 +121,7 @@ class Side:
 
 
 class Tasks:
-    """The tasks of an app, by their short names."""
+    """The tasks of an app by short name."""
 
     def __init__(self, app):
         self._app = app
@@ -127,7 +131,7 @@ class Tasks:
 
 
 def plain(value):
-    """Return a value without the parts that differ from run to run."""
+    """Return a value without ids, which differ between runs."""
     if isinstance(value, BaseException):
         return [type(value).__name__, plain(str(value))]
     if isinstance(value, str):
@@ -140,7 +144,7 @@ def plain(value):
 
 
 def run_commands(commands):
-    """Write, as JSON, what `celery` says to each command, and how it ended."""
+    """Print a JSON list with the exit code, the error and the output of each ``celery`` command."""
     from celery.bin.celery import celery
     from click.testing import CliRunner
 

@@ -1,8 +1,8 @@
-"""``python -m tests.whole.upgrade [--from REF|WHEEL]``: a release beside the tree, forth and back, on one server.
+"""``python -m tests.whole.upgrade [--from REF|WHEEL]``: upgrade from a release to the tree and back, on one server.
 
-The release is the wheel of a git ref, or a kept wheel. The tree takes over from it while jobs run, wait, merge, are
-kept back and scheduled; then the release takes over again, as in a rollback. Both publish into what the other wrote.
-If the release has another schema, the tree has to refuse its data, and to change none of them.
+The release is the wheel of a git ref, or a kept wheel. The tree takes over running, waiting, merged, blocked and
+scheduled jobs; then the release takes over again, like in a rollback. Both publish while both use the data. If the
+release has another schema, the tree must reject its data and not change any of them.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main() -> None:
             schema = schema_written_by(release, server.url, Path(folder))
             if schema != str(SCHEMA):
                 refuse(TREE, server.url, Path(folder))
-                print(f"the tree has schema {SCHEMA}: it refuses the data of {options.release}, which has {schema}")
+                print(f"the tree has schema {SCHEMA}: it rejects the data of {options.release}, which has {schema}")
                 return
             redis.Redis.from_url(server.url).flushall()
             take_over(release, TREE, server.url, Path(folder))
@@ -39,12 +39,12 @@ def main() -> None:
         for process in running_processes():
             with suppress(ProcessLookupError):
                 process.end()
-    print(f"{options.release} and the tree work on one server, forth and back")
+    print(f"{options.release} and the tree work on one server, in both directions")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.whole.upgrade", description=__doc__)
-    by_default = "by default the wheel that make release-check kept last, else the newest tag v*"
+    by_default = "by default the last wheel kept by make release-check, or the newest tag v*"
     parser.add_argument("--from", dest="release", help=f"a git ref, or a wheel; {by_default}")
     options = parser.parse_args()
     if options.release is None and (wheel := building.last_kept()) is not None:
@@ -54,9 +54,7 @@ def _options() -> argparse.Namespace:
         found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
         options.release = found.stdout.strip() or None
     if options.release is None:
-        parser.error(
-            "nothing is released or kept yet: make release-check keeps a wheel; or --from a git ref, or a wheel"
-        )
+        parser.error("no release or kept wheel: run make release-check, or pass a git ref or a wheel to --from")
     return options
 
 

@@ -1,4 +1,4 @@
-"""Publish the calls of the first argument, JSON, or print the results of their ids: a producer of either release."""
+"""A producer of either release: publishes the calls in the first argument (JSON), or prints the results of ids."""
 
 import json
 import sys

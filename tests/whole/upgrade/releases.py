@@ -1,4 +1,4 @@
-"""A release to run: that of the tree, of a kept wheel, or of a git ref."""
+"""A release to run: the working tree, a kept wheel, or a git ref."""
 
 import json
 import os
@@ -18,10 +18,9 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Release:
-    """*path*: a folder of ``PYTHONPATH`` that has the release, if its Python has it not."""
-
     name: str
     python: str
+    #: Folder for ``PYTHONPATH``, unless the release is installed for *python*.
     path: str = ""
 
     def environment(self, url: str, folder: Path) -> dict[str, str]:
@@ -35,13 +34,13 @@ class Release:
         return worker
 
     def run(self, url: str, folder: Path, *words: str) -> str:
-        """Run a program of the release to its end; return what it prints. Fails if the program does."""
+        """Run a program of the release, which must succeed; return its output."""
         done = self._run(url, folder, words)
         assert done.returncode == 0, f"{self.name} {' '.join(words)}:\n{done.stdout}{done.stderr}"
         return done.stdout
 
     def error_of(self, url: str, folder: Path, *words: str) -> str:
-        """Run a program of the release that must fail; return all that it prints."""
+        """Run a program of the release, which must fail; return its output."""
         done = self._run(url, folder, words)
         assert done.returncode != 0, f"{self.name} {' '.join(words)} must fail:\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
@@ -59,17 +58,17 @@ class Release:
         return dict(json.loads(line) for line in printed.splitlines())
 
     def status(self, url: str, folder: Path) -> dict[str, int]:
-        """Return the numbers of jobs that `status` shows, by state."""
-        told = json.loads(self.run(url, folder, "-m", "celery", "-A", "shop", "affinity", "status", "--json"))
-        counts = {state: sum(each[state] for each in told["types"]) for state in ("pending", "claimed")}
-        return {**counts, "scheduled": told["scheduled"], "dead": told["dead"]}
+        """Return the numbers of jobs by state."""
+        found = json.loads(self.run(url, folder, "-m", "celery", "-A", "shop", "affinity", "status", "--json"))
+        counts = {state: sum(each[state] for each in found["types"]) for state in ("pending", "claimed")}
+        return {**counts, "scheduled": found["scheduled"], "dead": found["dead"]}
 
 
 TREE = Release("tree", sys.executable, str(ROOT))
 
 
 def release_of(name: str) -> Release:
-    """Return the release in the wheel *name*, or of the git ref *name*, installed into an environment of its own."""
+    """Install a wheel or a git ref into a new environment."""
     output = OUTPUT / Path(name).name.replace("/", "-")
     wheel = Path(name)
     if wheel.suffix != ".whl":
@@ -78,6 +77,5 @@ def release_of(name: str) -> Release:
 
 
 def copy_app(folder: Path) -> None:
-    """Write the app and its producer into *folder*."""
     for name in ("shop.py", "calls.py"):
         shutil.copy(HERE / name, folder / name)

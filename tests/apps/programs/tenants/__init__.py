@@ -1,4 +1,4 @@
-"""A Django project of django-tenants: each tenant has a PostgreSQL schema, and a task runs in that of its caller."""
+"""A Django project of django-tenants: each tenant has a PostgreSQL schema, and a task runs in its caller's schema."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""``python -m tests.whole.chaos.over_http --seconds 120 --seed 7``: storms, one after the other, each judged."""
+"""``python -m tests.whole.chaos.over_http --seconds 120 --seed 7``: a storm, and its verdict."""
 
 import argparse
 import signal
@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=25, help="jobs published a second, about")
     parser.add_argument("--output", type=Path, help="where the ledger and the logs go")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends all started processes
     output = options.output or Path(tempfile.mkdtemp(prefix="celery-affinity-over-http-"))
     print(f"SEED={options.seed}, in {output}", flush=True)
     began = monotonic()

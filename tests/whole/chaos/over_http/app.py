@@ -1,4 +1,4 @@
-"""The tasks, as Celery's workers run them. Each start and end is written to the ledger."""
+"""The tasks of Celery workers. The ledger records each start and end."""
 
 import os
 import time
@@ -12,11 +12,11 @@ from ..ledger import Ledger
 
 TYPE = "page"
 
-#: Time, s, after which a silent worker is dead: longer than a web process takes to start on a busy machine.
+#: Worker timeout in seconds: longer than the start of a web process on a busy machine.
 WORKER_TIMEOUT_S = 12.0
 HEARTBEAT_S = 1.0
 
-#: Options of a chord's body. Celery takes a chord for claimed for as long as its body may be published, 4 s a try.
+#: Options of a chord's body. Celery treats a chord as claimed while its body may be published, 4 s per attempt.
 BODY = {"retry_policy": {"max_retries": 10, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.4}}
 
 ledger = Ledger(Path(os.environ.get("LEDGER", os.devnull)))

@@ -1,4 +1,4 @@
-"""The processes: workers of both kinds, two web processes, a server with an append-only file, and who publishes."""
+"""The fleet: workers of both kinds, two web processes, a server with an append-only file, and a publisher."""
 
 import random
 import shlex
@@ -21,9 +21,9 @@ from .. import remains
 from ..ledger import Ledger
 from ..servers import DurableServer
 from . import app as tasks
-from .judge import Verdict, judge, read
+from .checker import Verdict, check, read
 
-#: Longest time, s, from the end of a storm until all is quiet: a dead process may have a chord for 40 s.
+#: Max seconds from the end of a storm until the fleet is quiet: a dead process may hold a chord for 40 s.
 _QUIET_WITHIN_S = 5 * tasks.WORKER_TIMEOUT_S
 
 _ROOM = "tests.whole.chaos.over_http"
@@ -31,7 +31,7 @@ _ROOM = "tests.whole.chaos.over_http"
 
 @dataclass
 class Place:
-    """A process that is started anew whenever it has ended. *what*: in the ledger."""
+    """A process that is restarted whenever it has ended. *what*: its name in the ledger."""
 
     what: str
     start: Callable[[], Process]
@@ -39,7 +39,7 @@ class Place:
 
 
 class Campaign:
-    """A fleet of both kinds of workers. *seed*: of what is left to chance here; each worker has its own."""
+    """A fleet with both kinds of workers. *seed*: of the campaign's random choices; workers use their own."""
 
     def __init__(self, directory: Path, seed: str) -> None:
         self._rng = random.Random(seed)
@@ -63,7 +63,9 @@ class Campaign:
             self._ports = [HeldPort() for _ in range(2)]
             self._places = [*self._webs(), *self._celery_workers(), *self._workers_over_http()]
             self._fill_places()
-            wait_until(lambda: not remains.why_not_quiet(self._server.client, self._size), 60, "all workers are here")
+            wait_until(
+                lambda: not remains.why_not_quiet(self._server.client, self._size), 60, "all workers have joined"
+            )
             yield self
         finally:
             for each in (*(place.process for place in self._places if place.process), *self._gone):
@@ -72,7 +74,7 @@ class Campaign:
             self._server.stop()
 
     def storm(self, seconds: float, rate: float) -> Verdict:
-        """Publish and kill for so long; wait until all is quiet; judge."""
+        """Publish and kill for *seconds*, wait until the fleet is quiet, and check the ledger."""
         until, next_kill = monotonic() + seconds, monotonic() + 1
         while monotonic() < until:
             self._publish()
@@ -83,7 +85,7 @@ class Campaign:
             sleep(self._rng.uniform(0, 2 / rate))
         why = self._settle()
         results = {token: _value(result, token) for token, result in self._results.items()}
-        verdict = judge(read(self._ledger.new()), results, self._sums)
+        verdict = check(read(self._ledger.new()), results, self._sums)
         verdict.violations += why
         return verdict
 
@@ -181,7 +183,7 @@ class Campaign:
     def _call(self, tokens: list[str], publish: Callable[[], dict[str, AsyncResult]]) -> None:
         try:
             self._results |= publish()
-        except Exception as exc:  # of a server that is away: the caller knows that it may or may not be there
+        except Exception as exc:  # the server is down, and may or may not have the job
             self._ledger.note("refused", tokens[0], error=type(exc).__name__)
             return
         for token in tokens:
@@ -190,7 +192,7 @@ class Campaign:
     # -- the end
 
     def _settle(self) -> list[str]:
-        """Return the reasons why the fleet is not quiet in the end."""
+        """Wait until the fleet is quiet; return the reasons if it does not become quiet."""
         until = monotonic() + _QUIET_WITHIN_S
         while True:
             self._fill_places()

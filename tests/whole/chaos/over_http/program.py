@@ -1,4 +1,4 @@
-"""``python -m tests.whole.chaos.over_http.program``: what the worker in shell runs for each job. Writes the ledger."""
+"""``python -m tests.whole.chaos.over_http.program``: the program of the shell worker, writing the ledger."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""``python -m tests.whole.chaos.over_http.worker NAME SLOTS PORT ...``: a worker over HTTP, of the standard library.
+"""``python -m tests.whole.chaos.over_http.worker NAME SLOTS PORT ...``: an HTTP worker without dependencies.
 
-It asks one web process after the other. At some moments it ends itself with SIGKILL, as chance has it.
+It sends each request to a random web process, and kills itself with SIGKILL at random points.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 
 from ..ledger import Ledger
 
-#: Moments, in the order in which a job meets them -> chance, in a thousand, that the worker dies then.
+#: Point in the life of a job -> chance in a thousand that the worker dies then.
 MOMENTS = {
     "its claims have come, unread": 12,
     "the start is sent": 6,
@@ -43,7 +43,7 @@ def may_die(moment: str) -> None:
 
 
 class Worker:
-    """One incarnation after the other, until the process ends."""
+    """Joins, and joins again after each loss of its registration, until the process ends."""
 
     def __init__(self, name: str, slots: int, ports: list[int]) -> None:
         self._name, self._slots, self._ports = name, slots, ports
@@ -64,17 +64,17 @@ class Worker:
             self._poll()
 
     def _poll(self) -> None:
-        """Take jobs until the worker is known no more."""
+        """Take jobs until the worker is no longer registered."""
         while True:
             with self._room:
                 self._room.wait_for(lambda: len(self._held) < self._slots)
                 held = ",".join(map(str, self._held))
             path = f"/api/workers/{self._id}/jobs?wait=2&held={held}"
-            status, found = self._ask("GET", path, come="its claims have come, unread")
+            status, reply = self._ask("GET", path, come="its claims have come, unread")
             if status == 404:
                 ledger.note("unknown", self._name, id=self._id)
                 return
-            for job in (found or {}).get("jobs", ()):
+            for job in (reply or {}).get("jobs", ()):
                 with self._room:
                     if job["fence"] in self._held:
                         continue
@@ -106,7 +106,7 @@ class Worker:
         may_die("the result is there")
         end = {**claim, "state": "done", "result": _TASKS[task](*args)}
         status, _ = self._ask("POST", f"/api/jobs/{job['id']}/end", end, sent="the end is sent")
-        ledger.note("told", token, run=run, status=status)
+        ledger.note("reported", token, run=run, status=status)
         may_die("the end was answered")
 
     def _beat(self, every_s: float) -> None:
@@ -114,18 +114,18 @@ class Worker:
             time.sleep(every_s)
             with self._room:
                 running = [[job, fence] for fence, job in self._held.items()]
-            _, found = self._ask("POST", f"/api/workers/{self._id}/heartbeat", {"running": running})
-            for gone in (found or {}).get("gone", ()):
-                ledger.note("gone", gone["id"], fence=gone["fence"])
+            _, reply = self._ask("POST", f"/api/workers/{self._id}/heartbeat", {"running": running})
+            for lost in (reply or {}).get("gone", ()):
+                ledger.note("gone", lost["id"], fence=lost["fence"])
 
     def _ask(self, method: str, path: str, body: Any = None, sent: str = "", come: str = "") -> tuple[int, Any]:
-        """Send a request until it is answered; return status and reply. *sent*, *come*: moments to die at."""
-        said = None if body is None else json.dumps(body)
+        """Repeat a request until it is answered; return status and reply. *sent*, *come*: points at which to die."""
+        data = None if body is None else json.dumps(body)
         headers = {"Content-Type": "application/json", "Worker-Secret": self._secret}
         while True:
             connection = HTTPConnection("127.0.0.1", random.choice(self._ports), timeout=10)
             try:
-                connection.request(method, path, said, headers)
+                connection.request(method, path, data, headers)
                 if sent:
                     time.sleep(random.choice((0, 0.001, 0.004, 0.02)))
                     may_die(sent)

@@ -1,4 +1,4 @@
-"""A pytest plugin: writes the outcome of each test to ``$PARITY_OUTCOMES``, one line of JSON each, at once."""
+"""A pytest plugin that writes the outcome of each test to ``$PARITY_OUTCOMES`` immediately, as a line of JSON."""
 
 import json
 import os
@@ -8,14 +8,14 @@ from celery import Celery
 
 _reruns: dict[str, int] = {}
 _parts: dict[str, list[tuple[str, str]]] = {}
-_again: set[str] = set()  # tests to be run again
+_again: set[str] = set()  # tests to rerun
 
-#: A test has several reports (set up, call, subtests, tear down): the worst of them is its outcome.
+#: The outcome of a test is its worst report (set-up, call, subtests, tear-down).
 _WORST_FIRST = ("failed", "error", "xpassed", "xfailed", "skipped", "passed")
 
 
 def pytest_sessionstart():
-    """Make sure that the transport of this side is the one asked for."""
+    """Check that the transport of this side is in use."""
     found = Celery(broker=os.environ["TEST_BROKER"], set_as_current=False).conf.broker_transport
     if found != (os.environ.get("PARITY_TRANSPORT") or None):
         pytest.exit(f"the transport is {found!r}", returncode=3)

@@ -1,7 +1,7 @@
-"""Runs at the start of every Python process of a side, being first in ``$PYTHONPATH``.
+"""Python runs this at the start of every process of a side, since its folder is first in ``$PYTHONPATH``.
 
-On our side every app whose broker is Redis gets the one setting, as if its author had written it: Celery's tests make
-apps in many places, and start workers that load no app of theirs at all.
+On our side, every app with a Redis broker gets the transport setting: Celery's tests create apps in many places, and
+start workers without an app.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Compares the ledger of a fleet of cohorts with what must be so: no job lost, none twice, no more runs than slots."""
+"""Checks the ledger of a fleet with cohorts: no job is lost or run twice, and no worker has more runs than slots."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,9 +8,9 @@ from math import inf
 from .cohorts_app import HEARTBEAT_S, REPLY_TIMEOUT_S
 from .ledger import Event
 
-#: Longest time, s, from the end of a run, or from the return of a server, until the worker has told the server.
-TELLS_S = 1.5
-RETURNS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + TELLS_S
+#: Max seconds from the end of a run, or from the return of a server, until the worker has released the slot.
+REPORTS_S = 1.5
+RECONNECTS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + REPORTS_S
 
 
 @dataclass
@@ -26,16 +26,16 @@ class Run:
 
 @dataclass
 class Runs:
-    """What the ledger says. *deaths*: of workers by their process ids. *slots*: of each worker.
-
-    *away*: when a server was away, from and to.
-    """
+    """The parsed ledger."""
 
     sent: set[str] = field(default_factory=set)
     accepted: set[str] = field(default_factory=set)
     runs: dict[str, Run] = field(default_factory=dict)
+    #: Process id of a worker -> time of its death.
     deaths: dict[int, float] = field(default_factory=dict)
+    #: Process id of a worker -> number of its slots.
     slots: dict[int, int] = field(default_factory=dict)
+    #: Times (from, to) at which a server was down.
     away: list[tuple[float, float]] = field(default_factory=list)
     _down: dict[str, float] = field(default_factory=dict)
 
@@ -64,62 +64,61 @@ class Runs:
         return {run.job for run in self.runs.values() if run.end < inf}
 
     def of_job(self) -> Mapping[str, list[Run]]:
-        found = defaultdict(list)
+        by_job = defaultdict(list)
         for run in self.runs.values():
-            found[run.job].append(run)
-        return found
+            by_job[run.job].append(run)
+        return by_job
 
     def until(self, run: Run) -> float:
-        """Return when a run was over: its process may outlive its worker for a moment, and counts no more."""
+        """Return the end of *run*. Its process can outlive its worker for a moment, which is ignored."""
         return min(run.end, self.deaths.get(run.worker, inf))
 
     def has_reason(self, run: Run) -> bool:
-        """Whether a job may run again after *run*: its worker was killed before it could tell of the end."""
+        """Return True if the worker of *run* was killed before it could report the end, so the job may run again."""
         return run.worker in self.deaths and self._told_by(run) >= self.deaths[run.worker]
 
     def _told_by(self, run: Run) -> float:
-        """Return when the worker has told of the end: any of the servers may be needed, for a retry as well."""
-        told_by = run.end + TELLS_S
+        """Return the latest time of the report of the end, which may need every server, for a retry as well."""
+        reported_by = run.end + REPORTS_S
         for since, until in sorted(self.away):
-            if since <= told_by and until >= run.end:
-                told_by = max(told_by, until + RETURNS_S)
-        return told_by
+            if since <= reported_by and until >= run.end:
+                reported_by = max(reported_by, until + RECONNECTS_S)
+        return reported_by
 
 
-def judge(book: Runs) -> Iterator[str]:
-    """Yield what must not be, when all is quiet."""
-    of_job = book.of_job()
-    for job in sorted(book.accepted - book.ended):
+def check(history: Runs) -> Iterator[str]:
+    """Yield the violations of a quiet fleet."""
+    of_job = history.of_job()
+    for job in sorted(history.accepted - history.ended):
         yield f"{job} was accepted and did not end; runs: {of_job.get(job)}"
-    for job in sorted(of_job.keys() - book.sent):
-        yield f"{job} ran, and nobody sent it"
+    for job in sorted(of_job.keys() - history.sent):
+        yield f"{job} ran, but was never sent"
     for job, runs in of_job.items():
-        more = len(runs) - sum(map(book.has_reason, runs))
-        # A run that was killed after its retry was published is repeated, and publishes another one.
+        more = len(runs) - sum(map(history.has_reason, runs))
+        # A run that was killed after it published its retry is repeated, and publishes another retry.
         first = of_job.get(job.removesuffix(".1") + ".0", runs) if job.endswith(".1") else runs[:1]
         if more > max(1, len(first)):
             yield f"{job} ran again without a kill: {runs}"
-    yield from _more_than_slots(book)
-    yield from _at_once_with_a_key(book)
+    yield from _more_than_slots(history)
+    yield from _at_once_with_a_key(history)
 
 
-def _more_than_slots(book: Runs) -> Iterator[str]:
-    for worker, slots in book.slots.items():
-        its = [run for run in book.runs.values() if run.worker == worker]
-        most = _most_at_once(book, its)
+def _more_than_slots(history: Runs) -> Iterator[str]:
+    for worker, slots in history.slots.items():
+        most = _most_at_once(history, [run for run in history.runs.values() if run.worker == worker])
         if most > slots:
             yield f"worker {worker} ran {most} jobs at once in {slots} slots"
 
 
-def _at_once_with_a_key(book: Runs) -> Iterator[str]:
-    for key in {run.key for run in book.runs.values()} - {"-"}:
-        most = _most_at_once(book, [run for run in book.runs.values() if run.key == key])
+def _at_once_with_a_key(history: Runs) -> Iterator[str]:
+    for key in {run.key for run in history.runs.values()} - {"-"}:
+        most = _most_at_once(history, [run for run in history.runs.values() if run.key == key])
         if most > 1:
             yield f"{most} jobs of key {key} ran at once"
 
 
-def _most_at_once(book: Runs, runs: Iterable[Run]) -> int:
-    changes = [(run.start, 1) for run in runs] + [(max(run.start, book.until(run)), -1) for run in runs]
+def _most_at_once(history: Runs, runs: Iterable[Run]) -> int:
+    changes = [(run.start, 1) for run in runs] + [(max(run.start, history.until(run)), -1) for run in runs]
     most = now = 0
     for _, change in sorted(changes):  # an end comes before a start at the same time
         now += change

@@ -1,16 +1,16 @@
-"""Stories for the judge: events that never were, in short words."""
+"""Synthetic histories for tests of the checker."""
 
-from .book import Book
-from .judge import judge
+from .checker import check
+from .history import History
 from .ledger import Event
 from .remains import Remains
 
-#: Process ids: of a worker, of a pool process of that worker, and of another worker.
+#: Process ids: a worker, its pool process, and another worker.
 WORKER, CHILD, OTHER = 100, 101, 200
 
 
-class Story:
-    """Events that never were, in short words, and the judge's verdict."""
+class SyntheticHistory:
+    """Synthetic events, and the checker's verdict."""
 
     def __init__(self):
         self.events = []
@@ -34,14 +34,14 @@ class Story:
             self.note("end", job, pid, run=run, outcome=outcome)
 
     def call(self, token, at=0.0, follows="", name="merged_fold", **facts):
-        """Publish a call that may merge; its token begins with the merge key."""
+        """Publish a merging call; its token begins with the merge key."""
         self.at = at
         self.note("follows", token, what=follows)
         self.note("call", token, **{"task": f"task-{token}", "name": name, "type": "pdf", **facts})
         self.note("call_accepted", token)
 
     def run_calls(self, calls, start, end=None, worker=WORKER, pid=CHILD, outcome="done", given=None, message_of=None):
-        """Run calls as one, by the message of the first or of another. Return the run."""
+        """Run merged calls with the message of the first call or of *message_of*; return the run."""
         run = f"{pid}.{len(self.events)}"
         self.at = start
         tokens = {"calls": ",".join(calls), "given": ",".join(calls if given is None else given)}
@@ -53,7 +53,7 @@ class Story:
         return run
 
     def recur(self, calls, start, end=None, since="end", worker=WORKER, pid=CHILD):
-        """Run calls that recur as one."""
+        """Run recurring calls as one run."""
         run = f"{pid}.{len(self.events)}"
         self.at = start
         self.note("recurs", "batch", pid, run=run, worker=worker, since=since, calls=",".join(calls))
@@ -62,7 +62,7 @@ class Story:
             self.note("end", "-", pid, run=run, outcome="done")
 
     def step(self, token, at, *, has=True):
-        """Publish what follows a call, and run it."""
+        """Publish and run the follow-up of a call."""
         self.publish(f"step-{token}-{at}", at=at, name="step", token=token)
         self.run(f"step-{token}-{at}", at + 0.1, at + 0.2)
         self.note("stepped", token, has=has)
@@ -71,13 +71,13 @@ class Story:
         self.at = at
         self.note(kind, subject, **facts)
 
-    def judged(self, **remains):
-        book = Book()
-        book.read(sorted(self.events, key=lambda event: event.at))
-        return judge(book, Remains(**{"results": self.results(), **remains}))
+    def checked(self, **remains):
+        history = History()
+        history.read(sorted(self.events, key=lambda event: event.at))
+        return check(history, Remains(**{"results": self.results(), **remains}))
 
     def results(self):
-        """Return the results that tasks have if nothing went wrong: SUCCESS for an end, FAILURE for a lost job."""
+        """Return the expected results: SUCCESS for an end, FAILURE for a lost job."""
         tasks = {event.subject: event.facts["task"] for event in self.events if event.kind == "intended"}
         done = {event.subject for event in self.events if event.facts.get("outcome") == "done"}
         return {task: "SUCCESS" if job in done else "FAILURE" for job, task in tasks.items()}

@@ -1,4 +1,4 @@
-"""The ledger, read: jobs with their runs, and what happened to processes, links and servers at what time."""
+"""The parsed ledger: jobs with their runs, and the faults of processes, links and servers with their times."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -12,23 +12,24 @@ from .facts import Change, Job, MergedCall, Pause, Run, Unstored, Window
 from .ledger import Event
 from .reserves import highest
 
-#: Longest time, s, from an end until the worker has told the server: its loop does so soon, which takes a
-#: while on a busy machine. Also: longest time, s, until a worker that was cut off is heard again.
-TELLS_S = 1.5
-RETURNS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + TELLS_S
+#: Max seconds from the end of a run until the worker has released the slot, on a busy machine.
+REPORTS_S = 1.5
 
-#: Longest time, s, from the end of each kind of window until the worker is heard again.
-_HEARD_S = {"stop": HEARTBEAT_S + TELLS_S, "silence": RETURNS_S}
+#: Max seconds until a disconnected worker reaches the server again.
+RECONNECTS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + REPORTS_S
 
-#: Name in the ledger of the server with the results that are not on the broker's.
+#: Kind of window -> max seconds from its end until the worker's next heartbeat.
+_HEARD_S = {"stop": HEARTBEAT_S + REPORTS_S, "silence": RECONNECTS_S}
+
+#: Name in the ledger of the server for results that are not on the broker's server.
 RESULTS = "results"
 
-#: Number of pending jobs that says nothing: jobs come and go.
+#: Number of pending jobs below which a full server is not checked for progress.
 _IN_PASSING = 30
 
 
-class Book:
-    """All events noted so far."""
+class History:
+    """All events read so far."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
@@ -123,7 +124,7 @@ class Book:
         run.calls = tuple(event.facts["calls"].split(","))
         self.recurring[event.facts["since"]].append(run)
 
-    # -- calls that merge
+    # -- merging calls
 
     def call(self, token: str) -> MergedCall:
         self.touched_calls.add(token)
@@ -208,7 +209,7 @@ class Book:
     def _on_block(self, event: Event) -> None:
         pid = int(event.facts["target"])
         self.faults["block"] += 1
-        self.troubles.append(Window("block", pid, event.at, event.at + BLOCK_S + TELLS_S))
+        self.troubles.append(Window("block", pid, event.at, event.at + BLOCK_S + REPORTS_S))
 
     def _on_silence(self, event: Event) -> None:
         self._begin(event, "silence")
@@ -222,7 +223,7 @@ class Book:
 
     def _on_cut(self, event: Event) -> None:
         self.faults["cut"] += 1
-        self.troubles.append(Window("cut", 0, event.at, event.at + RETURNS_S))
+        self.troubles.append(Window("cut", 0, event.at, event.at + RECONNECTS_S))
 
     def _on_down(self, event: Event) -> None:
         how = event.facts["how"]
@@ -236,7 +237,7 @@ class Book:
             amnesias.append(Window(began.facts["how"], 0, began.at - forgets_s, event.at))
         if event.subject == RESULTS:
             del self._open["down", RESULTS]
-            self.results_away.append(Window("results", 0, began.at, event.at + RETURNS_S))
+            self.results_away.append(Window("results", 0, began.at, event.at + RECONNECTS_S))
             return
         self._end_of(event, "down", [0])
 
@@ -283,17 +284,17 @@ class Book:
         if began is None:
             return
         for pid in pids:
-            window = Window(what, pid, began.at, event.at + RETURNS_S)
+            window = Window(what, pid, began.at, event.at + RECONNECTS_S)
             self.troubles.append(window)
             if what in ("stop", "silence"):
                 self._fence(pid, window)
 
     def _fence(self, pid: int, window: Window) -> None:
-        """Note that a worker may have been taken for dead: silences hardly apart are one silence to the server."""
+        """Note that a worker may have been reported dead. To the server, silences in quick succession are one."""
         windows = self._silences[pid]
         latest = window.since
-        if windows and window.since <= windows[-1].until - RETURNS_S + _HEARD_S[window.what]:
+        if windows and window.since <= windows[-1].until - RECONNECTS_S + _HEARD_S[window.what]:
             window = Window(window.what, pid, windows.pop().since, window.until, latest)
         windows.append(window)
-        if window.until - RETURNS_S + _HEARD_S[window.what] - window.since >= WORKER_TIMEOUT_S:
+        if window.until - RECONNECTS_S + _HEARD_S[window.what] - window.since >= WORKER_TIMEOUT_S:
             self.fences[pid].append(window)
