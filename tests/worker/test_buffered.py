@@ -207,7 +207,7 @@ def test_own_strategy_gathers_more_calls_than_slots(buffers, valkey, pool):
     assert "Traceback" not in worker.log()
 
 
-def test_own_strategy_starts_all_its_buffered_calls(buffers, valkey):
+def test_own_strategy_starts_all_buffered_calls(buffers, valkey):
     worker = buffers.start(concurrency=2, flush_every=6)
     results = buffers.send("delay_start", *range(6))
     assert [each.get(timeout=30) for each in results] == list(range(6)), worker.log()

@@ -41,7 +41,7 @@ def test_worker_keeps_its_connection_when_a_reply_is_refused(fleet, pool):
 
 
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
-def test_worker_joins_a_full_server_again_after_a_lost_connection(fleet, pool):
+def test_worker_rejoins_a_full_server_after_a_lost_connection(fleet, pool):
     worker = fleet.start("worker", "pdf", pool=pool)
     worker.wait_ready(30)
     for job in range(3):
