@@ -115,7 +115,7 @@ def test_repeated_call_is_recognised_and_not_refused(app, bounded, monkeypatch):
     assert len(messages(app)) == 2
 
 
-def test_oldest_job_is_dropped_and_its_caller_gets_the_reason(app, bounded):
+def test_oldest_job_is_dropped_with_a_reason(app, bounded):
     render = bounded(2, "drop-oldest")
     results = [render.delay(number) for number in range(4)]
     assert arguments(app) == [[2], [3]]

@@ -72,7 +72,7 @@ def test_signal_handler_has_the_highest_precedence(publishers):
         ({"exchange": "media"}, "exchange= of one call must name the same queue, got: affinity='video', exchange='med"),
     ],
 )
-def test_call_with_type_and_queue_is_refused_with_both_names(publishers, options, message):
+def test_call_with_type_and_queue_is_refused(publishers, options, message):
     ours = publishers(OURS)
     task = ours.task()
     refused = [

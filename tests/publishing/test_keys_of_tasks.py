@@ -101,7 +101,7 @@ def test_users_own_attributes_are_ignored(app, options):
     check_app(app)
 
 
-def test_template_in_place_of_a_key_stops_the_worker_start(new_app):
+def test_template_in_place_of_a_key_stops_worker_starts(new_app):
     app = new_app(task_routes={"shop.*": {"exclusive": "city:{city}"}})
     words = "task_routes 'shop.*': exclusive= has the key itself, got: 'city:{city}'; for a template write Exclusive('c"
     with refused(words):
@@ -183,7 +183,7 @@ def test_name_may_set_merging_with_or_without_a_key(new_app):
     assert replace(settings) == settings
 
 
-def test_unfillable_rule_of_a_name_stops_the_worker_start(new_app):
+def test_unfillable_rule_of_a_name_stops_worker_starts(new_app):
     app = new_app(affinity_task_rules={"shop.*": {"exclusive": "{town}"}})
     app.task(name="shop.own", shared=False, affinity=Affinity(exclusive="own"))(nothing)
     app.finalize()
@@ -208,7 +208,7 @@ def test_unfillable_rule_of_a_name_stops_the_worker_start(new_app):
         ),
     ],
 )
-def test_impossible_merging_of_a_name_stops_the_worker_start(new_app, merge, words):
+def test_impossible_merging_of_a_name_stops_worker_starts(new_app, merge, words):
     app = new_app(affinity_task_rules={"shop.*": {"merge": merge}})
     app.task(name="shop.own", shared=False, affinity=Affinity(merge=Merge("k", keep="last")))(nothing)
     app.finalize()

@@ -89,7 +89,7 @@ def test_call_may_set_another_merge_key_or_none(app, new_task, options, rules):
     assert jobs(app) == [rules] * 2
 
 
-def test_call_of_an_unknown_task_may_set_its_merge_key(app):
+def test_call_of_unknown_tasks_may_set_a_merge_key(app):
     app.send_task("else.where", ("HH",), merge_key="HH")
     assert jobs(app) == [HH]
 

@@ -122,7 +122,7 @@ def test_classes_are_checked(app):
         app.register_task(instance)
 
 
-def test_class_registered_before_the_checks_is_refused_at_its_call(app):
+def test_class_registered_early_is_refused_at_its_call(app):
     render, other = task(app), task(app, "shop.other")
     render.__class__.affinty = "pdf"
     for _ in range(2):

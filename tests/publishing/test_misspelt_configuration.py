@@ -111,7 +111,7 @@ def run(url, program, **env):
     return process.log()
 
 
-def test_script_without_our_imports_gets_the_error_at_the_call():
+def test_script_without_our_imports_fails_at_the_call():
     program = f"import {APP} as tasks\nprint('imported')\ntasks.wrong.delay()"
     said = run(NOWHERE, program, OPTIONS='{"affinty": "pdf"}')
     assert said.startswith("imported")

@@ -180,7 +180,7 @@ def test_stamp_named_like_the_mode_belongs_to_users(app):
         assert message["headers"]["stamps"] == {"on_demand": "by a stamp"}
 
 
-def test_canvas_without_a_mode_is_the_same_as_on_stock(app):
+def test_canvas_without_a_mode_equals_stock_celerys(app):
     canvases = [
         chain(s(app, "a"), group(s(app, "b"), s(app, "c")), s(app, "d"), app=app),
         group(chain(s(app, "a"), s(app, "b")), s(app, "c"), app=app),

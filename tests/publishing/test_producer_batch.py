@@ -52,7 +52,7 @@ def test_transport_supports_batches(producer):
     assert producer.supports_batch_publish
 
 
-def test_jobs_of_a_batch_are_sent_at_its_end_in_order(app, task, producer):
+def test_batch_is_sent_in_order_when_it_ends(app, task, producer):
     with producer.batch():
         for number in range(70):
             task.apply_async((number,), producer=producer)
@@ -158,7 +158,7 @@ def test_different_jobs_are_sent_in_one_batch(app, task, producer):
     assert app.redis.zcard(Keys().key("lane", "pdf", "demand.0")) == 1
 
 
-def test_batch_with_a_lost_reply_is_sent_again_without_duplicates(app, task, producer, monkeypatch):
+def test_batch_resent_after_a_lost_reply_makes_no_duplicates(app, task, producer, monkeypatch):
     calls = []
 
     def noting(name, *, loses=False):

@@ -93,7 +93,7 @@ def test_canvas_does_not_recur(app, reroute):
 
 
 @pytest.mark.parametrize("option", [{"countdown": 3}, {"task_id": "x"}, {"eta": "2026-01-01"}])
-def test_call_with_a_time_or_its_own_id_does_not_recur(app, reroute, option):
+def test_call_with_time_or_own_id_does_not_recur(app, reroute, option):
     (name,) = option
     with refused(f"recurring 'hh' must have no {name}: each firing has its own, got:"):
         entry(app, reroute.s("HH").set(**option))

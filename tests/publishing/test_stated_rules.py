@@ -323,7 +323,7 @@ def test_producer_without_the_code_sets_keys_by_pattern(named):
         named.send_task("proj.route.one", ("HH",))
 
 
-def test_known_task_wins_over_its_name_and_names_its_arguments(named, new_task):
+def test_known_task_wins_over_rules_of_its_name(named, new_task):
     new_task(name="proj.route.one").delay("HH")
     assert rules(named) == ONE
     new_task(Affinity(exclusive="own"), name="proj.route.two").delay("HH")

@@ -55,7 +55,7 @@ def test_type_close_to_a_served_one_is_suggested(fleet, caplog, served, type_, m
     assert said(caplog, fleet, type_) == "", "once for each type"
 
 
-def test_served_types_are_read_only_to_warn_in_few_commands(fleet, caplog, monkeypatch):
+def test_served_types_are_read_rarely_with_few_commands(fleet, caplog, monkeypatch):
     fleet.join("one", "video")
     monkeypatch.setattr(bulk, "_TYPES", 1)
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key("capacity")

@@ -51,7 +51,7 @@ def strict(text):
 
 
 def call(task_id="hostile", *, body=None, properties=None, **headers):
-    """Return the message of a task call for HTTP workers, with changes to its fields."""
+    """Return a task call's message for HTTP workers, with changes to its fields."""
     message = json.loads(wire(task_id, **{"task": f"{APP}.late", **headers}))
     if body is not None:
         message["body"], message["properties"]["body_encoding"] = body, "utf-8"
@@ -63,7 +63,7 @@ def arguments(*args):
     return json.dumps([args, {}, {}])
 
 
-#: Reason why a job cannot be handed out -> message of the job.
+#: Reason why a job cannot be given to an HTTP worker -> message of the job.
 HOSTILE = {
     "NaN": call(body=arguments(float("nan"))),
     "infinity": call(body=arguments(1, [float("-inf")])),
@@ -156,7 +156,7 @@ def test_deeply_nested_request_is_refused(serve, redis_client):
     assert "nested at most 100 levels deep" in reply.json()["error"]["message"]
 
 
-def test_deeply_nested_result_is_refused_and_a_valid_one_ends_the_job(web, app, redis_client):
+def test_deeply_nested_result_is_refused_until_a_valid_one(web, app, redis_client):
     node = RemoteWorker(web, "pdf")
     result = app.tasks[f"{APP}.late"].apply_async(("one",))
     job = node.job()
