@@ -5,24 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.slot_math import PrefetchLimit
 from celery_affinity.schema.constants import MAX_NEAR_BYTES
 from celery_affinity.schema.job_record import NewJob
-from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.reserves import encoded_reserves
 from celery_affinity.settings.table import Settings
 from celery_affinity.settings.wire import shared_settings
 from tests.conformance.reference.reference import Reference
 
-from ..support.scripted_fleet import ScriptedFleet
-
 BONUS = {"locality_bonus": 80}
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, job, hint, type_="pdf", **options):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports import dead_letters, jobs
 from celery_affinity.reports.explain import explain
 from celery_affinity.scheduler.messages import EndArguments
@@ -16,11 +15,6 @@ from ..support.kept_rules import kept_rules
 from ..support.scripted_fleet import ScriptedFleet
 
 RULES = "merge=city most=1000 bytes=1000000"
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, *ids, rules=RULES, **fields):

@@ -1,19 +1,8 @@
 """`part`: calls that a run does not take are a run of their own. The conformance test has the rest."""
 
-import pytest
-
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.schema.keys import Keys
-
-from ..support.scripted_fleet import ScriptedFleet
 
 RULES = "merge=city most=1000 bytes=1000000"
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, *ids, rules=RULES, **fields):

@@ -1,10 +1,8 @@
 """Among equally specialised workers: the one with the most points, of a sample, on a real server."""
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.placement import (
     FreeWorker,
     Placement,
@@ -15,10 +13,7 @@ from celery_affinity.policy.placement import (
     sample_workers,
 )
 from celery_affinity.scheduler.messages import JoinArguments
-from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.wire import DEFAULTS
-
-from ..support.scripted_fleet import ScriptedFleet
 
 WEIGHTED = {"placement": "weighted"}
 
@@ -33,11 +28,6 @@ workers = st.lists(
     ),
     max_size=12,
 )
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def test_the_worker_with_the_lower_priority_number_gets_the_job(fleet):

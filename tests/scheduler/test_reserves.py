@@ -2,17 +2,8 @@
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.schema.bounds import Bound
-from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.reserves import encoded_reserves
-
-from ..support.scripted_fleet import ScriptedFleet
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def reserve(fleet, **given):

@@ -3,18 +3,10 @@
 import pytest
 import redis
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.schema.job_record import NewJob
-from celery_affinity.schema.keys import NONE, Keys
-
-from ..support.scripted_fleet import ScriptedFleet
+from celery_affinity.schema.keys import NONE
 
 HOUR_S = 3600
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 @pytest.fixture

@@ -2,21 +2,13 @@
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.scheduler.messages import EndArguments
 from celery_affinity.schema.keys import Keys
 from celery_affinity.schema.values import encode_part
 
-from ..support.scripted_fleet import ScriptedFleet
-
 RULES = "merge=city most=1000 bytes=1000000"
 BATCH = "a*"
 ROW = Keys().key("job", BATCH)
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, *ids, rules=RULES):

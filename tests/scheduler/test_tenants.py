@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,11 +11,6 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
 from ..support.tenants import PDF, of, quotas
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def flood(fleet, *tenants, jobs=4):

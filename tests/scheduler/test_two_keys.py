@@ -2,11 +2,6 @@
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.schema.keys import Keys
-
-from ..support.scripted_fleet import ScriptedFleet
-
 MAIL = "key=rate%3Amail rate=4/4000000"
 PDF = "pdf"
 
@@ -14,11 +9,6 @@ PDF = "pdf"
 def rules(customer, limit=1):
     """Return the rules of a job of *customer*: all customers share one rate."""
     return f"key={customer} limit={limit} {MAIL}"
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def pass_some_time(fleet, seconds):

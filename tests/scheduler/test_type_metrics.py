@@ -2,7 +2,6 @@
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports.status import ComparedPace, Report
 from celery_affinity.reports.type_metrics import metrics_of
 from celery_affinity.scheduler.messages import EndArguments
@@ -18,11 +17,6 @@ from ..support.scripted_fleet import ScriptedFleet
 #: Most commands of a call: what a feature adds for those who do not use it is added here, and to the table in
 #: docs/internals/measurements.md.
 BUDGET = {"publish": 7, "publish that is placed": 20, "release that claims": 17}
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def metrics(fleet, type_="pdf"):

@@ -3,7 +3,6 @@
 import pytest
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.schema.constants import MAX_OPENED, MAX_SUBLANES, REPAIRED_EVERY_US
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
@@ -18,11 +17,6 @@ LOST = (("lane", *LANE), ("key_queue", "tenant%3Aa", *LANE), ("key_state", "tena
 
 #: More jobs than a call keeps back.
 MANY = 4 * MAX_OPENED + 50
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def flood(fleet, jobs, tenant="a"):

@@ -2,19 +2,11 @@
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports.status import Report
 from celery_affinity.schema.constants import MAX_PURGED, MAX_RECOUNTED
 from celery_affinity.schema.keys import Keys
 
-from ..support.scripted_fleet import ScriptedFleet
-
 COUNTS = Keys().key("waiting_calls")
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, *ids, key="city", **fields):
