@@ -182,7 +182,7 @@ def _verdict(file, operator, statement, *judges):
 
 
 def test_mutant_is_killed_by_steps_or_test_or_survives(tmp_path, monkeypatch):
-    test = "tests/scheduler/test_part.py::test_the_calls_that_go_are_a_run_of_their_own_in_their_order"
+    test = "tests/scheduler/test_part.py::test_split_off_calls_are_their_own_run_in_order"
     monkeypatch.setattr(judge, "judges_of", lambda file: [test])
     with EmbeddedServer() as server:
         runs = recorded(server, 200, 7)

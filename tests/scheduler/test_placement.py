@@ -1,4 +1,4 @@
-"""Among equally specialised workers: the one with the most points, of a sample, on a real server."""
+"""Placement on a real server: among equally specialised workers, the one with the most points in a sample."""
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ workers = st.lists(
 )
 
 
-def test_the_worker_with_the_lower_priority_number_gets_the_job(fleet):
+def test_worker_with_the_lower_priority_number_gets_the_job(fleet):
     fleet.join("idle", "pdf", settings=WEIGHTED, priority=1)
     fleet.scheduler.advance(1)
     fleet.join("preferred", "pdf", settings=WEIGHTED, priority=-1)
@@ -38,24 +38,24 @@ def test_the_worker_with_the_lower_priority_number_gets_the_job(fleet):
     assert fleet.jobs("preferred") == ["job"]
 
 
-def test_of_workers_with_equal_priorities_the_one_with_more_free_slots_gets_the_job(fleet):
+def test_worker_with_more_free_slots_gets_the_job(fleet):
     fleet.join("idle", "pdf", settings=WEIGHTED)
     fleet.scheduler.advance(1)
     fleet.join("large", "pdf", slots=3, settings=WEIGHTED)
     for job in ("one", "two", "three"):
         fleet.publish(job, "pdf")
     assert fleet.jobs("large") == ["one", "two"]
-    assert fleet.jobs("idle") == ["three"]  # a slot each: the longest idle
+    assert fleet.jobs("idle") == ["three"]  # with one free slot each, the longest idle worker
 
 
-def test_points_never_make_a_versatile_worker_win_over_a_specialist(fleet):
+def test_points_never_prefer_a_versatile_worker_to_a_specialist(fleet):
     fleet.join("specialist", "pdf", settings=WEIGHTED, priority=1000)
     fleet.join("versatile", "pdf", "excel", slots=5, settings=WEIGHTED, priority=-1000)
     fleet.publish("job", "pdf")
     assert fleet.jobs("specialist") == ["job"]
 
 
-def test_a_priority_that_changes_at_run_time_counts_at_once(fleet):
+def test_priority_changed_at_run_time_applies_immediately(fleet):
     fleet.join("one", "pdf", settings=WEIGHTED, priority=1)
     fleet.join("two", "pdf", settings=WEIGHTED)
     fleet.join("one", "pdf", settings=WEIGHTED, priority=-1)
@@ -63,7 +63,7 @@ def test_a_priority_that_changes_at_run_time_counts_at_once(fleet):
     assert fleet.jobs("one") == ["job"]
 
 
-def test_jobs_of_one_call_count_the_slots_that_those_before_them_took(fleet):
+def test_jobs_of_one_publish_count_each_others_slots(fleet):
     fleet.join("one", "pdf", slots=3, settings=WEIGHTED)
     fleet.join("two", "pdf", slots=2, settings=WEIGHTED)
     fleet.scheduler.publish(*fleet.made(["a", "b", "c", "d", "e"], "pdf"))
@@ -71,7 +71,7 @@ def test_jobs_of_one_call_count_the_slots_that_those_before_them_took(fleet):
     assert fleet.jobs("two") == ["c", "e"]
 
 
-def test_weights_that_are_all_zero_are_the_same_as_idle(fleet):
+def test_zero_weights_choose_the_longest_idle_worker(fleet):
     zero = {f"placement_{name}_weight": 0 for name in ("priority", "locality", "free")}
     fleet.join("idle", "pdf", settings=WEIGHTED | zero, priority=9)
     fleet.scheduler.advance(1)
@@ -81,7 +81,7 @@ def test_weights_that_are_all_zero_are_the_same_as_idle(fleet):
     assert fleet.jobs("idle") == ["job"]
 
 
-def test_settings_without_weights_are_no_placement():
+def test_settings_without_weights_disable_placement():
     weights = {f"placement_{name}_weight": "0" for name in ("priority", "locality", "free")}
     assert parse_placement(DEFAULTS) is None
     assert parse_placement({**DEFAULTS, "placement": "weighted", **weights}) is None
@@ -89,7 +89,7 @@ def test_settings_without_weights_are_no_placement():
 
 
 @given(workers, st.text("xyz", min_size=1, max_size=9), st.integers(0, 5), st.sets(st.integers(0, 11)))
-def test_the_chosen_one_has_the_most_points_of_the_sample_and_the_holders(free, job_id, size, holding):
+def test_chosen_worker_has_most_points_of_sample_and_holders(free, job_id, size, holding):
     by = Placement(-10, 5, 1, size)
     holders = {each.id for nth, each in enumerate(free) if nth in holding}
     chosen = choose_by_points("a", free, job_id, by, holders)
@@ -105,7 +105,7 @@ def test_the_chosen_one_has_the_most_points_of_the_sample_and_the_holders(free, 
 
 
 @given(workers, st.text("xyz", min_size=1))
-def test_points_that_weigh_nothing_choose_as_idle_does(free, job_id):
+def test_zero_points_choose_the_longest_idle_worker(free, job_id):
     assert choose_by_points("a", free, job_id, Placement(0, 0, 0, 0)) == choose_worker("a", free)
 
 
@@ -115,7 +115,7 @@ def test_points_that_weigh_nothing_choose_as_idle_does(free, job_id):
     st.lists(st.sampled_from("abc"), max_size=6),
     st.integers(0, 3),
 )
-def test_the_server_chooses_the_worker_that_the_rule_chooses(fleet, profiles, jobs, size):
+def test_server_chooses_like_the_reference_rule(fleet, profiles, jobs, size):
     fleet.scheduler.client.flushdb()
     fleet.scheduler.advance(0)
     free = {}
