@@ -41,7 +41,7 @@ def row(fleet, job="job"):
 
 
 @pytest.mark.parametrize("outcome", ["requeued", "aborted"])
-def test_pauses_double_up_to_the_limit_of_the_setting(fleet, outcome):
+def test_pauses_double_up_to_the_configured_limit(fleet, outcome):
     fleet.join("worker", "pdf", settings={"requeue_delay_max": 10})
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -273,7 +273,7 @@ def test_repair_reports_no_findings_for_jobs_after_a_pause(fleet):
     assert fleet.scheduler.repair() == []
 
 
-def test_a_job_that_moves_after_a_pause_keeps_the_place_that_the_pause_gave(fleet):
+def test_moved_job_keeps_its_rank_after_a_pause(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.publish("busy", "pdf", priority=10)
@@ -288,7 +288,7 @@ def test_a_job_that_moves_after_a_pause_keeps_the_place_that_the_pause_gave(flee
     assert (first.job_id, second.job_id) == ("younger", "job")
 
 
-def test_calls_that_leave_a_run_after_a_pause_wait_by_the_end_of_that_pause(fleet):
+def test_calls_split_off_after_a_pause_keep_its_rank(fleet):
     enqueued_us = fleet.scheduler.now_us
     fleet.scheduler.publish(*fleet.made(["a+", "b+"], "pdf", task_name="tests.task", rules=MERGING))
     fleet.join("worker", "pdf")
