@@ -449,9 +449,7 @@ def test_latest_declaration_wins_and_conflicts_are_reported(fleet):
     scheduler = fleet.scheduler
     assert scheduler.declare_recurring([entry()], app="shop") == []
     assert scheduler.declare_recurring([entry(stale_s=60)]) == ["hh"]
-    assert scheduler.declare_recurring([entry()], app="shop") == [], (
-        "it says what it message before: nothing has changed"
-    )
+    assert scheduler.declare_recurring([entry()], app="shop") == [], "the declaration has not changed"
     assert rows(fleet)["hh"].stale_after_s == 60
     assert scheduler.declare_recurring([entry(stale_s=90)], app="shop") == ["hh"]
     assert scheduler.declare_recurring([entry(stale_s=120)], app="another") == ["hh"]
