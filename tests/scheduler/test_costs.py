@@ -41,7 +41,7 @@ def join(scheduler, worker, *types, slots=1):
 
 
 def publish(scheduler, number, type_="pdf", *, size=1, **fields):
-    """Publish jobs uncounted, each with its own task unless *fields* says otherwise."""
+    """Publish jobs uncounted, each with its own task unless *fields* has a task id."""
     uncounted = Scheduler(scheduler.client, scheduler.keys)
     given = [{"task_id": f"task{each}", **fields} for each in range(number)]
     uncounted.publish(*[NewJob(f"job{each}", type_, "x" * size, **given[each]) for each in range(number)])
@@ -60,7 +60,7 @@ def end(scheduler, worker, claims, sequence=1):
 # -- many jobs of one task
 
 
-def test_jobs_cost_no_more_when_their_task_has_many(scheduler, redis_client):
+def test_jobs_of_a_task_with_many_cost_the_same(scheduler, redis_client):
     took_us = {}
     for number in (100, 10_000):
         redis_client.flushall()

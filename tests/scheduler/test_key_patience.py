@@ -1,4 +1,4 @@
-"""A key that jobs of one type take again and again is reserved, after a while, for another waiting type."""
+"""A key that jobs of one type take continually is reserved, after a while, for another waiting type."""
 
 import pytest
 

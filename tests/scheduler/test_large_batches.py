@@ -36,7 +36,7 @@ def publish(fleet, number=CALLS, first=0, **fields):
 
 
 def dead(fleet, number=CALLS, **fields):
-    """Make a dead letter of a batch of these calls. Return the ids of the calls."""
+    """Let a batch of *number* calls become a dead letter. Return the ids of the calls."""
     ids = publish(fleet, number, **fields)
     fleet.join("worker", "pdf")
     (batch,) = fleet.inbox("worker")

@@ -384,7 +384,7 @@ def test_hint_head_missing_from_its_lane_is_skipped(fleet):
     assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("hint_heads"))
 
 
-def test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type(fleet):
+def test_local_job_with_a_deleted_hash_leaves_the_heads(fleet):
     claim = busy_with_hints(fleet, "m")
     publish(fleet, "near", "m")
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
@@ -393,7 +393,7 @@ def test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type(flee
     assert not client.hexists(key("heads"), "pdf")
 
 
-def test_a_near_job_that_reaches_the_cap_of_its_age_goes_by_its_points_of_then(fleet):
+def test_local_job_keeps_its_points_after_the_age_cap(fleet):
     claim = busy_with_hints(
         fleet, "m", "n", settings={"locality_bonus": 10_000, "on_demand_weight": 0, "on_demand_age_cap": 10}
     )
@@ -408,7 +408,7 @@ def test_a_near_job_that_reaches_the_cap_of_its_age_goes_by_its_points_of_then(f
     assert [claim.job_id, following.job_id] == ["first~", "second~"]
 
 
-def test_a_release_looks_for_no_rules_of_types_where_there_is_a_bonus_alone(fleet):
+def test_release_reads_no_type_rules_for_a_bonus(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     assert client.hget(key("heads"), "!") == client.hget(key("type_rules"), "!placing")
@@ -431,7 +431,7 @@ jobs = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(jobs, st.sampled_from([0, 1, 80, 400.5, 2000]))
-def test_no_job_is_passed_by_one_that_came_later_by_the_bound_and_the_worth_of_the_bonus(some, bonus):
+def test_no_job_is_passed_beyond_the_bound_and_bonus(some, bonus):
     """D + bonus / 16, with D = 1024 * (difference of priorities) / 16: one type, all queued."""
     reference, now_us = Reference(), SECOND_US
     given_settings = shared_settings(Settings(locality_bonus=bonus))

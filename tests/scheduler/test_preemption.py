@@ -408,7 +408,7 @@ def test_prefetched_jobs_are_requested_back_once_per_worker(fleet):
 
 
 def test_tick_without_minimum_or_preemptible_jobs_orders_no_stop(fleet):
-    """Neither feature costs anything without the other: each alone costs two commands."""
+    """Without minimums and preemptible jobs, preemption costs nothing. One of the two costs two commands."""
     fleet.run_preemptible()
     fleet.scheduler.configure({"tenants": " "})
     fleet.waits("b1$")
