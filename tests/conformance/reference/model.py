@@ -1,4 +1,4 @@
-"""What a cohort holds: jobs, workers, and what is known of them together. Times are µs of the server's clock."""
+"""The data of a cohort: jobs, workers, and shared data. Times are µs of the server's clock."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
@@ -13,7 +13,7 @@ from .settings_in_force import InForce
 
 State = Literal["scheduled", "pending", "merged", "claimed", "done", "failed", "dead", "revoked", "expired"]
 
-#: Where jobs wait for a key: the key, and their type, whether they are on demand, and their priority.
+#: Where jobs wait for a key: the key, and their type, mode and priority.
 SubLane = tuple[str, str, bool, int]
 
 #: How a claimed job ended. Settled: "acked", "ignored" (the task alone knows whether it succeeded), "failed",
