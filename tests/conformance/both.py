@@ -32,9 +32,7 @@ often = moves.often
 
 
 def message_of(job_id):
-    """Return the message of a job. Two messages of jobs whose ids begin with "c" exceed the byte limit of an
-    invocation.
-    """
+    """Return the message of a job. Two messages of jobs "c..." exceed the byte limit of an invocation."""
     return f"message of {job_id}\n\\u00e9{'.' * (1_500 if job_id.startswith(('c', 'pc')) else 0)}"
 
 
@@ -300,7 +298,5 @@ class Both(SideBySide):
         self.compare(reply.unfilled)
 
     def has_room(self):
-        """Return True if one purge still deletes everything after a burst. The remaining jobs of a purge are not
-        defined.
-        """
+        """Return True if one purge still deletes everything after a burst; what a purge leaves is undefined."""
         return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MAX_PURGED

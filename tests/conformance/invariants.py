@@ -115,7 +115,7 @@ def left_to_a_tick(reference):
 
 
 def may_wait_for_its_key(reference, rules):
-    """Return True if a tick re-evaluates the key now, or at a fixed time: the end of a turn, or of a rate's interval."""
+    """Return True if a tick re-evaluates the key now, or at a fixed time (of a turn, or of a rate)."""
     is_soon = reference.due_keys[rules.key] == AT_ONCE_US
     return is_soon or rules.key in reference.turns or isinstance(rules.stated, StatedRate)
 

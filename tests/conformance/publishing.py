@@ -177,9 +177,7 @@ class Publishing(Both):
         spoilt=draw.sampled_from([(), (), (), ("priority", "-5"), ("delay_us", "nan"), ("id", "")]),
     )
     def ingest(self, letters, mark, type_, priority, delay_us, expires_us, stamps, how, readable, spoilt):
-        """Send messages as stock Celery does, and move them; sometimes a message that is not next, or one message
-        twice.
-        """
+        """Send messages like stock Celery, and move them; sometimes one that is not next, or one twice."""
         jobs = [f"{letter}{next(self.job_numbers)}{mark}" for letter in letters]
         list_ = f"stock {type_}"
         waiting = self.reference.lists.setdefault(list_, [])

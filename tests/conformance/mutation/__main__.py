@@ -149,7 +149,7 @@ def judge_all(mutants: Sequence[Mutant], options: argparse.Namespace) -> Iterabl
 def as_markdown(
     mutants: Sequence[Mutant], picked: Sequence[Mutant], verdicts: Mapping[Mutant, Verdict], how: str
 ) -> str:
-    """Return a Markdown table with the number of mutants per operator and the verdicts. *how*: a note for the reader."""
+    """Return a Markdown table with the mutants and verdicts per operator. *how*: a note for the reader."""
     there = Counter(mutant.operator for mutant in mutants)
     ends = Counter((mutant.operator, verdicts[mutant].verdict) for mutant in picked if mutant in verdicts)
     excused = Counter(mutant.operator for mutant in picked if mutant not in verdicts)

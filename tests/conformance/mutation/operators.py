@@ -266,7 +266,7 @@ def _drop_bound(node: Node) -> Iterator[Change]:
 
 @_operator("empty a text")
 def _empty_text(node: Node) -> Iterator[Change]:
-    """Empty a string that is compared, joined, stored or returned. In other places it is a name, which must be valid."""
+    """Empty a string that is compared, joined, stored or returned. Elsewhere it is a name, which must be valid."""
     if node.type != "string" or _text(node) == '""' or node.parent is None:
         return
     if node.parent.type in ("binary_expression", "expression_list") and not _WHOLE_NUMBER.fullmatch(_text(node)):

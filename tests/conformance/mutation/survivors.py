@@ -22,7 +22,7 @@ class Accepted(NamedTuple):
 
 
 def parsed(text: str) -> tuple[Accepted, ...]:
-    """Return the accepted mutants in the list *text*. Raise ValueError for a row without a reason, keys or a pattern."""
+    """Return the accepted mutants in the list *text*. Raise ValueError for an incomplete row."""
     found = []
     for row in tomllib.loads(text)["accepted"]:
         if row.keys() - {"reason", "keys", "matching"} or not row.get("reason") or len(row) != 2:

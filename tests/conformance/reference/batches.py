@@ -28,9 +28,7 @@ def end_caller(cohort: Cohort, caller: Job, state: State, why: str, now_us: int)
 
 
 def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
-    """End the primary of *batch*, returned by its worker, if it was revoked or has expired. Return True if calls
-    remain.
-    """
+    """End the primary of a returned *batch* if it was revoked or has expired. Return True if calls remain."""
     primary = cohort.jobs[batch.primary or ""]
     batch.primary = None
     ended = ends.meanwhile(cohort, primary, now_us)
@@ -53,9 +51,7 @@ def dead_letter(cohort: Cohort, batch: Job, reason: str, now_us: int) -> None:
 
 
 def forget_some(cohort: Cohort, batch: Job, max_calls: int, now_us: int) -> bool:
-    """Delete *max_calls* calls of an ending *batch*. Return True if that was all; otherwise later calls delete the
-    others.
-    """
+    """Delete *max_calls* calls of an ending *batch*. Return True if none remain; later calls delete the others."""
     calls = {**batch.told_callers, **batch.callers}
     for job_id in [*calls][:max_calls]:
         job_index.remove(cohort, cohort.jobs.pop(job_id), keeps_last=False)

@@ -44,7 +44,7 @@ def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
 
 
 def meanwhile(cohort: Cohort, job: Job, now_us: int) -> How | None:
-    """Return the outcome of a returned job that was revoked or has expired meanwhile, or None if it may wait again."""
+    """Return the outcome of a returned job that was revoked or has expired, or None if it may wait again."""
     if job.has_expired(now_us):
         return "expired"
     return "revoked" if job_index.is_revoked(cohort, job.task_id, job.stamps, job.enqueued_us) else None
@@ -107,7 +107,7 @@ def remember(cohort: Cohort, job: Job, seconds: int, now_us: int) -> None:
 
 
 def trim(cohort: Cohort, now_us: int) -> bool:
-    """Unlist jobs that are too old or too many; they are retained for another minute. Return True if there may be more."""
+    """Unlist jobs that are too old or too many, and retain them another minute. Return True if there may be more."""
     oldest = sorted(cohort.ended, key=lambda job_id: (cohort.ended[job_id], job_id))
     since_us = now_us - int(cohort.settings.get("keep_us"))
     gone = [job_id for job_id in oldest if cohort.ended[job_id] <= since_us][:MAX_TRIMMED]

@@ -35,7 +35,7 @@ def admit(cohort: Cohort, job: Job) -> None:
 
 
 def renew(cohort: Cohort, jobs: Iterable[Job], standing: Container[str]) -> None:
-    """Give a turn to each of *jobs*, of one tenant, that is admitted to its lane."""
+    """Give a turn to each of *jobs* (of one tenant) that is admitted to its lane."""
     era = None if cohort.settings.half_life_us is None else cohort.settings.shares_era
     for job in jobs:
         job.turn = era if job.id in standing else None
@@ -49,9 +49,7 @@ def start_of(cohort: Cohort, job: Job) -> float:
 
 
 def turn(cohort: Cohort, job: Job, standing: Iterable[Job]) -> Job:
-    """Return the job that replaces *job*, the best of those *standing*: in its lane, the one with a turn and the least
-    start tag.
-    """
+    """Return the job that replaces *job*, the best candidate: in its lane, the job with the least start tag and a turn."""
     if key_of(job) is None or cohort.settings.half_life_us is None:
         return job
     lane = (job.type, job.on_demand, job.priority)

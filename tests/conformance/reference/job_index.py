@@ -25,7 +25,7 @@ def fade(cohort: Cohort, job: Job) -> None:
 
 
 def remove(cohort: Cohort, job: Job, *, keeps_last: bool) -> None:
-    """Remove *job* from all indexes. *keeps_last*: its task still finds it for a while, if it is the task's last job."""
+    """Remove *job* from all indexes. *keeps_last*: its task still finds it for a while, if it is the last one."""
     fade(cohort, job)
     if not keeps_last or len(cohort.tasks.get(job.task_id, ())) > 1:
         _remove_from_task(cohort, job)

@@ -238,7 +238,7 @@ def capacity_of(cohort: Cohort, key: str, now_us: int) -> int:
 
 
 def free_at(cohort: Cohort, key: str, rate: StatedRate, now_us: int) -> int:
-    """Return the time in µs at which all starts of *key* are available, at most a period from now after a clock reset."""
+    """Return the time in µs at which all starts of *key* are available, at most a period from now."""
     return min(cohort.rates.get(key, 0), now_us + rate.period_us)
 
 
@@ -479,8 +479,7 @@ def end_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
 
 
 def give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
-    """Reserve *key*, just freed by *job*, for the type that has waited longest while others got it, if that is too
-    long.
+    """Reserve *key*, freed by *job*, for the type that has waited longest while others got it, if that is too long.
 
     A type that no slot serves, or that is blocked, loses its turn: it waits as if it had just had the key. Jobs of an
     unbounded sub-lane are all in their lane, so they need no turn.

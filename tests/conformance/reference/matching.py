@@ -143,7 +143,7 @@ def _best(
     return cohort.jobs[best.job_id] if best else None
 
 
-# Applies `policy.slot_choice` to a cohort's workers. The scripts compare only `MAX_COMPARED` of many profiles, and
+# Applies `policy.placement` to a cohort's workers. The scripts compare only `MAX_COMPARED` of many profiles, and
 # `MAX_FREE_HOLDERS` of many holders of a hint.
 
 

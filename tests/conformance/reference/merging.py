@@ -13,8 +13,7 @@ from .model import Cohort, Job
 
 
 def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
-    """Let *job* join an open job with the same merge attributes. Return True if it joined; otherwise *job* is open
-    itself.
+    """Let *job* join an open job with the same merge attributes. Return True if it joined; otherwise it is open itself.
 
     Then *job* is scheduled if it collects others, or must still be placed (`merge_window`).
 

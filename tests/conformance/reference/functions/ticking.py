@@ -83,7 +83,7 @@ def _end_expired(cohort: Cohort, now_us: int) -> int:
 
 
 def _recover_the_dead(cohort: Cohort, types: set[str], now_us: int) -> workers.TakenBack:
-    """Reclaim jobs of silent workers, up to the limits of jobs and workers per invocation. Add their types to *types*."""
+    """Reclaim jobs of silent workers, up to the limits per invocation. Add their types to *types*."""
     silent_since_us = now_us - int(cohort.settings.get("worker_timeout_us"))
     if cohort.grace_us is None or cohort.grace_us > silent_since_us:
         return workers.TakenBack(0, 0)
