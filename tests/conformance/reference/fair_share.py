@@ -49,7 +49,7 @@ def start_of(cohort: Cohort, job: Job) -> float:
 
 
 def turn(cohort: Cohort, job: Job, standing: Iterable[Job]) -> Job:
-    """Return the job that replaces *job*, the best candidate: in its lane, the job with the least start tag and a turn."""
+    """Return the job that replaces *job*, the best candidate: in its lane, the turn with the least start tag."""
     if key_of(job) is None or cohort.settings.half_life_us is None:
         return job
     lane = (job.type, job.on_demand, job.priority)
