@@ -58,6 +58,10 @@ class Client:
         self.loop.close()
 
 
+def error_of(reply):
+    return reply.json()["error"]["message"]
+
+
 @pytest.fixture
 def fleet(valkey, redis_client):
     return ScriptedFleet(Scheduler(redis_client, Keys()))

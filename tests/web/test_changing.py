@@ -2,9 +2,7 @@
 
 import pytest
 
-
-def said(reply):
-    return reply.json()["error"]["message"]
+from .conftest import error_of
 
 
 def test_type_is_paused_and_resumed(fleet, web):
@@ -21,7 +19,7 @@ def test_type_is_paused_and_resumed(fleet, web):
     assert web("POST", "/api/types/a%2Fb%20c/resume").status_code == 202
     assert fleet.jobs("worker") == ["job"]
     again = web("POST", "/api/types/a%2Fb%20c/resume")
-    assert (again.status_code, said(again)) == (409, "there is no pause of type 'a/b c'")
+    assert (again.status_code, error_of(again)) == (409, "there is no pause of type 'a/b c'")
 
 
 def test_pause_of_an_unserved_type_returns_a_warning(fleet, web):
@@ -44,7 +42,7 @@ def test_cancelled_job_is_returned_with_its_former_state(fleet, web):
     assert (reply.status_code, reply.json()["found"]) == (202, "pending")
     assert web.get("/api/jobs/task-job").json()["state"] == "revoked"
     again = web("DELETE", "/api/jobs/task-job")
-    assert (again.status_code, said(again)) == (409, "task-job: it has ended: revoked")
+    assert (again.status_code, error_of(again)) == (409, "task-job: it has ended: revoked")
     assert web("DELETE", "/api/jobs/nobody").status_code == 404
     fleet.join("worker", "pdf")
     fleet.publish("held", "pdf")
@@ -63,7 +61,7 @@ def test_moved_job_is_returned_with_its_new_place(fleet, web):
     assert web("PATCH", "/api/jobs/task-job", json={"mode": "queued"}).status_code == 202
     fleet.join("worker", "pdf")
     held = web("PATCH", "/api/jobs/task-job", json={"priority": 1})
-    assert (held.status_code, "has it already" in said(held)) == (409, True)
+    assert (held.status_code, "has it already" in error_of(held)) == (409, True)
     assert web("PATCH", "/api/jobs/nobody", json={"priority": 1}).status_code == 404
 
 
@@ -81,7 +79,7 @@ def test_moved_job_is_returned_with_its_new_place(fleet, web):
 def test_invalid_move_is_refused_with_the_accepted_values(fleet, web, body, status, words):
     fleet.publish("job", "pdf")
     reply = web("PATCH", "/api/jobs/task-job", json=body)
-    assert (reply.status_code, words in said(reply)) == (status, True)
+    assert (reply.status_code, words in error_of(reply)) == (status, True)
 
 
 def test_dead_letter_is_retried_as_job_or_as_letter(fleet, web):
@@ -127,12 +125,12 @@ def test_settings_are_changed_and_reset(fleet, web):
 )
 def test_invalid_setting_is_refused_with_the_accepted_values(fleet, web, changes, words):
     reply = web("PATCH", "/api/settings", json=changes)
-    assert (reply.status_code, said(reply)) == (400, words)
+    assert (reply.status_code, error_of(reply)) == (400, words)
 
 
 def test_command_to_a_missing_worker_is_not_found(fleet, web):
     reply = web("POST", "/api/workers/nobody@host/drain")
-    assert (reply.status_code, said(reply)) == (404, "no live worker is named 'nobody@host'")
+    assert (reply.status_code, error_of(reply)) == (404, "no live worker is named 'nobody@host'")
 
 
 def test_quota_is_changed_per_field_and_removed(fleet, web):

@@ -5,10 +5,7 @@ import pytest
 from celery_affinity.web import job_routes
 
 from ..support.messages import wire
-
-
-def said(reply):
-    return reply.json()["error"]["message"]
+from .conftest import error_of
 
 
 @pytest.fixture
@@ -56,7 +53,7 @@ def test_bulk_change_stops_at_its_limit_and_reports_more(customers, web, monkeyp
 def test_bulk_change_of_too_many_rows_suggests_narrower_filters(customers, web, monkeypatch):
     monkeypatch.setattr(job_routes, "_MAX_PAGES", 0)
     reply = web("DELETE", "/api/jobs?task=nobody.*")
-    assert (reply.status_code, "name the type" in said(reply)) == (409, True)
+    assert (reply.status_code, "name the type" in error_of(reply)) == (409, True)
 
 
 def test_running_job_is_cancelled_only_with_terminate(customers, web):
@@ -80,7 +77,7 @@ def test_bulk_change_requires_a_valid_filter(customers, web, method, query):
 def test_unknown_query_name_is_refused_with_the_known_names(fleet, web):
     reply = web.get("/api/jobs?stat=dead")
     words = "unknown name after the '?': 'stat'; did you mean 'state'? accepted: state, type, task, limit, cursor"
-    assert (reply.status_code, said(reply).startswith(words)) == (400, True)
+    assert (reply.status_code, error_of(reply).startswith(words)) == (400, True)
     assert web.get("/api/status?x=1").status_code == 400
     assert web.get("/healthz?x=1").status_code == 200
     assert web.get("/api/jobs?older_than_s=5&key=a&limit=3").status_code == 200
@@ -99,7 +96,7 @@ def test_keys_and_all_types_are_paused_and_resumed(fleet, web):
     assert fleet.jobs("worker") == ["job"]
     assert web("DELETE", "/api/pauses?kind=key&name=customer:acme").json() == []
     again = web("DELETE", "/api/pauses?kind=all")
-    assert (again.status_code, said(again)) == (409, "there is no pause of all types")
+    assert (again.status_code, error_of(again)) == (409, "there is no pause of all types")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from celery_affinity.web import lab_routes
 from celery_affinity.web import traces as rooms
 from examples.made_up_trace import make_trace
 
+from .conftest import error_of
+
 ADDED = {"add": ["[ocr]:2"]}
 
 
@@ -38,10 +40,6 @@ def directory(made, tmp_path):
 @pytest.fixture
 def web(serve, directory):
     return serve(traces=directory)
-
-
-def said(reply):
-    return reply.json()["error"]["message"]
 
 
 def ask(web, question, name="night.jsonl"):
@@ -133,7 +131,7 @@ def test_routes_without_a_directory_explain_how_to_record(serve):
         "no directory of traces is given: record with celery affinity lab record --for 10m --output DIR/trace.jsonl, "
         "and start celery affinity web --traces DIR"
     )
-    assert {said(each) for each in replies} == {words}
+    assert {error_of(each) for each in replies} == {words}
 
 
 def test_invalid_directory_is_refused(serve, directory):
@@ -177,15 +175,15 @@ def test_only_listed_files_are_read(serve, directory, name):
 )
 def test_invalid_question_is_refused_with_the_accepted_values(web, question, words):
     reply = ask(web, question)
-    assert (reply.status_code, said(reply)[: len(words)]) == (400, words)
-    assert "\n" not in said(reply)
+    assert (reply.status_code, error_of(reply)[: len(words)]) == (400, words)
+    assert "\n" not in error_of(reply)
 
 
 def test_invalid_trace_is_reported_without_its_path(web, directory):
     (directory / "bad.jsonl").write_text('{"row": "header"}\n')
     reply = web.get("/api/lab/traces/bad.jsonl/replay")
     words = "bad.jsonl: line 1: the schema must be 'celery-affinity-trace/1', got: None"
-    assert (reply.status_code, said(reply)) == (409, words)
+    assert (reply.status_code, error_of(reply)) == (409, words)
 
 
 def test_question_with_too_many_jobs_is_refused(web, monkeypatch):
@@ -195,21 +193,21 @@ def test_question_with_too_many_jobs_is_refused(web, monkeypatch):
     words = (
         "night.jsonl at these rates has more than 300 jobs, the most that are scheduled here: ask celery affinity lab"
     )
-    assert (reply.status_code, said(reply)) == (409, words)
+    assert (reply.status_code, error_of(reply)) == (409, words)
 
 
 def test_file_with_too_many_jobs_is_not_read(web, monkeypatch):
     monkeypatch.setattr(rooms, "MAX_JOBS", 299)
     monkeypatch.setattr(rooms.trace_file, "read_trace", None)
     reply = web.get("/api/lab/traces/night.jsonl/replay")
-    assert (reply.status_code, said(reply).partition(",")[0]) == (409, "night.jsonl has more than 299 jobs")
+    assert (reply.status_code, error_of(reply).partition(",")[0]) == (409, "night.jsonl has more than 299 jobs")
 
 
 def test_computation_ends_after_its_time_limit(web, monkeypatch):
     monkeypatch.setattr(rooms, "MAX_ANSWER_S", -1.0)
     reply = ask(web, ADDED)
     assert (reply.status_code, reply.headers["Retry-After"]) == (503, "1")
-    assert "record for a shorter time" in said(reply)
+    assert "record for a shorter time" in error_of(reply)
 
 
 def test_one_question_is_computed_at_a_time(web, monkeypatch):

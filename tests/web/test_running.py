@@ -25,7 +25,7 @@ from ..support.apps import APP, app_for
 from ..support.processes import wait_until
 from ..support.remote_workers import RemoteWorker
 from ..support.scripted_fleet import ScriptedFleet
-from .conftest import Client
+from .conftest import Client, error_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # Celery calls it
 
@@ -57,10 +57,6 @@ def send(app, redis_client):
 @pytest.fixture
 def node(web):
     return RemoteWorker(web, "pdf")
-
-
-def said(reply):
-    return reply.json()["error"]["message"]
 
 
 def row_of(redis_client, job):
@@ -165,7 +161,7 @@ def test_early_acked_task_runs_once_after_its_start(node, send, web):
     assert job["acks_late"] is False
     node.start(job)
     refused = node.end(job, "returned")
-    assert (refused.status_code, "acks_late is off" in said(refused)) == (409, True)
+    assert (refused.status_code, "acks_late is off" in error_of(refused)) == (409, True)
     assert node.leave().json() == {"id": node.id, "returned": 0}
     assert web.get(f"/api/jobs/{result.id}").json()["state"] == "dead"
 
@@ -188,7 +184,7 @@ def test_repeated_end_has_the_same_reply_and_one_link(node, send, app, web, redi
     second = node.end(job, result="x")
     assert (first.status_code, first.json()) == (second.status_code, second.json())
     other = node.end(job, result="y")
-    assert (other.status_code, "another end" in said(other)) == (409, True)
+    assert (other.status_code, "another end" in error_of(other)) == (409, True)
     node.end(node.job(), result=0)
     assert node.jobs() == []
 
@@ -296,7 +292,7 @@ def test_revoked_or_expired_job_does_not_start(node, send, web, redis_client):
         job = jobs[result.id]
         holder = holders[row_of(redis_client, job)["worker"].decode()]
         refused = holder.start(job)
-        assert (refused.status_code, f"is {how}" in said(refused)) == (409, True)
+        assert (refused.status_code, f"is {how}" in error_of(refused)) == (409, True)
         assert web.get(f"/api/jobs/{result.id}").json()["state"] == how
         assert result.state == states.REVOKED
 
@@ -355,7 +351,7 @@ def test_leaving_worker_returns_its_jobs_and_is_forgotten(node, send, web):
     job = node.job()
     assert node.leave().json() == {"id": node.id, "returned": 1}
     for reply in (node.leave(), node.beat(job), node.request("GET", f"/api/workers/{node.id}/jobs")):
-        assert (reply.status_code, "join again" in said(reply)) == (404, True)
+        assert (reply.status_code, "join again" in error_of(reply)) == (404, True)
     assert node.end(job).status_code == 409
     assert RemoteWorker(web, "pdf").job()["id"] == job["id"]
 
@@ -382,7 +378,7 @@ def test_secret_is_valid_for_one_worker(node, send, web):
     assert node.end(job).status_code == 200
     assert other.end(job).status_code == 403
     without = web.get(f"/api/workers/{node.id}/jobs")
-    assert (without.status_code, "worker-secret" in said(without)) == (400, True)
+    assert (without.status_code, "worker-secret" in error_of(without)) == (400, True)
 
 
 def test_later_of_two_polls_gets_the_job(node, web, send):
@@ -405,12 +401,12 @@ def test_poll_is_503_while_the_broker_is_down(serve, redis_client, monkeypatch):
 
     monkeypatch.setattr("celery_affinity.web.broker.Broker.opened", opened)
     refused = node.request("GET", f"/api/workers/{node.id}/jobs", params={"wait": 5})
-    assert (refused.status_code, "does not answer" in said(refused)) == (503, True)
+    assert (refused.status_code, "does not answer" in error_of(refused)) == (503, True)
 
 
 def test_http_worker_takes_no_remote_control(node, web):
     refused = web("POST", "/api/workers/node/drain")
-    assert (refused.status_code, "works over HTTP" in said(refused)) == (409, True)
+    assert (refused.status_code, "works over HTTP" in error_of(refused)) == (409, True)
 
 
 # -- tokens and invalid input
@@ -448,7 +444,7 @@ def test_worker_token_only_runs_jobs(serve, redis_client):
 )
 def test_invalid_join_is_refused_with_a_reason(web, redis_client, body, words):
     refused = web("POST", "/api/workers", json=body)
-    assert (refused.status_code, words in said(refused)) == (400, True), said(refused)
+    assert (refused.status_code, words in error_of(refused)) == (400, True), error_of(refused)
     assert not redis_client.exists(Keys().key("heartbeats"))
 
 
@@ -473,19 +469,19 @@ def test_invalid_join_is_refused_with_a_reason(web, redis_client, body, words):
 )
 def test_invalid_end_is_refused_with_a_reason(node, web, body, status, words):
     refused = node.request("POST", "/api/jobs/nobody/end", json=body)
-    assert (refused.status_code, words in said(refused)) == (status, True), refused.text
+    assert (refused.status_code, words in error_of(refused)) == (status, True), refused.text
 
 
 @pytest.mark.parametrize("running", [[["id"]], [["id", "1"]], [["", 1]], [["x" * 256, 1]], [["id", 1]] * 1001, 7])
 def test_invalid_heartbeat_is_refused(node, running):
     refused = node.request("POST", f"/api/workers/{node.id}/heartbeat", json={"running": running})
-    assert (refused.status_code, "running" in said(refused)) == (400, True)
+    assert (refused.status_code, "running" in error_of(refused)) == (400, True)
 
 
 def test_invalid_poll_is_refused(node):
     for params, words in (({"held": "1,x"}, "held must be fences"), ({"wait": 61}, "wait: "), ({"hold": "1"}, "held")):
         refused = node.request("GET", f"/api/workers/{node.id}/jobs", params=params)
-        assert (refused.status_code, words in said(refused)) == (400, True)
+        assert (refused.status_code, words in error_of(refused)) == (400, True)
     unknown = node.request("GET", "/api/workers/nobody/jobs")
     assert unknown.status_code == 404
 
@@ -651,7 +647,7 @@ def test_hanging_result_backend_blocks_one_thread_per_job(node, send, redis_clie
     wait_until(lambda: told, 10, "it hangs")
     for _ in range(3):
         again = node.end(job)
-        assert (again.status_code, "is being told" in said(again)) == (503, True)
+        assert (again.status_code, "is being told" in error_of(again)) == (503, True)
     assert node.beat(job).status_code == 200
     goes_on.set()
     hanging.join()

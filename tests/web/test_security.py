@@ -3,17 +3,18 @@
 import asyncio
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from celery_affinity.errors import SettingError
+from celery_affinity.web import asgi
 from celery_affinity.web.auth import MAX_BYTES, AuthMiddleware, read_tokens
+
+from .conftest import Client, error_of
 
 TOKENS = {"r" * 16: "read", "s" * 16: "submit", "a" * 16: "admin"}
 ROLES = {role: token for token, role in TOKENS.items()}
 PAUSE = ("POST", "/api/types/pdf/pause")
-
-
-def said(reply):
-    return reply.json()["error"]["message"]
 
 
 # -- hosts
@@ -28,7 +29,7 @@ def test_this_machine_and_addresses_are_hosts(web, host):
 def test_other_name_of_this_host_is_refused(web, host):
     reply = web.get("/healthz", headers={"Host": host})
     assert reply.status_code == 421
-    assert "Host header must name this machine" in said(reply)
+    assert "Host header must name this machine" in error_of(reply)
 
 
 def test_configured_name_is_a_host(serve):
@@ -151,7 +152,7 @@ def test_content_policy_forbids_inline_code_and_other_targets(web):
 def test_body_must_be_json(web, kind):
     reply = web(*PAUSE, content=b"{}", headers={"Content-Type": kind})
     assert reply.status_code == 400
-    assert "a body must be JSON" in said(reply)
+    assert "a body must be JSON" in error_of(reply)
 
 
 @pytest.mark.parametrize(
@@ -194,13 +195,6 @@ def test_missing_body_is_given_up(monkeypatch):
 
 
 def test_mounted_app_has_the_same_rules(app, serve):
-    from starlette.applications import Starlette
-    from starlette.routing import Mount
-
-    from celery_affinity.web import asgi
-
-    from .conftest import Client
-
     web = Client(Starlette(routes=[Mount("/affinity", asgi(app, tokens=TOKENS))]), token=ROLES["submit"])
     assert web.get("/affinity/healthz").status_code == 200
     assert web.get("/affinity/api/types").status_code == 200

@@ -13,6 +13,7 @@ from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.settings.table import Settings
 
 from ..support.apps import APP, app_for
+from .conftest import error_of
 
 PDF = f"{APP}.pdf"
 
@@ -20,10 +21,6 @@ PDF = f"{APP}.pdf"
 def post(web, *args, key=None, task=PDF, **body):
     headers = {} if key is None else {"Idempotency-Key": key}
     return web("POST", "/api/jobs", json={"task": task, "args": list(args), **body}, headers=headers)
-
-
-def said(reply):
-    return reply.json()["error"]["message"]
 
 
 def all_jobs(web):
@@ -96,7 +93,7 @@ def test_another_body_with_the_same_key_is_refused(fleet, web):
     first = post(web, 7, key="order 7").json()
     for other in (post(web, 8, key="order 7"), post(web, 7, key="order 7", options={"priority": 1})):
         assert other.status_code == 409
-        assert first["id"] in said(other)
+        assert first["id"] in error_of(other)
     assert len(all_jobs(web)) == 1
 
 
@@ -172,7 +169,7 @@ def test_invalid_idempotency_key_is_refused(fleet, web, key):
 def test_body_without_a_valid_call_is_a_bad_request(web, body):
     reply = web("POST", "/api/jobs", json=body)
     assert reply.status_code == 400
-    assert "got: " in said(reply)
+    assert "got: " in error_of(reply)
 
 
 def test_only_registered_and_allowed_tasks_are_called(serve):
@@ -181,7 +178,7 @@ def test_only_registered_and_allowed_tasks_are_called(serve):
     for task in (f"{APP}.mail", "os.system", "celery.backend_cleanup", ""):
         reply = post(web, 7, task=task)
         assert reply.status_code == 404
-        assert "no task that can be submitted" in said(reply)
+        assert "no task that can be submitted" in error_of(reply)
 
 
 def test_asterisk_is_the_only_wildcard_of_allowed_tasks(serve):
@@ -209,14 +206,14 @@ def test_asterisk_is_the_only_wildcard_of_allowed_tasks(serve):
 def test_refused_option_is_named(fleet, web, options, words):
     reply = post(web, 7, options=options)
     assert reply.status_code == 422
-    assert words in said(reply)
+    assert words in error_of(reply)
     assert all_jobs(web) == []
 
 
 def test_unexpected_task_arguments_are_refused(fleet, web):
     reply = post(web, task=PDF)
     assert reply.status_code == 422
-    assert "cannot be called with these arguments" in said(reply)
+    assert "cannot be called with these arguments" in error_of(reply)
 
 
 def test_eager_app_runs_no_task_here(fleet, web, app):
@@ -226,7 +223,7 @@ def test_eager_app_runs_no_task_here(fleet, web, app):
     finally:
         app.conf.task_always_eager = False
     assert reply.status_code == 422
-    assert "task_always_eager" in said(reply)
+    assert "task_always_eager" in error_of(reply)
 
 
 def test_idempotency_key_requires_a_scheduled_queue(valkey, redis_client, serve):
@@ -238,7 +235,7 @@ def test_idempotency_key_requires_a_scheduled_queue(valkey, redis_client, serve)
 
     web = serve(of=app)
     refused = post(web, task="mail", key="order")
-    assert (refused.status_code, "queue 'mail' is kombu's own" in said(refused)) == (422, True)
+    assert (refused.status_code, "queue 'mail' is kombu's own" in error_of(refused)) == (422, True)
     assert post(web, task="mail").status_code == 201
     assert redis_client.llen("mail") == 1
 
@@ -260,7 +257,7 @@ def test_full_queue_is_a_conflict_and_frees_the_key(fleet, serve, app, monkeypat
     assert post(web, 1).status_code == 201
     for key in (None, "mine"):
         reply = post(web, 2, key=key)
-        assert (reply.status_code, said(reply)) == (
+        assert (reply.status_code, error_of(reply)) == (
             409,
             "type 'pdf' is full: 1 of its jobs wait, and affinity_max_pending allows 1",
         )
