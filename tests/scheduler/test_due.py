@@ -43,16 +43,13 @@ def test_call_since_end_waits_for_its_scheduled_last_job(scheduler, fleet):
     assert handed_out(scheduler) is None
 
 
-def test_suspended_and_declined_call_is_due_for_no_app(scheduler):
+@pytest.mark.parametrize("how", ["suspended", "postponed"])
+def test_declined_call_that_is_not_due_goes_to_no_app(scheduler, how):
     handed_out(scheduler)
-    scheduler.pause_recurring("hh", True)
-    scheduler.decline_recurring("shop", "hh")
-    assert handed_out(scheduler, "other") is None
-
-
-def test_postponed_and_declined_call_is_due_for_no_app(scheduler):
-    handed_out(scheduler)
-    scheduler.publish(job("call+"))
+    if how == "suspended":
+        scheduler.pause_recurring("hh", True)
+    else:
+        scheduler.publish(job("call+"))
     scheduler.decline_recurring("shop", "hh")
     assert handed_out(scheduler, "other") is None
 

@@ -16,10 +16,16 @@ def _silence(fleet, seconds):
     return ticked
 
 
+def run(fleet, worker="worker", **fields):
+    """Publish a job and join a worker for it. Return the claim."""
+    fleet.publish("job", "pdf", **fields)
+    fleet.join(worker, "pdf")
+    (claim,) = fleet.inbox(worker)
+    return claim
+
+
 def test_silent_workers_jobs_keep_their_enqueue_time(fleet):
-    fleet.publish("job", "pdf")
-    fleet.join("silent", "pdf")
-    (claim,) = fleet.inbox("silent")
+    claim = run(fleet, "silent")
     _silence(fleet, 29)
     assert fleet.claims("silent")
     _silence(fleet, 2)
@@ -29,11 +35,9 @@ def test_silent_workers_jobs_keep_their_enqueue_time(fleet):
     assert (again.job_id, again.deliveries, again.enqueued_us) == ("job", 1, claim.enqueued_us)
 
 
-def test_acked_job_of_a_dead_worker_is_lost(fleet):
-    fleet.publish("job", "pdf")
-    fleet.join("silent", "pdf")
-    (claim,) = fleet.inbox("silent")
-    fleet.scheduler.release_and_claim("silent", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=False)
+@pytest.mark.parametrize("expires_s", [None, 5])
+def test_acked_job_of_a_dead_worker_is_lost(fleet, expires_s):
+    fleet.ack("silent", run(fleet, "silent", expires_s=expires_s))
     _silence(fleet, 31)
     fleet.join("healthy", "pdf")
     assert fleet.jobs("healthy") == []
@@ -42,9 +46,7 @@ def test_acked_job_of_a_dead_worker_is_lost(fleet):
 
 @pytest.mark.parametrize("dies", ["silent", "reported"])
 def test_dead_workers_revoked_acked_job_ends_as_revoked(fleet, dies):
-    fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet)
     fleet.scheduler.revoke(["task-job"], [], keep_s=60)
     fleet.ack("worker", claim)
     if dies == "silent":
@@ -55,19 +57,8 @@ def test_dead_workers_revoked_acked_job_ends_as_revoked(fleet, dies):
     assert fleet.scheduler.next_report("app", again_s=10.0).how == "revoked"
 
 
-def test_expired_acked_job_of_a_dead_worker_is_lost(fleet):
-    fleet.publish("job", "pdf", expires_s=5)
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
-    fleet.ack("worker", claim)
-    _silence(fleet, 31)
-    assert fleet.state("job") == "dead"
-
-
 def test_late_release_of_a_dead_worker_changes_nothing(fleet):
-    fleet.publish("job", "pdf")
-    fleet.join("silent", "pdf")
-    (claim,) = fleet.inbox("silent")
+    claim = run(fleet, "silent")
     _silence(fleet, 31)
     assert fleet.end("silent", claim) == []
     assert fleet.state("job") == "pending"
@@ -76,8 +67,7 @@ def test_late_release_of_a_dead_worker_changes_nothing(fleet):
 
 @pytest.mark.parametrize("seconds", [1000, 60, -60])
 def test_outage_or_clock_change_kills_no_worker(fleet, seconds):
-    fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf")
+    run(fleet)
     fleet.scheduler.tick()
     fleet.scheduler.advance(seconds)  # no tick occurred in between, or another server has another clock
     fleet.scheduler.tick()
@@ -86,13 +76,20 @@ def test_outage_or_clock_change_kills_no_worker(fleet, seconds):
     assert fleet.claims("worker")
 
 
-def test_worker_with_heartbeats_never_dies(fleet):
-    fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf")
+@pytest.mark.parametrize("of_guard", [False, True])
+def test_worker_with_heartbeats_never_dies(fleet, of_guard):
+    run(fleet)
     for _ in range(20):
         _silence(fleet, 5)
-        assert fleet.sync("worker").is_registered
+        if of_guard:
+            assert fleet.scheduler.heartbeat("worker", loop_runs=True)
+        else:
+            assert fleet.sync("worker").is_registered
     assert fleet.claims("worker")
+    if of_guard:
+        assert not fleet.scheduler.heartbeat("stranger", loop_runs=True)
+        _silence(fleet, 31)
+        assert not fleet.scheduler.heartbeat("worker", loop_runs=True), "it is dead"
 
 
 def test_departed_fleet_leaves_only_settings(fleet, redis_client):
@@ -115,18 +112,6 @@ def test_leaving_worker_returns_its_claims(fleet, redis_client):
     assert redis_client.zrange(Keys().key("heartbeats"), 0, -1) == [b"two"]
     (claim,) = fleet.inbox("two")
     assert (claim.job_id, claim.deliveries) == ("job", 0)
-
-
-def test_guard_heartbeats_keep_a_silent_worker(fleet):
-    fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf")
-    for _ in range(20):
-        _silence(fleet, 5)
-        assert fleet.scheduler.heartbeat("worker", loop_runs=True)
-    assert fleet.claims("worker")
-    assert not fleet.scheduler.heartbeat("stranger", loop_runs=True)
-    _silence(fleet, 31)
-    assert not fleet.scheduler.heartbeat("worker", loop_runs=True), "it is dead"
 
 
 def test_late_heartbeat_does_not_stop_a_running_recovery(fleet):

@@ -69,11 +69,6 @@ def test_call_after_the_window_does_not_extend_it(fleet):
     assert runs(fleet) == ["a*"]
 
 
-def test_call_that_none_joins_runs_alone(fleet):
-    publish(fleet, "a+")
-    assert runs(fleet, 2) == ["a+"]
-
-
 def test_window_never_exceeds_its_total_limit(fleet):
     publish(fleet, "a+")
     for job in "bcd":
@@ -96,8 +91,9 @@ def test_run_is_as_old_as_its_first_call(fleet, redis_client):
     assert claim.enqueued_us == at_us
 
 
-def test_on_demand_call_has_no_window(fleet):
-    publish(fleet, "a+", on_demand=True)
+@pytest.mark.parametrize("fields", [{"on_demand": True}, {"rules": RULES.replace("1000000", "5", 1)}])
+def test_on_demand_call_or_full_run_has_no_window(fleet, fields):
+    publish(fleet, "a+", **fields)
     assert fleet.jobs("worker") == ["a+"]
 
 
@@ -139,7 +135,7 @@ def test_run_filled_to_the_last_byte_ends_its_window(fleet):
     assert runs(fleet) == ["a*"]
 
 
-def test_run_too_full_for_the_next_call_ends_its_window(fleet):
+def test_run_too_full_for_a_call_ends_its_window(fleet):
     rules = RULES.replace("1000000", "25", 1)  # one and a half messages in bytes
     publish(fleet, "a+", rules=rules)
     fleet.scheduler.advance(0.5)
@@ -147,11 +143,6 @@ def test_run_too_full_for_the_next_call_ends_its_window(fleet):
     assert is_to_tick(fleet)
     assert runs(fleet) == ["a+"]
     assert (runs(fleet, 1.9), runs(fleet, 0.1)) == ([], ["b+"])
-
-
-def test_call_that_fills_a_run_alone_has_no_window(fleet):
-    publish(fleet, "a+", rules=RULES.replace("1000000", "5", 1))
-    assert fleet.jobs("worker") == ["a+"]
 
 
 def test_first_call_sets_the_window_of_the_run(fleet):
@@ -198,9 +189,11 @@ def test_scheduled_call_has_its_window_after_its_eta(fleet):
     assert (runs(fleet, 1.9), runs(fleet, 0.1)) == ([], ["a*"])
 
 
-def test_long_overdue_call_has_no_window(fleet):
-    publish(fleet, "a+", delay_us=1)
-    assert runs(fleet, 6) == ["a+"]
+@pytest.mark.parametrize(("delay_us", "after_s"), [(0, 2), (1, 6)])
+def test_call_that_none_joins_in_time_runs_alone(fleet, delay_us, after_s):
+    """A call that is long overdue has no window."""
+    publish(fleet, "a+", delay_us=delay_us)
+    assert runs(fleet, after_s) == ["a+"]
 
 
 def test_due_calls_join_a_run_whose_window_ends_then(fleet):
@@ -241,24 +234,18 @@ def test_purge_deletes_collecting_calls(fleet, redis_client):
     assert not [key for pattern in left for key in redis_client.keys(pattern)]
 
 
-@pytest.mark.parametrize("outcome", ["returned", "unsettled"])
-def test_requeued_run_has_no_second_window(fleet, outcome):
+@pytest.mark.parametrize("outcome", ["returned", "unsettled", "rejected"])
+def test_requeued_or_replayed_run_has_no_second_window(fleet, outcome):
     publish(fleet, "a+", "b+")
     fleet.scheduler.advance(2)
     fleet.scheduler.tick()
     (claim,) = fleet.inbox("worker")
-    (again,) = fleet.end("worker", claim, outcome=outcome)
-    assert again.job_id == "a*"
-
-
-def test_replayed_dead_run_has_no_window(fleet):
-    publish(fleet, "a+", "b+")
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
-    (claim,) = fleet.inbox("worker")
-    fleet.end("worker", claim, outcome="rejected")
-    assert fleet.scheduler.replay(["a*"]) == ["a*"]
-    assert fleet.jobs("worker") == ["a*"]
+    following = [each.job_id for each in fleet.end("worker", claim, outcome=outcome)]
+    if outcome == "rejected":
+        assert following == []
+        assert fleet.scheduler.replay(["a*"]) == ["a*"]
+        following = fleet.jobs("worker")
+    assert following == ["a*"]
 
 
 def test_key_is_not_reserved_for_a_merged_retry(fleet):

@@ -372,13 +372,6 @@ def test_job_blocked_by_a_reserve_preempts_no_other(fleet):
     assert len(fleet.ordered()) == 1
 
 
-def test_worker_with_fewer_slots_than_jobs_has_no_victim(fleet):
-    fleet.run_preemptible()
-    fleet.redis.hset(fleet.key("worker", "one"), "other", 1)
-    fleet.waits("b1$")
-    assert fleet.ordered() == []
-
-
 def test_prefetched_jobs_are_requested_back_with_an_order(fleet):
     fleet.add("one", PDF)
     (first,) = fleet.run("one", "a1$")
@@ -407,10 +400,13 @@ def test_prefetched_jobs_are_requested_back_once_per_worker(fleet):
     assert [each[0] for each in fleet.signs("one")].count("back") == 1
 
 
-def test_tick_without_minimum_or_preemptible_jobs_orders_no_stop(fleet):
-    """Without minimums and preemptible jobs, preemption costs nothing. One of the two costs two commands."""
+@pytest.mark.parametrize("lacking", ["slots", "minimums"])
+def test_no_stop_is_ordered_without_slots_or_minimums(fleet, lacking):
     fleet.run_preemptible()
-    fleet.scheduler.configure({"tenants": " "})
+    if lacking == "slots":  # the worker has fewer slots than jobs
+        fleet.redis.hset(fleet.key("worker", "one"), "other", 1)
+    else:
+        fleet.scheduler.configure({"tenants": " "})
     fleet.waits("b1$")
     assert fleet.ordered() == []
 

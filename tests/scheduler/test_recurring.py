@@ -38,6 +38,14 @@ def fires_in_s(fleet, name="hh"):
     return rows(fleet)[name].fires_in_s
 
 
+def run(fleet, *ids):
+    """Publish calls that merge, if there are several, and join a worker. Return the claim of their run."""
+    fleet.scheduler.publish(*map(job, ids))
+    fleet.join("worker", "route")
+    (claim,) = fleet.inbox("worker")
+    return claim
+
+
 def fire(fleet, job_id, **fields):
     """Fire the due call like a dispatcher."""
     due = fleet.scheduler.due_recurring("shop", again_s=10)
@@ -84,37 +92,28 @@ def test_matching_call_postpones_it_when_it_becomes_pending(fleet, how):
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("job_id", "fields", "left_s"),
     [
-        {"task_name": "proj.other"},
-        {"type_": "other"},
-        {"rules": RULES.replace("HH", "B")},
-        {"rules": ""},
-        {"rules": "key=HH limit=1"},
+        ("call+", {"task_name": "proj.other"}, 200),
+        ("call+", {"type_": "other"}, 200),
+        ("call+", {"rules": RULES.replace("HH", "B")}, 200),
+        ("call", {"rules": ""}, 200),
+        ("call!", {"rules": "key=HH limit=1"}, 200),
+        ("call+!", {"rules": f"{RULES} key=k limit=1"}, 300),
     ],
 )
-def test_other_calls_do_not_postpone_it(fleet, other):
+def test_only_calls_of_its_task_type_and_merge_key_postpone_it(fleet, job_id, fields, left_s):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.advance(100)
-    mark = "" if other.get("rules") == "" else "!" if "key" in other.get("rules", "") else "+"
-    fleet.scheduler.publish(job(f"call{mark}", **other))
-    assert fires_in_s(fleet) == 200
-
-
-def test_key_of_a_rule_does_not_prevent_a_match(fleet):
-    fleet.scheduler.declare_recurring([entry()])
-    fleet.scheduler.advance(100)
-    fleet.scheduler.publish(job("call+!", rules=f"{RULES} key=k limit=1"))
-    assert fires_in_s(fleet) == 300
+    fleet.scheduler.publish(job(job_id, **fields))
+    assert fires_in_s(fleet) == left_s
 
 
 @pytest.mark.parametrize("delay_us", [0, 60_000_000])
 def test_retry_postpones_nothing(fleet, delay_us):
     """A retry is published before its run ends, and usually becomes due much later."""
     fleet.scheduler.declare_recurring([entry()])
-    fleet.join("worker", "route")
-    fleet.scheduler.publish(job("call+"))
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "call+")
     fleet.scheduler.advance(100)
     fleet.scheduler.publish(job("retry+", task_id="task-call+", delay_us=delay_us))
     fleet.end("worker", claim)
@@ -126,9 +125,7 @@ def test_retry_postpones_nothing(fleet, delay_us):
 
 def test_returned_job_postpones_nothing(fleet):
     fleet.scheduler.declare_recurring([entry()])
-    fleet.join("worker", "route")
-    fleet.scheduler.publish(job("call+"))
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "call+")
     fleet.scheduler.advance(100)
     fleet.end("worker", claim, outcome="returned")
     assert fires_in_s(fleet) == 200
@@ -245,12 +242,10 @@ def test_call_suspended_after_the_handout_is_not_made(fleet):
 # -- since the end of a run
 
 
-def ends(fleet, outcome, **fields):
+def ends(fleet, outcome):
     fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.join("worker", "route")
     fleet.scheduler.advance(10)
-    fleet.scheduler.publish(job("call+", **fields))
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "call+")
     fleet.scheduler.advance(100)
     fleet.end("worker", claim, outcome=outcome)
     return fires_in_s(fleet)
@@ -268,9 +263,7 @@ def test_other_ends_do_not_postpone_a_call_since_end(fleet, outcome):
 
 def test_lost_early_acked_run_postpones_nothing(fleet):
     fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.join("worker", "route")
-    fleet.scheduler.publish(job("call+"))
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "call+")
     fleet.scheduler.release_and_claim("worker", acks=[claim[:2]], ends=[], sequence=50, inline=False)
     fleet.scheduler.advance(100)
     fleet.end("worker", claim, outcome="unsettled")
@@ -279,9 +272,7 @@ def test_lost_early_acked_run_postpones_nothing(fleet):
 
 def test_retried_run_has_not_ended(fleet):
     fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.join("worker", "route")
-    fleet.scheduler.publish(job("call+"))
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "call+")
     fleet.scheduler.advance(100)
     fleet.scheduler.publish(job("retry+", task_id="task-call+"))
     (claim,) = fleet.end("worker", claim)
@@ -290,26 +281,17 @@ def test_retried_run_has_not_ended(fleet):
     assert fires_in_s(fleet) == 300
 
 
-@pytest.mark.parametrize(("outcome", "left_s"), [("acked", 300), ("failed", 200)])
-def test_end_of_a_merged_run_counts_too(fleet, outcome, left_s):
+@pytest.mark.parametrize(
+    ("outcome", "lost_fields", "left_s"), [("acked", [], 300), ("failed", [], 200), ("acked", ["primary", "task"], 200)]
+)
+def test_end_of_a_merged_run_with_known_primary_counts(fleet, outcome, lost_fields, left_s):
     fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.scheduler.publish(job("a+"), job("b+"))
-    fleet.join("worker", "route")
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "a+", "b+")
+    for field in lost_fields:
+        fleet.scheduler.client.hdel(fleet.scheduler.keys.key("job", claim.job_id), field)
     fleet.scheduler.advance(100)
     fleet.end("worker", claim, outcome=outcome)
     assert fires_in_s(fleet) == left_s
-
-
-def test_merged_run_without_a_known_primary_postpones_nothing(fleet):
-    fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.scheduler.publish(job("a+"), job("b+"))
-    fleet.join("worker", "route")
-    (claim,) = fleet.inbox("worker")
-    fleet.scheduler.client.hdel(fleet.scheduler.keys.key("job", claim.job_id), "primary", "task")
-    fleet.scheduler.advance(100)
-    fleet.end("worker", claim)
-    assert fires_in_s(fleet) == 200
 
 
 def test_firing_counts_from_its_publish_even_if_it_fails(fleet):
@@ -631,10 +613,7 @@ def test_lost_index_of_recurring_calls_is_repaired(fleet, redis_client, lost):
 def test_job_that_ends_in_its_pause_has_postponed_nothing(fleet, how):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.advance(100)
-    fleet.scheduler.publish(job("a+"))
-    fleet.join("worker", "route")
-    (claim,) = fleet.inbox("worker")
-    (claim,) = fleet.end("worker", claim, outcome="requeued")
+    (claim,) = fleet.end("worker", run(fleet, "a+"), outcome="requeued")
     fleet.end("worker", claim, outcome="requeued")
     assert fleet.state("a+") == "scheduled"
     fleet.scheduler.advance(0.5)

@@ -427,25 +427,19 @@ def test_turns_of_many_types_are_made_in_parts(redis_client):
 # -- deleted keys
 
 
-def test_lost_turns_are_repaired(fleet, redis_client):
+@pytest.mark.parametrize("lost", ["turns", "setting"])
+def test_lost_turns_or_shares_setting_are_repaired(fleet, redis_client, lost):
     flood(fleet, "a", "b")
-    redis_client.delete(Keys().key("turns", PDF, "queued.0", "1"))
-    assert fleet.scheduler.repair()
-    fleet.scheduler.tick()
-    assert fleet.scheduler.repair() == []
-    fleet.join("worker", PDF)
-    assert order_of(fleet) == ["a0$", "b0$", "a1$", "b1$", "a2$", "b2$"]
-
-
-def test_lost_shares_setting_is_repaired(fleet, redis_client):
-    flood(fleet, "a", "b")
-    redis_client.hdel(Keys().key("settings"), "shares")
+    if lost == "turns":
+        redis_client.delete(Keys().key("turns", PDF, "queued.0", "1"))
+    else:
+        redis_client.hdel(Keys().key("settings"), "shares")
     assert fleet.scheduler.repair()
     fleet.scheduler.tick()
     assert fleet.scheduler.repair() == []
     assert redis_client.hget(Keys().key("settings"), "shares") == b"1 0"
     fleet.join("worker", PDF)
-    assert order_of(fleet)[:2] == ["a0$", "b0$"]
+    assert order_of(fleet) == ["a0$", "b0$", "a1$", "b1$", "a2$", "b2$"]
 
 
 # -- a half-life
