@@ -25,8 +25,7 @@ def test_repeated_publish_changes_nothing(fleet):
 def test_repeated_release_gets_the_same_reply_and_no_job(fleet):
     for job in ("one", "two", "three"):
         fleet.publish(job, "pdf")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     following = fleet.end("worker", claim)
     assert fleet.end("worker", claim, again=True) == following
     assert list(fleet.claims("worker")) == [following[0].job_id]
@@ -34,8 +33,7 @@ def test_repeated_release_gets_the_same_reply_and_no_job(fleet):
 
 def test_stale_fencing_token_changes_nothing(fleet):
     fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.requeue("worker", [(claim.job_id, claim.fence)], counted=False)
     (again,) = fleet.inbox("worker")
     assert again.fence != claim.fence
@@ -50,8 +48,7 @@ def test_stale_fencing_token_changes_nothing(fleet):
 def test_acked_job_keeps_its_slot_until_its_release(fleet):
     fleet.publish("one", "pdf")
     fleet.publish("two", "pdf")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.release_and_claim("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
     assert fleet.jobs("worker") == []
     fleet.sequence = 1
@@ -64,8 +61,7 @@ def test_unsettled_job_is_requeued_in_order_and_counted(fleet):
     fleet.publish("job", "pdf")
     fleet.scheduler.advance(10)
     fleet.publish("younger", "pdf")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.advance(10)
     (again,) = fleet.end("worker", claim, outcome="unsettled")
     assert (again.job_id, again.deliveries, again.enqueued_us) == ("job", 1, claim.enqueued_us)
@@ -73,8 +69,7 @@ def test_unsettled_job_is_requeued_in_order_and_counted(fleet):
 
 def test_job_requeued_too_often_is_dead_lettered(fleet):
     fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf", settings={"max_deliveries": 3})
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf", settings={"max_deliveries": 3})
     for _ in range(2):
         (claim,) = fleet.end("worker", claim, outcome="unsettled")
     assert fleet.end("worker", claim, outcome="unsettled") == []

@@ -14,9 +14,7 @@ def publish(fleet, *ids, **fields):
 
 def claimed(fleet, *ids, slots=1):
     publish(fleet, *ids)
-    fleet.join("worker", "pdf", slots=slots)
-    (claim,) = fleet.inbox("worker")
-    return claim
+    return fleet.join_and_claim("worker", "pdf", slots=slots)
 
 
 def counts(fleet):
@@ -57,8 +55,7 @@ def test_run_without_remaining_calls_is_not_counted(fleet):
 def test_calls_removed_before_the_run_are_not_counted(fleet):
     publish(fleet, "a+", "b+", "c+", "d+")
     fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     fleet.end("worker", batch)
     assert counts(fleet)[0] == Batches({"4": 1}, 3)
 

@@ -74,8 +74,7 @@ def test_limits_that_change_while_types_open_leave_none_closed(fleet):
 
 
 def test_many_changed_limits_apply_or_close_their_types_immediately(fleet):
-    fleet.scheduler.configure(limits(1))
-    fleet.scheduler.tick()
+    fleet.configure_and_tick(limits(1))
     fleet.scheduler.configure(limits(2))
     assert fleet.scheduler.most() < 200
     rules = [rule(fleet, type_) for type_ in TYPES]
@@ -95,8 +94,7 @@ def test_repair_counts_claims_for_types_that_stay_closed(fleet):
 
 def test_many_removed_limits_cost_little_and_open_their_types(fleet):
     fleet.join("worker", *TYPES[:30], slots=30)
-    fleet.scheduler.configure(limits(0))
-    fleet.scheduler.tick()
+    fleet.configure_and_tick(limits(0))
     for type_ in TYPES[:30]:
         fleet.publish(f"job-of-{type_}", type_)
     assert fleet.jobs("worker") == []

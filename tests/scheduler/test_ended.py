@@ -34,8 +34,7 @@ def test_ended_jobs_are_listed_by_state_until_deleted(fleet):
     fleet.publish("unwanted", "excel")
     fleet.scheduler.revoke(["task-unwanted"], [], keep_s=60)
     assert listed(fleet, "revoked") == ["unwanted"]  # the end of "tired" is unreported
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(2)
     while ending := fleet.scheduler.next_report("app", again_s=1):
         fleet.scheduler.ack_report([ending.job_id])
     wanted = {"done": ["good", "better"], "failed": ["bad"], "revoked": ["unwanted"], "expired": ["tired"]}
@@ -43,8 +42,7 @@ def test_ended_jobs_are_listed_by_state_until_deleted(fleet):
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     assert all(HOUR_S - 60 < client.ttl(key("job", job)) <= HOUR_S for each in wanted.values() for job in each)
     assert jobs.get_job(fleet.scheduler.reader, "task-bad").why == "ValueError: no such page"
-    fleet.scheduler.advance(HOUR_S + 3)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(HOUR_S + 3)
     assert not client.exists(key("ended"))
 
 
@@ -61,11 +59,9 @@ def test_oldest_ended_jobs_are_deleted_above_the_maximum(fleet):
 def test_ended_job_is_unlisted_when_its_retention_ends(fleet):
     fleet.join("worker", "pdf", settings={"keep": HOUR_S})
     run(fleet, "job")
-    fleet.scheduler.advance(HOUR_S - 2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(HOUR_S - 2)
     assert fleet.scheduler.client.exists(fleet.scheduler.keys.key("ended"))
-    fleet.scheduler.advance(1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(1)
     assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("ended"))
 
 

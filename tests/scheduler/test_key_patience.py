@@ -30,8 +30,7 @@ def play(fleet, seconds, *, order=("videos", "reports")):
     running = {worker: fleet.inbox(worker) for worker in order}
     for second in range(seconds):
         for worker in order:
-            fleet.scheduler.advance(1 / len(order))
-            fleet.scheduler.tick()
+            fleet.advance_and_tick(1 / len(order))
             running[worker] += fleet.inbox(worker)
             if running[worker]:
                 running[worker] += fleet.end(worker, running[worker].pop(0))
@@ -57,11 +56,9 @@ def test_unused_turn_ends_and_other_types_continue(fleet):
     fleet.scheduler.advance(PATIENCE_S)
     (video,), (report,) = fleet.inbox("videos"), fleet.inbox("reports")
     assert fleet.end("videos", video) == [], "the key is kept for the report"
-    fleet.scheduler.advance(PATIENCE_S - 1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(PATIENCE_S - 1)
     assert fleet.jobs("videos") == []
-    fleet.scheduler.advance(1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(1)
     (video,) = fleet.inbox("videos")
     assert len(fleet.end("videos", video)) == 1, "the next turn comes after as long a wait"
     assert [each.job_id for each in fleet.end("reports", report)] != ["report!"]
@@ -79,8 +76,7 @@ def test_turn_without_waiting_jobs_ends_at_the_tick(fleet, later_s):
     """Also if the clock was set back before that tick: otherwise the others would wait for the end of the turn."""
     begin_turn(fleet)
     fleet.scheduler.revoke(["task-report!"], [], keep_s=60)
-    fleet.scheduler.advance(later_s)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(later_s)
     assert fleet.jobs("videos") == ["video-1!"]
 
 
@@ -93,8 +89,7 @@ def test_turn_ends_after_the_clock_was_set_back(fleet):
 
 def test_repair_accepts_a_turn_after_a_clock_reset(fleet):
     begin_turn(fleet)
-    fleet.scheduler.advance(-PATIENCE_S)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(-PATIENCE_S)
     assert fleet.jobs("videos") == [], "the tick comes to the key when the turn was to be over"
     first, found = 0, []
     while first >= 0:
@@ -159,8 +154,7 @@ def test_further_end_does_not_extend_a_turn(fleet):
     other = with_one_of_two_places_kept(fleet)
     fleet.scheduler.advance(PATIENCE_S - 1)
     assert len(fleet.end("videos 2", other) + fleet.inbox("videos")) == 1
-    fleet.scheduler.advance(1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(1)
     assert [len(fleet.claims(worker)) for worker in ("videos", "videos 2")] == [1, 1]
 
 

@@ -68,8 +68,7 @@ def test_key_is_not_reserved_for_blocked_types_retry(fleet, how):
     fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED)
     fleet.publish("other!", "excel", rules=ORDERED)
     if how == "a limit of 0":
-        fleet.scheduler.configure({"limits": "type%3Apdf=0"})
-        fleet.scheduler.tick()
+        fleet.configure_and_tick({"limits": "type%3Apdf=0"})
     else:
         fleet.scheduler.pause("type:pdf" if how == "a pause" else "*")
     ended = fleet.end("worker", claim)
@@ -147,8 +146,7 @@ def test_job_starts_when_its_keys_pause_ends(redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("job!", "pdf", rules="key=k limit=1", delay_s=10)
     fleet.scheduler.pause("key:k", for_s=10)
-    fleet.scheduler.advance(10)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(10)
     assert fleet.jobs("worker") == ["job!"]
 
 
@@ -217,8 +215,7 @@ def test_lowered_limit_blocks_keys_that_no_tick_has_reached(fleet):
     fleet.scheduler.configure({"limits": "many*=0"})
     assert fleet.end("worker", claim) == []
     assert fleet.jobs("worker") == []
-    fleet.scheduler.configure({"limits": ""})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": ""})
     assert len(fleet.jobs("worker")) == 1
 
 

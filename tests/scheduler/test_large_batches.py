@@ -38,8 +38,7 @@ def publish(fleet, number=CALLS, first=0, **fields):
 def dead(fleet, number=CALLS, **fields):
     """Let a batch of *number* calls become a dead letter. Return the ids of the calls."""
     ids = publish(fleet, number, **fields)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     fleet.end("worker", batch, outcome="rejected")
     fleet.scheduler.calls.clear()
     return ids
@@ -175,8 +174,7 @@ def test_page_of_callers_has_limited_message_bytes(fleet):
     half = MAX_BYTES * 6 // 10
     for number in range(4):
         fleet.publish(f"large{number}+", "pdf", rules=RULES, message="x" * half)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence, after=0)
     assert [each.job_id for each in page.callers] == ["large1+", "large2+"]
     page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence, after=page.after)

@@ -172,8 +172,7 @@ def test_lost_library_is_loaded_again(fleet, redis_client, by_script):
 
     fleet.publish("job", "pdf")
     lose()
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     lose()
     fleet.scheduler.release_and_claim("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
     lose()

@@ -19,9 +19,7 @@ def _silence(fleet, seconds):
 def run(fleet, worker="worker", **fields):
     """Publish a job and join a worker for it. Return the claim."""
     fleet.publish("job", "pdf", **fields)
-    fleet.join(worker, "pdf")
-    (claim,) = fleet.inbox(worker)
-    return claim
+    return fleet.join_and_claim(worker, "pdf")
 
 
 def test_silent_workers_jobs_keep_their_enqueue_time(fleet):
@@ -30,8 +28,7 @@ def test_silent_workers_jobs_keep_their_enqueue_time(fleet):
     assert fleet.claims("silent")
     _silence(fleet, 2)
     assert fleet.state("job") == "pending"
-    fleet.join("healthy", "pdf")
-    (again,) = fleet.inbox("healthy")
+    again = fleet.join_and_claim("healthy", "pdf")
     assert (again.job_id, again.deliveries, again.enqueued_us) == ("job", 1, claim.enqueued_us)
 
 
@@ -146,8 +143,7 @@ def test_blocked_worker_gets_no_job_and_loses_unread_ones(fleet):
 def test_inline_claim_marks_the_loop_as_running(fleet):
     for job in ("long", "next", "third"):
         fleet.publish(job, "pdf")
-    fleet.join("solo", "pdf")
-    (claim,) = fleet.inbox("solo")
+    claim = fleet.join_and_claim("solo", "pdf")
     fleet.scheduler.heartbeat("solo", loop_runs=False)
     assert fleet.end("solo", claim, inline=False) == []
     assert fleet.claims("solo") == {}, "another thread's word proves nothing"

@@ -23,9 +23,7 @@ def publish(fleet, *ids, rules=RULES, **fields):
 def claimed(fleet, *ids, **fields):
     """Publish calls that merge, and join a worker. Return the claim of their batch."""
     publish(fleet, *ids, **fields)
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
-    return claim
+    return fleet.join_and_claim("worker", "pdf")
 
 
 def names(page):
@@ -35,8 +33,7 @@ def names(page):
 def test_merged_calls_are_one_run_with_the_first_message(fleet):
     published = publish(fleet, "a+", "b+", "c+")
     assert [each.merged for each in published] == [False, True, True]
-    fleet.join("worker", "pdf", slots=3)
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf", slots=3)
     assert (claim.job_id, claim.message) == ("a*", b"message of a+")
 
 
@@ -120,8 +117,7 @@ def test_each_call_keeps_its_publish_time_even_if_scheduled(fleet):
     publish(fleet, "d+")
     fleet.scheduler.advance(1.001)
     assert fleet.scheduler.tick().due == 3
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     times_us = {name: at_us - began_us for name, at_us in published_us(fleet, batch).items()}
     assert times_us == {"primary": 9_000_000, "a+": 0, "b+": 4_000_000, "c+": 4_000_001}
 
@@ -130,8 +126,7 @@ def test_each_call_keeps_its_publish_time_even_if_scheduled(fleet):
 def test_retries_keep_the_publish_time_of_the_first_attempt(fleet, delay_us):
     began_us = fleet.scheduler.now_us
     publish(fleet, "a+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     for retry in ("b+", "c+"):
         fleet.scheduler.pause("*")
         fleet.scheduler.advance(5)
@@ -140,8 +135,7 @@ def test_retries_keep_the_publish_time_of_the_first_attempt(fleet, delay_us):
             NewJob(retry, "pdf", "m", task_id="task-a+", task_name="tests.task", rules=RULES, delay_us=delay_us),
         )
         fleet.end("worker", claim)
-        fleet.scheduler.advance(delay_us / 1e6 + 0.001)
-        fleet.scheduler.tick()
+        fleet.advance_and_tick(delay_us / 1e6 + 0.001)
         fleet.scheduler.resume("*")
         (claim,) = fleet.inbox("worker")
         assert published_us(fleet, claim)[retry] == began_us
@@ -290,8 +284,7 @@ def test_only_calls_that_expire_before_the_run_are_excluded(fleet, later_s):
     publish(fleet, "b+")
     publish(fleet, "c+", expires_us=3_000_000)
     fleet.scheduler.advance(later_s)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     assert (batch.message, fleet.state("a+")) == (b"message of b+", "expired")
     fleet.scheduler.advance(2)
     fleet.sync("worker")
@@ -311,8 +304,7 @@ def test_many_expired_calls_end_in_parts(fleet):
     ids = [f"a{number}+" for number in range(MAX_MOVES + 5)]
     publish(fleet, *ids, expires_us=1_000_000)
     fleet.scheduler.advance(2)
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     assert claim.message == f"message of {ids[MAX_MOVES]}".encode(), "it is the worker that finds it expired"
     assert [fleet.state(job) for job in ids] == ["expired"] * MAX_MOVES + ["merged"] * 5
 
@@ -320,8 +312,7 @@ def test_many_expired_calls_end_in_parts(fleet):
 def test_scheduled_call_merges_at_its_eta(fleet):
     publish(fleet, "a+", delay_us=1_000_000)
     assert not publish(fleet, "b+")[0].merged
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(2)
     assert (fleet.state("a+"), fleet.state("b*")) == ("merged", "pending")
 
 
@@ -340,8 +331,7 @@ def commands_of(scheduler, job_id, rules):
     scheduler.publish(NewJob(job_id, "pdf", "m", task_id="t", rules=rules))
     found = {"waits": sum(scheduler.calls[-1][1].values())}
     fleet = ScriptedFleet(scheduler)
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     (following,) = fleet.end("worker", claim)
     found["release"] = sum(scheduler.calls[-1][1].values())
     found["claim"] = following.job_id
@@ -366,8 +356,7 @@ def test_calls_of_a_large_batch_are_reported_in_parts(fleet, redis_client):
     ids = [f"a{number}+" for number in range(2 * MAX_SHARED + 50)]
     for first in range(0, len(ids), 25):
         publish(fleet, *ids[first : first + 25])
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     found, after = [], 0
     while after is not None:
         page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence, after=after)
@@ -396,6 +385,5 @@ def test_due_calls_join_up_to_the_default_bytes(fleet):
         for name, delay_us in (("a", 0), ("b", 1))
     ]
     fleet.scheduler.publish(*long)
-    fleet.scheduler.advance(1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(1)
     assert [fleet.state(each.id) for each in long] == ["merged", "merged"]

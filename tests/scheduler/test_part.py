@@ -11,9 +11,7 @@ def publish(fleet, *ids, rules=RULES, **fields):
 
 def claimed(fleet, *ids, slots=1, **fields):
     publish(fleet, *ids, **fields)
-    fleet.join("worker", "pdf", slots=slots)
-    (claim,) = fleet.inbox("worker")
-    return claim
+    return fleet.join_and_claim("worker", "pdf", slots=slots)
 
 
 def test_split_off_calls_are_their_own_run_in_order(fleet):
@@ -56,8 +54,7 @@ def test_split_off_run_has_its_oldest_calls_age(fleet):
     fleet.scheduler.advance(1)
     publish(fleet, "c+")
     fleet.publish("later", "pdf")
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.split_batch(batch.job_id, ["b+", "c+"], fence=batch.fence)
     (following,) = fleet.end("worker", batch)
     assert (following.job_id, following.enqueued_us) == ("b*", at_us)
@@ -69,8 +66,7 @@ def test_split_off_run_has_its_most_urgent_calls_priority(fleet):
     publish(fleet, "b+", priority=9)
     publish(fleet, "c+")
     fleet.publish("other", "pdf", priority=5)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.split_batch(batch.job_id, ["b+", "c+"], fence=batch.fence)
     assert fleet.end("worker", batch)[0].job_id == "b*"
 
@@ -128,8 +124,7 @@ def test_requeued_run_excludes_split_off_calls(fleet):
 def test_expired_split_off_calls_leave_no_data(fleet, redis_client):
     publish(fleet, "a+")
     publish(fleet, "b+", "c+", expires_us=SECOND_US)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.split_batch(batch.job_id, ["b+", "c+"], fence=batch.fence)
     fleet.scheduler.advance(2)
     fleet.sync("worker")

@@ -29,8 +29,7 @@ def publish(fleet, *ids, rules=RULES, **fields):
 
 def runs(fleet, after_s=0):
     """Let time pass, and tick. Return the worker's jobs."""
-    fleet.scheduler.advance(after_s)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(after_s)
     return fleet.jobs("worker")
 
 
@@ -85,8 +84,7 @@ def test_run_is_as_old_as_its_first_call(fleet, redis_client):
     fleet.scheduler.advance(1)
     publish(fleet, "b+")
     assert redis_client.hget(Keys().key("job", "a*"), "enqueued") == str(at_us).encode()
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(2)
     (claim,) = fleet.inbox("worker")
     assert claim.enqueued_us == at_us
 
@@ -237,8 +235,7 @@ def test_purge_deletes_collecting_calls(fleet, redis_client):
 @pytest.mark.parametrize("outcome", ["returned", "unsettled", "rejected"])
 def test_requeued_or_replayed_run_has_no_second_window(fleet, outcome):
     publish(fleet, "a+", "b+")
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(2)
     (claim,) = fleet.inbox("worker")
     following = [each.job_id for each in fleet.end("worker", claim, outcome=outcome)]
     if outcome == "rejected":
@@ -267,8 +264,7 @@ def test_explain_shows_the_windows_end(fleet, redis_client):
     for task in ("task-a+", "task-b+"):
         found = explain(Reader(redis_client, Keys()), task)
         assert (found.state, found.since_s, found.patient_until_s, found.calls) == ("scheduled", at_s, at_s + 3, 2)
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(2)
     assert explain(Reader(redis_client, Keys()), "task-a+").patient_until_s is None
 
 

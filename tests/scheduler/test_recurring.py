@@ -41,9 +41,7 @@ def fires_in_s(fleet, name="hh"):
 def run(fleet, *ids):
     """Publish calls that merge, if there are several, and join a worker. Return the claim of their run."""
     fleet.scheduler.publish(*map(job, ids))
-    fleet.join("worker", "route")
-    (claim,) = fleet.inbox("worker")
-    return claim
+    return fleet.join_and_claim("worker", "route")
 
 
 def fire(fleet, job_id, **fields):
@@ -117,8 +115,7 @@ def test_retry_postpones_nothing(fleet, delay_us):
     fleet.scheduler.advance(100)
     fleet.scheduler.publish(job("retry+", task_id="task-call+", delay_us=delay_us))
     fleet.end("worker", claim)
-    fleet.scheduler.advance(delay_us / 1e6)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(delay_us / 1e6)
     assert fleet.state("retry+") in ("pending", "claimed")
     assert fires_in_s(fleet) == 200 - delay_us / 1e6
 
@@ -385,8 +382,7 @@ def test_revoked_single_collecting_call_has_postponed_nothing(fleet):
 def test_job_that_ends_on_its_return_has_postponed_nothing(fleet, how):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.publish(job("a+", expires_us=50_000_000 if how == "expired" else None))
-    fleet.join("worker", "route")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "route")
     fleet.scheduler.advance(100)
     fleet.scheduler.publish(job("b+"))
     assert fires_in_s(fleet) == 300

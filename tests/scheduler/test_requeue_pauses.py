@@ -31,8 +31,7 @@ def run_until_paused(fleet, job="job", outcome="requeued"):
 
 
 def after(fleet, seconds):
-    fleet.scheduler.advance(seconds)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(seconds)
     return fleet.inbox("worker")
 
 
@@ -165,8 +164,7 @@ def test_calls_do_not_join_a_requeued_call_or_batch(fleet, calls):
         fleet.scheduler.publish(*fleet.made(ids, "pdf", task_name="tests.task", rules=MERGING))
 
     publish(*calls)
-    fleet.join("worker", "pdf")
-    (first,) = fleet.inbox("worker")
+    first = fleet.join_and_claim("worker", "pdf")
     fleet.publish("busy", "pdf", priority=10)
     (busy,) = end(fleet, first)
     assert fleet.state(first.job_id) == "pending"
@@ -178,8 +176,7 @@ def test_calls_do_not_join_a_requeued_call_or_batch(fleet, calls):
     assert (other.job_id, fleet.state(first.job_id)) == ("c+", "scheduled")
     publish("d+")
     assert fleet.state("d+") == "pending"
-    fleet.scheduler.advance(1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(1)
     assert (fleet.state("d+"), fleet.state(first.job_id)) == ("pending", "pending")
 
 

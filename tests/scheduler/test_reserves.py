@@ -8,8 +8,7 @@ from celery_affinity.settings.reserves import encoded_reserves
 
 def reserve(fleet, **given):
     """Put reserves into force, and count earlier claims."""
-    fleet.scheduler.configure({"reserve": encoded_reserves(given) or " "})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"reserve": encoded_reserves(given) or " "})
 
 
 def publish(fleet, number, type_="pdf", name="job", **given):
@@ -239,8 +238,7 @@ def test_rare_type_is_first_with_its_unreserved_jobs(fleet):
     fleet.publish("older", "excel", priority=5)
     fleet.scheduler.advance(0.001)
     fleet.publish("rare", "pdf", priority=5)
-    fleet.join("both", "pdf", "excel")
-    (claim,) = fleet.inbox("both")
+    claim = fleet.join_and_claim("both", "pdf", "excel")
     assert claim.job_id == "rare"
     assert [each.job_id for each in fleet.end("both", claim)] == ["older"], "low is kept back"
 
@@ -255,8 +253,7 @@ def cost_of_a_release(fleet, client, profiles, reserve):
     """Return the number of commands of a release that starts the next job."""
     client.flushall()
     fleet.scheduler.advance(0)
-    fleet.scheduler.configure({"reserve": reserve})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"reserve": reserve})
     fleet.join("worker", "pdf", slots=2)
     for number in range(profiles):
         fleet.join(f"other{number}", "pdf", f"own{number}")

@@ -466,11 +466,9 @@ def test_use_of_ten_half_lives_ago_is_forgotten(redis_client):
     fleet.join("worker", PDF)
     flood(fleet, "a", jobs=1)
     assert order_of(fleet) == ["a0$"]
-    fleet.scheduler.advance(9)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(9)
     assert redis_client.zcard(Keys().key("tags")) == 1
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(2)
     assert not redis_client.exists(Keys().key("tags"))
 
 

@@ -56,8 +56,7 @@ def test_pending_batch_runs_with_all_its_calls(fleet, lose, repairs):
     lose(fleet.scheduler.client)
     if repairs:
         assert any(BATCH in each for each in fleet.scheduler.repair())
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     assert (claim.job_id, claim.message) == (BATCH, b"message of a+")
     assert end_and_tell(fleet, claim) == ["a+", "b+", "c+"]
     assert is_forgotten_in_time(fleet)
@@ -66,8 +65,7 @@ def test_pending_batch_runs_with_all_its_calls(fleet, lose, repairs):
 @each_fault
 def test_requeued_batch_runs_with_all_its_calls(fleet, lose):
     publish(fleet, "a+", "b+", "c+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     lose(fleet.scheduler.client)
     (again,) = fleet.end("worker", claim, outcome="unsettled") or fleet.inbox("worker")
     assert end_and_tell(fleet, again) == ["a+", "b+", "c+"]
@@ -109,8 +107,7 @@ def test_claim_rebuilds_the_hash_from_the_calls(fleet):
 @pytest.mark.parametrize("outcome", ["acked", "failed", "rejected"])
 def test_calls_of_an_ended_run_are_reported(fleet, lose, outcome):
     publish(fleet, "a+", "b+", "c+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     lose(fleet.scheduler.client)
     fleet.end("worker", claim, outcome=outcome)
     ending = fleet.scheduler.next_report("app", again_s=5)
@@ -122,8 +119,7 @@ def test_calls_of_an_ended_run_are_reported(fleet, lose, outcome):
 @each_fault
 def test_calls_of_an_unreported_batch_are_reported(fleet, lose):
     publish(fleet, "a+", "b+", "c+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     fleet.end("worker", claim)
     lose(fleet.scheduler.client)
     ending = fleet.scheduler.next_report("app", again_s=5)
@@ -136,8 +132,7 @@ def test_calls_of_an_unreported_batch_are_reported(fleet, lose):
 
 def test_claim_of_a_batch_is_repaired(fleet):
     publish(fleet, "a+", "b+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.client.delete(ROW)
     assert any(BATCH in each for each in fleet.scheduler.repair())
     assert fleet.scheduler.client.hmget(ROW, "state", "fence", "name") == [
@@ -153,8 +148,7 @@ def test_batch_with_a_key_is_pending_again(fleet):
     publish(fleet, "a+!", "b+!", rules=f"{RULES} key=k limit=1")
     fleet.scheduler.client.delete(Keys().key("job", "a*!"))
     fleet.scheduler.repair()
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     assert claim.job_id == "a*!"
     assert fleet.scheduler.client.zcard(Keys().key("held", "k")) == 1
     fleet.scheduler.release_and_claim(

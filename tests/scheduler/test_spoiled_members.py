@@ -29,8 +29,7 @@ def test_lane_removes_each_member_that_is_not_an_id(fleet):
         fleet.publish(f"urgent{nth}", "pdf", priority=5)
         client.zadd(lane, {text: 0})
         fleet.publish(f"second{nth}", "pdf")
-        fleet.join("worker", "pdf")
-        (claim,) = fleet.inbox("worker")
+        claim = fleet.join_and_claim("worker", "pdf")
         order = [claim.job_id]
         while (following := fleet.end("worker", claim)) and len(order) < 9:
             (claim,) = following
@@ -97,8 +96,7 @@ def test_batch_does_not_run_a_member_that_is_not_a_call(fleet):
     fleet.scheduler.publish(*fleet.made(["a+", "b+"], "pdf", task_name="n", rules=rules))
     calls = KEY("callers", "a*")
     fleet.scheduler.client.zadd(calls, dict.fromkeys([*NO_IDS, "ghost"], 0))
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     assert claim.message == b"message of a+"
     fleet.scheduler.client.zadd(calls, {"x y": 1.5})
     page = fleet.scheduler.batch_calls(claim.job_id, fence=claim.fence)
@@ -138,8 +136,7 @@ def test_rate_with_a_damaged_time_starts_jobs_after_a_repair(fleet):
         fleet.publish(job, "pdf", rules="key=rate%3Ar rate=1/2000000")
     fleet.scheduler.client.zadd(KEY("rates"), {"rate%3Ar": 1.9e18})
     assert fleet.scheduler.repair()
-    fleet.scheduler.advance(3)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(3)
     assert fleet.jobs("worker") == ["1!", "2!"]
 
 

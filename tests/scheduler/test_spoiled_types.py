@@ -17,8 +17,7 @@ def test_rules_of_a_type_are_restored(fleet, rule):
     if rule == "pause":
         fleet.scheduler.pause("type:pdf")
     else:
-        fleet.scheduler.configure({"limits": "type%3Apdf=1"})
-        fleet.scheduler.tick()
+        fleet.configure_and_tick({"limits": "type%3Apdf=1"})
     (claim,) = fleet.inbox("worker")
     lose(fleet, "type_rules")
     fleet.scheduler.tick()
@@ -42,8 +41,7 @@ def test_deleted_pause_blocks_nothing(fleet):
 
 def test_claims_counted_by_a_limit_are_found_again(fleet):
     fleet.join("worker", "pdf", slots=3)
-    fleet.scheduler.configure({"limits": "type%3Apdf=2"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "type%3Apdf=2"})
     fleet.publish("first", "pdf")
     lose(fleet, "type_running", "pdf")
     for job in ("second", "third"):

@@ -11,11 +11,6 @@ def rules(customer, limit=1):
     return f"key={customer} limit={limit} {MAIL}"
 
 
-def pass_some_time(fleet, seconds):
-    fleet.scheduler.advance(seconds)
-    fleet.scheduler.tick()
-
-
 def test_job_starts_when_both_keys_admit_it(fleet):
     fleet.join("worker", PDF, slots=9)
     for number in range(6):
@@ -25,7 +20,7 @@ def test_job_starts_when_both_keys_admit_it(fleet):
     ended = [job for claim in claims for job in fleet.end("worker", claim)]
     assert [each.job_id for each in ended] == ["2&", "3&"], "the rate lets two more start"
     assert [job for claim in ended for job in fleet.end("worker", claim)] == []
-    pass_some_time(fleet, 1.5)
+    fleet.advance_and_tick(1.5)
     assert fleet.jobs("worker") == ["4&"]
 
 
@@ -51,10 +46,10 @@ def test_rate_changed_at_run_time_applies_to_waiting_jobs(fleet):
         fleet.publish(f"{number}!", PDF, rules=MAIL)
     assert len(fleet.jobs("worker")) == 4
     fleet.scheduler.configure({"limits": "rate%3A*=20/4000000"})
-    pass_some_time(fleet, 0.4)
+    fleet.advance_and_tick(0.4)
     assert len(fleet.jobs("worker")) == 2  # one every 0.2 s
     fleet.scheduler.configure({"limits": ""})
-    pass_some_time(fleet, 1)
+    fleet.advance_and_tick(1)
     assert len(fleet.jobs("worker")) == 1
 
 
@@ -170,7 +165,7 @@ def test_limit_set_by_a_task_outlasts_its_first_key(fleet):
     assert fleet.scheduler.reader.hash("key_state", "rate%3Amail") == {"=tests.task": "4/4000000", "coming": "1"}
     assert fleet.end("worker", held) == []
     assert fleet.scheduler.reader.hash("key_state", "rate%3Amail")["coming"] == "1"
-    pass_some_time(fleet, 1)
+    fleet.advance_and_tick(1)
     (last,) = fleet.inbox("worker")
     assert last.job_id == "1&"
     fleet.end("worker", last)
@@ -188,7 +183,7 @@ def test_retry_with_a_reserved_key_precedes_waiting_jobs(fleet):
     fleet.publish("retry&", PDF, task_id="one", rules=ordered)
     started = [*fleet.end("worker", claim)]
     for _ in range(4):
-        pass_some_time(fleet, 1)
+        fleet.advance_and_tick(1)
         started += fleet.inbox("worker")
         started += fleet.end("worker", started[-1]) if started else []
     assert [each.job_id for each in started] == ["retry&", "second&"]

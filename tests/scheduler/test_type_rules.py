@@ -35,8 +35,7 @@ def test_repeated_pause_replaces_the_end(redis_client, for_s, starts):
     assert fleet.scheduler.pause("type:pdf", for_s=60)
     assert not fleet.scheduler.pause("type:pdf", for_s=for_s)
     fleet.publish("job", "pdf")
-    fleet.scheduler.advance(60)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(60)
     assert fleet.jobs("worker") == starts
 
 
@@ -73,8 +72,7 @@ def test_new_type_limit_counts_running_jobs(fleet):
     for number in range(2):
         fleet.publish(f"early-{number}", "pdf")
     claims = fleet.inbox("worker")
-    fleet.scheduler.configure({"limits": "type%3Apdf=2"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "type%3Apdf=2"})
     fleet.publish("late", "pdf")
     assert fleet.jobs("worker") == []
     assert [claim.job_id for claim in fleet.end("worker", claims[0])] == ["late"]
@@ -82,8 +80,7 @@ def test_new_type_limit_counts_running_jobs(fleet):
 
 @pytest.mark.parametrize(("limit", "further"), [(1, 0), (3, 1), (4, 2)])
 def test_changed_type_limit_applies_immediately(fleet, limit, further):
-    fleet.scheduler.configure({"limits": "type%3Apdf=2"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "type%3Apdf=2"})
     fleet.join("worker", "pdf", slots=9)
     for number in range(9):
         fleet.publish(str(number), "pdf")
@@ -96,8 +93,7 @@ def test_changed_type_limit_applies_immediately(fleet, limit, further):
 
 def test_no_job_of_a_limited_type_is_prefetched(fleet):
     """A prefetched job would count, and another worker could run a job in its place."""
-    fleet.scheduler.configure({"limits": "type%3Apdf=9"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "type%3Apdf=9"})
     fleet.join("worker", "pdf")
     for number in range(5):
         fleet.publish(str(number), "pdf")
@@ -107,8 +103,7 @@ def test_no_job_of_a_limited_type_is_prefetched(fleet):
 
 def test_type_is_not_full_while_its_claims_are_counted(fleet, redis_client):
     """Claims that an earlier limit counted are found before the others."""
-    fleet.scheduler.configure({"limits": "type%3Apdf=3"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "type%3Apdf=3"})
     fleet.join("worker", "pdf", slots=3)
     for number in range(3):
         fleet.publish(f"early-{number}", "pdf")
@@ -184,12 +179,10 @@ def test_many_resumed_types_continue_with_the_workers_heartbeats(fleet, number):
 def test_removed_rules_leave_no_data(fleet, redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
-    fleet.scheduler.configure({"limits": "type%3Apdf=1"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "type%3Apdf=1"})
     fleet.scheduler.pause("type:pdf", for_s=60)
     fleet.scheduler.resume("type:pdf")
-    fleet.scheduler.configure({"limits": "", "reserve": "pdf:queued=2"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "", "reserve": "pdf:queued=2"})
     fleet.scheduler.configure({"reserve": ""})
     fleet.end("worker", *fleet.inbox("worker"))
     left = {name.decode().partition("}:")[2] for name in redis_client.scan_iter()}

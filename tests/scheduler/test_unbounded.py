@@ -228,8 +228,7 @@ def test_many_lanes_and_tenants_are_blocked_in_parts(redis_client):
             ]
             fleet.scheduler.publish(*jobs)
     fleet.scheduler.calls.clear()
-    fleet.scheduler.configure({"tenants": "*=max:1"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"tenants": "*=max:1"})
     kept = sum(redis_client.zcard(each) for each in redis_client.keys("*kept:*"))
     assert kept == len(tenants) * len(lanes) * 19
     assert fleet.scheduler.most("zadd") < 5 * MAX_OPENED

@@ -30,8 +30,7 @@ def test_batch_counts_as_several_and_jobs_as_one(fleet):
 
 def test_calls_are_counted_again_after_a_requeue(fleet):
     publish(fleet, "a+", "b+", "c+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     assert waiting(fleet) == {}
     fleet.scheduler.leave("worker")
     assert waiting(fleet) == {"pdf": (1, 3)}

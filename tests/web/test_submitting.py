@@ -39,8 +39,7 @@ def test_submitted_job_is_found_at_its_location(fleet, web):
 def test_message_has_celerys_format_in_json(fleet, web, app, monkeypatch):
     monkeypatch.setattr(app.tasks[PDF].__class__, "serializer", "pickle")
     assert post(web, 7, kwargs={"seconds": 0.5}, options={"time_limit": 9, "shadow": "seven"}).status_code == 201
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     message = json.loads(claim.message)
     assert message["content-type"] == "application/json"
     assert json.loads(message["body"])[:2] == [[7], {"seconds": 0.5}]
