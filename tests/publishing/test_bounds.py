@@ -115,24 +115,15 @@ def test_repeated_call_is_recognised_and_not_refused(app, bounded, monkeypatch):
     assert len(messages(app)) == 2
 
 
-def test_oldest_job_is_dropped_with_a_reason(app, bounded):
-    render = bounded(2, "drop-oldest")
+@pytest.mark.parametrize(("full", "kept"), [("drop-oldest", [2, 3]), ("drop-newest", [0, 1])])
+def test_oldest_or_newest_job_is_dropped_with_a_reason(app, bounded, full, kept):
+    render = bounded(2, full)
     results = [render.delay(number) for number in range(4)]
-    assert arguments(app) == [[2], [3]]
-    assert _whys(app, results) == [b"dropped: 2 jobs of its type waited"] * 2 + [None] * 2
-    assert app.redis.hget(Keys().key("counters"), "dropped pdf") == b"2"
-
-
-def test_newest_job_is_dropped(app, bounded):
-    render = bounded(2, "drop-newest")
-    results = [render.delay(number) for number in range(3)]
-    assert arguments(app) == [[0], [1]]
-    assert _whys(app, results) == [None, None, b"dropped: 2 jobs of its type waited"]
-
-
-def _whys(app, results):
+    assert arguments(app) == [[number] for number in kept]
     jobs = [app.redis.get(Keys().key("task", result.id)).decode() for result in results]
-    return [app.redis.hget(Keys().key("job", job), "why") for job in jobs]
+    whys = [app.redis.hget(Keys().key("job", job), "why") for job in jobs]
+    assert whys == [None if number in kept else b"dropped: 2 jobs of its type waited" for number in range(4)]
+    assert app.redis.hget(Keys().key("counters"), "dropped pdf") == b"2"
 
 
 def test_two_concurrent_publishers_never_exceed_the_bound(app, bounded):

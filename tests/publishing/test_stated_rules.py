@@ -127,14 +127,11 @@ def test_class_of_tasks_sets_its_key(app):
     assert rules(app) == "key=HH limit=1"
 
 
-def test_first_protocol_has_keys_too(app, exclusive):
-    app.conf.task_protocol = 1
-    exclusive.delay("HH")
-    assert rules(app) == ONE
-
-
-@pytest.mark.parametrize("serializer", ["json", "pickle", "yaml", "msgpack"])
-def test_key_is_made_before_arguments_are_serialized(app, exclusive, serializer):
+@pytest.mark.parametrize(
+    ("protocol", "serializer"), [(1, "json"), (2, "json"), (2, "pickle"), (2, "yaml"), (2, "msgpack")]
+)
+def test_key_is_made_before_arguments_are_serialized(app, exclusive, protocol, serializer):
+    app.conf.task_protocol = protocol
     exclusive.apply_async(("HH",), serializer=serializer)
     assert rules(app) == ONE
 
