@@ -12,6 +12,7 @@ from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 
+from ..support.full_server import full_server
 from ..support.processes import wait_until
 
 if kombu.VERSION[:2] < (5, 7):
@@ -214,13 +215,10 @@ def test_connection_cut_in_between_does_not_fail_a_batch(app, task, producer):
 def test_batch_refused_by_a_full_server_is_sent_later(app, task, producer):
     with producer.batch() as batch:
         task.apply_async((1,), producer=producer)
-        app.redis.config_set("maxmemory", "1")
-        try:
+        with full_server(app.redis):
             with pytest.raises(BatchPublishError) as failure:
                 batch.flush()
             assert isinstance(failure.value.__cause__, redis.OutOfMemoryError)
-        finally:
-            app.redis.config_set("maxmemory", "0")
     assert waiting(app) == [1]
 
 

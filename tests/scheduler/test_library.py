@@ -18,6 +18,7 @@ from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import KEYS, Keys
 
 from ..support import passing_errors
+from ..support.full_server import full_server
 
 
 def test_file_begins_with_its_description(subtests):
@@ -103,8 +104,7 @@ def test_function_without_new_jobs_runs_on_a_full_server(fleet, redis_client, by
         fleet.scheduler.way = fleet.scheduler.library.by_script
     fleet.join("worker", "pdf")
     redis_client.config_resetstat()
-    redis_client.config_set("maxmemory", "1")
-    try:
+    with full_server(redis_client):
         for name in set(FUNCTION_NAMES) - set(BRING_JOBS):
             function = server_function(name)
             # The meaning of these arguments is irrelevant, because the test checks only that the server runs the
@@ -115,8 +115,6 @@ def test_function_without_new_jobs_runs_on_a_full_server(fleet, redis_client, by
             assert not any(refused), name
         with pytest.raises(redis.ResponseError, match="maxmemory"):
             fleet.publish("job", "pdf")
-    finally:
-        redis_client.config_set("maxmemory", "0")
 
 
 def _calls(client):
@@ -133,11 +131,8 @@ def test_full_server_accepts_releases_of_any_claim(fleet, redis_client, has_ende
     if not has_ended:
         fleet.scheduler.requeue("worker", [claim[:2]], counted=False)
         fleet.inbox("worker")
-    redis_client.config_set("maxmemory", "1")
-    try:
+    with full_server(redis_client):
         following = fleet.end("worker", claim)
-    finally:
-        redis_client.config_set("maxmemory", "0")
     assert [each.job_id for each in following] == (["next"] if has_ended else [])
 
 
@@ -229,14 +224,11 @@ def test_full_server_refuses_a_whole_publish_but_releases(fleet, redis_client):
     fleet.publish("next", "pdf")
     (claim,) = fleet.inbox("worker")
     before = sorted(redis_client.keys())
-    redis_client.config_set("maxmemory", "1")
-    try:
+    with full_server(redis_client):
         with pytest.raises(Exception, match="maxmemory"):
             fleet.publish("refused", "pdf")
         assert sorted(redis_client.keys()) == before
         assert fleet.sync("worker").is_registered
         (following,) = fleet.end("worker", claim)
         assert following.job_id == "next"
-    finally:
-        redis_client.config_set("maxmemory", "0")
     assert fleet.publish("refused", "pdf")

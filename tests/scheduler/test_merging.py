@@ -10,6 +10,7 @@ from celery_affinity.schema.keys import Keys
 from celery_affinity.schema.rules_codec import decode_rules
 
 from ..support.counting import Counting
+from ..support.full_server import full_server
 from ..support.kept_rules import kept_rules
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -370,12 +371,9 @@ def test_calls_of_a_large_batch_are_reported_in_parts(fleet, redis_client):
 
 def test_full_server_accepts_reports(fleet, redis_client):
     batch = claimed(fleet, "a+", "b+", "c+")
-    redis_client.config_set("maxmemory", "1")
-    try:
+    with full_server(redis_client):
         page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence)
         assert fleet.scheduler.ack_batch_reports(batch.job_id, names(page), fence=batch.fence) == 0
-    finally:
-        redis_client.config_set("maxmemory", "0")
     assert (fleet.state("b+"), fleet.state("c+")) == ("done", "done")
 
 

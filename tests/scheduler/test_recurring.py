@@ -15,6 +15,7 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.clocked import ClockedReader
 from ..support.counting import Counting
+from ..support.full_server import full_server
 
 TASK = "proj.reroute"
 RULES = "merge=HH most=1000 bytes=1000000"
@@ -521,13 +522,9 @@ def test_full_server_refuses_a_firing_without_changes(fleet, redis_client):
     fleet.scheduler.advance(300)
     due = fleet.scheduler.due_recurring("shop", again_s=1)
     before = rows(fleet)
-    redis_client.config_set("maxmemory", "1")
-    try:
-        with suppress(redis.OutOfMemoryError, redis.ResponseError):
-            fleet.scheduler.fire_recurring(due.name, due.due, job("firing+"))
-            pytest.fail("it is full")
-    finally:
-        redis_client.config_set("maxmemory", "0")
+    with full_server(redis_client), suppress(redis.OutOfMemoryError, redis.ResponseError):
+        fleet.scheduler.fire_recurring(due.name, due.due, job("firing+"))
+        pytest.fail("it is full")
     assert (rows(fleet), fleet.state("firing+")) == (before, None)
     assert fleet.scheduler.fire_recurring(due.name, due.due, job("firing+")).fresh
 

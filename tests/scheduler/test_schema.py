@@ -9,6 +9,7 @@ from celery_affinity.schema.keys import SCHEMA, Keys
 
 from ..support.apps import APP
 from ..support.command import affinity
+from ..support.full_server import full_server
 from ..support.processes import start_worker
 
 KEY = Keys().key("schema")
@@ -37,11 +38,8 @@ def test_another_schema_is_refused_with_advice(scheduler, redis_client, found):
 
 
 def test_full_server_is_not_refused(scheduler, redis_client):
-    redis_client.config_set("maxmemory", "1")
-    try:
+    with full_server(redis_client):
         server_info.check_schema(scheduler.client, scheduler.keys)
-    finally:
-        redis_client.config_set("maxmemory", "0")
 
 
 def test_publishers_workers_and_commands_refuse_another_schema(valkey, redis_client, load_app):

@@ -18,6 +18,7 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP
 from ..support.fleet import in_time
+from ..support.full_server import full_server
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
@@ -196,14 +197,11 @@ def test_full_server_refuses_a_publish_and_runs_queued_jobs(fleet):
     for number in range(3):
         fleet.good(f"job{number}", kwargs={"seconds": 1}, ignore_result=True)  # the result backend shares the server
     before = fleet.redis.dbsize()
-    fleet.redis.config_set("maxmemory", "1")
-    try:
+    with full_server(fleet.redis):
         with pytest.raises(OperationalError, match="maxmemory"):
             fleet.good("refused", retry=False)
         assert fleet.redis.dbsize() <= before, "nothing is half-written"
         assert len(fleet.ledger.ends()) < 3
         wait_until(lambda: len(fleet.ledger.ends()) == 3, 20, "what was there runs")
         wait_until(fleet.all_slots_are_free, 20, "slots are freed")
-    finally:
-        fleet.redis.config_set("maxmemory", "0")
     fleet.works("good")
