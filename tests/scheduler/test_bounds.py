@@ -19,18 +19,18 @@ def publish(fleet, *ids, most=1, full="refuse", type_="pdf", **fields):
 # -- counted jobs
 
 
-def test_pending_jobs_in_all_lanes_count(fleet):
-    assert publish(fleet, "low", most=2) == publish(fleet, "high", most=2, priority=9) == [True]
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        {"a": {}, "b": {}},
+        {"low": {}, "high": {"priority": 9}},
+        {"a!": {"rules": "key=k limit=1"}, "b!": {"rules": "key=k limit=1"}},
+    ],
+    ids=["one lane", "two lanes", "a key"],
+)
+def test_bound_is_the_number_of_waiting_jobs(fleet, waiting):
+    assert [publish(fleet, job, most=2, **fields) for job, fields in waiting.items()] == [[True], [True]]
     assert publish(fleet, "third", most=2) == [False]
-
-
-def test_jobs_blocked_by_a_key_count(fleet):
-    assert publish(fleet, "a!", "b!", most=2, rules="key=k limit=1") == [True, True]
-    assert publish(fleet, "third", most=2) == [False]
-
-
-def test_bound_is_the_number_of_waiting_jobs(fleet):
-    assert [publish(fleet, name, most=2) for name in "abc"] == [[True], [True], [False]]
 
 
 def test_replacement_of_the_only_waiting_job_starts_immediately(fleet):
@@ -48,9 +48,11 @@ def test_replacement_of_the_only_waiting_job_starts_immediately(fleet):
 # -- jobs of one publish
 
 
-def test_jobs_of_one_publish_are_counted_together(fleet):
-    assert publish(fleet, "a", "b", "c", most=2) == [False, False, False]
-    assert publish(fleet, "a", "b", most=2) == [True, True]
+@pytest.mark.parametrize(("marks", "rules"), [("", ""), ("!", "key=k limit=1")])
+def test_jobs_of_one_publish_are_counted_together(fleet, marks, rules):
+    jobs = [f"{name}{marks}" for name in "abc"]
+    assert publish(fleet, *jobs, most=2, rules=rules) == [False, False, False]
+    assert publish(fleet, *jobs[:2], most=2, rules=rules) == [True, True]
 
 
 @pytest.mark.parametrize(("number", "is_full"), [(2, False), (3, True), (4, True)])
