@@ -223,7 +223,7 @@ def idle_types(reference):
 
 
 def check_that_calls_merge(reference, was_claimed, now_us):
-    """Check that each merged call is in one batch, whose run or report is still to come.
+    """Check that each merged call is in one batch, whose run or report has not begun.
 
     *was_claimed*: the calls of each batch that was claimed at the last check.
     """

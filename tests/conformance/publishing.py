@@ -105,7 +105,7 @@ class Publishing(Both):
     def publish_bounded(
         self, letters, some_marks, type_indexes, delay_us, expires_us, most, full, full_of_others, known, other_task
     ):
-        """Publish jobs of bounded types. The first job has times; sometimes a job is known."""
+        """Publish jobs of bounded types. The first job has times; sometimes a job exists already."""
         ids = [
             f"{letter}{next(self.job_numbers)}{some_marks[nth % len(some_marks)]}" for nth, letter in enumerate(letters)
         ]
@@ -177,7 +177,7 @@ class Publishing(Both):
         spoilt=draw.sampled_from([(), (), (), ("priority", "-5"), ("delay_us", "nan"), ("id", "")]),
     )
     def ingest(self, letters, mark, type_, priority, delay_us, expires_us, stamps, how, readable, spoilt):
-        """Send messages like stock Celery, and move them; sometimes one that is not next, or one twice."""
+        """Send messages like stock Celery, and move them; sometimes a message is not next, or is moved twice."""
         jobs = [f"{letter}{next(self.job_numbers)}{mark}" for letter in letters]
         list_ = f"stock {type_}"
         waiting = self.reference.lists.setdefault(list_, [])

@@ -34,7 +34,7 @@ STAYS = ("schema", "fence", "claim_number", "clock", "settings", "conf_last", "c
 
 
 class NothingFound:
-    """A reply of `repair` without findings, whatever its next position."""
+    """A reply of `repair` without findings. Its next position is ignored."""
 
     def __eq__(self, other):
         return other[2] == []

@@ -96,7 +96,7 @@ class Stopping(Both):
             self._answer(stop, "preempted 41000000", inline=False)
 
     def _place_for(self, type_):
-        """Return a worker that may join once those that serve *type_* have left, or None if all others are there."""
+        """Return a worker that may join once the workers of *type_* have left, or None if all others are there."""
         others = {each.id for each in self.reference.workers.values() if type_ not in each.types}
         return next((each for each in WORKERS if each not in others), None)
 

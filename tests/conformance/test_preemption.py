@@ -32,7 +32,7 @@ class Fleet:
         self.reference.join(name, name=name, slots=slots, now_us=self.now_us, **common)
 
     def die(self, name):
-        """Kill the worker: its jobs are reclaimed, and another worker joins in its place."""
+        """Kill the worker: its jobs are reclaimed, and another worker replaces it."""
         slots = self.reference.workers[name].slots
         self.slots = {place: job for place, job in self.slots.items() if place[0] != name}
         self.reference.recover(name, now_us=self.now_us)

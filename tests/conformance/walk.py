@@ -21,7 +21,7 @@ class Moves:
 
         def add(method):
             self._weighed += [(method.__name__, arguments)] * weight
-            # The simplest come first, because failures shrink to these.
+            # The simplest moves are first, because failures shrink to them.
             self._weighed.sort(key=lambda move: len(move[1]))
             return method
 
@@ -85,7 +85,7 @@ def _described(failed, step, seed):
 
 
 def _smallest(make, failed):
-    """Leave out moves, many at once at first; then make choices smaller."""
+    """Leave out moves, first many together; then make choices smaller."""
     until_s = monotonic() + _SHRINK_FOR_S
 
     def again(walk):

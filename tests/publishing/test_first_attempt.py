@@ -69,7 +69,7 @@ def test_calls_of_a_task_do_not_inherit_its_options(app, pdf, first_attempt):
         assert one(app) == ("pdf", "queued.2")
 
 
-def test_replacement_of_a_task_is_no_retry(app, pdf, first_attempt):
+def test_replacement_of_a_task_is_not_a_retry(app, pdf, first_attempt):
     """A caller that waits for the task waits for its replacement. The replacement has its own values for all other
     options.
     """

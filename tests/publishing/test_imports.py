@@ -49,7 +49,7 @@ def test_producer_loads_no_worker_and_report_modules():
     assert [name for name in names if "worker." in name] == LIGHT
 
 
-def test_celerys_own_commands_load_none_of_ours():
+def test_celerys_commands_load_no_module_of_this_package():
     plugins = (
         "from importlib.metadata import entry_points; [each.load() for each in entry_points(group='celery.commands')]"
     )

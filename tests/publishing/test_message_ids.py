@@ -1,4 +1,4 @@
-"""A call is one job even if a lost reply repeats its publish. Two calls are two jobs, whatever they share."""
+"""A call is one job even if a lost reply repeats its publish. Two calls are two jobs, even if they share an id."""
 
 import json
 

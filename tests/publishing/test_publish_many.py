@@ -117,7 +117,7 @@ def by_apply_async(app, render, call, **options):
     ],
     ids=str,
 )
-def test_message_equals_that_of_apply_async_except_ids(app, options):
+def test_message_equals_one_of_apply_async_except_ids(app, options):
     render = task(app)
     message = by_apply_async(app, render, (("b",), {"dpi": 7}), **options)
     app.redis.flushdb()

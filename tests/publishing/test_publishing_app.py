@@ -194,7 +194,7 @@ def test_app_publishes_before_it_is_finalized(valkey, redis_client):
     app.close()
 
 
-def test_app_with_another_transport_is_left_alone_beside_them(made, valkey, redis_client):
+def test_app_with_another_transport_is_not_changed(made, valkey, redis_client):
     stock = Celery("stock", broker=valkey.url, set_as_current=False)
     stock.send_task("render", queue="plain", ignore_result=True)
     (message,) = redis_client.lrange("plain", 0, -1)

@@ -13,7 +13,7 @@ ASKED = {"options", "schema", "settings", "policy", "broker", "lua", "clock.py",
 
 
 def rooms_of(call):
-    """Return the packages whose functions *call* runs, in order, without those in `ASKED`."""
+    """Return the packages whose functions *call* runs, in order, without the packages in `ASKED`."""
     files = []
     sys.setprofile(lambda frame, event, _: event == "call" and files.append(frame.f_code.co_filename))
     try:

@@ -106,7 +106,7 @@ def test_key_is_filled_by_name_position_and_default(app, new_task):
     assert rules(app) == "", "city is None"
 
 
-def test_self_of_a_bound_task_is_no_argument(app):
+def test_self_of_a_bound_task_is_not_an_argument(app):
     @app.task(bind=True, autoretry_for=(ValueError,), affinity=Affinity(exclusive="{city}"), shared=False)
     def bound(self, city):
         pass

@@ -81,7 +81,7 @@ def test_job_that_does_not_wait_does_not_count(fleet, fields):
     assert fleet.state("b") == "pending"
 
 
-def test_job_named_twice_in_one_publish_counts_once(fleet):
+def test_job_named_twice_in_one_publish_is_one_job(fleet):
     assert publish(fleet, "a", "a") == [True, False]
 
 

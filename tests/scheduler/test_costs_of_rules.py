@@ -18,7 +18,7 @@ MAX_COMMANDS = 1_000
 @pytest.fixture
 def fleet(redis_client):
     fleet = ScriptedFleet(Counting(redis_client, Keys()))
-    # No worker here sends heartbeats, however long a test takes.
+    # No worker here sends heartbeats, even in a long test.
     fleet.scheduler.configure({"worker_timeout_us": "3600000000"})
     return fleet
 
@@ -163,7 +163,7 @@ def publish_to_many_lanes(fleet, lanes=LANES, rules="key=k limit=1"):
 
 
 def standing(fleet, type_):
-    """Return the number of jobs of a type in lanes."""
+    """Return the number of a type's jobs in lanes."""
     lanes = fleet.scheduler.client.scan_iter(Keys().key("lane", type_, "*"))
     return sum(fleet.scheduler.client.zcard(lane) for lane in lanes)
 
@@ -241,7 +241,7 @@ def test_no_job_starts_after_its_key_was_taken(fleet, busy):
     assert sum(standing(fleet, type_) for type_ in in_vain) == 0
 
 
-def test_each_job_admitted_in_vain_starts_eventually(fleet, busy):
+def test_each_admitted_job_starts_eventually(fleet, busy):
     workers = {f"worker-of-{type_}": type_ for type_ in TYPES_OF_KEY}
     for worker, type_ in workers.items():
         fleet.join(worker, type_, slots=0)

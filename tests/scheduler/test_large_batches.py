@@ -95,7 +95,7 @@ def test_many_jobs_with_keys_are_purged_in_parts(fleet):
 
 
 def test_calls_that_postpone_recurring_calls_are_purged_in_parts(fleet):
-    """Each of 60 calls postpones twenty recurring calls, which are due earlier without it."""
+    """Each of 60 calls postpones twenty recurring calls, which are due earlier if the job is deleted."""
     recurring = [
         RecurringCall(f"r{nth}", "plan", "pdf", f"k{nth // 20}", 1_000_000, signature="x") for nth in range(1200)
     ]

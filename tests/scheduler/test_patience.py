@@ -188,7 +188,7 @@ def test_scheduled_call_has_its_window_after_its_eta(fleet):
 
 
 @pytest.mark.parametrize(("delay_us", "after_s"), [(0, 2), (1, 6)])
-def test_call_that_none_joins_in_time_runs_alone(fleet, delay_us, after_s):
+def test_call_that_no_other_joins_runs_unmerged(fleet, delay_us, after_s):
     """A call that is long overdue has no window."""
     publish(fleet, "a+", delay_us=delay_us)
     assert runs(fleet, after_s) == ["a+"]

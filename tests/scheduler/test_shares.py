@@ -562,7 +562,7 @@ def test_claim_corrects_a_limited_number_of_start_tags(valkey, redis_client):
     usual=st.sampled_from([0.0, 0.5, 2.5, 9.0]),
 )
 def test_no_waiting_tenant_leads_by_more_than_the_bound(valkey, redis_client, slots, weights, times, usual):
-    """The bound in docs/internals/shares.md. *usual*: the seconds that claims are charged, whatever the run times."""
+    """The bound in docs/internals/shares.md. *usual*: the seconds charged per claim, regardless of its run time."""
     redis_client.flushdb()
     fleet = fleet_with_shares(redis_client)
     redis_client.hset(Keys().key("durations"), PDF, round(usual * 1e6))

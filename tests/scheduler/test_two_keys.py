@@ -53,7 +53,7 @@ def test_rate_changed_at_run_time_applies_to_waiting_jobs(fleet):
     assert len(fleet.jobs("worker")) == 1
 
 
-def test_lowered_rate_admits_no_more_before_the_tick(fleet):
+def test_lowered_rate_admits_nothing_before_the_tick(fleet):
     """A change re-evaluates a limited number of rates; the others must not admit more jobs either."""
     for number in range(150):
         fleet.publish(f"{number}!", PDF, rules=f"key=rate%3A{number} rate=9/1000000")
@@ -92,7 +92,7 @@ def test_moving_a_blocking_job_frees_its_slot_immediately(fleet, blocked):
 
 @pytest.mark.parametrize("then", ["moves", "ends"])
 @pytest.mark.parametrize("other_rules", ["key=b limit=2 key=rate%3At rate=8/8000000", "key=rate%3At rate=8/8000000"])
-def test_job_starts_behind_one_without_its_second_key(fleet, other_rules, then):
+def test_job_overtakes_a_job_that_lacks_its_second_key(fleet, other_rules, then):
     """The first job is admitted by the rate but not in its lane, so slots are free, and the other job fits them."""
     fleet.join("worker", PDF, slots=9)
     fleet.publish("busy!", PDF, rules="key=a limit=1")
@@ -118,7 +118,7 @@ def test_purging_a_blocking_job_frees_its_slot(fleet, blocked):
     assert fleet.scheduler.reader.hash("key_state", "rate%3Ahost") == {}
 
 
-def test_key_admitted_again_in_one_invocation_needs_no_tick(fleet, redis_client):
+def test_key_admits_again_within_one_invocation(fleet, redis_client):
     """With "first!" deleted, "third&" replaces "fourth&" at key "b", so "fifth&" advances to key "c".
 
     There the script finds capacity for "second&", which replaces "third&" at the former rate of "first!". So "fourth&"

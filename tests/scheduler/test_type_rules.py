@@ -50,7 +50,7 @@ def test_pause_of_everything_blocks_the_reply_to_a_release(fleet):
     assert fleet.jobs("worker") == ["second"]
 
 
-def test_key_changes_in_a_type_closed_meanwhile_are_written(fleet):
+def test_key_changes_in_a_closed_type_are_written(fleet):
     """The claim of "p!" takes the key's last place, so "next!" leaves its lane, although its type is already full."""
     fleet.scheduler.configure({"limits": "type%3Aexcel=1"})
     fleet.scheduler.tick()  # counts the running jobs
@@ -92,7 +92,7 @@ def test_changed_type_limit_applies_immediately(fleet, limit, further):
 
 
 def test_no_job_of_a_limited_type_is_prefetched(fleet):
-    """A prefetched job would count, and another worker could run a job in its place."""
+    """A prefetched job would count, and another worker could run another job instead."""
     fleet.configure_and_tick({"limits": "type%3Apdf=9"})
     fleet.join("worker", "pdf")
     for number in range(5):

@@ -236,7 +236,7 @@ def test_many_lanes_and_tenants_are_blocked_in_parts(redis_client):
 
 
 def left(fleet):
-    """Return how many of the lane's first jobs must still be blocked."""
+    """Return the number of the lane's first jobs that must still be blocked."""
     return fleet.scheduler.client.hget(fleet.scheduler.keys.key("key_state", "tenant%3Aa"), f"+{PDF} queued.0")
 
 

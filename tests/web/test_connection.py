@@ -15,7 +15,7 @@ from ..support.processes import wait_until
 #: Seconds that the server waits for a head, and the maximum seconds that a test waits for a reply.
 HEAD_S, PATIENCE_S = 0.5, 20
 
-#: Maximum number of connections of the server.
+#: The server's maximum number of connections.
 MAX_CONNECTIONS = 4
 
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -83,7 +83,7 @@ def test_incomplete_next_head_closes_the_connection_in_time(connect, head):
     assert is_closed(client)
 
 
-def test_head_sent_byte_by_byte_gets_no_more_time(connect):
+def test_head_sent_byte_by_byte_extends_no_time_limit(connect):
     client = connect(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
     client.settimeout(HEAD_S / 10)
 

@@ -348,7 +348,7 @@ def test_cohorts_are_shown_with_outages_and_shared_workers(valkey, show, redis_c
     assert choice.is_disabled(), "a trace is of one"
 
 
-def test_page_shows_an_outage_and_recovers_alone(show):
+def test_page_shows_an_outage_and_its_end(show):
     with EmbeddedServer() as server:
         screen = show(serve(server.url))
         _publish(server, "drawing")

@@ -83,7 +83,7 @@ def test_connections_closed_by_the_server_are_reopened(fleet, web, redis_client)
     assert len(web.get("/api/jobs").json()["jobs"]) == 4
 
 
-def test_connection_lost_in_a_request_is_no_error(fleet, web, monkeypatch):
+def test_connection_lost_in_a_request_causes_no_error(fleet, web, monkeypatch):
     fleet.publish("job", "pdf")
     ask, lost = Reader.ask, []
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.whole
 #: One error per code, including the error without a code.
 ERRORS = tuple({error.split()[0]: error for error in (*PASSING, *REFUSES_WRITES, *LOGIN)}.values())
 
-#: The command with which a worker waits for jobs, and for broadcasts once it has subscribed.
+#: The command that a worker uses to wait for jobs, and for broadcasts once it has subscribed.
 WAITS = "BRPOP"
 
 

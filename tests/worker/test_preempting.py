@@ -44,7 +44,7 @@ def run_one(worker, **facts):
     return request
 
 
-def test_task_is_asked_once_with_the_first_grace(worker, marks):
+def test_second_order_does_not_change_the_grace(worker, marks):
     request = run_one(worker)
     tag = order(worker, request)
     order(worker, request, "1")

@@ -1,6 +1,6 @@
 """A running task is preempted for another tenant: first a flag, after the grace by force; the job is requeued silently.
 
-These tests put the control messages into the inbox, as the server does.
+These tests put the control messages into the inbox, like the server.
 """
 
 import signal

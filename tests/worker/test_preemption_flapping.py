@@ -97,7 +97,7 @@ def judge_task(task, its):
 
 
 def judge_order(run, batch, needs):
-    """Yield the reasons why *run* should not have been asked to stop."""
+    """Yield the reasons against the stop order of *run*."""
     if not any(since <= run.asked <= until + SEEN_S for since, until in needs):
         yield f"{run.task} was asked to stop while nobody needed its slot"
     held = sum(each.start <= run.asked + 1 and each.end >= run.asked - SEEN_S for each in batch)

@@ -22,7 +22,7 @@ class Consumer:
 
 
 class Requested:
-    """A request. *is_in_the_pool*: None if no pool has the request; "runs" if a pool says that the task runs."""
+    """A request. *is_in_the_pool*: None if no pool has the request; "runs" if a pool reports that the task runs."""
 
     name, id = "task", "id"
 

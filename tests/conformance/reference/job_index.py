@@ -1,4 +1,4 @@
-"""Indexes of jobs besides lanes: by task id, by stamp, and by expiry."""
+"""Indexes of jobs, in addition to lanes: by task id, by stamp, and by expiry."""
 
 from collections.abc import Collection
 

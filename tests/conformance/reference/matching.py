@@ -78,7 +78,7 @@ def has_choice(cohort: Cohort, types: Collection[str]) -> bool:
 
 
 def slots_that_fit(cohort: Cohort, type_: str) -> int:
-    """Return the slots that count for the rarity of *type_*: free or all slots, by the setting ``rarity``."""
+    """Return the slots that determine the rarity of *type_*: free or all slots, by the setting ``rarity``."""
     if cohort.settings.get("rarity") == "free":
         return free_for(cohort, type_)
     return cohort.capacity(type_)

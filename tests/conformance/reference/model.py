@@ -266,7 +266,7 @@ class Worker:
 class Cohort:
     """All data of a cohort on a server, without the indexes that spare the scripts from reading everything.
 
-    *most_bytes*: bytes of messages after which an invocation moves no more.
+    *most_bytes*: an invocation stops after it has moved so many bytes of messages.
     """
 
     most_bytes: int = MAX_BYTES

@@ -25,8 +25,8 @@ def remove_claim(cohort: Cohort, job: Job, now_us: int) -> None:
 def requeue(cohort: Cohort, job: Job, now_us: int, *, how: str, why: str = "") -> set[str]:
     """Take a job from its worker: pending again, dead after too many deliveries, or lost if it had been acked.
 
-    A job that was revoked meanwhile ends, acked or not, because its worker may have told the caller. An expired job
-    ends unless it was acked. Return the type that got a pending job, if any. *how*: one of `WAYS`.
+    A job revoked during its claim ends, acked or not, because its worker may have told the caller. An expired job ends
+    unless it was acked. Return the type that got a pending job, if any. *how*: one of `WAYS`.
     """
     remove_claim(cohort, job, now_us)
     ended = None if job_record.is_batch(job.id) else ends.meanwhile(cohort, job, now_us)

@@ -112,7 +112,7 @@ class Fleet:
         self.held += [HeldJob(worker, each) for each in claims]
 
     def acks(self) -> Callable[[], None]:
-        """Return a function that acks one more job per call."""
+        """Return a function that acks the next job per call."""
         remaining = iter(list(self.held))
 
         def ack() -> None:

@@ -19,7 +19,7 @@ from .. import enqueue, keys, matching, max_pending, requeue, type_limits
 from ..model import Cohort, Job
 from ..replies import NONE, Published
 
-# -- publish: client -> pending, or scheduled if its time is still to come.
+# -- publish: client -> pending, or scheduled if it is not due yet.
 
 
 def publish(

@@ -73,7 +73,7 @@ def _alike(cohort: Cohort, call: RecurringCall) -> int:
     return sum(_place(each.call) == _place(call) for each in cohort.recurring.values())
 
 
-# -- due_recurring: hands out a due recurring call, again and again until it is made.
+# -- due_recurring: hands out a due recurring call, repeatedly until it is made.
 
 
 def due_recurring(cohort: Cohort, *, app: str, again_us: int, now_us: int) -> DueCall | None:

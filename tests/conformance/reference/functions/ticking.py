@@ -11,7 +11,7 @@ from . import operating
 
 
 def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
-    """Do the due work. The reply names those of *lists* that contain messages."""
+    """Do the due work. The reply names the *lists* that contain messages."""
     if cohort.ticked_us is not None and now_us < cohort.ticked_us:
         recurring.clock_was_set_back(cohort, now_us)
     if cohort.ticked_us is None or not 0 <= now_us - cohort.ticked_us <= SILENCE_COUNTS_US:
