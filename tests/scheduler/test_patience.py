@@ -3,22 +3,18 @@
 import pytest
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports.explain import explain
-from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 
 from ..support.counting import Counting
-from ..support.scripted_fleet import ScriptedFleet
 
 ROOMY = "merge=city most=1000 bytes=1000000"
 RULES = f"{ROOMY} wait=2000000/5000000"
 
 
 @pytest.fixture
-def fleet(redis_client):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def fleet(fleet):
     fleet.join("worker", "pdf", slots=3)
     return fleet
 
@@ -160,11 +156,11 @@ def test_call_joins_a_pending_run_without_a_window(fleet):
     assert fleet.jobs("worker") == ["a*"]
 
 
-def test_run_without_a_window_survives_a_clock_reset(fleet, redis_client):
+def test_run_without_a_window_survives_a_clock_reset(fleet):
     publish(fleet, "a+", "b+", rules=RULES.replace("1000 ", "2 "))
     publish(fleet, "c+", rules=RULES.replace("1000 ", "2 "))
     fleet.scheduler.advance(-3600)
-    found = explain(Reader(redis_client, Keys()), "task-a+")
+    found = explain(fleet.scheduler.reader, "task-a+")
     assert (found.state, found.patient_until_s, found.due_s) == ("scheduled", None, None)
     assert runs(fleet) == ["a*"]
 
@@ -256,16 +252,16 @@ def test_key_is_not_reserved_for_a_merged_retry(fleet):
     assert runs(fleet, 2) == ["b*!"]
 
 
-def test_explain_shows_the_windows_end(fleet, redis_client):
+def test_explain_shows_the_windows_end(fleet):
     at_s = fleet.scheduler.now_us / SECOND_US
     publish(fleet, "a+")
     fleet.scheduler.advance(1)
     publish(fleet, "b+")
     for task in ("task-a+", "task-b+"):
-        found = explain(Reader(redis_client, Keys()), task)
+        found = explain(fleet.scheduler.reader, task)
         assert (found.state, found.since_s, found.patient_until_s, found.calls) == ("scheduled", at_s, at_s + 3, 2)
     fleet.advance_and_tick(2)
-    assert explain(Reader(redis_client, Keys()), "task-a+").patient_until_s is None
+    assert explain(fleet.scheduler.reader, "task-a+").patient_until_s is None
 
 
 def test_corrupt_end_of_a_window_is_repaired(fleet, redis_client):

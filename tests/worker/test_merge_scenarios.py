@@ -11,8 +11,6 @@ from celery import Celery, chain, chord, group
 from celery.exceptions import Reject, TaskRevokedError, TimeLimitExceeded
 
 from celery_affinity.reports import dead_letters
-from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.keys import Keys
 
 from ..support.fleet import POOLS_IN_TIME
 from ..support.merging import SOON_S
@@ -113,7 +111,7 @@ def test_calls_requeued_too_often_are_one_dead_letter(merging):
     for each in results:
         with pytest.raises(Reject, match="affinity_max_requeues"):
             each.get(timeout=SOON_S)
-    (letter,) = dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(merging.scheduler.reader, dead_letters.LetterFilter())
     assert letter.reason == "max_requeues"
 
 

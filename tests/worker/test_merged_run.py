@@ -10,8 +10,6 @@ from celery.exceptions import InvalidTaskError, Reject, TaskRevokedError, TimeLi
 from celery_affinity import jobs
 from celery_affinity.reports import dead_letters
 from celery_affinity.reports.explain import explain
-from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.keys import Keys
 from celery_affinity.worker import merged_run
 
 from ..support.fleet import POOLS_IN_TIME, in_time
@@ -92,7 +90,7 @@ def test_calls_of_a_run_are_in_publish_order(merging):
 
 
 def all_merged(merging, results):
-    reader = Reader(merging.redis, Keys())
+    reader = merging.scheduler.reader
     return all(explain(reader, each.id).calls == 3 for its in results.values() for each in its)
 
 
@@ -105,7 +103,7 @@ def test_retry_does_not_win_over_a_later_call(merging):
     merging.scheduler.pause("type:merging")
     late = merging.task("last_again").delay("HH", 2)
     merging.ledger.with_name("ledger.gate").touch()
-    reader = Reader(merging.redis, Keys())
+    reader = merging.scheduler.reader
     wait_until(lambda: explain(reader, late.id).calls == 2, SOON_S, "the retry waits as well")
     merging.go()
     assert [each.get(timeout=SOON_S) for each in (early, late)] == [2, 2]
@@ -148,7 +146,7 @@ def test_callers_of_a_failed_run_are_listed_with_reason(merging, name, pool, err
     wait_until(lambda: {each.id for each in found.list("failed").jobs} == set(ids), SOON_S, f"{found.known_many(ids)}")
     assert {each.state for each in found.known_many(ids)} == {"failed"}
     assert all(each.why.startswith(error) for each in found.known_many(ids)), found.known_many(ids)
-    assert dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter()) == []
+    assert dead_letters.find_letters(merging.scheduler.reader, dead_letters.LetterFilter()) == []
 
 
 @pytest.mark.whole
@@ -166,7 +164,7 @@ def test_dead_letter_of_a_run_replays_for_all_callers(merging, name, pool, reaso
         with pytest.raises(ValueError, match="3"):
             each.get(timeout=SOON_S)
     wait_until(lambda: merging.runs("failed") == [[linked.id]], SOON_S, "its error is linked")
-    (letter,) = dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(merging.scheduler.reader, dead_letters.LetterFilter())
     assert (letter.reason, letter.why, letter.calls, letter.replayable) == (reason, "ValueError: 3", 4, True)
     found = jobs(merging.app)
     for each in results:
@@ -230,12 +228,13 @@ def test_dispatcher_reports_ends_that_a_lost_process_could_not(merging, name, er
     assert not merging.runs("add")
 
 
-def test_task_that_replaces_itself_does_so_for_all_callers(merging):
-    results = [merging.task("replaces").delay("HH") for _ in range(3)]
+@pytest.mark.parametrize(("name", "result", "additions"), [("replaces", "HH!", 1), ("rejects", "again", 0)])
+def test_replaced_or_requeued_run_has_a_result_for_all_callers(merging, name, result, additions):
+    results = [merging.task(name).delay("HH") for _ in range(3)]
     merging.start()
     merging.go()
-    assert [each.get(timeout=SOON_S) for each in results] == ["HH!"] * 3
-    assert len(merging.runs("add")) == 1
+    assert [each.get(timeout=SOON_S) for each in results] == [result] * 3
+    assert len(merging.runs("add")) == additions
 
 
 def test_run_terminated_for_one_caller_restarts_for_the_others(merging):
@@ -310,7 +309,7 @@ def test_run_continues_when_its_pool_cannot_terminate_it(merging):
         results[1].get(timeout=SOON_S)
     if not RUNNING_IS_REVOKED_AT_ONCE:
         assert results[0].get(timeout=SOON_S) == [0, 1], "as if it had been revoked without being terminated"
-    reader = Reader(merging.redis, Keys())
+    reader = merging.scheduler.reader
     wait_until(lambda: explain(reader, results[0].id).state == "done", SOON_S, "it ran to its end")
     assert len(merging.runs("fold_late")) == 1
 
@@ -319,7 +318,7 @@ def test_explain_shows_each_caller_its_run(merging):
     fold = merging.task("fold_late")
     results = [fold.delay("HH", [0], 1.0), fold.apply_async(("HH", [1]), priority=5, on_demand=True)]
     alone = fold.delay("B", [2])
-    reader = Reader(merging.redis, Keys())
+    reader = merging.scheduler.reader
     for each in results:
         found = explain(reader, each.id)
         assert (found.state, found.calls, found.priority, found.mode) == ("pending", 2, 5, "on_demand")
@@ -333,13 +332,6 @@ def test_explain_shows_each_caller_its_run(merging):
     assert {explain(reader, each.id).state for each in results} == {"done"}
 
 
-def test_rejected_run_is_requeued_with_all_its_calls(merging):
-    results = [merging.task("rejects").delay("HH") for _ in range(3)]
-    merging.start()
-    merging.go()
-    assert [each.get(timeout=SOON_S) for each in results] == ["again"] * 3
-
-
 def test_finally_rejected_run_fails_for_each_caller(merging):
     results = [merging.task("rejects").delay("HH", requeue=False) for _ in range(3)]
     merging.start()
@@ -347,7 +339,7 @@ def test_finally_rejected_run_fails_for_each_caller(merging):
     for each in results:
         with pytest.raises(Reject):
             each.get(timeout=SOON_S)
-    (letter,) = dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(merging.scheduler.reader, dead_letters.LetterFilter())
     assert (letter.reason, letter.why) == ("rejected", "Reject: HH")
     for each in results:
         job = jobs(merging.app).known(each.id)

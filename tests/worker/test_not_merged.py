@@ -3,8 +3,6 @@
 import pytest
 
 from celery_affinity.reports.explain import explain
-from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.keys import Keys
 
 from ..support.merging import SOON_S
 from ..support.processes import wait_until
@@ -25,7 +23,7 @@ def test_calls_from_the_first_refused_one_are_next_run(merging, pool):
 
 
 def test_earlier_calls_that_do_not_fit_run_next(merging):
-    overlaps, reader = merging.task("overlaps"), Reader(merging.redis, Keys())
+    overlaps, reader = merging.task("overlaps"), merging.scheduler.reader
     early = [overlaps.apply_async(("HH", [n]), countdown=0.2) for n in (0, 1)]
     own, *others = [overlaps.delay("HH", [n]) for n in (5, 6, 9)]
     everyone = [*early, own, *others]
@@ -44,7 +42,7 @@ def test_worker_killed_after_splitting_calls_off_loses_none(merging):
     worker = merging.start("threads", concurrency=1)
     merging.go()
     wait_until(lambda: merging.runs("overlaps_late"), SOON_S, "it runs")
-    reader = Reader(merging.redis, Keys())
+    reader = merging.scheduler.reader
     states = [explain(reader, each.id).state for each in results]
     assert states == ["running", "running", "pending", "pending"]
     worker.kill()

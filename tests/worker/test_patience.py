@@ -5,8 +5,6 @@ import time
 import pytest
 
 from celery_affinity.reports.explain import explain
-from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.keys import Keys
 
 from ..support.merging import SOON_S
 
@@ -31,7 +29,7 @@ def test_burst_at_an_idle_worker_is_one_run(merging):
 def test_on_demand_call_ends_the_merge_window(merging):
     merging.start("threads")
     results = [merging.task("very_patient").delay("HH", [number]) for number in range(3)]
-    assert {explain(Reader(merging.redis, Keys()), each.id).state for each in results} == {"scheduled"}
+    assert {explain(merging.scheduler.reader, each.id).state for each in results} == {"scheduled"}
     results.append(merging.task("very_patient").apply_async(("HH", [3]), on_demand=True))
     assert [each.get(timeout=SOON_S) for each in results] == [[0, 1, 2, 3]] * 4
     alone = merging.task("very_patient").apply_async(("HH", [4]), on_demand=True)
