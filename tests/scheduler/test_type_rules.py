@@ -2,17 +2,8 @@
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.constants import MAX_RESUMED, MAX_SIGNED, TICKERS
 from celery_affinity.schema.keys import Keys
-
-from ..support.scripted_fleet import ScriptedFleet
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(Scheduler(redis_client, Keys()))
 
 
 def test_paused_type_waits_and_other_types_continue(fleet):
@@ -28,8 +19,7 @@ def test_paused_type_waits_and_other_types_continue(fleet):
 
 
 @pytest.mark.parametrize(("for_s", "starts"), [(None, []), (3600, []), (1, ["job"])])
-def test_repeated_pause_replaces_the_end(redis_client, for_s, starts):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_repeated_pause_replaces_the_end(fleet, for_s, starts):
     fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # no worker here sends heartbeats
     fleet.join("worker", "pdf")
     assert fleet.scheduler.pause("type:pdf", for_s=60)
