@@ -48,7 +48,6 @@ def rules_of(job_id):
 
 
 def task_of(job_id):
-    """Return the task of a job."""
     if is_merged(job_id) and zlib.crc32(job_id.encode()) // 3 % 2 and not job_id.startswith("e"):
         return f"task of {job_id} alone"  # a call whose task already has another job is a retry
     # Jobs that a test run ends together belong to one task, and some other jobs do, too.

@@ -185,7 +185,6 @@ def held_keys(reference):
 
 
 def claimed(reference):
-    """Return the claimed jobs."""
     return [reference.jobs[job_id] for worker in reference.workers.values() for job_id in worker.claims]
 
 

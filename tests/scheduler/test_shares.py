@@ -15,14 +15,7 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.counting import Counting
 from ..support.scripted_fleet import ScriptedFleet
-
-PDF = "pdf"
-
-
-def of(tenant):
-    """Return the rules of a job of *tenant*."""
-    return f"key=tenant%3A{tenant} quota=settings"
-
+from ..support.tenants import PDF, of
 
 SHARES = {"tenant_turns": "share"}
 

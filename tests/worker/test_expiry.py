@@ -6,19 +6,12 @@ import time
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 
 from ..support.processes import wait_until, wait_until_it_listens
-from ..support.scripted_fleet import ScriptedFleet
 
 HOUR_S = 3600
-
-
-@pytest.fixture
-def scripted(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 # -- server functions

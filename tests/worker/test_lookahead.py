@@ -5,18 +5,11 @@ import signal
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.slot_math import PrefetchLimit
 from celery_affinity.schema.keys import Keys
 
 from ..support.fleet import in_time
 from ..support.processes import wait_until
-from ..support.scripted_fleet import ScriptedFleet
-
-
-@pytest.fixture
-def scripted(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def start(fleet, name, *queues, ahead=8, **options):

@@ -53,7 +53,6 @@ class Run:
 
 
 def runs_in(ledger):
-    """Return the runs of each task, by start."""
     runs = defaultdict(list)
     for line in map(json.loads, Path(ledger).read_text().splitlines()):
         its = runs[line["task"]]

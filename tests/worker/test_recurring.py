@@ -180,6 +180,5 @@ def test_operators_list_fire_pause_resume_and_remove(recurring):
 
 
 def explain_only(recurring):
-    """Return the explanation of the only job."""
     (key,) = recurring.redis.keys("*}:task:*")
     return explain(recurring.scheduler.reader, key.decode().rpartition(":")[2])

@@ -48,7 +48,6 @@ def let_go(cohort: Cohort, caller: Job, how: Literal["revoked", "expired"], now_
 
 
 def remove(cohort: Cohort, caller: Job) -> None:
-    """Remove *caller* from its batch."""
     del cohort.jobs[caller.into or ""].callers[caller.id]
     caller.into = None
 

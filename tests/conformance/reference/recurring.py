@@ -33,7 +33,6 @@ def take_back(cohort: Cohort, job: Job, now_us: int) -> None:
 
 
 def set_due(entry: Recurring, due_us: int) -> None:
-    """Change the due time of *entry*."""
     entry.due_us = due_us
     if entry.handed_out_us is not None:
         entry.handed_out_us = due_us
