@@ -58,11 +58,6 @@ def test_documented_keys_exist():
     assert templates >= {*STAY, *END}
 
 
-def _report_all(scheduler):
-    while ending := scheduler.next_report("shop", again_s=60):
-        scheduler.ack_report([ending.job_id])
-
-
 def test_cancelled_consumers_with_running_jobs_leave_no_data(fleet, redis_client):
     for number in range(40):
         worker = f"w{number}"
@@ -206,7 +201,8 @@ class Life:
             self.scheduler.replay(ids)
         for type_ in {f"t{number}" for number in range(-5, self.number + 1)}:
             self.scheduler.purge(type_)
-        _report_all(self.scheduler)
+        while ending := self.scheduler.next_report("shop", again_s=60):
+            self.scheduler.ack_report([ending.job_id])
         self.scheduler.drop(self.jobs)
 
 

@@ -642,7 +642,8 @@ def test_hanging_result_backend_blocks_one_thread_per_job(node, send, redis_clie
         goes_on.wait(30)
 
     monkeypatch.setattr("celery_affinity.http_workers.job_end.report_end", hang)
-    hanging = threading.Thread(target=job_end.end_job, args=_arguments(redis_client, result.app, job, node))
+    given = Scheduler(redis_client, Keys()), result.app, job["id"], job["fence"], node.joined["secret"], Outcome("done")
+    hanging = threading.Thread(target=job_end.end_job, args=given)
     hanging.start()
     wait_until(lambda: told, 10, "it hangs")
     for _ in range(3):
@@ -653,11 +654,6 @@ def test_hanging_result_backend_blocks_one_thread_per_job(node, send, redis_clie
     hanging.join()
     assert node.end(job).json()["state"] == "done"
     assert len(told) == 1
-
-
-def _arguments(redis_client, app, job, node):
-    secret = node.joined["secret"]
-    return Scheduler(redis_client, Keys()), app, job["id"], job["fence"], secret, Outcome("done")
 
 
 def test_end_that_celery_cannot_report_is_dead_lettered(node, send, app, redis_client, monkeypatch):

@@ -39,10 +39,6 @@ def send(fleet, type_, job, seconds=0.0):
     return fleet.tasks["early"].apply_async((job, seconds), affinity=type_)
 
 
-def is_stopped(worker):
-    return psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED
-
-
 def lost(fleet):
     return {letter.task_id for letter in fleet.dead() if letter.reason == "lost"}
 
@@ -68,7 +64,7 @@ def test_worker_killed_around_its_ack_runs_no_job_twice(fleet):
 def test_worker_suspended_around_its_ack_starts_no_reclaimed_job(fleet, when):
     zombie = start(fleet, "pdf", f"suspended {when}", WORKER_TIMEOUT="2")
     job = send(fleet, "pdf", "job")
-    wait_until(lambda: is_stopped(zombie), 10, "it is suspended")
+    wait_until(lambda: psutil.Process(zombie.pid).status() == psutil.STATUS_STOPPED, 10, "it is suspended")
     fleet.start("healthy", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
     wait_until(lambda: fleet.ledger.starts()["job"] or lost(fleet) == {job.id}, 15, "it is taken for dead")
     zombie.signal(signal.SIGCONT)
