@@ -83,7 +83,7 @@ def test_storing_does_not_change_the_published_message():
     assert given == as_it_was
 
 
-def test_message_of_a_small_task_is_nearly_a_third_shorter():
+def test_small_message_is_shortened_by_nearly_a_third():
     given = message(argsrepr="(1,)", kwargsrepr="{}", root_id="an-id", timelimit=[None, None], origin="gen1@host")
     assert len(encode_message(given, HEADER)) < 0.7 * len(json.dumps(given))
 

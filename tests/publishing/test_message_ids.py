@@ -55,7 +55,7 @@ BODY = [[1], {}, {}]
 
 
 @pytest.mark.parametrize("replies", ["come", "are lost"])
-def test_five_publishes_with_one_dict_of_headers_are_five_jobs(app, producer, monkeypatch, replies):
+def test_publishes_with_one_headers_dict_are_several_jobs(app, producer, monkeypatch, replies):
     """They are five jobs on stock Celery as well. A publish repeated for a lost reply remains one job."""
     lossy = Lossy(monkeypatch, of_each=2) if replies == "are lost" else None
     headers = {"task": "nothing", "id": "an-id", "affinity": "the user's"}

@@ -98,7 +98,7 @@ def test_all_forms_of_the_decorator_are_checked(app):
     assert "shop.render" not in app.tasks
 
 
-def test_classes_are_checked(app):
+def test_misspelt_option_of_a_class_is_refused(app):
     class Render(app.Task):
         name = "shop.render"
         affinty = "pdf"

@@ -47,7 +47,7 @@ def messages(app):
     return [decode_message(app.redis.get(Keys().key("message", job_id.decode()))) for job_id in ids]
 
 
-def test_transport_supports_batches(producer):
+def test_transport_supports_batches_of_kombu(producer):
     assert producer.supports_batch_publish
     _ = producer.channel
     assert producer.supports_batch_publish

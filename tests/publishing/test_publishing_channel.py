@@ -24,7 +24,7 @@ def rooms_of(call):
     return [room for room, _ in groupby(room for room in rooms if room not in ASKED)]
 
 
-def test_call_moves_between_few_packages_on_its_way_to_the_server(app):
+def test_publish_moves_between_few_packages(app):
     @app.task(shared=False, affinity="pdf")
     def render(number):
         return number

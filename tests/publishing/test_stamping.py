@@ -52,7 +52,7 @@ def test_affinity_wins_over_the_tasks_own_priority(app):
     assert one(app) == ("pdf", "queued.2")
 
 
-def test_signatures_set_options(app):
+def test_signature_sets_options_of_its_call(app):
     task(app).s().set(affinity=Affinity("pdf", priority=2), on_demand=True).delay()
     assert one(app) == ("pdf", "demand.2")
 
@@ -71,7 +71,7 @@ def test_beat_entries_set_options(app):
     assert one(app) == ("pdf", "demand.4")
 
 
-def test_routes_set_options(app):
+def test_route_sets_options_of_its_calls(app):
     app.conf.task_routes = {
         "by.affinity": {"affinity": "excel", "on_demand": True},
         "by.queue": {"queue": "index", "priority": 3},

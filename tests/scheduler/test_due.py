@@ -44,7 +44,7 @@ def test_call_since_end_waits_for_its_scheduled_last_job(scheduler, fleet):
 
 
 @pytest.mark.parametrize("how", ["suspended", "postponed"])
-def test_declined_call_that_is_not_due_goes_to_no_app(scheduler, how):
+def test_declined_call_goes_to_no_app_unless_due(scheduler, how):
     handed_out(scheduler)
     if how == "suspended":
         scheduler.pause_recurring("hh", True)

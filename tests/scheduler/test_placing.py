@@ -82,7 +82,7 @@ def test_growing_pool_claims_more_immediately(fleet):
 
 
 @pytest.mark.parametrize(("age_s", "winner"), [(319, "fresh"), (320, "old"), (321, "old")])
-def test_64_seconds_of_age_weigh_as_much_as_one_priority(fleet, age_s, winner):
+def test_one_priority_equals_64_seconds_of_age(fleet, age_s, winner):
     fleet.publish("old", "pdf", priority=0)
     fleet.scheduler.advance(age_s)
     fleet.publish("fresh", "pdf", priority=5)

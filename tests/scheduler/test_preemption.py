@@ -352,7 +352,7 @@ def test_job_is_preempted_three_times_a_minute_apart(fleet):
     assert preempt_repeatedly(fleet, 5, pause_s=0) == [("a1$", 20), ("a1$", 80), ("a1$", 140)]
 
 
-def test_next_job_in_freed_slots_is_exempt_for_a_minute(fleet):
+def test_next_job_of_freed_slots_is_briefly_exempt(fleet):
     fleet.run_preemptible()
     fleet.run("one", "a2$", priority=3)
     stops = preempt_repeatedly(fleet, 4, pause_s=0)

@@ -101,7 +101,7 @@ def test_matching_call_postpones_it_when_it_becomes_pending(fleet, how):
         ("call+!", {"rules": f"{RULES} key=k limit=1"}, 300),
     ],
 )
-def test_only_calls_of_its_task_type_and_merge_key_postpone_it(fleet, job_id, fields, left_s):
+def test_only_matching_task_type_and_merge_key_postpone(fleet, job_id, fields, left_s):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.advance(100)
     fleet.scheduler.publish(job(job_id, **fields))
@@ -109,7 +109,7 @@ def test_only_calls_of_its_task_type_and_merge_key_postpone_it(fleet, job_id, fi
 
 
 @pytest.mark.parametrize("delay_us", [0, 60_000_000])
-def test_retry_postpones_nothing(fleet, delay_us):
+def test_retry_postpones_no_recurring_call(fleet, delay_us):
     """A retry is published before its run ends, and usually becomes due much later."""
     fleet.scheduler.declare_recurring([entry()])
     claim = run(fleet, "call+")

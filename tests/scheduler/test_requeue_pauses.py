@@ -53,7 +53,7 @@ def test_pauses_double_up_to_the_configured_limit(fleet, outcome):
     assert counted == (("7", None) if outcome == "requeued" else (None, "7"))
 
 
-def test_requeued_job_runs_after_younger_jobs_but_keeps_its_enqueue_time(fleet):
+def test_requeued_job_runs_later_but_keeps_enqueue_time(fleet):
     enqueued_us = fleet.scheduler.now_us
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
@@ -68,7 +68,7 @@ def test_requeued_job_runs_after_younger_jobs_but_keeps_its_enqueue_time(fleet):
     assert (claim.job_id, claim.enqueued_us, claim.requeues, claim.mark_ending) == ("job", enqueued_us, 1, True)
 
 
-def test_job_of_a_dead_worker_keeps_its_place_without_a_pause(fleet):
+def test_dead_workers_unpaused_job_keeps_its_place(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.scheduler.advance(1)
@@ -80,7 +80,7 @@ def test_job_of_a_dead_worker_keeps_its_place_without_a_pause(fleet):
     assert "rank" not in row(fleet)
 
 
-def test_job_of_a_dead_worker_keeps_its_place_after_a_pause(fleet):
+def test_dead_workers_paused_job_keeps_its_place(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.scheduler.advance(0.5)
@@ -94,7 +94,7 @@ def test_job_of_a_dead_worker_keeps_its_place_after_a_pause(fleet):
     assert fleet.order(2, "pdf") == ["younger", "job"]
 
 
-def test_paused_job_is_ordered_by_the_end_of_its_pause(fleet):
+def test_paused_job_is_ordered_by_its_pauses_end(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     claim = run_until_paused(fleet)
@@ -180,7 +180,7 @@ def test_calls_do_not_join_a_requeued_call_or_batch(fleet, calls):
     assert (fleet.state("d+"), fleet.state(first.job_id)) == ("pending", "pending")
 
 
-def test_paused_job_expires_moves_and_is_purged_like_a_scheduled_job(fleet):
+def test_paused_job_changes_like_a_scheduled_job(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf", expires_s=1.5)
     run_until_paused(fleet)
@@ -201,7 +201,7 @@ def test_paused_job_expires_moves_and_is_purged_like_a_scheduled_job(fleet):
     assert fleet.state("purged") is None
 
 
-def test_reports_show_the_number_of_requeues_and_the_next_start(fleet):
+def test_reports_show_requeue_count_and_next_start(fleet):
     reader = ClockedReader(fleet.scheduler)
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")

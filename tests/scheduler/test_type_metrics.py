@@ -51,7 +51,7 @@ def test_wait_longer_than_every_bucket_is_in_the_last(fleet):
     assert metrics(fleet)[f"queued {LARGEST_BUCKET + 1}"] == "1"
 
 
-def test_metrics_outlive_the_workers_of_a_type_by_a_day(fleet, redis_client):
+def test_metrics_outlive_a_types_workers_by_a_day(fleet, redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("a", "pdf")
     key = Keys().key("metrics", "pdf")

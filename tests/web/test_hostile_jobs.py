@@ -87,7 +87,7 @@ HOSTILE = {
 }
 
 
-def test_poll_dead_letters_jobs_without_strict_json_and_returns_the_others(web, redis_client):
+def test_poll_dead_letters_only_jobs_without_strict_json(web, redis_client):
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     node = RemoteWorker(web, "pdf", slots=100)
     for number, message in enumerate(HOSTILE.values()):
@@ -116,7 +116,7 @@ def test_poll_dead_letters_jobs_without_strict_json_and_returns_the_others(web, 
     assert all(strict(web.get(f"/api/dead/bad{number}").text) for number in range(len(HOSTILE)))
 
 
-def test_job_with_nan_waits_for_a_celery_worker_of_its_type(web, redis_client):
+def test_job_with_nan_waits_for_a_celery_worker(web, redis_client):
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("celery", "pdf")
     fleet.publish("long", "pdf")

@@ -530,7 +530,7 @@ def test_non_json_job_stays_pending_for_celery_workers(celerys, node, send, app,
     assert findings(app) == []
 
 
-def test_waiting_worker_resumes_a_type_after_a_non_json_job(celerys, node, send):
+def test_waiting_worker_continues_after_a_non_json_job(celerys, node, send):
     send(serializer="pickle")
     later = send("late", "b")
     timer = threading.Timer(0.5, celerys.end, ["celery", celerys.long])

@@ -113,7 +113,7 @@ def nested(depth, kind):
     return found
 
 
-def test_results_of_any_depth_get_a_reply_with_a_note(app, serve, caplog):
+def test_deeply_nested_results_get_replies_with_notes(app, serve, caplog):
     """Celery stores JSON of 700 levels, but Python writes it only on a shallow call stack."""
     web, wrong = serve(), {}
     depths = {"list": (MAX_NESTED, MAX_NESTED + 1, 700), "mapping": (MAX_NESTED, 700), "both": (900,)}

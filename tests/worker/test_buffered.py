@@ -113,7 +113,7 @@ def check_batches(buffers, worker, results):
         pytest.param("threads", True, marks=pytest.mark.slow),
     ],
 )
-def test_celery_batches_gathers_the_same_batches_as_on_stock_celery(buffers, valkey, pool, late):
+def test_celery_batches_gathers_batches_like_stock_celery(buffers, valkey, pool, late):
     pytest.importorskip("celery_batches")
     results = buffers.send("batch", *range(37))
     worker = buffers.start(pool=pool, acks_late=late, flush_every=10, flush_interval=8)

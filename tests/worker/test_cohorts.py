@@ -123,7 +123,7 @@ def test_worker_of_one_cohort_joins_only_its_server(cohorts):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent", "eventlet"))
-def test_slots_move_to_where_jobs_wait_and_claims_never_exceed_them(cohorts, pool):
+def test_free_slots_move_to_cohorts_with_waiting_jobs(cohorts, pool):
     worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", pool=pool, concurrency=4)
     wait_until(lambda: cohorts.slots("default", "eu") == [2, 2], 10, "each cohort has half of the slots")
     with watched(cohorts, "default", "eu") as claims:

@@ -86,7 +86,7 @@ def test_lost_ack_is_sent_again_while_the_task_runs(fleet):
     assert fleet.ledger.starts()["job"] == 1
 
 
-def test_end_of_a_task_with_a_lost_ack_is_reported(fleet):
+def test_task_with_a_lost_ack_reports_its_end(fleet):
     worker = start(fleet, "pdf", "swallowed", CONF='{"broker_transport_options": {"socket_timeout": 2}}')
     for number in range(3):
         assert send(fleet, "pdf", number, 0.1).get(timeout=10) == number

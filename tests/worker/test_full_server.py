@@ -44,7 +44,7 @@ def test_worker_rejoins_a_full_server_after_a_lost_connection(fleet, pool):
     assert "Cannot connect to" not in worker.log()
 
 
-def test_canceled_jobs_of_a_full_server_take_one_log_line_each(fleet):
+def test_full_server_logs_one_line_per_canceled_job(fleet):
     worker = fleet.start("worker", "pdf")
     worker.wait_ready(30)
     ids = [fleet.tasks["excel"].delay(job).id for job in range(3)]  # fewer than the log limit per second

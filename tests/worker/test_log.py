@@ -28,7 +28,7 @@ def said(worker):
     return re.findall(r"INFO/\w+\] (celery_affinity.*)", worker.log())
 
 
-def test_worker_of_any_pool_logs_its_types_and_returned_jobs(fleet):
+def test_each_pools_worker_logs_types_and_returned_jobs(fleet):
     workers = {
         pool: start_worker(
             APP, fleet.url, [f"{pool}-b", f"{pool}-a"], pool=pool, concurrency=2, name=pool, env={"LEDGER": "/dev/null"}

@@ -229,7 +229,7 @@ def test_dispatcher_reports_ends_that_a_lost_process_could_not(merging, name, er
 
 
 @pytest.mark.parametrize(("name", "result", "additions"), [("replaces", "HH!", 1), ("rejects", "again", 0)])
-def test_replaced_or_requeued_run_has_a_result_for_all_callers(merging, name, result, additions):
+def test_replaced_or_requeued_run_returns_to_all_callers(merging, name, result, additions):
     results = [merging.task(name).delay("HH") for _ in range(3)]
     merging.start()
     merging.go()

@@ -273,7 +273,7 @@ def test_other_pools_have_nothing_to_write():
 
 
 @pytest.mark.parametrize(("writes_to", "has"), [("alive", True), ("dead", False), (None, True)])
-def test_pool_has_a_job_while_its_process_is_in_the_pool(writes_to, has):
+def test_pool_has_jobs_of_its_own_processes(writes_to, has):
     processes = {"alive": object(), "dead": object(), None: None}
     job = SimpleNamespace(_write_to=processes[writes_to])
     billiard_pool = SimpleNamespace(_pool=[object(), processes["alive"]], _cache={1: job})

@@ -74,7 +74,7 @@ def test_scheduled_jobs_are_listed_once_in_celerys_format(fleet):
     wait_until(lambda: len(inspect(fleet, "scheduled")["second"]) == 2, 10, "the other one lists them")
 
 
-def test_stock_commands_answer(fleet):
+def test_stock_commands_get_their_usual_replies(fleet):
     start(fleet, "worker", "pdf", "index", pool="prefork", concurrency=2)
     running = fleet.tasks["pdf"].delay("running", 30)
     wait_until(lambda: fleet.ledger.starts()["running"], 10, "it runs")
