@@ -115,45 +115,38 @@ def test_template_in_place_of_a_key_stops_worker_starts(new_app):
 # -- affinity_task_rules
 
 
+@pytest.mark.parametrize("rules", [5, {"": {}}])
+def test_rules_of_names_must_be_a_mapping_of_patterns(new_app, rules):
+    words = "affinity_task_rules must be a mapping of task name patterns to rules, such as {'proj.route.*': {'exclusi"
+    with pytest.raises(SettingError, match="^" + re.escape(words)):
+        settings_of(new_app(affinity_task_rules=rules))
+
+
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("rule", "words"),
     [
-        (5, "affinity_task_rules must be a mapping of task name patterns to rules, such as {'proj.route.*': {'exclusi"),
-        ({"": {}}, "affinity_task_rules must be a mapping of task name patterns to rules, such as"),
+        (5, "a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}, "),
+        (Affinity("pdf", exclusive="k"), "a rule of a name must be {'exclusive': ...}, {'rate': ...}"),
+        ({"exlusive": 5}, "a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}"),
+        ({"merge": "k"}, "merge must be a Merge, such as Merge("),
+        ({"merge": {"keep": "last"}}, "merge must be a Merge, such as Merge("),
+        ({"merge": {"key": "k"}}, "Merge takes one of keep="),
+        ({"merge": {"key": "k", "kep": "last"}}, "Merge takes key, keep, fold, "),
         (
-            {"a": 5},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}, ",
+            {"merge": Merge("k", fold=max)},
+            "fold of merge must be the dotted name of a function, such as 'proj.plans.union'",
         ),
         (
-            {"a": Affinity("pdf", exclusive="k")},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}",
+            {"merge": {"key": "k", "keep": "all", "split": list}},
+            "split of merge must be the dotted name of a function, such as",
         ),
-        (
-            {"a": {"exlusive": 5}},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}",
-        ),
-        ({"a": {"merge": "k"}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
-        ({"a": {"merge": {"keep": "last"}}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
-        ({"a": {"merge": {"key": "k"}}}, "affinity_task_rules['a']: Merge takes one of keep="),
-        ({"a": {"merge": {"key": "k", "kep": "last"}}}, "affinity_task_rules['a']: Merge takes key, keep, fold, "),
-        (
-            {"a": {"merge": Merge("k", fold=max)}},
-            "affinity_task_rules['a']: fold of merge must be the dotted name of a function, such as 'proj.plans.union'",
-        ),
-        (
-            {"a": {"merge": {"key": "k", "keep": "all", "split": list}}},
-            "affinity_task_rules['a']: split of merge must be the dotted name of a function, such as",
-        ),
-        ({"a": {"exclusive": ""}}, "affinity_task_rules['a']: key of exclusive must be a text that is not empty"),
-        (
-            {"a": {"rate": "1/s"}},
-            "affinity_task_rules['a']: rate must be a Rate, such as Rate('100/m', 'crawl:{host}')",
-        ),
+        ({"exclusive": ""}, "key of exclusive must be a text that is not empty"),
+        ({"rate": "1/s"}, "rate must be a Rate, such as Rate('100/m', 'crawl:{host}')"),
     ],
 )
-def test_invalid_rule_of_a_name_is_refused(new_app, value, words):
-    with pytest.raises(SettingError, match="^" + re.escape(words)):
-        settings_of(new_app(affinity_task_rules=value))
+def test_invalid_rule_of_a_name_is_refused(new_app, rule, words):
+    with pytest.raises(SettingError, match="^" + re.escape(f"affinity_task_rules['a']: {words}")):
+        settings_of(new_app(affinity_task_rules={"a": rule}))
 
 
 def test_rules_of_names_accept_text_and_mappings(new_app):

@@ -20,6 +20,9 @@ from ..support.apps import APP
 from ..support.command import affinity
 from ..support.processes import start_worker, wait_until
 
+AGE_WEIGHT_MUST = "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got:"
+PERCENTAGE_MUST = "affinity_priority_percentage must be a whole number, 0 or more, up to 100, got:"
+
 
 def join(fleet, worker, app="shop", **conf):
     joining = JoinArguments(worker, f"{worker}@host", ["pdf"], 1, 0, app)
@@ -27,15 +30,13 @@ def join(fleet, worker, app="shop", **conf):
 
 
 def in_force(fleet, name):
-    return next(
-        setting.value for setting in runtime_settings.read_settings(fleet.scheduler, Settings()) if setting.name == name
-    )
+    found = runtime_settings.read_settings(fleet.scheduler, Settings())
+    return next(setting.value for setting in found if setting.name == name)
 
 
 def change(fleet, **values):
-    return runtime_settings.change_settings(
-        fleet.scheduler, Settings(), {name: str(value) for name, value in values.items()}
-    )
+    changes = {name: str(value) for name, value in values.items()}
+    return runtime_settings.change_settings(fleet.scheduler, Settings(), changes)
 
 
 def first_of(fleet, *jobs):
@@ -179,27 +180,15 @@ def test_settings_survive_a_restart_of_the_server(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        (
-            "age_weight",
-            "0",
-            "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got: '0'",
-        ),
-        ("affinity_age_weight", "fast", "must be a number of points a second, above 0, up to 1,000,000, got: 'fast'"),
+        ("age_weight", "0", f"{AGE_WEIGHT_MUST} '0'"),
+        ("affinity_age_weight", "fast", f"{AGE_WEIGHT_MUST} 'fast'"),
         (
             "priority_weight",
             "nan",
             "affinity_priority_weight must be a number of points, 0 or more, up to 1,000,000, got: 'nan'",
         ),
-        (
-            "priority_percentage",
-            "101",
-            "affinity_priority_percentage must be a whole number, 0 or more, up to 100, got: '101'",
-        ),
-        (
-            "priority_percentage",
-            "9.5",
-            "affinity_priority_percentage must be a whole number, 0 or more, up to 100, got: '9.5'",
-        ),
+        ("priority_percentage", "101", f"{PERCENTAGE_MUST} '101'"),
+        ("priority_percentage", "9.5", f"{PERCENTAGE_MUST} '9.5'"),
         ("rarity", "none", "affinity_rarity must be 'capacity' or 'free', got: 'none'"),
         ("rarity", "5", "affinity_rarity must be 'capacity' or 'free', got: '5'"),
         (
@@ -241,10 +230,7 @@ def test_command_shows_and_changes_settings(valkey, fleet):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["set", "age_weight", "0"],
-            "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got: '0'",
-        ),
+        (["set", "age_weight", "0"], f"{AGE_WEIGHT_MUST} '0'"),
         (["set", "age_weight"], "a value is missing for 'age_weight'"),
         (["reset"], "give the names of settings, or --all"),
         (["reset", "nothing"], "unknown setting 'affinity_nothing'"),
