@@ -1,6 +1,7 @@
-"""The walk on the reference alone, for what must hold of any state: `python -m tests.conformance.alone [STEPS [SEED]]`.
+"""Run the random-operation test on the reference alone: `python -m tests.conformance.alone [STEPS [SEED]]`.
 
-Without a server a step costs less than half. What the server does besides is for the conformance test.
+Without a server a step costs less than half. It checks the invariants of any state; the conformance test compares the
+server.
 """
 
 import random
@@ -12,20 +13,20 @@ from .walk import run
 
 
 class NoServer:
-    """A wire that leads nowhere."""
+    """A wire without a server."""
 
     def empty(self):
-        """Have nothing to empty."""
+        """Do nothing."""
 
     def add(self, *command):
-        """Send nothing."""
+        """Do nothing."""
 
     def add_script(self, arrow, base, rest, values):
-        """Send nothing."""
+        """Do nothing."""
 
 
 class Alone(Conformance):
-    """The moves of the reference."""
+    """The moves, on the reference only."""
 
     def compare_with_server(self):
         self.awaited.clear()

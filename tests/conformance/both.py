@@ -1,4 +1,4 @@
-"""Each arrow on both sides: the reference is asked, a script is called, and the replies are compared."""
+"""Call each function on both sides, and compare the replies of the reference and the script."""
 
 import zlib
 from itertools import count
@@ -32,12 +32,12 @@ often = moves.often
 
 
 def message_of(job_id):
-    """Return the message of a job; two messages of jobs with a "c" in front are more than one call moves."""
+    """Return the message of a job. Two messages of jobs "c..." exceed the byte limit of an invocation."""
     return f"message of {job_id}\n\\u00e9{'.' * (1_500 if job_id.startswith(('c', 'pc')) else 0)}"
 
 
 def rules_of(job_id):
-    """Return the rules of a job: always the same ones for one id. Of calls that merge few have others' keys."""
+    """Return the rules of a job, always the same for an id. Few merging calls have the same rules as others."""
     number = zlib.crc32(job_id.encode())
     ways = PATIENT if job_id.startswith("p") else MERGES
     merge = [ways[number % len(ways)]] if is_merged(job_id) else []
@@ -48,15 +48,14 @@ def rules_of(job_id):
 
 
 def task_of(job_id):
-    """Return the task of a job."""
     if is_merged(job_id) and zlib.crc32(job_id.encode()) // 3 % 2 and not job_id.startswith("e"):
-        return f"task of {job_id} alone"  # a call whose task has another job already is a retry
-    # Jobs that a walk has end together are all of one task; some other jobs are, too.
+        return f"task of {job_id} alone"  # a call whose task already has another job is a retry
+    # Jobs that a test run ends together belong to one task, and some other jobs do, too.
     return f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}"
 
 
 def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=(), task_id=None):
-    """Return a job in two forms: the reference's and the scripts'. *task_id*: another one than before."""
+    """Return a job in two forms: the reference's and the scripts'. *task_id*: a changed task id."""
     rules, message = rules_of(job_id), message_of(job_id)
     given = NewJob(
         job_id,
@@ -75,7 +74,7 @@ def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps
 
 
 def as_found(ending):
-    """Return the script's reply for an ending, or for none."""
+    """Return the script's reply for an ending, or for no ending."""
     if ending is None:
         return []
     job_id, how, type_, task_id, name, deliveries, since_us, for_anyone, message = ending
@@ -97,7 +96,7 @@ def in_order(arguments):
 
 
 class Both(SideBySide):
-    """The arrows, and the arguments that a move picks for them."""
+    """The server functions, and the arguments that a move draws for them."""
 
     def __init__(self, wire, tally):
         super().__init__(wire, tally)
@@ -110,7 +109,7 @@ class Both(SideBySide):
         return live[index % len(live)] if live and index < GONE else WORKERS[index % len(WORKERS)]
 
     def pick_claims(self, some_indexes):
-        """Return a worker and claims: its own, but for a stale one or another's."""
+        """Return a worker and claims: usually its own, sometimes a stale claim or a claim of another worker."""
         held = [claim for claim in self.granted if self.is_held(*claim)]
         if not self.granted:
             return WORKERS[0], [("no job", 1)]
@@ -125,7 +124,7 @@ class Both(SideBySide):
         return worker, picked
 
     def pick_dead(self, some_indexes):
-        """Return ids of dead letters, and now and then of another job, or of none."""
+        """Return ids of dead letters, sometimes with another job's id, or an unknown id."""
         dead = [job.id for job in self.reference.jobs.values() if job.state == "dead"]
         others = [*self.reference.jobs, "no-job"]
         picks = [dead if dead and index < GONE else others for index in some_indexes]
@@ -135,9 +134,9 @@ class Both(SideBySide):
         return self._publish_together([(job_id, *job)])
 
     def _publish_together(self, jobs, spoilt=(), bounded=None):
-        """Publish *jobs* in one call. *spoilt*: (the index of a job, a field, a value that is not accepted there).
+        """Publish *jobs* in one invocation. *spoilt*: (index of a job, field, invalid value).
 
-        *bounded*: how many jobs of some types may wait.
+        *bounded*: bounds of some types.
         """
         given, arguments = map(list, zip(*(job_of(*job) for job in jobs), strict=True))
         for nth, field, value in spoilt:
@@ -158,7 +157,7 @@ class Both(SideBySide):
         pairs = (value for each in further for value in (each.state, each.refused or each.served))
         reply = [first.state, Named(first.unfilled), first.refused or first.served, *pairs]
         self.step("publish", reply, *rest)
-        self.owed |= first.unfilled  # a move may publish more than once before it compares
+        self.owed |= first.unfilled  # a move may publish several times before it compares
         return first.unfilled
 
     def _join(self, worker, given, slots, other, given_settings, app="shop", priority=0):
@@ -277,7 +276,7 @@ class Both(SideBySide):
         self.compare()
 
     def _purge(self, type_, scheduled=()):
-        """Purge to the end: the order in which jobs go, and how many in one call, is not promised."""
+        """Purge completely. The order of deletion and the number per invocation are not defined."""
         pending = self.reference.pending({type_})
         counted = sum(KEYED_COUNTS_AS * (1 + min(len(job.callers), MAX_FORGOTTEN)) for job in pending)
         while self.reference.purge(type_, scheduled, now_us=self.now_us).again:
@@ -286,7 +285,7 @@ class Both(SideBySide):
             self.step("purge", ..., *scheduled, type=encode_part(type_))
         self.step("purge", [0, 0], type=encode_part(type_))
         self.may_forget = counted >= MAX_PURGED
-        if counted >= MAX_PURGED:  # which keys are left to the next tick hangs on who left together
+        if counted >= MAX_PURGED:  # the keys left to the next tick depend on which jobs left together
             self.tick()
         else:
             self.compare()
@@ -298,5 +297,5 @@ class Both(SideBySide):
         self.compare(reply.unfilled)
 
     def has_room(self):
-        """Return whether one purge still deletes all after a burst: which jobs a purge leaves is not promised."""
+        """Return True if one purge still deletes everything after a burst; what a purge leaves is undefined."""
         return self.has_bursts and len(self.reference.jobs) + 2 * BURST < MAX_PURGED

@@ -1,19 +1,19 @@
-"""Draws of a random walk: each function here returns a function from `Choices` to a value.
+"""Draws of a random run: each function here returns a function from `Choices` to a value.
 
-Like hypothesis' strategies, at a hundredth of their cost. Put the simplest value first: a failure is made smaller by
-making choices smaller.
+Similar to Hypothesis strategies, at a hundredth of their cost. Put the simplest value first, because shrinking makes
+choices smaller.
 """
 
 
 class Choices:
-    """Whole numbers, drawn at random or *given*: earlier numbers can be drawn again, or smaller ones."""
+    """Whole numbers, drawn at random or *given*. Earlier numbers can be replayed, or made smaller."""
 
     def __init__(self, random=None, given=()):
         self._random, self._given = random, iter(given)
         self.made = []
 
     def below(self, number):
-        """Return one of 0 to *number* - 1. A given number may come from another draw, and is bent to fit."""
+        """Return a number from 0 to *number* - 1. A given number may come from another draw, and is reduced to fit."""
         choice = int(self._random.random() * number) if self._random else next(self._given, 0) % number
         self.made.append(choice)
         return choice

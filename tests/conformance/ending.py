@@ -1,4 +1,4 @@
-"""Moves by which jobs end without a worker, and what is done about those that have."""
+"""Moves that end jobs without a worker, and handle their reports."""
 
 from celery_affinity.schema.values import DEMAND, QUEUED, encode_part
 
@@ -19,7 +19,7 @@ from .vocabulary import (
 
 
 class Ending(Both):
-    """Moves by which jobs end without a worker, and what is done about those that have."""
+    """Moves that end jobs without a worker, and handle their reports."""
 
     @often(2, letter=draw.sampled_from("abem"), numbers=draw.lists(draw.integers(0, 2), min_size=1, max_size=2))
     def revoke(self, letter, numbers):
@@ -37,7 +37,7 @@ class Ending(Both):
         some_indexes=some_indexes,
     )
     def announce(self, app, again_us, leaves, some_indexes):
-        """Ask for an end, at times while others are being told, and leave the end to others at times."""
+        """Request an unreported end, sometimes while others are being reported, and sometimes decline it."""
         unreported = [*self.reference.unreported, "no-job"]
         telling = [unreported[index % len(unreported)] for index in some_indexes if index >= GONE]
         ending = self.reference.next_report(app=app, telling=telling, again_us=again_us, now_us=self.now_us)
@@ -49,7 +49,7 @@ class Ending(Both):
 
     @often(4, some_indexes=some_indexes)
     def tell(self, some_indexes):
-        """Report some ends as told, and now and then another job's."""
+        """Acknowledge the reports of some ends, sometimes with another job's id."""
         choices = [list(self.reference.unreported), [*self.reference.jobs, "no-job"]]
         picks = [choices[0] if choices[0] and index < GONE else choices[1] for index in some_indexes]
         ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
@@ -57,7 +57,7 @@ class Ending(Both):
         self.compare()
 
     def pick_batch(self, index, fence):
-        """Return a batch, and the number of its claim if it is claimed; at times another number, or another job."""
+        """Return a batch with the fencing token of its claim, if any. Sometimes the token or the job is another."""
         batches = [job for job in self.reference.jobs.values() if job.callers]
         choice = batches if batches and index < GONE else [*self.reference.jobs.values()]
         if not choice:
@@ -87,7 +87,7 @@ class Ending(Both):
         outcome=draw.sampled_from(["acked", "acked", "failed", "failed ValueError: no such page"]),
     )
     def share(self, index, fence, some_indexes, outcome):
-        """Say that some calls of a batch know their result, and now and then other jobs."""
+        """Acknowledge the reports to some calls of a batch, sometimes with other jobs."""
         batch, fence = self.pick_batch(index, fence)
         of_batch = [*self.reference.jobs[batch].callers] if batch in self.reference.jobs else []
         others = [*self.reference.jobs, "no-job"]
@@ -104,7 +104,7 @@ class Ending(Both):
         tail=draw.sampled_from([True, True, False]),
     )
     def part(self, index, fence, some_indexes, tail):
-        """Have the last calls of a batch be a run of their own; or some of them, and now and then other jobs."""
+        """Split off the last calls of a batch, or some calls, sometimes with other jobs."""
         claimed = [job for job in self.reference.jobs.values() if job.callers and job.state == "claimed"]
         if claimed and index < GONE:
             batch = claimed[index % len(claimed)]
@@ -143,7 +143,7 @@ class Ending(Both):
         priority=draw.sampled_from([None, None, 0, 5, 10]),
     )
     def move(self, some_indexes, type_, on_demand, priority):
-        """Give jobs that wait another type, mode or priority, and now and then others."""
+        """Change the type, mode or priority of waiting jobs, sometimes of other jobs."""
         waiting = [job.id for job in self.reference.jobs.values() if job.state in ("pending", "scheduled", "merged")]
         others = [*self.reference.jobs, "no-job"]
         picks = [waiting if waiting and index < GONE else others for index in some_indexes]
@@ -171,7 +171,7 @@ class Ending(Both):
 
     @often(1, indexes=some_indexes)
     def lose_a_message(self, indexes):
-        """Delete the message of a dead letter, as somebody may."""
+        """Delete the message of a dead letter, as another client could."""
         for job_id in self.pick_dead(indexes):
             job = self.reference.jobs.get(job_id)
             if job and job.state == "dead" and job.message is not None:

@@ -1,4 +1,4 @@
-"""Invariants of a cohort: they hold after every arrow, whatever came before."""
+"""Invariants of a cohort, which hold after every server function."""
 
 import re
 from collections import Counter
@@ -14,17 +14,17 @@ from tests.conformance.reference.keys import has, keys_of, limit_of, standing_id
 
 from .mirror import KEYS
 
-#: Beginnings of the keys in which a job can be. Inboxes are left out: a job there is claimed. A job that is done is in
-#: no place.
+#: Prefixes of the keys that can contain a job. Inboxes are left out: a job there is claimed. A done job is in none of
+#: these keys.
 _PLACES = tuple(KEYS.base + name for name in ("scheduled", "lane:", "claims:", "dead"))
 
-#: Beginning of the keys that say more of jobs that have a place already.
+#: Prefix of the keys with further data of jobs that are in another key.
 _OF_KEYS = KEYS.base + "lane:key:"
 
-#: Beginnings of the keys that have the calls of a batch.
+#: Prefixes of the keys with the calls of a batch.
 _OF_BATCHES = (KEYS.key("callers", ""), KEYS.key("reported_calls", ""))
 
-#: States of jobs that have ended and are in no place.
+#: States of ended jobs, which are in none of these keys.
 _NOWHERE = ("done", "failed", "revoked", "expired")
 
 
@@ -41,10 +41,10 @@ def check_that_each_job_is_in_one_place(reference, state):
 
 
 def check_placements(reference, granted, left):
-    """Go back through the claims that were just *granted*, the last first: each went to the most specialised slot.
+    """Check the claims that were just *granted*, the last one first: each took the most specialised slot.
 
-    A job that a worker took ahead fitted no free slot at all. *left*: the types that were left to a tick: the slots of
-    others are not offered to their jobs before, so whoever is free first may take one.
+    A prefetched job fitted no free slot. *left*: the types that were left to a tick. Before it, slots of other workers
+    are not offered to their jobs, so the first free worker may take one.
     """
     free = free_slots(reference)
     for job in reversed(granted):
@@ -67,7 +67,7 @@ def check_that_no_slot_is_idle(reference):
 
 
 def eligible(reference):
-    """Yield the pending jobs that no rule keeps back, each rule by itself; but for those that are left to a tick."""
+    """Yield the pending jobs that no rule blocks, checked rule by rule, except types left to a tick."""
     held, standing = held_keys(reference), standing_ids(reference)
     left = left_to_a_tick(reference)
     for job in reference.jobs.values():
@@ -93,7 +93,7 @@ def eligible(reference):
 
 
 def is_behind_one_with_two_keys(reference, job, standing):
-    """Return whether an older job of a key and lane of *job* waits for its second key: those of a key go in order."""
+    """Return True if an older job with the key and lane of *job* waits for its second key: a key keeps the order."""
     of_lane = [other for other in reference.pending({job.type}) if lane(other) == lane(job) and age(other) < age(job)]
     waiting = [other for other in of_lane if len(keys_of(other)) > 1 and other.id not in standing]
     return any(has(other, each.key) for other in waiting for each in keys_of(job))
@@ -108,20 +108,20 @@ def age(job):
 
 
 def left_to_a_tick(reference):
-    """Return the types of which a job stands that nobody fills but the next tick: others of its type wait behind it."""
+    """Return the types with an admitted job that only the next tick starts, while others of the type wait behind it."""
     standing = standing_ids(reference)
     jobs = [job for job in reference.jobs.values() if job.id in standing]
     return {job.type for job in jobs if any(reference.due_keys.get(each.key) == AT_ONCE_US for each in keys_of(job))}
 
 
 def may_wait_for_its_key(reference, rules):
-    """Return whether a tick looks at the key at once, or at a known time: a turn's end, or what its rate says."""
+    """Return True if a tick re-evaluates the key now, or at a fixed time (of a turn, or of a rate)."""
     is_soon = reference.due_keys[rules.key] == AT_ONCE_US
     return is_soon or rules.key in reference.turns or isinstance(rules.stated, StatedRate)
 
 
 def is_kept_back(reference, job):
-    """Return whether a reserve keeps *job* back, its patience left aside: time alone lets nothing start."""
+    """Return True if a reserve blocks *job*, ignoring its patience: time alone starts no job."""
     free = free_for(reference, job.type, free_slots(reference))
     return any(
         free <= kept and (kept < reference.capacity(job.type) or reference.recounts or is_of_class(claimed(reference)))
@@ -130,9 +130,9 @@ def is_kept_back(reference, job):
 
 
 def check_that_reserves_are_kept(reference, granted, now_us):
-    """Go back through the claims that were just *granted*, the last first: each left enough slots free.
+    """Check the claims that were just *granted*, the last one first: each left enough slots free.
 
-    Or the job was the only one of its class that ran, since as many slots as there are were to stay free.
+    If all slots were reserved, the job was the only running one of its class.
     """
     patience_us = int(reference.settings.get("reserve_patience_us"))
     free, running = free_slots(reference), claimed(reference)
@@ -150,7 +150,7 @@ def check_that_reserves_are_kept(reference, granted, now_us):
 
 
 def reserves_for(reference, job):
-    """Return how many slots each reserve for *job* keeps free, each with a test for jobs: is one of its class there?"""
+    """Return the number of slots that each reserve for *job* keeps free, each with a test for jobs of its class."""
     found = []
     for word in reference.settings.values.get("reserve", "").split():
         of_type, name, amount = re.fullmatch(r"(.*):(.*)=(.*)", word).groups()
@@ -172,7 +172,7 @@ def reserves_for(reference, job):
 
 
 def is_at_its_limit(reference, type_):
-    """Return whether as many jobs of a type run as may, counted by looking at all claims."""
+    """Return True if the type's limit is reached, counted over all claims."""
     limit = re.search(
         rf"(?<!\S)type%3A{re.escape(encode_part(type_))}=([0-9]+)", reference.settings.values.get("limits", "")
     )
@@ -180,19 +180,18 @@ def is_at_its_limit(reference, type_):
 
 
 def held_keys(reference):
-    """Return how many jobs hold each key."""
+    """Return the number of holders of each key."""
     return Counter(each.key for job in claimed(reference) for each in keys_of(job))
 
 
 def claimed(reference):
-    """Return the jobs that workers hold."""
     return [reference.jobs[job_id] for worker in reference.workers.values() for job_id in worker.claims]
 
 
 def check_that_keys_are_kept(reference, granted):
-    """No job that was just *granted* got a key that had no room, or is paused.
+    """Check that no job that was just *granted* got a key that was paused or had no capacity.
 
-    Tasks state other limits of key "a" all the time, also within one step.
+    Tasks set different limits of key "a" continually, even within one step.
     """
     held = held_keys(reference)
     for job in granted:
@@ -212,7 +211,7 @@ def free_slots(reference):
 
 
 def free_for(reference, type_, free):
-    """Return how many of the *free* slots, by worker, serve *type_*."""
+    """Return the number of *free* slots (by worker) that serve *type_*."""
     return sum(max(0, free.get(each.id, 0)) for each in reference.workers.values() if type_ in each.types)
 
 
@@ -223,7 +222,7 @@ def idle_types(reference):
 
 
 def check_that_calls_merge(reference, was_claimed, now_us):
-    """Each call that merged is in one batch, which is a run to come, or one whose end is to be told.
+    """Check that each merged call is in one batch, whose run or report has not begun.
 
     *was_claimed*: the calls of each batch that was claimed at the last check.
     """
@@ -257,5 +256,5 @@ def check_that_calls_merge(reference, was_claimed, now_us):
 
 
 def claimed_batches(reference):
-    """Return the calls of each batch that is claimed."""
+    """Return the calls of each claimed batch."""
     return {job.id: set(job.callers) for job in reference.jobs.values() if job.state == "claimed" and job.callers}

@@ -1,4 +1,4 @@
-"""Invariants of stops of running jobs for other tenants, and of hints: they hold after every arrow."""
+"""Invariants of preemption and of hints, which hold after every server function."""
 
 from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.settings.tenants import minimum_of
@@ -9,9 +9,9 @@ from .mirror import KEYS
 
 
 def check_that_stops_are_just(reference, ordered):
-    """Each order to stop a job that is not in *ordered* takes a slot from a tenant that has more than its minimum.
+    """Check that each order whose job is not in *ordered* takes a slot from a tenant above its minimum.
 
-    The slot is for one that has less. Return the orders by now.
+    The slot is for a tenant below its minimum. Return the current orders.
     """
     orders = {(job_id, stop.fence): stop for job_id, stop in reference.stop_orders.items()}
     for (job_id, _), stop in orders.items() - ordered.items():
@@ -33,7 +33,7 @@ def _minimum(reference, its_key):
 
 
 def check_that_hints_are_those_of_workers(reference, state):
-    """Nobody but a worker of the fleet holds a hint, and of each hint both sides know."""
+    """Check that only workers of the fleet hold hints, and that both indexes agree."""
     hints, holders = _pairs(state, KEYS.key("hints", "")), _pairs(state, KEYS.key("holders", ""))
     assert hints == {(worker, hint) for hint, worker in holders}, "a hint that only one side knows"
     assert {worker for worker, _ in hints} <= {*reference.workers}, "a worker that is gone holds hints"

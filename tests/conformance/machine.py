@@ -1,4 +1,4 @@
-"""What the walk drives: the moves of a server and the reference, from an empty fleet to one that is gone."""
+"""The moves of a server and the reference, from an empty fleet to a fleet without workers and jobs."""
 
 from celery_affinity.schema.constants import MAX_PURGED
 
@@ -15,7 +15,7 @@ from .vocabulary import (
     turns_of_tenants,
 )
 
-STEPS_IN_A_RUN = 100  # the state grows with the steps, and so does the cost of a step
+STEPS_IN_A_RUN = 100  # the state grows with the steps, and with it the cost of a step
 
 
 class Conformance(Stories):
@@ -24,7 +24,7 @@ class Conformance(Stories):
     moves = moves
 
     def begin(self, choices):
-        """Return the first move, which makes a fleet."""
+        """Return the first move, which creates a fleet."""
         fleet = draw.lists(draw.tuples(some_types, slots), min_size=2, max_size=5)
         return "enter", {
             "fleet": fleet(choices),
@@ -36,7 +36,7 @@ class Conformance(Stories):
 
     def enter(self, fleet, goes_on, has_bursts, is_full, given_settings):
         self.goes_on, self.is_full = goes_on, is_full
-        self.has_bursts = has_bursts  # of more jobs than one call moves: they make every later step slow
+        self.has_bursts = has_bursts  # bursts exceed one invocation, and slow down every later step
         for worker, (given, number) in zip(WORKERS, fleet, strict=False):
             self._join(worker, given, number, 0, given_settings)
 
@@ -54,7 +54,8 @@ class Conformance(Stories):
                 waiting.clear()
         for type_ in sorted({job.type for job in self.reference.jobs.values()}):
             self._purge(type_, self._scheduled(type_))
-            while self._scheduled(type_):  # there were many; or calls became due in a tick meanwhile, and are one batch
+            # There may be hundreds, or calls that became due in between may have formed a batch.
+            while self._scheduled(type_):
                 self._purge(type_, self._scheduled(type_))
         for app in [*self.reference.recurring_of]:
             self._stop([*self.reference.recurring_of[app]], app)
@@ -76,6 +77,6 @@ class Conformance(Stories):
         return [job.id for job in jobs if job.type == type_ and job.state == "scheduled"][:MAX_PURGED]
 
     def _tell_all(self):
-        while self.reference.unreported:  # a call deletes some calls of a batch
+        while self.reference.unreported:  # each invocation deletes some calls of a batch
             ids = [each for each in self.reference.jobs if each in self.reference.unreported]
             self.step("ack_report", self.reference.ack_report(ids, now_us=self.now_us), *ids, how="told", app="")

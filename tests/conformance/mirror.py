@@ -1,9 +1,9 @@
-"""The whole state of a cohort: as a server holds it, and as a server in the state of a `Reference` would.
+"""The whole state of a cohort: as read from a server, and as expected from the state of a `Reference`.
 
-Both are a dictionary by key, in the same spelling, so that two states are equal if they are `==`.
+Both are dictionaries by key with the same spelling, so equal states are `==`.
 """
 
-# Longer than 300 lines: one function for each kind of key, on both sides.
+# Longer than 300 lines: one function per kind of key, on both sides.
 
 import json
 import re
@@ -24,13 +24,13 @@ from tests.conformance.reference import fair_share, keys, locality, matching, pr
 
 from ..support.kept_rules import kept_rules
 
-#: How many times as long as they say keys are kept in walks (`wire`): none is forgotten by the server's own clock, on
-#: however busy a machine, and what is left of a time to live tells what it was.
+#: Factor by which test libraries extend all expiry times (`wire`). The server's clock then never deletes a key, and the
+#: remaining time to live shows the original one.
 LONGER = 1000
 
 KEYS = Keys()
 
-# After every step the same few names are asked for.
+# Every step reads the same few names.
 key = cache(KEYS.key)
 encode, decode = cache(values.encode_part), cache(values.decode_part)
 
@@ -39,13 +39,13 @@ METRICS = key("metrics", "")
 TURNS = key("turns", "", "", "").removesuffix("::")
 SHARES = (key("tags"), key("credits"))
 
-#: Those of the next fields that a batch has as well.
+#: The subset of the following fields that a batch has as well.
 OF_A_BATCH = ("type", "task_id", "task_name")
 
-#: Fields of a job that are in its hash unchanged; encoding leaves the names of tasks here alone.
+#: Fields of a job that its hash contains unchanged. Encoding does not change the task names used here.
 KEPT = [(name, field.kept) for name, field in FIELDS.items() if field.kept]
 
-#: Lua that reads every key in one call, times to live included: a line of JSON for each key.
+#: Lua that reads all keys with their times to live in one call. It returns a line of JSON per key.
 READ_ALL = """
 local read = {
     hash = function(key) return redis.call("HGETALL", key) end,
@@ -63,11 +63,11 @@ return table.concat(found, "\\n")
 
 
 def read(found):
-    """Return the state in *found*, the reply to `READ_ALL`."""
+    """Return the state in *found*, a reply to `READ_ALL`."""
     state = dict(map(_parsed, found.split(b"\n")))
     del state[CLOCK]
     free, members = state.get(key("free_slots")), state.get(key("members"), {})
-    if free:  # a profile without a free slot is as good as none
+    if free:  # a profile without a free slot is equivalent to a missing one
         free = {profile: slots for profile, slots in free.items() if slots != "0" or profile not in members}
         state[key("free_slots")] = free
         if not free:
@@ -75,7 +75,7 @@ def read(found):
     return state
 
 
-@lru_cache(10_000)  # most keys are as they were a step before
+@lru_cache(10_000)  # most keys did not change since the last step
 def _parsed(line):
     name, type_, ttl_s, value = json.loads(line)
     kept_s = ceil(ttl_s / LONGER) if ttl_s >= 0 else None
@@ -84,11 +84,11 @@ def _parsed(line):
         kept_s = None
     value = _PARSED[type_](value)
     if name.startswith(TURNS):
-        value = dict.fromkeys(value, 0)  # some are of before
+        value = dict.fromkeys(value, 0)  # some of them are stale
     if name in (key("heads"), key("minimum_heads"), key("hint_heads")):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
     if name == key("settings") and "for_claims" in value:
-        value["for_claims"] = value["for_claims"].rpartition(" ")[0]  # then the time of the last change
+        value["for_claims"] = value["for_claims"].rpartition(" ")[0]  # the rest is the time of the last change
     if name == key("recurring_matches"):
         value = {place: set(names.split(" ")) for place, names in value.items()}
     if kept_s is not None and type_ == "hash":
@@ -103,7 +103,7 @@ def _pairs(flat):
 
 
 def _lanes(packed):
-    """Return the lanes in a field of `heads`, in no order: the order there means nothing."""
+    """Return the lanes in a field of `heads`, unordered, because their order has no meaning."""
     words = packed.split(" ")
     return set(zip(words[::3], words[1::3], words[2::3], strict=True))
 
@@ -136,7 +136,7 @@ def lane(job):
 
 def payload(delivery):
     if isinstance(delivery, str):
-        return delivery  # a sign
+        return delivery  # a control message
     job_id, fence, type_, deliveries, enqueued_us, message, expires_us, its_lane, *times = delivery
     preemptions, requeues = times
     expires = "" if expires_us is None else f" {expires_us}"
@@ -151,7 +151,7 @@ def payload(delivery):
 
 
 def expected(reference):
-    """Return the state of a server that did what the reference did."""
+    """Return the expected state of a server after the reference's operations."""
     state = defaultdict(dict)
 
     def entry(names, field, value):
@@ -301,7 +301,7 @@ def _times(job):
     times_us = {name: getattr(job, f"{name}_us") for name in ("published", "claimed", "started", "expires", "charged")}
     found = {name: str(at_us) for name, at_us in times_us.items() if at_us is not None}
     if job.expires_us is not None or job.is_moved or job.rank_us is not None:
-        found.setdefault("claimed", "")  # so that a claim knows that there is more to look at
+        found.setdefault("claimed", "")  # so that a claim sees that there are more rules
     return found
 
 

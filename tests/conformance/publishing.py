@@ -1,4 +1,4 @@
-"""Moves that bring jobs."""
+"""Moves that publish jobs."""
 
 from celery_affinity.schema.bounds import Bound
 from celery_affinity.schema.job_record import is_batch
@@ -26,14 +26,14 @@ from .vocabulary import (
 
 
 class Publishing(Both):
-    """Moves that bring jobs."""
+    """Moves that publish jobs."""
 
     def known_calls(self):
-        """Return the ids of all jobs that a client published."""
+        """Return the ids of all published jobs."""
         return [each for each in self.reference.jobs if not is_batch(each)]
 
     def again(self, jobs, index, task_id):
-        """Return the first of *jobs*, and a job that is known, to be published with them as if of another task."""
+        """Return the first of *jobs*, and a known job with another task, to be published with them."""
         if index is None:
             return []
         known = [(job_id, *jobs[-1][1:]) for job_id in self.known_calls()[-1 - index :][:1]]
@@ -66,7 +66,7 @@ class Publishing(Both):
         other_task=other_tasks,
     )
     def publish_together(self, letters, some_marks, type_indexes, delay_us, expires_us, stamps, known, other_task):
-        """Publish several jobs in one call, of which the first has times and stamps; now and then one of them twice."""
+        """Publish several jobs in one invocation, the first with times and stamps; sometimes one of them twice."""
         ids = [
             f"{letter}{next(self.job_numbers)}{some_marks[nth % len(some_marks)]}" for nth, letter in enumerate(letters)
         ]
@@ -85,7 +85,7 @@ class Publishing(Both):
         delay_us=delays_us,
     )
     def publish_spoilt(self, letters, spoilt, type_, delay_us):
-        """Publish jobs, some of which have a value that is not accepted."""
+        """Publish jobs, some of them with an invalid value."""
         jobs = [(f"{letter}{next(self.job_numbers)}", type_, False, 1, delay_us) for letter in letters]
         self.compare(self._publish_together(jobs, [(nth % len(jobs), *each) for nth, each in spoilt]))
 
@@ -105,12 +105,12 @@ class Publishing(Both):
     def publish_bounded(
         self, letters, some_marks, type_indexes, delay_us, expires_us, most, full, full_of_others, known, other_task
     ):
-        """Publish jobs of types of which so many may wait. The first job has times; some are known at times."""
+        """Publish jobs of bounded types. The first job has times; sometimes a job exists already."""
         ids = [
             f"{letter}{next(self.job_numbers)}{some_marks[nth % len(some_marks)]}" for nth, letter in enumerate(letters)
         ]
         if self.is_full or self.full_next:
-            return  # what a full server refuses, or drops, is not modelled
+            return  # refusals and drops of a full server are not modelled
         jobs = [
             (job_id, TYPES[type_indexes[nth % len(type_indexes)] % len(TYPES)], nth % 4 == 3, nth % 2, 0)
             for nth, job_id in enumerate(ids)
@@ -148,7 +148,7 @@ class Publishing(Both):
         then=draw.sampled_from(["tick", "tick", "tick", "revoke", "purge", "nothing"]),
     )
     def wait_for_more(self, calls, mark, type_, pauses, then):
-        """Publish calls that wait for each other, as time passes; and then have the time end the patience, or more."""
+        """Publish calls that collect others while time passes, and then let the time or more calls end the window."""
         for nth, (letter, on_demand, priority, delay_us, expires_us) in enumerate(calls):
             job_id = f"{letter}{next(self.job_numbers)}{mark}"
             self.compare(self._publish(job_id, type_, on_demand, priority, delay_us, expires_us))
@@ -177,7 +177,7 @@ class Publishing(Both):
         spoilt=draw.sampled_from([(), (), (), ("priority", "-5"), ("delay_us", "nan"), ("id", "")]),
     )
     def ingest(self, letters, mark, type_, priority, delay_us, expires_us, stamps, how, readable, spoilt):
-        """Send some messages as stock Celery does, and move them; at times one that is not next, or one twice."""
+        """Send messages like stock Celery, and move them; sometimes a message is not next, or is moved twice."""
         jobs = [f"{letter}{next(self.job_numbers)}{mark}" for letter in letters]
         list_ = f"stock {type_}"
         waiting = self.reference.lists.setdefault(list_, [])
@@ -203,7 +203,7 @@ class Publishing(Both):
 
     @often(1, index=draw.integers(0, 20), type_=types)
     def ingest_again(self, index, type_):
-        """Move the next message of a list under an id that is known."""
+        """Move the next message of a list under a known id."""
         known = self.known_calls()
         if known:
             job_id = known[-1 - index % len(known)]

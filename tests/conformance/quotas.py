@@ -1,4 +1,4 @@
-"""Moves of tenants: one has a maximum, and more jobs wait than may run; several go by shares of what each has used."""
+"""Moves of tenants: one has a maximum and more waiting jobs; several take turns by shares of their use."""
 
 from itertools import count
 
@@ -15,13 +15,13 @@ _quotas = draw.sampled_from(
 _turns = draw.sampled_from(["age", "age", "share"])
 
 
-#: How long jobs of a type usually take, µs, and by how much a job takes longer or shorter.
+#: Usual run time of a type in µs, and the deviation of a job.
 _USUAL_US = 4 * SECOND_US
 _took_us = draw.sampled_from([0, 1, SECOND_US, SECOND_US, 3 * SECOND_US, _USUAL_US, 9 * SECOND_US])
 
 
 class Quotas(Both):
-    """Moves of tenants for which more jobs wait than may run at once."""
+    """Moves of tenants with more waiting jobs than they may run."""
 
     @often(
         4,
@@ -37,7 +37,7 @@ class Quotas(Both):
         inline=draw.booleans(),
     )
     def fill_a_tenant(self, index, slots, lanes, quotas, turns, mark, pause, inline):
-        """Jobs of a tenant wait and get slots; then other quotas or a pause are in force, and jobs come and end."""
+        """A tenant's jobs wait and get slots; then quotas or a pause change, and jobs are published and end."""
         worker, given = WORKERS[index], self._of_one_tenant(mark)
         self._begin_anew()
         self._configure({"limits": "", "reserve": "", "tenants": quotas[0], "tenant_turns": turns[0]})
@@ -67,7 +67,7 @@ class Quotas(Both):
         late=draw.integers(0, 3),
     )
     def account_for_tenants(self, index, slots, half_life_us, jobs, takes_us, mark, priority_percentage, late):
-        """Jobs of several tenants take longer or shorter than usual; turns go by what each has used."""
+        """Jobs of several tenants take longer or shorter than usual; turns follow the use of each."""
         worker = WORKERS[index]
         self._begin_anew()
         shares = {"tenants": "", "tenant_turns": "share", "tenant_half_life_us": str(half_life_us)}
@@ -85,7 +85,7 @@ class Quotas(Both):
             self._end_one(worker, inline=True)
 
     def _begin_anew(self):
-        """Have no worker live, nothing be paused, and no job of two types wait."""
+        """Remove all workers and pauses, and the waiting jobs of two types."""
         for what in [*self.reference.pauses]:
             self._resume(what)
         for other in [*self.reference.workers]:

@@ -1,7 +1,7 @@
-"""What must hold of recurring calls, found out by looking at all jobs before and after each arrow.
+"""Invariants of recurring calls, found by comparing all jobs before and after each function.
 
-A call is due an interval after the last request: a job that matches and has become pending, a firing, or the
-declaration. Sooner only if jobs that had put it off ended without a run.
+A call is due an interval after the last request: a matching job that became pending, a firing, or the declaration. It
+is due earlier only if jobs that postponed it ended without a run.
 """
 
 from collections import Counter
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from celery_affinity.schema.job_record import is_batch
 from celery_affinity.schema.rules_codec import decode_rules
 
-#: States of jobs that have become pending, and whose run is to come; a call that waits for others counts as pending.
+#: States of jobs that became pending and have not run yet; a collecting call counts as pending.
 _TO_RUN = ("pending", "merged", "claimed")
 
 
 @dataclass
 class _Known:
-    """What is known of a recurring call since it was declared, changed or resumed, or the clock was set back."""
+    """The history of a recurring call since it was declared, changed or resumed, or the clock was reset."""
 
     call: object
     is_suspended: bool
@@ -27,7 +27,7 @@ class _Known:
 
 
 class Recurrence:
-    """Follows the recurring calls of a reference."""
+    """Tracks the recurring calls of a reference."""
 
     def __init__(self):
         self._known, self._states, self._tasks = {}, {}, Counter()
@@ -35,7 +35,7 @@ class Recurrence:
         self._now_us = 0
 
     def see(self, reference, now_us):
-        """Compare what there is with what there was before the last arrow."""
+        """Compare the state with the state before the last function."""
         if now_us < self._now_us:
             self._known.clear()
         self._now_us = now_us
@@ -51,7 +51,7 @@ class Recurrence:
         changes = [
             (job_id, self._before(job_id), states.get(job_id, "")) for job_id in states.keys() | self._states.keys()
         ]
-        # One tick may have some become pending and end others: those count last, which say less.
+        # One tick may make some pending and end others. The latter come last, because they matter less.
         for change in sorted(changes, key=lambda change: _has_ended_without_a_run(*change[1:])):
             self._see_job(reference, *change)
         jobs = reference.jobs
@@ -63,7 +63,7 @@ class Recurrence:
         return self._states.get(job_id, ("", None))[0]
 
     def _see_tasks(self, reference):
-        """Find the new jobs whose tasks have others by then; of those of one call the first ones count for the rest."""
+        """Find new jobs whose tasks already have others. Within one invocation, earlier jobs count for later ones."""
         self._again = set()
         for job in reference.jobs.values():
             if job.id not in self._ids and job.task_id and not is_batch(job.id):
@@ -88,7 +88,7 @@ class Recurrence:
                 known.requested_us = max(known.requested_us, self._now_us)
 
     def made(self, name, due, reference, due_us, now_us):
-        """A call was made that had been handed out for *due*."""
+        """Record that the call handed out for *due* was made."""
         known = self._known[name]
         assert due_us <= now_us or now_us < self._now_us, f"{name} was made before it was due"
         assert due not in known.made, f"{name} was made twice for {due}"
@@ -99,7 +99,7 @@ class Recurrence:
             assert since_us >= _interval(entry), f"{name} was made {since_us} µs after a match"
 
     def requested(self, name, now_us):
-        """A call was made, by hand or not."""
+        """Record that a call was made, manually or not."""
         if name in self._known:
             self._known[name].requested_us = now_us
 
@@ -116,7 +116,7 @@ class Recurrence:
             assert entry.handed_out_us is None or entry.handed_out_us >= entry.due_us
 
     def _place(self, job, jobs):
-        batch = jobs.get(job.into)  # it may have been moved to another type, with all its calls
+        batch = jobs.get(job.into)  # it may have been moved to another type with all its calls
         return (batch or job).type, decode_rules(job.rules).merge.key, job.task_name
 
     def _matching(self, place):

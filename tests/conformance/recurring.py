@@ -1,4 +1,4 @@
-"""Moves of calls that recur: an app.conf or a person declares them, somebody makes those that are due."""
+"""Moves of recurring calls: an app.conf or an operator declares them, and the due ones are fired."""
 
 from celery_affinity.options.recurring import RecurringCall
 from celery_affinity.schema import job_record
@@ -15,7 +15,7 @@ from .vocabulary import APPS, MERGES, SECOND_US, TYPES, indexes, intervals_us, p
 #: Names of recurring calls.
 RECURRING = ("r1", "r2", "r 3", "r4")
 
-#: What of each is drawn: type, how calls merge, task, interval, what it counts from, signature.
+#: Drawn parts of a call: type, merge rules, task, interval, start of the interval, signature.
 a_call = draw.tuples(
     draw.sampled_from(RECURRING),
     draw.sampled_from([*TYPES[:1] * 2, *TYPES[1:]]),
@@ -32,11 +32,11 @@ def _call(name, type_, merge, task, stale_after_us, since, signature):
 
 
 class RecurringCalls(Both):
-    """Moves of calls that recur."""
+    """Moves of recurring calls."""
 
     @often(4, some=draw.lists(a_call, min_size=1, max_size=3), app=draw.sampled_from(["", "", *APPS]))
     def recur(self, some, app):
-        """Declare calls: at run time, or as all that an app.conf has."""
+        """Declare calls: at run time, or as the complete list of an app.conf."""
         calls = [_call(*each) for each in some]
         replaced, refused = self.reference.declare_recurring(calls, app=app, now_us=self.now_us)
         wanted = [[encode_part(name) for name in names] for names in (replaced, refused)]
@@ -101,7 +101,7 @@ class RecurringCalls(Both):
         like=draw.booleans(),
     )
     def let_some_be_due(self, index, late_us, times, like):
-        """Let time pass until a call is due, tick, and make it; again and again, so that firings merge."""
+        """Repeatedly let time pass until a call is due, tick, and fire it, so that firings merge."""
         name = self.pick_recurring(index)
         for _ in range(times):
             known = self.reference.recurring.get(name)
@@ -120,7 +120,7 @@ class RecurringCalls(Both):
 
     @often(1, index=indexes, due_us=draw.sampled_from([-1, 0, 1]), again=draw.booleans(), field=draw.booleans())
     def fire_amiss(self, index, due_us, again, field):
-        """Make a call that is not due then; or under the id of a job that there is; or with a bad field."""
+        """Fire a call that is not due, or under the id of an existing job, or with an invalid field."""
         name = self.pick_recurring(index)
         known = self.reference.recurring.get(name)
         due = str(known.due_us + due_us) if known else "1"
@@ -130,7 +130,7 @@ class RecurringCalls(Both):
         self.compare(more)
 
     def firing(self, name, like):
-        """Return the id of a job for a recurring call; *like*: of one that matches, if one can be found."""
+        """Return the id of a job for a recurring call. *like*: an id with the same merge rules, if there is one."""
         known = self.reference.recurring.get(name)
         for _ in range(60 if like and known else 1):
             job_id = f"f{next(self.job_numbers)}+"
@@ -159,7 +159,7 @@ class RecurringCalls(Both):
             self.step("fire_recurring", REFUSED, *rest, name=encode_part(name), due=due)
             return NONE
         known = self.reference.recurring.get(name)
-        job = job_record.first_invalid_field(rest) or given  # the id may be that of a batch
+        job = job_record.first_invalid_field(rest) or given  # the id may belong to a batch
         due_us = known.due_us if known else 0
         reply = self.reference.fire_recurring(name, due, job, now_us=self.now_us)
         if reply and reply.state != IS_REFUSED:

@@ -1,4 +1,4 @@
-"""Moves by which workers come, live and go."""
+"""Moves in which workers join, live and leave."""
 
 from . import draw
 from .both import Both, often
@@ -17,7 +17,7 @@ from .vocabulary import (
 
 
 class Serving(Both):
-    """Moves by which workers come, live and go."""
+    """Moves in which workers join, live and leave."""
 
     @often(
         5,
@@ -41,7 +41,7 @@ class Serving(Both):
         said=draw.lists(draw.tuples(draw.sampled_from(APPS), draw.sampled_from(["1", "2"])), min_size=3, max_size=4),
     )
     def versions_alternate(self, worker, said):
-        """Join and leave, as old and new versions of apps do while they are rolled out."""
+        """Join and leave, like old and new versions of apps during a rollout."""
         for app, deliveries in said:
             self._leave(worker)
             self._join(worker, TYPES[:1], 1, 0, {"max_deliveries": deliveries}, app)
@@ -69,7 +69,7 @@ class Serving(Both):
 
     @often(2, index=indexes, beyond_us=draw.sampled_from([-1, 0, 1]))
     def sync_one_heartbeat_later(self, index, beyond_us):
-        """Sync, naming nothing, when the worker's last claim is just old enough to be asked about."""
+        """Sync without claims when the worker's last claim is just old enough to be queried."""
         known = self.reference.workers.get(self.pick_worker(index))
         if known and known.claims:
             claimed_us = max(self.reference.jobs[job_id].claimed_us for job_id in known.claims)
@@ -84,7 +84,7 @@ class Serving(Both):
 
     @often(2, earlier=draw.sampled_from([0, 0, 1]))
     def count_again(self, earlier):
-        """Repeat a call whose reply was lost, or one from before it."""
+        """Repeat an invocation whose reply was lost, or an older one."""
         if self.counted:
             worker, number, sums = self.counted
             self._count(worker, number - earlier, sums)

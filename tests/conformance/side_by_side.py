@@ -1,4 +1,4 @@
-"""A server and the reference, driven alike: one arrow on both, and the replies and the whole states compared."""
+"""Drive a server and the reference alike: one function on both, then compare the replies and the whole states."""
 
 import redis
 
@@ -24,17 +24,17 @@ from .mirror import CONF_OF, KEYS, LONGER, METRICS, SHARES, expected, key, read
 from .recurrence import Recurrence
 from .wire import FEW_BYTES
 
-#: Reply of a server without memory, which the reference does not model.
+#: Reply of a full server, which the reference does not model.
 REFUSED = "refused"
 
 _FORGOTTEN_AFTER_US = ENDED_KEPT_S * SECOND_US
 
-#: Keys that a fleet leaves for ever when it is gone.
+#: Keys that a fleet leaves forever.
 STAYS = ("schema", "fence", "claim_number", "clock", "settings", "conf_last", "counters")
 
 
 class NothingFound:
-    """A reply of `repair` that found nothing, wherever the next call is to go on."""
+    """A reply of `repair` without findings. Its next position is ignored."""
 
     def __eq__(self, other):
         return other[2] == []
@@ -43,7 +43,7 @@ class NothingFound:
 
 
 class Named:
-    """Equals a text that names *types*, encoded, in whatever order."""
+    """Equals a text that names *types*, encoded, in any order."""
 
     def __init__(self, types):
         self._types = sorted(map(encode_part, types))
@@ -56,27 +56,27 @@ class Named:
 
 
 class SideBySide:
-    """A server that was emptied, and a new reference. *tally* counts the arrows."""
+    """An emptied server, and a new reference. *tally* counts the invocations."""
 
     def __init__(self, wire, tally):
         wire.empty()
         self.wire, self.tally = wire, tally
         self.reference = Reference(FEW_BYTES)
         self.now_us, self.told_us = START_US, None
-        self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
-        self.granted = []  # (worker, job id, fencing number) of every claim there was
+        self.awaited = []  # (function, reply of the reference) of each invocation whose reply is unread
+        self.granted = []  # (worker, job id, fencing token) of every claim so far
         self.claimed_batches = {}
-        self.ordered = {}  # the orders to stop jobs when the invariants were last seen to
+        self.ordered = {}  # the stop orders at the last check of the invariants
         self.recurrence = Recurrence()
-        self.goes_on = False  # whether callers go on at once where a reply names types as `unfilled`
-        self.left = set()  # types that were left to a tick when the invariants were last seen to
-        self.owed = set()  # types that a reply named as `unfilled`, and nobody has gone on with since
-        self.full_next = False  # whether the server's memory is full at the next arrow ...
-        self.is_full = False  # ... or at every one that must not mind
-        self.may_forget = False  # whether the server, between its calls, may have forgotten when types had keys
+        self.goes_on = False  # True if callers continue immediately where a reply names types as `unfilled`
+        self.left = set()  # types that were left to a tick at the last check of the invariants
+        self.owed = set()  # types that a reply named as `unfilled`, without a continuation so far
+        self.full_next = False  # True if the server is full at the next function ...
+        self.is_full = False  # ... or at every function that must not depend on it
+        self.may_forget = False  # True if the server, between its calls, may have forgotten when types had keys
 
     def step(self, arrow, reply, *rest, **values):
-        """Have a script run; *reply* is what the reference answered, in the script's own form."""
+        """Run a script. *reply* is the reference's reply in the script's form."""
         if self.told_us != self.now_us:
             self.told_us = self.now_us
             self.call("HSET", CLOCK, "s", self.now_us // 1_000_000, "us", self.now_us % 1_000_000)
@@ -95,12 +95,12 @@ class SideBySide:
         self.awaited.append((command[0], reply))
 
     def compare(self, unfilled=NONE):
-        """Compare the replies, then the states; then, unless there is *more* to go on with, see to the invariants."""
+        """Compare the replies, then the states, and then check the invariants, unless there is *more* to continue."""
         self.compare_with_server()
         self.check_invariants(unfilled)
 
     def _forgot_too(self, state):
-        """Have the reference forget of which keys the server knows no more when types had them; return whether any."""
+        """Let the reference forget when types had their keys, where the server did. Return True for any."""
         had = self.reference.had_key
         gone = [each for each in had if not any(name[0] == "@" for name in state.get(KEYS.key("key_state", each), ()))]
         for each in gone:
@@ -110,7 +110,7 @@ class SideBySide:
     def compare_with_server(self):
         self.wire.read_state()
         self.wire.send()
-        wanted = expected(self.reference)  # the server is at work meanwhile
+        wanted = expected(self.reference)  # the server works at the same time
         *replies, found = self.wire.receive()
         for (called, reply), answer in zip(self.awaited, map(_plain, replies), strict=True):
             assert reply is ... or answer == reply, f"{called} replied {answer}, the reference {reply}"
@@ -128,7 +128,7 @@ class SideBySide:
         check_that_calls_merge(self.reference, self.claimed_batches, self.now_us)
         self.claimed_batches = claimed_batches(self.reference)
         granted = self.newly_granted()
-        if not self.owed:  # a release leaves the slots of other workers to the claim that is still to come
+        if not self.owed:  # a release leaves the slots of other workers to the following claim
             check_placements(self.reference, granted, self.left)
         self.left = left_to_a_tick(self.reference)
         check_that_keys_are_kept(self.reference, granted)
@@ -146,7 +146,7 @@ class SideBySide:
         self.compare(unfilled)
 
     def newly_granted(self):
-        """Return the jobs that were claimed since this was last asked."""
+        """Return the jobs claimed since the last call."""
         last = self.granted[-1][2] if self.granted else 0
         new = [job for job in self.reference.jobs.values() if (job.fence or 0) > last]
         new.sort(key=lambda job: job.fence)
@@ -158,7 +158,7 @@ class SideBySide:
         return known is not None and known.claims.get(job_id) == fence
 
     def pass_time(self, by_us):
-        """Let time pass, and forget jobs that ended long ago, which the server would do by its own clock."""
+        """Let time pass, and delete jobs that ended long ago, like the server does by its own clock."""
         self.now_us += by_us
         for job in [*self.reference.jobs.values()]:
             if self.reference.is_fading(job) and self.now_us >= job.forgotten_us:
@@ -190,7 +190,7 @@ class SideBySide:
         assert not {name for name in left if not name.startswith((CONF_OF, METRICS, *SHARES))}, f"this is left: {left}"
 
     def see_all_end(self):
-        """Have all workers go, and all jobs end and be forgotten."""
+        """Let all workers leave, and all jobs end and be deleted."""
 
 
 def _plain(reply):

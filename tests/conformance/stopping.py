@@ -1,4 +1,4 @@
-"""Moves by which running jobs are stopped for tenants that have less than their minimum."""
+"""Moves in which running jobs are preempted for tenants below their minimum."""
 
 from itertools import count
 
@@ -10,16 +10,16 @@ from .both import Both, often, rules_of
 from .mirror import KEYS, payload
 from .vocabulary import SECOND_US, TYPES, WORKERS, indexes, stops
 
-#: How soon jobs are stopped in the stories.
+#: The preemption delays of the longer moves.
 _SOON = {"preemption_delay_us": "1000000", "preemption_grace_us": "1000000"}
 
 
 class Stopping(Both):
-    """Moves by which running jobs are stopped for tenants that have less than their minimum."""
+    """Moves in which running jobs are preempted for tenants below their minimum."""
 
     @often(2, index=indexes, said=stops)
     def say_what_stops(self, index, said):
-        """A worker says what it can stop."""
+        """A worker reports which tasks it can stop."""
         worker = self.reference.workers.get(self.pick_worker(index))
         if worker is not None:
             self._say_what_stops(worker, said)
@@ -31,7 +31,7 @@ class Stopping(Both):
         self.call("HSET", name, "stops", said) if said else self.call("HDEL", name, "stops")
 
     def _all_run(self, worker):
-        """A worker syncs, and all that it has is running, each job since another time."""
+        """A worker syncs, with all its jobs running, each since another time."""
         held = [(*each, number * 1_000) for number, each in enumerate(worker.claims.items())]
         self._sync(worker.id, held, worker.slots, 0, draining=False)
 
@@ -56,9 +56,9 @@ class Stopping(Both):
         then=draw.sampled_from(["nothing", "stop", "stop", "stop", "need none"]),
     )
     def begin_to_need_slots(self, type_, slots, minimum, priorities, said, settings, kinds, turns, then):
-        """All slots of a type have jobs that may be stopped; then a tenant comes below its minimum, and waits.
+        """All slots of a type run preemptible jobs; then a tenant falls below its minimum, and waits.
 
-        *kinds*: now and then some of these jobs may not be stopped, the first was acked, or a slot is kept free.
+        *kinds*: variants in which some jobs are not preemptible, the first was acked, or a slot is kept free.
         """
         worker = self._place_for(type_)
         if worker is None:
@@ -96,7 +96,7 @@ class Stopping(Both):
             self._answer(stop, "preempted 41000000", inline=False)
 
     def _place_for(self, type_):
-        """Return a worker that may join once those that serve *type_* have left; None if all others are there."""
+        """Return a worker that may join once the workers of *type_* have left, or None if all others are there."""
         others = {each.id for each in self.reference.workers.values() if type_ not in each.types}
         return next((each for each in WORKERS if each not in others), None)
 
@@ -105,7 +105,7 @@ class Stopping(Both):
 
     @often(6, index=indexes, how=draw.sampled_from(["preempted 41000000"] * 4 + ["returned", "acked", "unread"]))
     def answer_a_stop(self, index, how):
-        """A worker reads that it is to stop a job, and says how the job ended; or the sign stays where it is."""
+        """A worker reads a stop order and reports how the job ended, or leaves the message unread."""
         orders = [*self.reference.stop_orders.values()]
         if not orders:
             return

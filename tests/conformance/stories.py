@@ -1,4 +1,4 @@
-"""Moves of time and of settings, and longer moves, for states that single moves reach too rarely."""
+"""Moves of time and settings, and longer moves for states that single moves reach too rarely."""
 
 from celery_affinity.policy.slot_math import NOTHING
 from celery_affinity.schema.constants import AT_ONCE_US, MAX_MOVES
@@ -41,12 +41,12 @@ from .vocabulary import (
 )
 from .working import Working
 
-#: Between the stages of `repair`, whose places are positions in a page, or numbers of members.
+#: Distance between the stages of `repair`, whose positions are places in a page, or numbers of members.
 STAGE = 10**14
 
 
 class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringCalls):
-    """Longer moves, and those of time and settings."""
+    """Longer moves, and moves of time and settings."""
 
     @often(8, by_us=times_us)
     def pass_some_time(self, by_us):
@@ -83,13 +83,13 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
 
     @often(3, thorough=draw.booleans())
     def repair(self, thorough):
-        """Look for spoiled keys: nobody spoiled any, so nothing is found, and nothing changes."""
+        """Run a repair: no key is damaged, so it finds and changes nothing."""
         reference, how = self.reference, int(thorough)
         names = [*reference.jobs, *reference.workers][-9:] if thorough else []
         self.step("repair", NothingFound(), *names, first=0, how=how)
         waiting = {job.type for job in reference.jobs.values() if job.state == "pending"}
         served = {type_ for worker in reference.workers.values() for type_ in worker.types if worker.slots}
-        # A call looks at one worker, profile, type, key or recurring call at least. Some numbers are not known here.
+        # An invocation checks at least one worker, profile, type, key or recurring call. Some numbers are unknown here.
         workers = [len(reference.workers)] * 2
         most = [0, *workers, len(waiting) + 1, len(served), len(waiting), len(waiting)]
         hints = {locality.hint_of(job) for job in reference.jobs.values() if job.state == "pending"}
@@ -102,7 +102,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         self.compare()
 
     def _have_turns_of_later_end(self):
-        """The clock was set back to before they began: `repair` has the next tick end them."""
+        """The clock was reset to before their start: `repair` lets the next tick end them."""
         reference, now_us = self.reference, self.now_us
         for key, (_, since_us, _) in reference.turns.items():
             agrees = reference.waiting_keys.get(key) == reference.settings.limits_revision
@@ -120,7 +120,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         mute=draw.lists(indexes, max_size=2),
     )
     def silence(self, times, by_us, mute):
-        """Let time pass, with ticks: a silence counts only while somebody ticks."""
+        """Let time pass with ticks, because a silence counts only while ticks occur."""
         self._be_silent(times, by_us, {self.pick_worker(index) for index in mute})
 
     def _be_silent(self, times, by_us, mute):
@@ -142,7 +142,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         3, index=indexes, outcome=outcomes, on_demand=draw.booleans(), priority=priorities, some_indexes=some_indexes
     )
     def set_the_clock_back(self, index, outcome, on_demand, priority, some_indexes):
-        """Set the clock back for a publish and a release: waiting jobs were published in the future."""
+        """Reset the clock for a publish and a release: waiting jobs are then from the future."""
         self.pass_time(-400 * SECOND_US)
         worker = self.pick_worker(index)
         known = self.reference.workers.get(worker)
@@ -158,7 +158,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         given_settings=draw.sampled_from([{}, SHARP_RARITY, SHARP_RARITY | {"rarity": "capacity"}]),
     )
     def see_many_fall_due(self, jobs, times, given_settings):
-        """Have one tick choose among jobs of several types, each with free slots: rarely does any other arrow."""
+        """Let one tick choose among jobs of several types, each with free slots, which other functions rarely do."""
         if times > 1 and not self.has_room():
             return
         self._configure(given_settings)
@@ -180,7 +180,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         is_full=draw.sampled_from([False, True, True]),
     )
     def meet_a_backlog(self, worker, given, slots, end, percentage, is_full):
-        """Join with more slots than two calls can fill, and as many jobs waiting; then go, and purge the rest."""
+        """Join with more slots than two invocations fill, and as many waiting jobs; then leave, and purge the rest."""
         given = tuple(type_ for type_ in given if type_ not in idle_types(self.reference))
         if not given or not self.has_room():
             return
@@ -193,7 +193,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
             self._be_silent(11, 3 * SECOND_US, {worker})
         elif end == "its guard reports it":
             if self.owed:
-                self.go_on(given)  # until the worker holds more than one call takes back
+                self.go_on(given)  # until the worker holds more than one invocation reclaims
             self._recover(worker)
             self._heartbeat(worker, loop_runs=True)
         self._leave(worker)
@@ -209,7 +209,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         outcome=outcomes,
     )
     def overtake(self, index, lanes, times, given_settings, outcome):
-        """Have jobs of many lanes of a type be taken one by one, while those on demand gain on the others."""
+        """Claim jobs in many lanes of a type one by one, while on-demand jobs gain on the others."""
         worker = self.pick_worker(index)
         known = self.reference.workers.get(worker)
         if not known or not known.types or self.has_bursts:
@@ -238,7 +238,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         then=draw.sampled_from(["tick", "revoke", "stamp", "nothing", "reject and replay"]),
     )
     def run_a_batch(self, calls, mark, index, by_us, task, outcome, then):
-        """Publish calls that merge; have a worker with one slot, go on with them; some end meanwhile."""
+        """Publish merging calls, run them on a worker with one slot, and let some end during the run."""
         worker = self.pick_worker(index)
         known = self.reference.workers.get(worker)
         if not known or not known.types:
@@ -276,7 +276,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         mark=marks,
     )
     def end_many(self, number, how, index, may_hold, outcome, mark):
-        """Have waiting jobs end, at times more than one call looks at; or expire before a tick sees them."""
+        """End waiting jobs, sometimes more than one invocation checks, or let them expire before a tick."""
         for each in range(number):
             expires_us = SECOND_US if how.startswith("expire") else None
             stamps = STAMPS[:1] if how == "stamp" else ()

@@ -1,8 +1,8 @@
-"""Every arrow against the reference: random steps on a real server, and after each the whole state, compared.
+"""Every function against the reference: random steps on a real server, comparing the whole state after each.
 
 ``CONFORMANCE_STEPS`` is the number of steps, ``CONFORMANCE_SEED`` the seed: ``make conformance`` sets both. Without a
-number, Redis gets a third of the steps of Valkey, since the functions are the same. A failure is made smaller before it
-is shown, unless ``CONFORMANCE_SHRINK`` is 0.
+number, Redis gets a third of the steps of Valkey, because the functions are the same. A failure is shrunk before it is
+shown, unless ``CONFORMANCE_SHRINK`` is 0.
 """
 
 import os
@@ -22,12 +22,12 @@ SEED = int(os.environ.get("CONFORMANCE_SEED") or random.randrange(2**32))
 SHRINK = os.environ.get("CONFORMANCE_SHRINK") != "0"
 
 
-@pytest.mark.timeout(900 + STEPS // 10)  # usually a minute of work for a core, which five other tests may want as well
+@pytest.mark.timeout(900 + STEPS // 10)  # usually a minute of work for a core, shared with five other tests
 @pytest.mark.parametrize(
     ("by_script", "steps"), [pytest.param(False, STEPS, id="functions"), pytest.param(True, SCRIPT_STEPS, id="script")]
 )
-def test_the_server_does_what_the_reference_does(redis_client, by_script, steps):
-    """*by_script*: as on a server that refuses functions, where the text is run anew by each call, and takes longer."""
+def test_server_equals_the_reference_after_random_steps(redis_client, by_script, steps):
+    """*by_script*: as on a server that refuses functions, where each call runs the text again and takes longer."""
     if STEPS == USUAL_STEPS and "valkey_version" not in redis_client.info("server"):
         steps //= 3
     tally = Counter()

@@ -1,4 +1,4 @@
-"""The program that judges mutants of the Lua library: its operators, keys, sample and list. `make mutants` runs it."""
+"""The program for mutation tests of the Lua library: its operators, keys, sample and list. `make mutants` runs it."""
 
 from textwrap import dedent
 
@@ -98,13 +98,13 @@ def test_each_operator_makes_exactly_its_own_changes():
     assert CHANGES.keys() == OPERATORS.keys()
 
 
-def test_mutant_changes_its_own_place_alone():
+def test_mutant_changes_only_its_own_place():
     source = in_function("    a = 'é' -- comment\n    if b < c then a = 1 end")
     [mutant] = [mutant for mutant in mutants_of("m", source) if mutant.operator == "swap < and <="]
     assert mutant.applied(source) == source.replace("b < c", "b <= c")
 
 
-def test_keys_stay_when_a_file_moves_or_is_formatted_anew():
+def test_keys_survive_moves_and_formatting_of_a_file():
     source = dedent("""\
         -- m: is about it
         local function f(a)
@@ -127,7 +127,7 @@ def test_keys_stay_when_a_file_moves_or_is_formatted_anew():
     assert len(set(keys)) == len(keys)
 
 
-def test_text_that_is_no_lua_is_refused():
+def test_invalid_lua_is_refused():
     with pytest.raises(ValueError, match=r"m\.lua cannot be parsed"):
         mutants_of("m", "if if then")
 
@@ -182,7 +182,7 @@ def _verdict(file, operator, statement, *judges):
 
 
 def test_mutant_is_killed_by_steps_or_test_or_survives(tmp_path, monkeypatch):
-    test = "tests/scheduler/test_part.py::test_the_calls_that_go_are_a_run_of_their_own_in_their_order"
+    test = "tests/scheduler/test_part.py::test_split_off_calls_are_their_own_run_in_order"
     monkeypatch.setattr(judge, "judges_of", lambda file: [test])
     with EmbeddedServer() as server:
         runs = recorded(server, 200, 7)
@@ -207,7 +207,7 @@ def test_mutant_that_cannot_be_loaded_is_not_counted():
         assert verdict_on(mutant, replay, None) == Verdict(UNLOADED)
 
 
-def test_mutant_that_loops_for_ever_is_killed(monkeypatch):
+def test_mutant_with_an_endless_loop_is_killed(monkeypatch):
     monkeypatch.setattr(replaying, "REPLY_S", 1)
     begins = "function call.begin(base)\n"
     endless = walked(assemble().replace(begins, f"{begins}while true do end\n"))

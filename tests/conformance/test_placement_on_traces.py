@@ -1,4 +1,4 @@
-"""What must hold of placement and of hints, on random traces of workers that come, die and end jobs (the reference)."""
+"""Placement and hints on random traces of workers that join, die and end jobs (with the reference)."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ traces = st.tuples(
 
 
 class Trace:
-    """Steps of a trace, one after the other; `granted` has each claim there was: job and worker."""
+    """Steps of a trace, one after another. `granted` lists all claims as (job, worker)."""
 
     def __init__(self, given_settings, *, hinted=True, by_points=False):
         self.reference, self.settings, self.now_us = Reference(), given_settings, 10**12
@@ -72,7 +72,7 @@ class Trace:
         assert most is None or worker == most, f"{job_id} went to {worker}, and {most} has the most points"
 
     def most_points(self, type_, hint):
-        """Return the worker to which a job goes, by the words of the docs; None if no slot is free."""
+        """Return the worker for a job by the description in the docs, or None if no slot is free."""
         free = [each for each in self.reference.workers.values() if type_ in each.types and each.free]
         fewest = min((len(each.types) for each in free), default=0)
         best = min(
@@ -100,25 +100,25 @@ class Trace:
 
 @settings(max_examples=25, deadline=None)
 @given(traces)
-def test_without_a_bonus_hints_change_no_claim(trace):
+def test_hints_change_no_claim_without_a_bonus(trace):
     assert Trace({}).run(trace) == Trace({}, hinted=False).run(trace)
 
 
 @settings(max_examples=25, deadline=None)
 @given(traces)
-def test_weights_of_nothing_are_the_same_as_idle(trace):
+def test_zero_weights_equal_the_idle_placement(trace):
     assert Trace(WEIGHTED | WEIGH_NOTHING).run(trace) == Trace({}).run(trace)
 
 
 @settings(max_examples=25, deadline=None)
 @given(traces, st.sampled_from([{}, BONUS]))
-def test_a_job_goes_to_the_worker_with_the_most_points_of_the_most_specialised(trace, bonus):
+def test_job_goes_to_the_specialist_with_the_most_points(trace, bonus):
     Trace(WEIGHTED | bonus, by_points=True).run(trace)
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, MAX_HINTS + 5), max_size=3 * MAX_HINTS))
-def test_a_worker_holds_the_hints_of_the_last_ten_that_it_took_up(numbers):
+def test_worker_holds_the_hints_of_its_last_ten_jobs(numbers):
     trace = Trace({})
     trace.run([("join", TYPES[:1], 1, 0)])
     for number in numbers:

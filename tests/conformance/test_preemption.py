@@ -1,4 +1,4 @@
-"""What must hold of jobs that are stopped for others (the reference, with a ledger of its own beside it)."""
+"""Invariants of preemption (with the reference, and an independent ledger)."""
 
 from collections import defaultdict
 
@@ -16,11 +16,11 @@ EXEMPT_US, MAX_STOPS = 60 * SECOND_US, 3
 
 
 class Fleet:
-    """Workers whose slots are told apart; a ledger has each stop: when, in which slot, of which job, for whom."""
+    """Workers with distinct slots. A ledger has each stop: time, slot, job, and tenant."""
 
     def __init__(self, slots):
         self.reference, self.now_us = Reference(), 10**15
-        self.slots = {}  # (worker, slot) -> (job id, fence, when it ends by itself)
+        self.slots = {}  # (worker, slot) -> (job id, fencing token, time of its normal end)
         self.stops_in, self.stops_of = defaultdict(list), defaultdict(int)
         self.published = 0
         for number, several in enumerate(slots):
@@ -32,7 +32,7 @@ class Fleet:
         self.reference.join(name, name=name, slots=slots, now_us=self.now_us, **common)
 
     def die(self, name):
-        """The worker is killed: its jobs come back, and another worker comes for it."""
+        """Kill the worker: its jobs are reclaimed, and another worker replaces it."""
         slots = self.reference.workers[name].slots
         self.slots = {place: job for place, job in self.slots.items() if place[0] != name}
         self.reference.recover(name, now_us=self.now_us)
@@ -47,7 +47,7 @@ class Fleet:
         self.reference.publish([job], now_us=self.now_us)
 
     def read(self):
-        """Have workers read their inboxes: a job begins in a slot that nobody has."""
+        """Let workers read their inboxes; a job begins in a free slot."""
         signs = []
         for worker in self.reference.workers.values():
             while worker.inbox:
@@ -74,7 +74,7 @@ class Fleet:
                 self.end(place, "acked")
 
     def tick(self):
-        """Tick, and see to it that each order is just."""
+        """Tick, and check that each order is justified."""
         before = dict(self.reference.stop_orders)
         self.reference.tick(now_us=self.now_us)
         for job_id, stop in self.reference.stop_orders.items():
@@ -102,7 +102,7 @@ class Fleet:
         return preemption._min_of(self.reference, key)
 
     def stop(self, job_id, how):
-        """A worker obeys, ignores the sign, ends the job in time, or dies."""
+        """A worker obeys, ignores the message, ends the job in time, or dies."""
         place = next((place for place, (each, *_) in self.slots.items() if each == job_id), None)
         if place is None:
             return
@@ -130,7 +130,7 @@ JOBS = st.tuples(st.sampled_from(TENANTS), st.integers(0, 2), st.integers(1, 90)
 
 @settings(max_examples=20, deadline=None)
 @given(st.data())
-def test_no_stop_is_unjust_and_no_job_or_slot_is_stopped_too_often(data):
+def test_stops_are_justified_and_limited_per_job_and_slot(data):
     fleet = Fleet(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
     for _ in range(data.draw(st.integers(10, 30))):
         for tenant, priority, takes_s, may_be_stopped in data.draw(st.lists(JOBS, max_size=3)):
@@ -150,8 +150,8 @@ def test_no_stop_is_unjust_and_no_job_or_slot_is_stopped_too_often(data):
         fleet.read()
 
 
-def test_load_that_flaps_stops_a_slot_once_a_minute_and_a_job_three_times():
-    """A tenant below its minimum comes again and again for a second, beside long jobs that may be stopped."""
+def test_flapping_load_stops_slots_and_jobs_rarely():
+    """A tenant repeatedly needs its minimum for a second: a slot is stopped once a minute, a job three times."""
     fleet = Fleet([2])
     for number in range(12):
         fleet.publish("b", number % 2, 10_000 * SECOND_US, True)

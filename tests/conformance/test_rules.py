@@ -14,7 +14,7 @@ from celery_affinity.schema.values import decode_part, encode_part
 
 from ..support.scripted_fleet import ScriptedFleet
 
-#: The server outlives an example: each example leaves nothing behind, or empties the server first.
+#: The server outlives an example: each example leaves no data, or empties the server first.
 SERVER_KEPT = [HealthCheck.function_scoped_fixture]
 
 ages_us = st.integers(-SECOND_US, 10**15)
@@ -76,22 +76,22 @@ def test_python_and_lua_compute_the_same_score(lua_score, data):
     age_us, slots = data.draw(ages_us), data.draw(st.integers(1, 10**6))
     given_weights = data.draw(st.one_of(st.just(Weights()), some_weights))
     total = score(priority, on_demand, age_us, slots, given_weights).total
-    if abs(total) < 2**53:  # beyond, a score is no whole number in Lua; settings that lead there make no sense
+    if abs(total) < 2**53:  # beyond this, a score is not a whole number in Lua; such settings make no sense
         assert int(lua_score(priority, on_demand, age_us, slots, given_weights)) == total
 
 
-def test_the_metrics_of_the_rarity_bonus():
+def test_rarity_bonus_has_the_documented_values():
     assert [score(0, False, 0, slots, Weights()).rarity / MICRO for slots in (1, 2, 4, 8)] == [500, 250, 125, 62.5]
 
 
-def test_the_terms_of_a_score():
+def test_score_is_the_sum_of_its_terms():
     assert score(5, True, 300 * SECOND_US, 4, Weights()) == Terms(
         priority=5120 * MICRO, age=4800 * MICRO, rarity=125 * MICRO, on_demand=(4096 + 256 * 32) * MICRO
     )
 
 
 @given(st.integers(0, 10), st.booleans(), st.integers(0, 10**12), st.integers(0, 10**12), st.integers(1, 1000))
-def test_a_score_never_falls_with_age(priority, on_demand, age_us, more_us, slots):
+def test_score_never_falls_with_age(priority, on_demand, age_us, more_us, slots):
     young = score(priority, on_demand, age_us, slots, Weights()).total
     old = score(priority, on_demand, age_us + more_us, slots, Weights()).total
     assert old - young >= 16 * more_us
@@ -102,7 +102,7 @@ def test_a_score_never_falls_with_age(priority, on_demand, age_us, more_us, slot
         st.builds(QueueRank, st.integers(0, 3), st.integers(0, 3), st.text("ab", min_size=1, max_size=3)), min_size=2
     )
 )
-def test_overtaking_is_a_total_order(jobs):
+def test_order_of_scores_is_total(jobs):
     first, second = jobs[:2]
     if first != second:
         assert overtakes(first, second) != overtakes(second, first)
@@ -121,7 +121,7 @@ types = st.sets(st.sampled_from("abcd"), min_size=1)
 
 @settings(max_examples=60, deadline=None, suppress_health_check=SERVER_KEPT)
 @given(st.lists(types, min_size=1, max_size=6), st.lists(st.sampled_from("abcd"), max_size=8), st.booleans())
-def test_the_server_chooses_the_worker_that_the_rule_chooses(fleet, profiles, jobs, at_once):
+def test_server_chooses_the_worker_of_the_rule(fleet, profiles, jobs, at_once):
     fleet.scheduler.client.flushdb()
     fleet.scheduler.advance(0)
     free = []

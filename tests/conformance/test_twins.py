@@ -1,4 +1,4 @@
-"""A room of the reference has the names of its twin in Lua: what a function does there is found by its name here."""
+"""A file of the reference has the names of its Lua counterpart, so that each function is found by name."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from tests.conformance.reference.reference import Reference
 from tests.conformance.stories import STAGE
 
 REFERENCE, LUA = Path(__file__).parent / "reference", Path(str(files(lua)))
-#: Arrows without a twin in the reference, whose state is never spoiled.
+#: Functions without a counterpart in the reference, whose state is never damaged.
 WITHOUT_REFERENCE = {"repair", "record"}
 
 ROOMS = sorted(
@@ -22,8 +22,8 @@ TWINS = sorted(
     path for path in REFERENCE.glob("*.py") if path.stem not in {"__init__", "reference", "model", "replies"}
 )
 
-#: Functions without a twin. Scripts find while reading whether there is a choice, read settings one by one, have one
-#: arrow for two methods now and then, and find in lanes what the reference finds by rules.
+#: Python functions without a Lua counterpart. Scripts detect a choice while reading, read settings one by one, have one
+#: function for two methods sometimes, and keep in lanes what the reference derives from rules.
 ONLY_IN_PYTHON = {"has_choice", "slots_that_fit", "get", "weights", "revoke_stamped", "leave_to_others"}
 ONLY_IN_PYTHON |= {
     "standing",
@@ -49,7 +49,7 @@ ONLY_IN_PYTHON |= {
     "bonus",
 }
 
-#: Functions of a rule that the registry of the reference calls. That of Lua has more moments, with names of their own.
+#: Functions of a rule that the reference's registry calls. The Lua registry has more moments with their own names.
 HOOKS = {"enter", "leave", "hold", "free"}
 
 
@@ -61,7 +61,7 @@ def public_functions(path):
 
 
 def room_of(path):
-    """Return the folder of Lua that has the name of the reference's file *path*, or a file or table of that name."""
+    """Return the Lua folder with the name of the reference's file *path*, or with a file or table of that name."""
     (room,) = (
         [room for room in ROOMS if room == path.stem]
         or [room for room in ROOMS if (LUA / room / f"{path.stem}.lua").exists()]
@@ -74,7 +74,7 @@ def source_of(room):
     return "\n".join(path.read_text(encoding="utf-8") for path in (LUA / room).glob("*.lua"))
 
 
-def test_the_functions_of_a_file_of_the_reference_are_in_its_room_of_lua(subtests):
+def test_reference_functions_exist_in_the_matching_lua_folder(subtests):
     for path in TWINS:
         with subtests.test(str(path)):
             found = re.findall(r"\bfunction (?:\w+\.)?(\w+)\(|\b(\w+) = function\(", source_of(room_of(path)))
@@ -82,19 +82,19 @@ def test_the_functions_of_a_file_of_the_reference_are_in_its_room_of_lua(subtest
             assert public_functions(path) <= functions | ONLY_IN_PYTHON | HOOKS
 
 
-def test_the_arrows_are_in_files_by_subject_and_nothing_else_is_there():
+def test_function_files_contain_exactly_the_server_functions():
     found = [name for path in ARROW_FILES for name in sorted(public_functions(path) - ONLY_IN_PYTHON)]
     assert sorted(found) == sorted({*FUNCTION_NAMES} - WITHOUT_REFERENCE)
 
 
-def test_an_arrow_is_in_the_table_of_contents(subtests):
+def test_each_function_is_in_the_table_of_contents(subtests):
     for arrow in sorted({*FUNCTION_NAMES} - WITHOUT_REFERENCE):
         with subtests.test(str(arrow)):
             assert hasattr(Reference, arrow)
 
 
-def test_the_place_at_which_a_repair_goes_on_is_an_exact_number():
-    """Lua's numbers are exact up to 2^53: a place that is rounded would have a repair go round for ever."""
+def test_repair_positions_are_exact_numbers():
+    """Lua's numbers are exact up to 2^53: a rounded position would make a repair endless."""
     text = (LUA / "functions/repair.lua").read_text()
     assert text.count("{ fix_") == 13
     assert (text.count("{ fix_") + 1) * STAGE < 2**53

@@ -1,4 +1,4 @@
-"""The values from which the walks of the conformance test choose."""
+"""The values drawn by the random-operation tests."""
 
 from celery_affinity.policy.slot_math import NOTHING, PrefetchLimit
 from celery_affinity.scheduler.messages import TypeMetricsDelta
@@ -13,7 +13,7 @@ TYPES = ("pdf", "excel", "a {rare}: one")
 WORKERS = ("w0", "w1", "w2", "w3", "w4")
 APPS = ("shop", "shop", "an app: other")
 NAMES = dict(zip(WORKERS, ("one@host", "two@host", "a b@host", "one@host", "five@host"), strict=True))
-#: What tasks some of these workers can stop.
+#: The tasks that some of these workers can stop.
 STOPS = {"w0": FORCE, "w1": "mail tidy%20up"}
 
 types = draw.sampled_from(TYPES)
@@ -23,7 +23,7 @@ some_types = draw.sampled_from(
 )
 priorities = draw.sampled_from([0, 0, 1, 5, 9, 10])
 delays_us = draw.sampled_from([0, 0, 0, 0, 0, 1, 1_000_000, 3_000_000, 64_000_000, -1_000_000])
-#: µs, about as long as calls wait for each other.
+#: In µs, about as long as the merge windows.
 short_delays_us = draw.sampled_from([0, 0, 0, 1, 300_000, 600_000, 1_000_000])
 urgent = draw.sampled_from([False, False, False, False, True])
 expiries_us = draw.sampled_from([None, None, None, None, None, None, 0, -1, 1, 1_000_000, 3_000_000, 64_000_000])
@@ -56,13 +56,13 @@ spoilt_fields = draw.sampled_from(
         ("stamps", "a:\nb"),
     ]
 )
-#: What a publish of a known job says of its task: what it said before, another task that has jobs, or a new one.
+#: The task of a repeated publish: the same, another task with jobs, or a new one.
 other_tasks = draw.sampled_from([None, "task of a 0", "another task", ""])
-#: Which known job a publish of several jobs has as well, counted from the last one; None: none.
+#: The known job that a publish of several jobs contains as well, counted from the last one, or None.
 known_indexes = draw.sampled_from([None, None, None, None, 0, 3, 12])
 STAMPS = ("tenant:a", "tenant:b", "run%20of:7")
 some_stamps = draw.sampled_from([(), (), (), (), STAMPS[:1], STAMPS[:1], STAMPS[:2], STAMPS[1:]])
-#: What jobs with rules say, few keys for many jobs.
+#: Rules of jobs, with few keys for many jobs.
 RULES = (
     "key=a limit=1",
     "key=a limit=1",
@@ -76,7 +76,7 @@ RULES = (
     "key=rate%3Ar rate=3/1000000",
     "key=rate%3As rate=1/64000000",
 )
-#: Rules of jobs with two keys, which meet those with one.
+#: Rules of jobs with two keys, which overlap with the single keys.
 RULES_OF_TWO = (
     "key=rate%3Ar rate=2/3000000 key=a limit=1",
     "key=rate%3Ar rate=2/3000000 key=o limit=1 order=1",
@@ -87,7 +87,7 @@ RULES_OF_TWO = (
     "key=b%20c limit=2 key=rate%3At rate=8/8000000",
     "key=o limit=1 order=1 key=rate%3Ar rate=2/3000000",
 )
-#: Rules of jobs of tenants: of some that nothing else holds back, and of some that have keys as well.
+#: Rules of tenants' jobs, some of them with further keys.
 RULES_OF_TENANT = tuple(
     f"key=tenant%3A{name} quota=settings{more}"
     for more in ("", " preemptible=1")
@@ -98,10 +98,10 @@ RULES_OF_MANY = (
     *(f"{RULES[number]} {tenant}" for number, tenant in zip((0, 3, 6, 8, 10), RULES_OF_TENANT * 2, strict=False)),
     *(f"{RULES_OF_TWO[number]} {tenant}" for number, tenant in zip((0, 1, 5), RULES_OF_TENANT, strict=False)),
 )
-#: What is paused, and for how long, µs; None: until somebody resumes it.
+#: What is paused, and for how long in µs; None: until a resume.
 PAUSABLE = ("type:pdf", "type:pdf", "type:excel", "key:a", "key:rate%3Ar", "key:o", "key:tenant%3Aa", "*")
 pauses_us = draw.sampled_from([None, None, 1_000_000, 64_000_000])
-#: How calls merge: few keys, so that calls meet, and small bounds. Messages have some 20 bytes, or 1,500.
+#: Merge rules: few keys, so that calls meet, and small limits. Messages have some 20 bytes, or 1,500.
 MERGES = (
     "merge=m most=2 bytes=1000000",
     "merge=m most=3 bytes=1000000",
@@ -110,35 +110,35 @@ MERGES = (
     "merge=n%20o most=100 bytes=1000000",
     "merge=n%20o most=100 bytes=1000000 wait=3000000/4000000",
 )
-#: How calls merge that wait for each other: of all whose ids begin with a "p".
+#: Merge rules with a window, for all ids that begin with "p".
 PATIENT = (
     "merge=m most=3 bytes=2000 wait=1000000/3000000",
     "merge=p most=4 bytes=1000000 wait=1000000/5000000",
     "merge=p most=4 bytes=1000000 wait=1000000/5000000",
     "merge=p most=4 bytes=1700 wait=3000000/5000000",
 )
-#: End of a job's id: whether the job merges, and has a key.
+#: Id suffixes: they tell whether the job merges, and has a key.
 _hints = [HINTED] * 5 + [HINTED + more for more in (*OF_KEYS, "+", "+!")]
 marks = draw.sampled_from([*[""] * 4, *"!!&&$$++", "+!", "+&", "+$", *_hints])
-#: µs, on both sides of every limit of time: a tick lately, a silence that counts, a heartbeat, a timeout; and back.
+#: In µs, on both sides of every time limit: a recent tick, a counted silence, a heartbeat, a timeout; and backwards.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(
     [_S, _S, _S, _S + 1, 3 * _S, 3 * _S, 3 * _S + 1, 5 * _S, 5 * _S, 5 * _S + 1, 64 * _S, _S // 2, 1, -_S]
 )
-#: The places of workers among equally specialised ones.
+#: Priorities of workers among equally specialised ones.
 worker_priorities = draw.sampled_from([0, 0, 0, 1, -2])
-#: Jobs, or slots: more than two calls move.
+#: Jobs or slots, more than two invocations move.
 BURST = 2 * MAX_MOVES + 10
 slots = draw.sampled_from([1, 1, 2, 3, BURST])
 others = draw.sampled_from([0, 0, 0, 0, 0, 1, 3, -1, -1, -3])
 #: Intervals of recurring calls.
 intervals_us = draw.sampled_from([_S, 3 * _S, 3 * _S, 64 * _S])
-#: Indexes of workers or of claims. An index from `GONE` on stands for one that is gone, or never was.
+#: Indexes of workers or claims. An index from `GONE` on represents a former or invalid one.
 indexes = draw.integers(0, 119)
 some_indexes = draw.lists(indexes, min_size=1, max_size=3)
-#: What a worker says that it can stop.
+#: The tasks that a worker reports as stoppable.
 stops = draw.sampled_from(["", "force", "force", "t0", "t0 t2"])
-#: What a worker may hold beyond its slots: nothing, so many jobs, or an amount of work.
+#: Limits of prefetched jobs: none, a number of jobs, or an amount of work.
 held_ahead = draw.sampled_from(
     [NOTHING, NOTHING, PrefetchLimit(1), PrefetchLimit(3), PrefetchLimit(12)]
     + [PrefetchLimit(work_us=us, costs={TYPES[0]: 400, TYPES[1]: 7_000}) for us in (399, 1_000, 20_000)]
@@ -158,7 +158,7 @@ def _sums(drawn):
     return TypeMetricsDelta(type_, grown, ended, ended * each_us + more_us, f"{each_us} {more_us} {ended}")
 
 
-#: What a worker added up of its jobs of a type, whether it serves the type or not.
+#: Metric deltas of a worker for a type, served or not.
 some_sums = draw.mapped(_sums, draw.tuples(draw.sampled_from(TYPES), _grown, _ended, _each_us, draw.integers(0, 7)))
 outcomes = draw.sampled_from(
     [
@@ -283,19 +283,19 @@ a_setting = draw.sampled_from(
 )
 some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))
 
-#: How tenants take turns in a fleet at first.
+#: Initial settings for turns of tenants.
 _SHARES = {"tenant_turns": "share"}
 turns_of_tenants = draw.sampled_from([{}, _SHARES, _SHARES | {"tenant_half_life_us": "5000000"}])
 
-#: How equally specialised workers are preferred in a fleet at first.
+#: Initial settings for placement and locality.
 _BONUS = {"locality_bonus": "80"}
 preferences = draw.sampled_from(
     [{}, _BONUS, {"locality_bonus": "3000"}, _BONUS | {"placement": "weighted", "sample_size": "2"}]
 )
-#: Hints of jobs: few, and many enough that a worker does not hold all.
+#: Hints of jobs: few, and enough that a worker does not hold all.
 HINTS = ("m", "m", "m", "n%20o", "n%20o", *(f"h{number}" for number in range(12)))
 
-#: With these settings the number of slots that fit a job decides its place as often as its priority does.
+#: With these settings, the number of fitting slots decides a job's place as often as its priority.
 SHARP_RARITY = {
     "rarity": "free",
     "rarity_weight": "8000",
@@ -303,7 +303,7 @@ SHARP_RARITY = {
     "priority_percentage": "100",
 }
 
-#: With these settings on-demand jobs overtake queued jobs of near priorities within some seconds.
+#: With these settings, on-demand jobs overtake queued jobs of similar priority within seconds.
 CROSSING = {
     "priority_weight": "100",
     "age_weight": "16",
@@ -313,5 +313,5 @@ CROSSING = {
 }
 LONG_CROSSING = CROSSING | {"on_demand_age_cap_us": "60000000"}
 
-#: With these a second of age weighs more than a priority: the next job of a lane often loses to the head of another.
+#: With these settings, a second of age outweighs a priority: the next job of a lane often loses to another lane's head.
 NEAR = CROSSING | {"priority_weight": "10"}

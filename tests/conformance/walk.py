@@ -1,4 +1,4 @@
-"""Random walks through the moves of a machine; one that fails is made shorter and simpler before it is shown."""
+"""Random runs through the moves of a machine. A failing run is shortened and simplified before it is shown."""
 
 from itertools import count
 from random import Random
@@ -6,22 +6,23 @@ from time import monotonic
 
 from .draw import Choices
 
-#: Time, s, that is spent on making a failure smaller.
+#: Seconds spent on shrinking a failure.
 _SHRINK_FOR_S = 60
 
 
 class Moves:
-    """The moves of a machine: methods, each with a weight and with draws for its arguments."""
+    """The moves of a machine: methods, each with a weight and draws for its arguments."""
 
     def __init__(self):
         self._weighed = []
 
     def often(self, weight, **arguments):
-        """Make a method a move."""
+        """Register a method as a move."""
 
         def add(method):
             self._weighed += [(method.__name__, arguments)] * weight
-            self._weighed.sort(key=lambda move: len(move[1]))  # the simplest come first: failures shrink to these
+            # The simplest moves are first, because failures shrink to them.
+            self._weighed.sort(key=lambda move: len(move[1]))
             return method
 
         return add
@@ -33,17 +34,17 @@ class Moves:
 
 
 class _Failed(Exception):
-    """The last move of a walk failed: *walk* has the walk's choices, *moves* the moves that they led to."""
+    """The last move of a run failed. *walk* has its choices, *moves* the resulting moves."""
 
     def __init__(self, walk, moves, error):
         self.walk, self.moves, self.error = walk, moves, error
 
 
 def run(make, *, steps, steps_in_a_run, seed, shrink=True):
-    """Make *steps* random moves, *steps_in_a_run* at most on one machine that *make* returns.
+    """Make *steps* random moves, at most *steps_in_a_run* on one machine that *make* returns.
 
-    A machine has `begin`, a function from `Choices` to its first move, `moves`, and `end`. What a move raises is raised
-    with the number of the step and the seed of the run, which is then the first of its own.
+    A machine has `begin`, a function from `Choices` to its first move, `moves`, and `end`. An error of a move is raised
+    with the number of the step and the seed of the run, which then is the first run with this seed.
     """
     done = 0
     for each in count(seed):
@@ -71,7 +72,7 @@ def _walk(machine, several_choices):
             moves.append((name, arguments))
             getattr(machine, name)(**arguments)
         machine.end()
-    except Exception as error:  # any error is a find
+    except Exception as error:  # any error is a finding
         raise _Failed(walk, moves, error) from error
 
 
@@ -84,7 +85,7 @@ def _described(failed, step, seed):
 
 
 def _smallest(make, failed):
-    """Leave out moves, first many at once; then make choices smaller."""
+    """Leave out moves, first many together; then make choices smaller."""
     until_s = monotonic() + _SHRINK_FOR_S
 
     def again(walk):

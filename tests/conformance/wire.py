@@ -1,4 +1,4 @@
-"""Arrows and commands to a server, many in one round trip; their replies are asked for later."""
+"""Functions and commands for a server, many in one round trip. Their replies are read later."""
 
 import re
 
@@ -10,7 +10,7 @@ from celery_affinity.lua.library import function_call, library_of
 
 from .mirror import LONGER, READ_ALL
 
-#: Bytes of messages that one call moves: so few that walks reach the limit.
+#: Limit of message bytes per invocation, small enough to be reached.
 FEW_BYTES = 2_500
 
 
@@ -20,8 +20,8 @@ def _with_few_bytes(text):
     return found
 
 
-#: What says in a script for how many seconds a key is kept: the rest of an EXPIRE, what follows in a SET; and the
-#: divisor that has seconds of what a PTTL replied.
+#: The expiry times in a script: the rest of an EXPIRE, the option of a SET, and the divisor that converts a PTTL to
+#: seconds.
 _SECONDS = re.compile(
     r'(?<="EX", )[\w.]+'
     r'|(?<="PTTL", key\.revoked\(task\)\) / )1000'
@@ -50,14 +50,14 @@ LIBRARY = for_walks(CLOCKED)
 
 
 def walked(text):
-    """Return the library for walks whose text `library.assembled` returned."""
+    """Return the test library of the text that `library.assembled` returned."""
     return for_walks(library_of(text).changed(at_fake_time))
 
 
 class Wire:
-    """One connection to a server, without a client's costly care for lost connections: none is lost here.
+    """One connection to a server, without a client's expensive handling of lost connections, because none is lost here.
 
-    *by_script*: whether arrows are called as on a server that refuses functions. *library*: with a fault, perhaps.
+    *by_script*: True to call functions as on a server that refuses them. *library*: perhaps a mutant.
     """
 
     def __init__(self, client, *, by_script=False, library=LIBRARY):
@@ -65,7 +65,7 @@ class Wire:
         self._connection = take_connection(self._pool)
         self._way = library.by_script if by_script else library.by_function
         if by_script:
-            for name in ("publish", "release"):  # one that brings jobs, and another one
+            for name in ("publish", "release"):  # one that claims jobs, and another one
                 client.execute_command(*self._way.loading(name))
         elif not client.function_list(library.name):
             client.execute_command(*self._way.loading("publish"))
@@ -76,7 +76,7 @@ class Wire:
         return self
 
     def __exit__(self, *_):
-        self._connection.disconnect()  # replies may be left in the connection
+        self._connection.disconnect()  # the connection may contain unread replies
         self._pool.release(self._connection)
 
     def add(self, *command):
@@ -89,13 +89,13 @@ class Wire:
         self.add("EVALSHA", self._read_all, 0)
 
     def send(self):
-        """Send what was added. The server is at work from here on."""
+        """Send the added commands. The server works from here on."""
         self._connection.send_packed_command(self._connection.pack_commands(self._queue))
         self._awaited += len(self._queue)
         self._queue.clear()
 
     def receive(self):
-        """Return the replies to what was sent: for each a value, or the error."""
+        """Return the replies to the sent commands, each a value or an error."""
         replies = [self._reply() for _ in range(self._awaited)]
         self._awaited = 0
         return replies
@@ -107,7 +107,7 @@ class Wire:
             return error
 
     def empty(self):
-        """Empty the server, and forget what was added."""
+        """Empty the server, and drop the added commands."""
         self._queue = [("CONFIG", "SET", "maxmemory", "0"), ("FLUSHALL",)]
         self.send()
         self.receive()

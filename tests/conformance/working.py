@@ -1,4 +1,4 @@
-"""Moves of a worker that has jobs, or gets some."""
+"""Moves of a worker with jobs."""
 
 from celery_affinity.policy.slot_math import NOTHING
 
@@ -14,7 +14,7 @@ from .vocabulary import (
 
 
 class Working(Both):
-    """Moves of a worker that has jobs, or gets some."""
+    """Moves of a worker with jobs."""
 
     @often(2, given=some_types, as_told=draw.booleans())
     def claim(self, given, as_told):
@@ -35,7 +35,7 @@ class Working(Both):
         outcomes=draw.lists(outcomes, min_size=4, max_size=4),
     )
     def work(self, index, number, early, may_hold, outcomes):
-        """Act as a worker: read a job, ack it early or at its end, release its slot, go on with jobs that follow."""
+        """Act as a worker: read a job, ack it early or late, release its slot, and continue with the following jobs."""
         worker = self.pick_worker(index)
         for outcome in outcomes[:number]:
             self._read(worker)
@@ -60,7 +60,7 @@ class Working(Both):
 
     @often(3, lost=draw.booleans())
     def release_again(self, lost):
-        """Repeat a call whose reply was lost, and with it, maybe, a job that it carried."""
+        """Repeat an invocation whose reply was lost, and with it perhaps a claimed job."""
         if not self.released:
             return
         worker, sequence, *rest = self.released

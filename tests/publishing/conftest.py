@@ -1,4 +1,4 @@
-"""Apps that publish: a test looks at the messages, and no worker runs them."""
+"""Apps that publish without workers: tests read the messages."""
 
 import gc
 import importlib
@@ -16,7 +16,7 @@ from ..support.misspellings import NOWHERE, OURS
 
 @pytest.fixture
 def app(valkey, redis_client):
-    """An app whose jobs wait for a look at their messages."""
+    """An app that publishes to an empty server."""
     app = app_for(valkey.url, set_as_current=True, result_backend=valkey.url, task_ignore_result=True)
     app.redis = redis_client
     yield app
@@ -28,7 +28,7 @@ def app(valkey, redis_client):
 def new_app():
     """Return a function that makes an app with this transport and no server.
 
-    A call that is not refused ends with another error.
+    A call that passes the checks fails with a connection error instead.
     """
     made = []
 
@@ -70,11 +70,12 @@ def producer(app):
 
 @pytest.fixture(scope="session")
 def steps_url():
-    """URL of a server that outlives the app, which is made once in a process, whatever tests come between."""
+    """URL of a server for the app module that is imported once per process; it outlives single tests."""
     with EmbeddedServer() as server:
-        with pytest.MonkeyPatch.context() as monkeypatch:  # for the import alone: processes of other tests inherit it
+        # Only for the import: processes of other tests would inherit it.
+        with pytest.MonkeyPatch.context() as monkeypatch:
             monkeypatch.setenv("BROKER_URL", server.url)
             module = importlib.import_module(STEPS)
         yield server.url
-        gc.collect()  # results unsubscribe when they go: now, while there is a server
+        gc.collect()  # deleted results unsubscribe, which must happen while the server still runs
         forget_connections(module.app)

@@ -1,4 +1,4 @@
-"""Calls to a type of which so many jobs may wait: refused, or dropped; and calls that no bound holds back."""
+"""Calls to a bounded type are refused or drop a job; some calls pass every bound."""
 
 import pickle
 import threading
@@ -18,7 +18,7 @@ from ..support.many_calls import arguments, messages, task
 
 @pytest.fixture
 def bounded(app):
-    """Return a function that gives *app* bounds, and a task of type pdf."""
+    """Return a function that bounds type pdf in *app*, and returns a task of that type."""
 
     def make(most=2, full="refuse", **options):
         app.conf.affinity_max_pending = {"p*": Bound(most, full)}
@@ -27,7 +27,7 @@ def bounded(app):
     return make
 
 
-def test_a_call_beyond_the_bound_is_refused_and_leaves_no_trace(app, bounded):
+def test_call_beyond_the_bound_is_refused_without_a_trace(app, bounded):
     render = bounded()
     render.delay("a")
     render.delay("b")
@@ -43,7 +43,7 @@ def test_a_call_beyond_the_bound_is_refused_and_leaves_no_trace(app, bounded):
     assert arguments(app) == [["a"], ["b"]]
 
 
-def test_what_waits_for_its_time_does_not_count(app, bounded):
+def test_scheduled_jobs_do_not_count_for_the_bound(app, bounded):
     render = bounded(1)
     for number in range(3):
         render.apply_async((number,), countdown=60)
@@ -53,13 +53,13 @@ def test_what_waits_for_its_time_does_not_count(app, bounded):
         render.delay("again")
 
 
-def test_a_process_without_the_setting_is_not_refused(app):
+def test_process_without_the_setting_is_not_refused(app):
     for number in range(3):
         task(app).delay(number)
     assert len(messages(app)) == 3
 
 
-def test_a_call_that_joins_others_passes(app, bounded):
+def test_call_that_joins_a_batch_passes_the_bound(app, bounded):
     render = bounded(1, affinity=Affinity("pdf", merge=Merge("{path}", keep="last")))
     render.delay("a")
     render.delay("a")
@@ -67,12 +67,12 @@ def test_a_call_that_joins_others_passes(app, bounded):
         render.delay("b")
 
 
-def test_what_follows_from_a_run_passes(app, bounded):
+def test_follow_up_calls_of_a_run_pass_the_bound(app, bounded):
     render = bounded(1)
     render.delay("first")
     for publish in (
-        lambda: render.apply_async(("a",), parent_id="run", root_id="run"),  # as after a run
-        lambda: render.apply_async(("b",), retries=1),  # as a retry by the main process of a worker
+        lambda: render.apply_async(("a",), parent_id="run", root_id="run"),  # like a follow-up call after a run
+        lambda: render.apply_async(("b",), retries=1),  # like a retry by the main process of a worker
     ):
         publish()
     with publishing_follow_ups():
@@ -82,7 +82,7 @@ def test_what_follows_from_a_run_passes(app, bounded):
     try:
         render.delay("d")
         chain(render.si("e"), render.si("f")).delay()
-        with ThreadPoolExecutor() as threads, pytest.raises(QueueFull):  # which begin work of their own
+        with ThreadPoolExecutor() as threads, pytest.raises(QueueFull):  # calls from other threads are new work
             threads.submit(render.delay, "thread").result()
     finally:
         _task_stack.pop()
@@ -94,7 +94,7 @@ def test_what_follows_from_a_run_passes(app, bounded):
         chain(render.si("fresh"), render.si("next")).delay()
 
 
-def test_many_calls_go_in_parts_of_which_each_is_in_or_none_of_it_is(app, bounded):
+def test_publish_many_is_bounded_per_part(app, bounded):
     render, calls = bounded(10), [(number,) for number in range(13)]
     with pytest.raises(PublishError, match=r"10 calls of task.* were published: type 'pdf' is full") as ended:
         publish_many(render, calls)
@@ -107,7 +107,7 @@ def test_many_calls_go_in_parts_of_which_each_is_in_or_none_of_it_is(app, bounde
     assert arguments(app) == [[10], [11], [12]]
 
 
-def test_a_repeated_call_is_known_and_not_refused(app, bounded, monkeypatch):
+def test_repeated_call_is_recognised_and_not_refused(app, bounded, monkeypatch):
     render = bounded(2)
     ids = publish_many(render, [(1,), (2,)])
     again = PublishError("lost", ids.publish_id, 0)
@@ -115,27 +115,18 @@ def test_a_repeated_call_is_known_and_not_refused(app, bounded, monkeypatch):
     assert len(messages(app)) == 2
 
 
-def test_the_oldest_is_dropped_and_its_caller_is_told_why(app, bounded):
-    render = bounded(2, "drop-oldest")
+@pytest.mark.parametrize(("full", "kept"), [("drop-oldest", [2, 3]), ("drop-newest", [0, 1])])
+def test_oldest_or_newest_job_is_dropped_with_a_reason(app, bounded, full, kept):
+    render = bounded(2, full)
     results = [render.delay(number) for number in range(4)]
-    assert arguments(app) == [[2], [3]]
-    assert _whys(app, results) == [b"dropped: 2 jobs of its type waited"] * 2 + [None] * 2
+    assert arguments(app) == [[number] for number in kept]
+    jobs = [app.redis.get(Keys().key("task", result.id)).decode() for result in results]
+    whys = [app.redis.hget(Keys().key("job", job), "why") for job in jobs]
+    assert whys == [None if number in kept else b"dropped: 2 jobs of its type waited" for number in range(4)]
     assert app.redis.hget(Keys().key("counters"), "dropped pdf") == b"2"
 
 
-def test_the_newest_is_dropped(app, bounded):
-    render = bounded(2, "drop-newest")
-    results = [render.delay(number) for number in range(3)]
-    assert arguments(app) == [[0], [1]]
-    assert _whys(app, results) == [None, None, b"dropped: 2 jobs of its type waited"]
-
-
-def _whys(app, results):
-    jobs = [app.redis.get(Keys().key("task", result.id)).decode() for result in results]
-    return [app.redis.hget(Keys().key("job", job), "why") for job in jobs]
-
-
-def test_two_publishers_at_once_never_exceed_it(app, bounded):
+def test_two_concurrent_publishers_never_exceed_the_bound(app, bounded):
     render, refused = bounded(20), []
 
     def publish():
@@ -155,7 +146,7 @@ def test_two_publishers_at_once_never_exceed_it(app, bounded):
 
 
 @pytest.mark.skipif(kombu.VERSION[:2] < (5, 7), reason="kombu before 5.7 has no batches")
-def test_jobs_of_a_batch_that_find_no_room_stay_in_it(app, bounded):
+def test_refused_jobs_of_a_kombu_batch_stay_in_it(app, bounded):
     render = bounded(2)
     render.delay("first")
     render.delay("second")

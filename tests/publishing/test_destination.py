@@ -1,4 +1,4 @@
-"""Destinations of calls: as on stock Celery where the caller names one, and the task's type where nobody does."""
+"""Destinations of calls: like on stock Celery if the caller names one, otherwise the task's type."""
 
 import pytest
 from celery import chain, chord, group
@@ -20,7 +20,7 @@ def sounds(exchange):
     return Queue(f"sounds-{exchange}", Exchange(f"sounds-{exchange}", exchange), routing_key="sound.loud")
 
 
-#: Ways to name the destination of a call with Celery's own options.
+#: Ways to name a call's destination with Celery's own options.
 SAYING = {
     "apply_async": called(queue="audio"),
     "the default queue": called(queue="celery"),
@@ -94,12 +94,12 @@ NOT_SAYING = {
     "plain retry of a retry": then(called(), retry(), retry()),
 }
 
-#: Ways to call that mean something else for a task with a queue of its own.
+#: Ways to call that have another meaning for a task with its own queue.
 NOTHING = ("nothing", "an empty name")
 
 
 def places(publisher, ways, **options):
-    """Return where each of *ways* goes, or the error that it raises, for a task with *options*."""
+    """Return the destination or the error of each of *ways*, for a task with *options*."""
     task, found = publisher.task(**options), {}
     for name, way in ways.items():
         if name in ("exchange with no name", "an empty name") and "exchange" in str(publisher.app.conf.task_routes):
@@ -113,13 +113,13 @@ def places(publisher, ways, **options):
 
 
 @pytest.mark.parametrize("conf", CONFS)
-def test_what_the_caller_says_goes_where_stock_celery_takes_it(publishers, conf):
+def test_named_destination_is_the_same_as_on_stock_celery(publishers, conf):
     expected, found = (places(publishers(each, **CONFS[conf]), {**SAYING, **NOT_SAYING}) for each in (None, OURS))
     assert found == expected
 
 
 @pytest.mark.parametrize("conf", CONFS)
-def test_and_so_it_does_whatever_the_task_needs(publishers, conf):
+def test_named_destination_wins_over_the_tasks_type(publishers, conf):
     patterns = {"affinity_task_types": {"nothing": "video", "far": "video"}}
     saying = {name: way for name, way in SAYING.items() if since.MAPS_HAVE_OPTIONS or name != "map"}
     expected = places(publishers(None, **CONFS[conf]), saying)
@@ -130,7 +130,7 @@ def test_and_so_it_does_whatever_the_task_needs(publishers, conf):
 
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")
 @pytest.mark.parametrize("conf", ["no settings", "a default queue", "topics", "undeclared"])
-def test_a_type_is_shown_as_the_queue_of_its_name(publishers, conf):
+def test_type_is_shown_as_the_queue_of_its_name(publishers, conf):
     left_out = {*NOTHING, *(() if since.SENT_AS_REGISTERED else ("plain send_task",))}
     ways = {name: way for name, way in NOT_SAYING.items() if name not in left_out}
     expected = places(publishers(None, **CONFS[conf]), ways, queue="video")

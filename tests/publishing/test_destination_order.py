@@ -1,4 +1,4 @@
-"""Destinations of calls: the order in which places count, and calls that are refused."""
+"""Destinations of calls: the precedence of places, and refused calls."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from ..support import since
 from ..support.destinations import CONFS, OURS, called, retry, then
 from ..support.messages import running
 
-#: Place of the option, the strongest first -> the call, then weaker places: the task's options and the routes.
+#: Place of the option, in descending precedence -> the call, then places of lower precedence: task options and routes.
 ORDER = {
     "affinity of a call": (called(affinity="video"), {"affinity": "x", "queue": "y"}, {"nothing": {"queue": "x"}}),
     "of a signature": (lambda _, task: task.s().set(affinity="video").delay(), {"affinity": "x"}, None),
@@ -38,13 +38,13 @@ ORDER = {
 
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")
 @pytest.mark.parametrize("name", ORDER)
-def test_the_order_in_which_places_count(publishers, name):
+def test_places_apply_in_order_of_precedence(publishers, name):
     way, own, routes = ORDER[name]
     ours = publishers(OURS, task_routes=routes)
     assert ours.place(way, ours.task(**own)).messages == [("video", "", "video")]
 
 
-def test_a_handler_of_the_signal_has_the_last_word(publishers):
+def test_signal_handler_has_the_highest_precedence(publishers):
     ours = publishers(OURS)
 
     def ask(properties, **_):
@@ -72,7 +72,7 @@ def test_a_handler_of_the_signal_has_the_last_word(publishers):
         ({"exchange": "media"}, "exchange= of one call must name the same queue, got: affinity='video', exchange='med"),
     ],
 )
-def test_a_call_that_names_two_places_is_refused_by_both_names(publishers, options, message):
+def test_call_with_type_and_queue_is_refused(publishers, options, message):
     ours = publishers(OURS)
     task = ours.task()
     refused = [
@@ -94,7 +94,7 @@ def test_a_call_that_names_two_places_is_refused_by_both_names(publishers, optio
     assert list(ours.messages()) == []
 
 
-def test_an_app_with_another_transport_may_say_what_it_likes(publishers):
+def test_app_with_another_transport_may_combine_options(publishers):
     stock = publishers(None)
     task = stock.task(affinity=7)
     for way in (
@@ -107,7 +107,7 @@ def test_an_app_with_another_transport_may_say_what_it_likes(publishers):
         assert stock.place(way, task).messages == [("audio", "", "audio")]
 
 
-def test_a_queue_that_is_not_declared_is_refused_however_it_is_named(publishers):
+def test_undeclared_queue_is_refused_wherever_it_is_named(publishers):
     conf = CONFS["undeclared"]
     for own, more, options in (
         ({}, {}, {"queue": "other"}),
@@ -126,7 +126,7 @@ def test_a_queue_that_is_not_declared_is_refused_however_it_is_named(publishers)
     assert without_default.place(called(), without_default.task(affinity="video")).messages == [("video", "", "video")]
 
 
-def test_shared_tasks_and_those_of_an_overridden_class_as_any_other(publishers):
+def test_shared_and_overridden_tasks_have_the_same_destinations(publishers):
     ours = publishers(OURS)
 
     class Loud(ours.app.Task):
@@ -147,7 +147,7 @@ def test_shared_tasks_and_those_of_an_overridden_class_as_any_other(publishers):
         assert ours.place(call, task).messages == [(queue, "", queue)]
 
 
-def test_what_kombu_alone_publishes_goes_where_it_says_unless_that_is_the_default(publishers):
+def test_kombu_messages_take_the_tasks_type_by_default(publishers):
     ours = publishers(OURS)
     ours.task(affinity="video")
 
@@ -169,7 +169,7 @@ def test_what_kombu_alone_publishes_goes_where_it_says_unless_that_is_the_defaul
         assert ours.place(by_kombu(**options), None).messages == [(queue, "", queue)], options
 
 
-#: Program that imports nothing of this package: its first connection does so, in the middle of the first call.
+#: A program that does not import this package: the first call opens the first connection, which imports it.
 FIRST = """
 import os, sys
 from celery import Celery
@@ -204,7 +204,7 @@ FIRST_CALLS = {
 }
 
 
-def test_the_first_call_of_a_process_goes_where_the_second_does(valkey, redis_client):
+def test_first_call_of_a_process_has_the_same_destination(valkey, redis_client):
     url = valkey.url.removesuffix("/0")
     subprocess.run([sys.executable, "-c", FIRST, url, *FIRST_CALLS], check=True, timeout=60)
     found = {}

@@ -37,20 +37,20 @@ def read(given, header=HEADER):
     return decode_message(encode_message(given, header))
 
 
-def test_headers_that_say_nothing_are_left_out_and_read_as_they_were_sent():
+def test_default_headers_are_omitted_and_restored():
     given = message()
     waits = json.loads(encode_message(given, HEADER))
     assert waits["headers"] == {"lang": "py", "task": "proj.render", "id": "an-id", "retries": 0}
     assert read(given)["headers"] == given["headers"]
 
 
-def test_headers_that_say_something_are_kept():
+def test_other_headers_are_kept():
     said = {"group": "a-group", "group_index": 0, "stamps": {"batch": [1]}, "shadow": "", "affinity": ["the", "user's"]}
     found = read(message(**said))["headers"]
     assert {name: found[name] for name in said} == said
 
 
-def test_of_the_stamp_there_stays_what_a_retry_is_to_find():
+def test_job_header_keeps_the_options_for_retries():
     header = JobHeader("a-publish", "pdf", 7, {"on_demand": False}, 1.5, counted=3)
     properties = read(message(), header)["properties"]
     assert properties[PROPERTY] == {"on_demand": False}
@@ -59,14 +59,14 @@ def test_of_the_stamp_there_stays_what_a_retry_is_to_find():
     assert PROPERTY not in read(message())["properties"]
 
 
-def test_text_waits_as_text():
+def test_text_body_is_stored_as_text():
     found = read(message())
     assert found["properties"]["body_encoding"] == "utf-8"
     assert json.loads(found["body"])[0] == [1]
 
 
 @pytest.mark.parametrize("binary", [{"compression": "application/x-gzip"}, {}], ids=["compressed", "pickled"])
-def test_what_json_cannot_carry_stays_base64(binary):
+def test_binary_body_stays_base64(binary):
     given = message(**binary)
     given["body"] = base64.b64encode(b"\x1f\x8b\xff").decode()
     if not binary:
@@ -76,23 +76,23 @@ def test_what_json_cannot_carry_stays_base64(binary):
     assert found["body"] == given["body"]
 
 
-def test_what_was_published_is_not_changed_by_that():
-    """kombu publishes the same message again when a connection is lost."""
+def test_storing_does_not_change_the_published_message():
+    """kombu publishes the same message again after a lost connection."""
     given, as_it_was = message(), message()
     encode_job("pdf", given, JobHeader("a-publish", "pdf", 3, {"on_demand": True}, None))
     assert given == as_it_was
 
 
-def test_the_message_of_a_small_task_is_nearly_a_third_shorter():
+def test_small_message_is_shortened_by_nearly_a_third():
     given = message(argsrepr="(1,)", kwargsrepr="{}", root_id="an-id", timelimit=[None, None], origin="gen1@host")
     assert len(encode_message(given, HEADER)) < 0.7 * len(json.dumps(given))
 
 
-def test_messages_of_other_producers_are_read_as_they_are():
+def test_messages_of_other_producers_are_read_unchanged():
     for headers in ({}, {"task": "proj.render", "lang": "js"}):
         assert decode_message(json.dumps({"headers": headers, "body": "e30="}))["headers"] == headers
 
 
-def test_what_json_has_no_word_for_is_read_as_kombu_wrote_it():
+def test_values_beyond_json_are_read_like_with_kombu():
     when = datetime(2026, 1, 2, tzinfo=UTC)
     assert read(message(when=when))["headers"]["when"] == when

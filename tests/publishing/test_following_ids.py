@@ -1,4 +1,4 @@
-"""The ids of what follows from an end: a repeat has the same ones, and nothing else has."""
+"""Ids of follow-up calls: a repeat of the same end has the same ids, and no other call has them."""
 
 import pytest
 from celery import chain, chord, group
@@ -11,23 +11,23 @@ def ids(origin, *signatures, names=("a", "a", "b")):
         return [new_publish_id(name) for name in names]
 
 
-def test_what_follows_from_an_end_has_the_same_ids_each_time(app):
+def test_follow_up_calls_of_an_end_have_stable_ids(app):
     assert ids("job") == ids("job")
     assert len({*ids("job"), *ids("other"), new_publish_id("a"), new_publish_id("a")}) == 8
 
 
-def test_a_call_of_another_task_between_them_changes_no_id(app):
+def test_call_of_another_task_in_between_changes_no_id(app):
     assert ids("job", names=("a", "audit", "a")) == [ids("job")[0], ids("job", names=("audit",))[0], ids("job")[1]]
 
 
-def test_ids_are_made_by_chance_again_after_an_error(app):
+def test_ids_are_random_again_after_an_error(app):
     with pytest.raises(ValueError, match="no broker"), follow_up_ids("job"):
         raise ValueError("no broker")
     assert new_publish_id("a") not in ids("job")
 
 
 @pytest.mark.parametrize("is_read", [False, True])
-def test_a_chord_has_new_ids_each_time(app, is_read):
+def test_chord_has_new_ids_each_time(app, is_read):
     def s():
         return app.signature("proj.a")
 
@@ -44,7 +44,7 @@ def test_a_chord_has_new_ids_each_time(app, is_read):
             assert (ids("job", s(), read) == ids("job", s(), read)) is are_known, read
 
 
-def test_a_repeat_publishes_nothing(app):
+def test_repeated_follow_up_call_publishes_nothing(app):
     for count in (1, 1):
         with follow_up_ids("job", app.signature("proj.a")):
             app.send_task("proj.a")

@@ -1,4 +1,4 @@
-"""Messages that a running task publishes: children with its headers, jobs of other apps, and retries of itself."""
+"""Messages that a running task publishes: calls with its headers, jobs of other apps, and its retries."""
 
 import celery
 import pytest
@@ -7,10 +7,10 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.processes import start_worker
 
-#: Headers of the user, of whatever name.
+#: Headers set by users, with names of all kinds.
 GIVEN = {"affinity": ["a", "list"], "tenant": "acme", "trace": {"id": 7}}
 
-#: Options of a task's first call, and the options that its tries are to find.
+#: Options of a task's first call, and the options that its retries must inherit.
 ASKED = {"affinity": "mail", "on_demand": True}
 KEPT = {"queue": "mail", "on_demand": True}
 
@@ -25,7 +25,7 @@ def tasks(request, valkey, redis_client, load_app):
     return app.tasks
 
 
-def test_a_running_task_publishes_as_each_app_would_and_retries_as_it_was_asked_for(tasks, redis_client):
+def test_running_task_publishes_by_app_and_retries_by_call(tasks, redis_client):
     results = {name: tasks[name].apply_async(headers=GIVEN, **ASKED) for name in ("parent", "retrying", "failing")}
     seen = {"headers": GIVEN, "kept": KEPT}
     assert results["retrying"].get(timeout=WITHIN_S) == {**seen, "retries": 2}
@@ -37,7 +37,7 @@ def test_a_running_task_publishes_as_each_app_would_and_retries_as_it_was_asked_
     assert redis_client.llen("lists-of-third") == 2
 
 
-def test_a_retry_for_a_lost_pool_process_asks_for_what_the_first_attempt_did(tasks):
+def test_retry_for_a_lost_process_keeps_the_first_options(tasks):
     if tasks["lost"].app.pool_name != "prefork" or celery.VERSION[:2] < (5, 7):
         pytest.skip("only Celery's prefork pool has such a retry, from 5.7 on")
     result = tasks["lost"].apply_async(headers=GIVEN, **ASKED)

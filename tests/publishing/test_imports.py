@@ -1,4 +1,4 @@
-"""What a process loads: one that imports an app's tasks loads no more than the options of calls need."""
+"""Modules that a process loads: an import of an app's tasks loads only the modules for call options."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import celery_affinity
 
 _LOADED = "print(*sorted(name for name in sys.modules if name.startswith(('celery_affinity', 'redis'))))"
 
-#: Modules of the worker that any process loads.
+#: Modules of the worker package that every process loads.
 LIGHT = ["celery_affinity.worker.startup"]
 
 
@@ -23,7 +23,7 @@ def rooms(names):
     return {name.split(".")[1] for name in names if name.startswith("celery_affinity.")}
 
 
-def test_the_import_loads_the_options_of_calls_and_neither_redis_nor_what_workers_need():
+def test_import_loads_neither_redis_nor_worker_modules():
     names = loaded("import celery_affinity")
     assert rooms(names) == {
         *(
@@ -43,13 +43,13 @@ def test_the_import_loads_the_options_of_calls_and_neither_redis_nor_what_worker
     assert "redis" not in names
 
 
-def test_a_producer_loads_nothing_of_workers_and_reports():
+def test_producer_loads_no_worker_and_report_modules():
     names = loaded("import celery_affinity; celery_affinity.Transport")
     assert not rooms(names) & {"reports", "admin", "liveness", "check", "cli", "web"}
     assert [name for name in names if "worker." in name] == LIGHT
 
 
-def test_a_command_of_celerys_own_loads_none_of_our_commands():
+def test_celerys_commands_load_no_module_of_this_package():
     plugins = (
         "from importlib.metadata import entry_points; [each.load() for each in entry_points(group='celery.commands')]"
     )
@@ -60,13 +60,13 @@ def test_a_command_of_celerys_own_loads_none_of_our_commands():
     assert not rooms(names) & {"admin", "liveness", "leases", "dispatcher", "web"}
 
 
-def test_every_public_name_is_there(subtests):
+def test_every_public_name_exists(subtests):
     for name in celery_affinity.__all__:
         with subtests.test(str(name)):
             assert loaded(f"from celery_affinity import {name} as found; assert found is not None")
 
 
-def test_a_name_that_is_not_there_is_an_error_as_of_any_module():
+def test_unknown_name_raises_the_usual_attribute_error():
     with pytest.raises(AttributeError, match="module 'celery_affinity' has no attribute 'Transprt'"):
         celery_affinity.Transprt  # noqa: B018
     assert {"Transport", "jobs", "__version__"} <= set(dir(celery_affinity))

@@ -1,4 +1,4 @@
-"""Keys of tasks that no call can fill, or that stand in the wrong place: refused where the task is written."""
+"""Keys that no call can fill, or in the wrong place, are refused where the task is defined."""
 
 import re
 from dataclasses import replace
@@ -26,7 +26,7 @@ def reroute(area, force=False):
     pass
 
 
-def test_a_template_that_no_call_can_fill_is_refused_at_the_decorator(app):
+def test_unfillable_template_is_refused_at_the_decorator(app):
     with refused(NO_TOWN + "area, force"):
         app.task(name="shop.reroute", affinity=TOWN)(reroute)
     with refused('rate "{args[2]}": task shop.reroute has no positional argument 2; it takes: area, force'):
@@ -37,7 +37,7 @@ def test_a_template_that_no_call_can_fill_is_refused_at_the_decorator(app):
     app.task(name="shop.other", bind=True, affinity=Affinity(exclusive=Exclusive(lambda args, kwargs: None)))(reroute)
 
 
-def test_a_template_of_a_base_or_a_class_is_checked_too(app):
+def test_template_of_a_base_or_class_is_checked(app):
     class Base(app.Task):
         affinity = TOWN
 
@@ -64,7 +64,7 @@ def test_a_template_of_a_base_or_a_class_is_checked_too(app):
     app.register_task(Static)
 
 
-def test_an_app_that_chooses_this_transport_later_is_told_then(new_app):
+def test_app_that_selects_the_transport_later_is_checked_then(new_app):
     app = new_app(transport="redis")
     made = app.task(name="shop.reroute", affinity=TOWN)(reroute)
     app.conf.broker_transport = "celery_affinity:Transport"
@@ -72,13 +72,13 @@ def test_an_app_that_chooses_this_transport_later_is_told_then(new_app):
         made.delay("north")
 
 
-def test_a_shared_task_is_checked(app, monkeypatch):
+def test_shared_task_is_checked(app, monkeypatch):
     monkeypatch.setattr(validation, "_shared_complaints", [])
     with refused(NO_TOWN + "area, force"):
         shared_task(name="shop.reroute", affinity=TOWN)(reroute)
 
 
-def test_an_annotation_is_checked_before_the_first_call_and_at_the_start_of_a_worker(new_app):
+def test_annotation_is_checked_before_use(new_app):
     app = new_app(task_annotations={"shop.reroute": {"affinity": TOWN}})
     made = app.task(name="shop.reroute", shared=False)(reroute)
     app.finalize()
@@ -89,19 +89,19 @@ def test_an_annotation_is_checked_before_the_first_call_and_at_the_start_of_a_wo
 
 
 @pytest.mark.parametrize("options", [{"exclusive": "k"}, {"exclusive": Exclusive("k")}, {"rate": Rate("1/s", "k")}])
-def test_a_key_beside_the_affinity_of_a_task_is_refused(app, options):
+def test_key_next_to_a_tasks_affinity_is_refused(app, options):
     (name,) = options
     with refused(f"task shop.render: {name}= is an option of calls; a task has it in its affinity: Affinity({name}="):
         task(app, **options)
 
 
 @pytest.mark.parametrize("options", [{"rate": 5}, {"rate": "10 kHz"}, {"exclusive": True}, {"date": 5}])
-def test_attributes_of_the_users_own_are_none_of_ours(app, options):
+def test_users_own_attributes_are_ignored(app, options):
     task(app, **options)
     check_app(app)
 
 
-def test_a_template_in_the_place_of_a_key_is_found_at_the_start_of_a_worker(new_app):
+def test_template_in_place_of_a_key_stops_worker_starts(new_app):
     app = new_app(task_routes={"shop.*": {"exclusive": "city:{city}"}})
     words = "task_routes 'shop.*': exclusive= has the key itself, got: 'city:{city}'; for a template write Exclusive('c"
     with refused(words):
@@ -115,48 +115,41 @@ def test_a_template_in_the_place_of_a_key_is_found_at_the_start_of_a_worker(new_
 # -- affinity_task_rules
 
 
+@pytest.mark.parametrize("rules", [5, {"": {}}])
+def test_rules_of_names_must_be_a_mapping_of_patterns(new_app, rules):
+    words = "affinity_task_rules must be a mapping of task name patterns to rules, such as {'proj.route.*': {'exclusi"
+    with pytest.raises(SettingError, match="^" + re.escape(words)):
+        settings_of(new_app(affinity_task_rules=rules))
+
+
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("rule", "words"),
     [
-        (5, "affinity_task_rules must be a mapping of task name patterns to rules, such as {'proj.route.*': {'exclusi"),
-        ({"": {}}, "affinity_task_rules must be a mapping of task name patterns to rules, such as"),
+        (5, "a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}, "),
+        (Affinity("pdf", exclusive="k"), "a rule of a name must be {'exclusive': ...}, {'rate': ...}"),
+        ({"exlusive": 5}, "a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}"),
+        ({"merge": "k"}, "merge must be a Merge, such as Merge("),
+        ({"merge": {"keep": "last"}}, "merge must be a Merge, such as Merge("),
+        ({"merge": {"key": "k"}}, "Merge takes one of keep="),
+        ({"merge": {"key": "k", "kep": "last"}}, "Merge takes key, keep, fold, "),
         (
-            {"a": 5},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}, ",
+            {"merge": Merge("k", fold=max)},
+            "fold of merge must be the dotted name of a function, such as 'proj.plans.union'",
         ),
         (
-            {"a": Affinity("pdf", exclusive="k")},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}",
+            {"merge": {"key": "k", "keep": "all", "split": list}},
+            "split of merge must be the dotted name of a function, such as",
         ),
-        (
-            {"a": {"exlusive": 5}},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}",
-        ),
-        ({"a": {"merge": "k"}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
-        ({"a": {"merge": {"keep": "last"}}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
-        ({"a": {"merge": {"key": "k"}}}, "affinity_task_rules['a']: Merge takes one of keep="),
-        ({"a": {"merge": {"key": "k", "kep": "last"}}}, "affinity_task_rules['a']: Merge takes key, keep, fold, "),
-        (
-            {"a": {"merge": Merge("k", fold=max)}},
-            "affinity_task_rules['a']: fold of merge must be the dotted name of a function, such as 'proj.plans.union'",
-        ),
-        (
-            {"a": {"merge": {"key": "k", "keep": "all", "split": list}}},
-            "affinity_task_rules['a']: split of merge must be the dotted name of a function, such as",
-        ),
-        ({"a": {"exclusive": ""}}, "affinity_task_rules['a']: key of exclusive must be a text that is not empty"),
-        (
-            {"a": {"rate": "1/s"}},
-            "affinity_task_rules['a']: rate must be a Rate, such as Rate('100/m', 'crawl:{host}')",
-        ),
+        ({"exclusive": ""}, "key of exclusive must be a text that is not empty"),
+        ({"rate": "1/s"}, "rate must be a Rate, such as Rate('100/m', 'crawl:{host}')"),
     ],
 )
-def test_what_cannot_be_a_rule_of_a_name_is_refused(new_app, value, words):
-    with pytest.raises(SettingError, match="^" + re.escape(words)):
-        settings_of(new_app(affinity_task_rules=value))
+def test_invalid_rule_of_a_name_is_refused(new_app, rule, words):
+    with pytest.raises(SettingError, match="^" + re.escape(f"affinity_task_rules['a']: {words}")):
+        settings_of(new_app(affinity_task_rules={"a": rule}))
 
 
-def test_rules_of_names_are_read_from_texts_and_mappings(new_app):
+def test_rules_of_names_accept_text_and_mappings(new_app):
     rate = {"rate": "1/s", "key": "{x}"}
     rules = {"a": {"exclusive": {"key": "k", "limit": 2}}, "b": {"rate": rate}, "c": {}, "d": None}
     rules["e"] = {"exclusive": "k", "rate": rate}
@@ -170,7 +163,7 @@ def test_rules_of_names_are_read_from_texts_and_mappings(new_app):
     }
 
 
-def test_a_name_says_merging_alone_or_beside_a_key(new_app):
+def test_name_may_set_merging_with_or_without_a_key(new_app):
     plans, last = {"key": "{city}", "fold": "proj.plans.union", "most": 5}, Merge("{city}", keep="last")
     rules = {"a": {"merge": plans}, "b": {"merge": last, "rate": Rate("1/s", "k")}, "c": last, "d": Exclusive("k")}
     settings = settings_of(new_app(affinity_task_rules=rules))
@@ -183,7 +176,7 @@ def test_a_name_says_merging_alone_or_beside_a_key(new_app):
     assert replace(settings) == settings
 
 
-def test_a_rule_of_a_name_that_a_task_cannot_fill_is_found_at_the_start_of_a_worker(new_app):
+def test_unfillable_rule_of_a_name_stops_worker_starts(new_app):
     app = new_app(affinity_task_rules={"shop.*": {"exclusive": "{town}"}})
     app.task(name="shop.own", shared=False, affinity=Affinity(exclusive="own"))(nothing)
     app.finalize()
@@ -208,7 +201,7 @@ def test_a_rule_of_a_name_that_a_task_cannot_fill_is_found_at_the_start_of_a_wor
         ),
     ],
 )
-def test_merging_of_a_name_that_no_worker_can_do_is_found_at_its_start(new_app, merge, words):
+def test_impossible_merging_of_a_name_stops_worker_starts(new_app, merge, words):
     app = new_app(affinity_task_rules={"shop.*": {"merge": merge}})
     app.task(name="shop.own", shared=False, affinity=Affinity(merge=Merge("k", keep="last")))(nothing)
     app.finalize()
@@ -218,7 +211,7 @@ def test_merging_of_a_name_that_no_worker_can_do_is_found_at_its_start(new_app, 
         check_app(app)
 
 
-def test_a_task_may_name_its_functions(new_app):
+def test_task_may_name_its_functions(new_app):
     app = new_app()
     app.finalize()
     app.task(name="shop.own", shared=False, affinity=Affinity(merge=Merge("k", fold="operator.add")))(nothing)

@@ -1,4 +1,4 @@
-"""A ``map``, a ``starmap`` and ``chunks`` go where the task goes that they run, as urgently as its calls."""
+"""A ``map``, ``starmap`` or ``chunks`` has the destination and the urgency of its task's calls."""
 
 import pytest
 from celery import Celery
@@ -39,14 +39,14 @@ def task(app):
 
 
 @pytest.mark.parametrize("made", MADE)
-def test_it_has_the_type_the_mode_and_the_priority_of_its_task_and_no_key(redis_client, task, made):
+def test_map_has_type_mode_and_priority_of_its_task(redis_client, task, made):
     call, number = MADE[made]
     call(task)()
     assert jobs(redis_client) == [("pdf", "demand.4", "")] * number
 
 
-@pytest.mark.parametrize("made", ["map", "starmap"])  # for chunks Celery looks for routes of its own task alone
-def test_what_the_call_or_a_route_says_counts_more(app, redis_client, task, made):
+@pytest.mark.parametrize("made", ["map", "starmap"])  # for chunks Celery looks up only the routes of its own task
+def test_options_of_the_call_or_a_route_win(app, redis_client, task, made):
     call, number = MADE[made]
     call(task)(queue="audio", on_demand=False)
     assert jobs(redis_client) == [("audio", "queued.4", "")] * number

@@ -1,4 +1,4 @@
-"""The merge key of a call's job: who may say it, and who counts first."""
+"""The merge key of a call's job: the places that can set it, and their precedence."""
 
 import json
 import re
@@ -20,13 +20,13 @@ KEY = "key=HH limit=1"
 
 
 def jobs(app):
-    """Return the rules of every job that was published since the last call, whose id bears the marks for them."""
+    """Return the rules of every job published since the last call whose id suffix names rules."""
     found = []
     for key in app.redis.scan_iter("*job:*"):
         rules = app.redis.hget(key, "rules")
         rules = rules.decode() if rules else ""
         marks = ("+" if "merge=" in rules else "") + ("!" if "key=" in rules else "")
-        if b"*" not in key:  # a batch
+        if b"*" not in key:  # it is not a batch
             assert re.search(r"[\w-]" + re.escape(marks) + "$", key.decode())
             message = json.loads(app.redis.get(key.replace(b"job:", b"message:")))
             said = message["properties"].get(PROPERTY, {}).get("rules", "")
@@ -58,7 +58,7 @@ def new_task(app):
         ({"merge": Merge(lambda args, kwargs: None, keep="first"), "exclusive": "{city}"}, KEY),
     ],
 )
-def test_a_task_says_its_merge_key(app, new_task, affinity, rules):
+def test_task_sets_its_merge_key(app, new_task, affinity, rules):
     reroute = new_task(**affinity)
     reroute.delay("HH")
     assert jobs(app) == [rules]
@@ -66,7 +66,7 @@ def test_a_task_says_its_merge_key(app, new_task, affinity, rules):
     assert jobs(app) == [rules] * 2
 
 
-def test_a_call_whose_argument_is_none_does_not_merge(app, new_task):
+def test_call_with_none_as_key_argument_does_not_merge(app, new_task):
     new_task(merge=LAST).delay()
     assert jobs(app) == [""]
 
@@ -82,21 +82,21 @@ def test_a_call_whose_argument_is_none_does_not_merge(app, new_task):
         ({"exclusive": False, "merge_key": False}, ""),
     ],
 )
-def test_a_call_says_another_key_or_none(app, new_task, options, rules):
+def test_call_may_set_another_merge_key_or_none(app, new_task, options, rules):
     reroute = new_task(merge=LAST, exclusive=Exclusive("{city}"))
     reroute.apply_async(("HH",), **options)
     reroute.s("HH").set(**options).apply_async()
     assert jobs(app) == [rules] * 2
 
 
-def test_a_call_of_a_task_that_is_not_at_hand_says_its_merge_key(app):
+def test_call_of_unknown_tasks_may_set_a_merge_key(app):
     app.send_task("else.where", ("HH",), merge_key="HH")
     assert jobs(app) == [HH]
 
 
 @pytest.fixture
 def named(app):
-    """Return the app with rules for names: merging alone, and beside a key."""
+    """Return the app with rules for names: one only merges, another has a key as well."""
     app.conf.affinity_task_rules = {
         "proj.plan.own": {"merge": {"key": "all", "fold": "proj.plans.union", "most": 7}},
         "proj.plan.*": {"merge": LAST, "exclusive": "{city}"},
@@ -104,7 +104,7 @@ def named(app):
     return app
 
 
-def test_a_producer_without_the_code_names_merging_by_pattern(named):
+def test_producer_without_the_code_sets_merging_by_pattern(named):
     for options, rules in (
         ({}, f"{HH} {KEY}"),
         ({"merge_key": "x"}, f"merge=x most=1000 bytes=1000000 {KEY}"),
@@ -119,7 +119,7 @@ def test_a_producer_without_the_code_names_merging_by_pattern(named):
         named.send_task("proj.plan.far", ("HH",))
 
 
-def test_a_task_that_is_at_hand_merges_as_it_says_or_else_as_its_name_does(named, new_task):
+def test_known_task_prefers_its_own_merging_to_its_names(named, new_task):
     new_task("proj.plan.one").delay("HH")
     assert jobs(named) == [f"{HH} {KEY}"]
     new_task("proj.plan.two").apply_async(("HH",), merge_key="x")
@@ -130,7 +130,7 @@ def test_a_task_that_is_at_hand_merges_as_it_says_or_else_as_its_name_does(named
     assert jobs(named) == [f"{HH} key=own limit=1"], "each kind of rule for itself"
 
 
-def test_what_a_call_must_not_say_is_refused(app, new_task):
+def test_invalid_merge_options_of_a_call_are_refused(app, new_task):
     plain = new_task("plain")
     with refused("merge_key='x': calls of task plain are not merged; its affinity must say merge=Merge(...)"):
         plain.apply_async(("HH",), merge_key="x")
@@ -142,7 +142,7 @@ def test_what_a_call_must_not_say_is_refused(app, new_task):
     assert jobs(app) == []
 
 
-def test_what_no_call_can_fill_is_refused_at_the_decorator(app, new_task):
+def test_unfillable_merge_key_is_refused_at_the_decorator(app, new_task):
     with refused("merge \"{town}\": task proj.reroute has no argument 'town'; it takes: city, force"):
         new_task(merge=Merge("{town}", keep="last"))
     with refused(
@@ -153,7 +153,7 @@ def test_what_no_call_can_fill_is_refused_at_the_decorator(app, new_task):
     check_app(app)
 
 
-def test_a_queue_that_is_not_scheduled_merges_nothing_and_a_warning_says_so_once(valkey, redis_client, caplog):
+def test_unscheduled_queue_merges_nothing_and_warns_once(valkey, redis_client, caplog):
     app = app_for(valkey.url, affinity_queues=["pdf"])
     option_resolution.warn_of_queue.cache_clear()
     for _ in range(2):

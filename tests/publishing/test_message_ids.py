@@ -1,4 +1,4 @@
-"""One call is one job, however often a lost reply has it published; two calls are two jobs, whatever they share."""
+"""A call is one job even if a lost reply repeats its publish. Two calls are two jobs, even if they share an id."""
 
 import json
 
@@ -18,8 +18,8 @@ def test_two_calls_are_two_jobs(app):
     assert len(published(app)) == 2
 
 
-def test_a_repeated_publish_of_one_call_is_one_job(app, monkeypatch):
-    """kombu's publish retry puts the same message again after a lost reply."""
+def test_repeated_publish_of_one_call_is_one_job(app, monkeypatch):
+    """kombu's publish retry sends the same message again after a lost reply."""
     publish, replies = Scheduler.publish, []
 
     def lossy(*args, **kwargs):
@@ -36,7 +36,7 @@ def test_a_repeated_publish_of_one_call_is_one_job(app, monkeypatch):
 
 
 class Lossy:
-    """Publishes whose replies are lost, except each *of_each*-th."""
+    """Publishes whose replies are lost, except every *of_each*-th reply."""
 
     def __init__(self, monkeypatch, of_each=1):
         self.fresh, publish = [], Scheduler.publish
@@ -55,8 +55,8 @@ BODY = [[1], {}, {}]
 
 
 @pytest.mark.parametrize("replies", ["come", "are lost"])
-def test_five_publishes_with_one_dict_of_headers_are_five_jobs(app, producer, monkeypatch, replies):
-    """Stock Celery makes five as well. A publish repeated for a lost reply is still one job."""
+def test_publishes_with_one_headers_dict_are_several_jobs(app, producer, monkeypatch, replies):
+    """They are five jobs on stock Celery as well. A publish repeated for a lost reply remains one job."""
     lossy = Lossy(monkeypatch, of_each=2) if replies == "are lost" else None
     headers = {"task": "nothing", "id": "an-id", "affinity": "the user's"}
     as_it_was = dict(headers)
@@ -76,14 +76,14 @@ def test_five_publishes_with_one_dict_of_headers_are_five_jobs(app, producer, mo
     assert {message["headers"]["affinity"] for _, _, _, message in found} == {"the user's"}
 
 
-def test_five_publishes_of_one_message_of_celerys_are_five_jobs(app, producer):
+def test_five_publishes_of_one_celery_message_are_five_jobs(app, producer):
     message = app.amqp.create_task_message("an-id", "nothing", (), {})
     for number in range(5):
         app.amqp.send_task_message(producer, "nothing", message, affinity=f"type{number}")
     assert sorted(type_ for type_, *_ in published(app)) == [f"type{number}" for number in range(5)]
 
 
-def test_properties_and_declarations_of_the_callers_are_left_as_they_are(app, producer):
+def test_callers_properties_and_declarations_are_not_changed(app, producer):
     channel, headers, properties = producer.channel, {"task": "nothing", "id": "an-id"}, {"on_demand": True}
     for _ in range(5):
         message = channel.prepare_message(json.dumps(BODY), None, "application/json", "utf-8", headers, properties)
@@ -95,7 +95,7 @@ def test_properties_and_declarations_of_the_callers_are_left_as_they_are(app, pr
     assert declare[0] is app.amqp.queues["celery"]
 
 
-def test_another_message_with_the_properties_of_one_that_failed_is_another_job(app, producer, monkeypatch):
+def test_message_with_reused_properties_is_another_job(app, producer, monkeypatch):
     channel, properties = producer.channel, {"delivery_mode": 2}
     lossy = Lossy(monkeypatch, of_each=2)
 
@@ -109,7 +109,7 @@ def test_another_message_with_the_properties_of_one_that_failed_is_another_job(a
     assert lossy.fresh == [True, True]
 
 
-def test_the_copies_for_two_queues_are_two_jobs(app):
+def test_copies_for_two_queues_are_two_jobs(app):
     topic = Exchange("news", "topic")
     queues = [Queue("one", topic, routing_key="news.#"), Queue("two", topic, routing_key="news.*")]
     task(app).apply_async(exchange="news", routing_key="news.today", declare=queues)

@@ -1,4 +1,4 @@
-"""Options of tasks and signatures with a wrong letter or a wrong value: their author is told, and nobody else."""
+"""Misspelt options and invalid values of tasks and signatures raise errors for their author only."""
 
 import re
 
@@ -21,7 +21,7 @@ def app(new_app):
     return new_app()
 
 
-def test_a_misspelt_option_of_a_decorator_is_refused_where_it_stands(app, subtests):
+def test_misspelt_option_of_a_decorator_is_refused_there(app, subtests):
     for name, ours in MISTAKES:
         with subtests.test(name), refused(f"task shop.render: unknown option {name!r}; did you mean {ours!r}?"):
             task(app, **{name: "pdf"})
@@ -41,7 +41,7 @@ def test_a_misspelt_option_of_a_decorator_is_refused_where_it_stands(app, subtes
         ({"priority": float("nan")}, "priority must be a whole number from 0 to 10, got: nan"),
     ],
 )
-def test_a_value_that_is_refused_is_refused_wherever_it_is_written(new_app, valkey, options, words):
+def test_invalid_value_is_refused_in_every_place(new_app, valkey, options, words):
     app = new_app(url=valkey.url)
     with refused(f"task shop.render: {words}"):
         task(app, **options)
@@ -70,12 +70,12 @@ def test_a_value_that_is_refused_is_refused_wherever_it_is_written(new_app, valk
 
 
 @pytest.mark.parametrize("priority", [None, 0, 10, "5", 5.0, True])
-def test_what_stock_celery_takes_for_a_priority_is_taken(app, priority):
+def test_stock_celerys_priorities_are_accepted(app, priority):
     task(app, priority=priority)
     task(app, "shop.other").s().set(priority=priority)
 
 
-def test_options_of_the_users_own_are_taken(new_app, subtests):
+def test_users_own_options_are_accepted(new_app, subtests):
     for own in OWN:
         with subtests.test(own):
             app = new_app()
@@ -83,7 +83,7 @@ def test_options_of_the_users_own_are_taken(new_app, subtests):
             task(app).s().set(**{own: "x"})
 
 
-def test_all_ways_to_decorate(app):
+def test_all_forms_of_the_decorator_are_checked(app):
     words = "task shop.render: unknown option 'affinty'; did you mean 'affinity'?"
     with refused(words):
         app.task(nothing, name="shop.render", shared=False, affinty="pdf")
@@ -98,13 +98,13 @@ def test_all_ways_to_decorate(app):
     assert "shop.render" not in app.tasks
 
 
-def test_classes(app):
+def test_misspelt_option_of_a_class_is_refused(app):
     class Render(app.Task):
         name = "shop.render"
         affinty = "pdf"
 
         def on_demands(self):
-            """A method of the user's."""
+            """A method that belongs to the user."""
 
         def run(self):
             pass
@@ -122,7 +122,7 @@ def test_classes(app):
         app.register_task(instance)
 
 
-def test_a_class_that_was_registered_before_anybody_looked_is_refused_at_its_call(app):
+def test_class_registered_early_is_refused_at_its_call(app):
     render, other = task(app), task(app, "shop.other")
     render.__class__.affinty = "pdf"
     for _ in range(2):
@@ -132,7 +132,7 @@ def test_a_class_that_was_registered_before_anybody_looked_is_refused_at_its_cal
         other.delay()
 
 
-def test_an_app_that_says_later_which_transport_it_has_is_not_finalized_with_a_mistake(valkey):
+def test_app_with_late_configuration_is_checked_when_finalized(valkey):
     app = Celery("shop", broker=valkey.url, set_as_current=False)
     app.config_from_object({"broker_transport": OURS})
     render, other = task(app, affinty="pdf"), task(app, "shop.other")
@@ -146,7 +146,7 @@ def test_an_app_that_says_later_which_transport_it_has_is_not_finalized_with_a_m
     app.close()
 
 
-def test_an_app_with_another_transport_is_left_alone(new_app):
+def test_app_with_another_transport_is_not_checked(new_app):
     for transport in (None, "memory"):
         app = new_app(transport=transport, task_routes={"shop.*": {"affinty": "pdf"}})
         render = task(app, affinty="pdf", ondemand=True, priority=255)
@@ -162,7 +162,7 @@ def test_an_app_with_another_transport_is_left_alone(new_app):
     app.close()
 
 
-def test_shared_tasks(new_app, monkeypatch):
+def test_shared_tasks_are_checked(new_app, monkeypatch):
     monkeypatch.setattr(validation, "_shared_complaints", [])
     monkeypatch.setattr(validation._state, "_get_active_apps", lambda: set())
     decorate = validation.celery.shared_task
@@ -179,7 +179,7 @@ def test_shared_tasks(new_app, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def shared_tasks_end_with_their_test():
-    """Shared tasks belong to all apps to come."""
+    """Remove shared tasks, which would join all later apps."""
     before = set(validation._state._on_app_finalizers)
     yield
     validation._state._on_app_finalizers.intersection_update(before)

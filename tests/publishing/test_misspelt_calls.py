@@ -1,4 +1,4 @@
-"""Options of calls, signatures and retries with a wrong letter or a wrong value."""
+"""Misspelt options and invalid values of calls, signatures and retries."""
 
 import pytest
 from celery import Celery, chain, chord, group, signature
@@ -16,7 +16,7 @@ def app(new_app):
 
 
 def calls(app, render, option):
-    """Yield all ways to call with an option."""
+    """Yield all ways to call a task with an option."""
     given = {option: "pdf"}
     yield lambda: render.apply_async(**given)
     yield lambda: render.apply_async((), {}, **given)
@@ -30,7 +30,7 @@ def calls(app, render, option):
     yield lambda: render.apply(**given)
 
 
-def test_a_misspelt_option_of_a_call_is_refused(app, subtests):
+def test_misspelt_option_of_a_call_is_refused(app, subtests):
     render = task(app)
     for name, ours in MISTAKES:
         with subtests.test(name):
@@ -42,13 +42,13 @@ def test_a_misspelt_option_of_a_call_is_refused(app, subtests):
                     each.set(**{name: "pdf"})
 
 
-def test_a_misspelt_option_of_a_chord_is_refused(new_app):
+def test_misspelt_option_of_a_chord_is_refused(new_app):
     app = new_app(result_backend="cache+memory://", task_ignore_result=False)
     with refused("call of task "):
         chord([task(app).s()], task(app, "shop.other").s()).apply_async(affinty="pdf")
 
 
-def test_eager_calls_are_refused_as_well(new_app):
+def test_misspelt_option_of_an_eager_call_is_refused(new_app):
     render = task(new_app(task_always_eager=True))
     with refused("call of task shop.render: unknown option 'affinty'"):
         render.apply_async(affinty="pdf")
@@ -57,7 +57,7 @@ def test_eager_calls_are_refused_as_well(new_app):
     assert render.apply_async(affinity="pdf", on_demand=True, my_flag=1).successful()
 
 
-def test_a_retry_is_refused_where_it_is_called(app):
+def test_misspelt_option_of_a_retry_is_refused(app):
     render = task(app)
     with running(
         render, {"headers": {"id": "1", "task": "shop.render"}, "properties": {"priority": 0, "delivery_info": {}}}
@@ -75,7 +75,7 @@ def test_stamps_may_have_any_name(app):
 
 
 @pytest.mark.parametrize("own", ["my_flag", "affinity_group", "demand", "infinity", "correlation_id", "app_id"])
-def test_options_of_the_users_own_are_published(redis_client, valkey, own):
+def test_users_own_options_are_published(redis_client, valkey, own):
     app = Celery("stamped", broker=valkey.url, set_as_current=False)
     app.conf.update(broker_transport=OURS, task_ignore_result=True)
     task(app).apply_async(**{own: "x"}, priority=3, retry_policy={"max_retries": 1}, headers={"affinty": "x"})
@@ -83,6 +83,6 @@ def test_options_of_the_users_own_are_published(redis_client, valkey, own):
     app.close()
 
 
-def test_a_call_without_a_mistake_goes_on_to_the_server(app):
+def test_call_with_valid_options_reaches_the_server(app):
     with pytest.raises(OperationalError):
         task(app).apply_async(my_flag=1)

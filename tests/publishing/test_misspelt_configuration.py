@@ -37,7 +37,7 @@ def misspelt(app):
         (({"bank.*": "b"}, {"shop.*": {"affinty": "pdf"}}), "task_routes 'shop.*'"),
     ],
 )
-def test_a_misspelt_option_of_a_route(new_app, routes, where):
+def test_misspelt_option_of_a_route_is_found(new_app, routes, where):
     app = new_app(task_routes=routes)
     words = f"{where}: unknown option 'affinty'; did you mean 'affinity'?"
     for call in (task(app).delay, lambda: app.send_task("shop.render")):
@@ -50,7 +50,7 @@ def test_a_misspelt_option_of_a_route(new_app, routes, where):
         app.send_task("bank.other")
 
 
-def test_what_a_router_returns_is_looked_at_when_it_does(new_app):
+def test_options_from_a_router_are_checked_when_returned(new_app):
     app = new_app(task_routes=[lambda name, *_, **__: {"afinity": "pdf"} if name == "shop.render" else None])
     with refused(
         "call of task shop.render, or what a router of task_routes returns for it: unknown option 'afinity'; did you"
@@ -62,7 +62,7 @@ def test_what_a_router_returns_is_looked_at_when_it_does(new_app):
 
 
 @pytest.mark.parametrize("annotations", [{"*": {"affinty": "pdf"}}, [{"shop.render": {"affinty": "pdf"}}]])
-def test_a_misspelt_option_of_an_annotation(new_app, annotations):
+def test_misspelt_option_of_an_annotation_is_found(new_app, annotations):
     app = new_app(task_annotations=annotations)
     render = task(app)
     (pattern,) = annotations if isinstance(annotations, dict) else annotations[0]
@@ -74,7 +74,7 @@ def test_a_misspelt_option_of_an_annotation(new_app, annotations):
     assert misspelt(app) == (words,)
 
 
-def test_a_misspelt_option_of_a_beat_entry(new_app):
+def test_misspelt_option_of_a_beat_entry_is_found(new_app):
     entry = {"task": "shop.far", "schedule": 9.0}
     app = new_app(
         beat_schedule={
@@ -94,24 +94,24 @@ def test_a_misspelt_option_of_a_beat_entry(new_app):
         beat.apply_async(beat.schedule["nightly"], advance=False)
 
 
-def test_any_priority_is_right_where_a_queue_is_not_scheduled(new_app):
+def test_any_priority_is_valid_for_unscheduled_queues(new_app):
     app = new_app(affinity_queues=["pdf"], task_routes={"shop.*": {"queue": "mail", "priority": 99}})
     task(app, priority=99).s().set(priority=77)
     check_app(app)
     assert gather_app(app).refused == []
 
 
-# -- as users meet it
+# -- the user's view
 
 
 def run(url, program, **env):
-    """Run a program of one process that has set up nothing; return its output to both streams."""
+    """Run a program of one process without any set-up. Return its output to both streams."""
     process = Process("script", [sys.executable, "-c", program], {"BROKER_URL": url, **env})
     process.wait(60)
     return process.log()
 
 
-def test_a_script_that_imports_nothing_of_ours_is_told_at_the_call():
+def test_script_without_our_imports_fails_at_the_call():
     program = f"import {APP} as tasks\nprint('imported')\ntasks.wrong.delay()"
     said = run(NOWHERE, program, OPTIONS='{"affinty": "pdf"}')
     assert said.startswith("imported")
@@ -136,13 +136,13 @@ def test_a_script_that_imports_nothing_of_ours_is_told_at_the_call():
         ),
     ],
 )
-def test_a_worker_does_not_start_with_a_mistake(env, words):
+def test_worker_does_not_start_with_a_misspelt_option(env, words):
     worker = start_worker(APP, NOWHERE, (), pool="solo", env={name: json.dumps(each) for name, each in env.items()})
     assert worker.wait(60) == 1
     assert words in worker.log()
 
 
-def test_a_worker_with_another_transport_starts_with_it(valkey, redis_client):
+def test_worker_with_another_transport_starts_with_it(valkey, redis_client):
     worker = start_worker(
         APP,
         valkey.url,

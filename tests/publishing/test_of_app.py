@@ -1,4 +1,4 @@
-"""An app's settings say whether the app selects this transport. A replaced method looks like the original."""
+"""An app's settings tell if the app selects this transport. A replaced method looks like the original."""
 
 import inspect
 
@@ -19,11 +19,11 @@ from celery_affinity.publishing.app_config import replaces, uses_affinity_transp
         (None, False),
     ],
 )
-def test_what_selects_this_transport(broker_transport, ours):
+def test_settings_select_this_transport(broker_transport, ours):
     assert uses_affinity_transport(broker_transport) is ours
 
 
-def test_a_replaced_method_gets_every_option_and_looks_like_the_original():
+def test_replaced_method_gets_every_option_and_looks_original():
     class Owner:
         def method(self, one, *, original=0, **options):
             return one, original, options

@@ -1,6 +1,6 @@
-"""Modes in the messages of a canvas that no worker runs."""
+"""Modes in the messages of canvases that no worker runs."""
 
-# Longer than 300 lines: one canvas after the other, each with the modes of all its steps.
+# Longer than 300 lines: many canvases, each with the modes of all its steps.
 
 import base64
 import json
@@ -33,7 +33,7 @@ def app(redis_client, valkey):
 
 
 def published(app):
-    """Return the messages of the jobs that were published since the last call, by task."""
+    """Return the messages of the jobs published since the last call, by task."""
     found = {}
     for key in app.redis.scan_iter("*message:*"):
         message = loads(app.redis.get(key).decode())
@@ -47,7 +47,7 @@ def mode(message):
 
 
 def embedded(message):
-    """Return the modes that the signatures in a message say, by task."""
+    """Return the modes of the signatures in a message, by task."""
     _, _, embed = loads(message["body"])
     found = {}
 
@@ -74,11 +74,11 @@ def task_of(app, name, **options):
 
 
 def s(app, name, mode=None, **options):
-    """Return a signature of a task that this app does not know."""
+    """Return a signature of a task that this app does not define."""
     return signature(name, app=app, options=options if mode is None else {**options, "on_demand": mode})
 
 
-def test_links_of_a_plain_call(app):
+def test_links_of_a_call_inherit_its_mode(app):
     task = task_of(app, "known")
     for call in (task.apply_async, lambda **options: app.send_task("known", **options)):
         call(on_demand=True, link=s(app, "b"), link_error=[dict(s(app, "c")), s(app, "d", False)])
@@ -89,7 +89,7 @@ def test_links_of_a_plain_call(app):
         assert embedded(published(app)["known"]) == {"b": None}
 
 
-def test_steps_of_a_plain_call(app):
+def test_chain_steps_of_a_call_inherit_its_mode(app):
     rest = [s(app, "c"), chord([s(app, "d")], s(app, "e", False), app=app)]
     app.send_task("a", on_demand=True, chain=rest)
     assert embedded(published(app)["a"]) == {"c": True, "d": True, "e": False}
@@ -99,7 +99,7 @@ def test_steps_of_a_plain_call(app):
     assert embedded(published(app)["a"]) == {"b": True}
 
 
-def test_a_signature_may_be_published_again(app):
+def test_signature_may_be_published_again(app):
     canvas = chain(s(app, "a", link=[s(app, "b")]), s(app, "c"), app=app)
     for options, expected in (({}, None), ({"on_demand": True}, True), ({}, None), ({"on_demand": False}, False)):
         canvas.apply_async(**options)
@@ -108,7 +108,7 @@ def test_a_signature_may_be_published_again(app):
         assert embedded(message) == {"b": expected, "c": expected}
 
 
-def test_the_pages_example(app):
+def test_docs_example_has_the_documented_modes(app):
     names = {name: task_of(app, name) for name in ("scan", "render", "archive")}
     code = blocks("docs/reference/options.md")["canvas"]
     exec("".join(code.splitlines(keepends=True)[:-1]), names)
@@ -118,13 +118,13 @@ def test_the_pages_example(app):
     assert (mode(message), embedded(message)) == (None, {"render": None, "archive": False})
 
 
-def test_a_chord_is_called_with_its_body(app):
+def test_chord_called_with_its_body_passes_the_mode(app):
     chord([s(app, "a")], app=app)(s(app, "b"), on_demand=True)
     message = published(app)["a"]
     assert (mode(message), embedded(message)) == (True, {"b": True})
 
 
-def test_what_a_task_a_route_or_a_handler_says_is_for_that_task_alone(app):
+def test_mode_of_task_route_or_handler_is_not_inherited(app):
     app.conf.task_routes = {"routed": {"on_demand": True}}
     first = task_of(app, "first", affinity=Affinity(on_demand=True))
     for each in (first.s(), s(app, "routed")):
@@ -133,14 +133,14 @@ def test_what_a_task_a_route_or_a_handler_says_is_for_that_task_alone(app):
         assert (mode(message), embedded(message)) == (True, {"b": None})
 
 
-def test_a_call_wins_over_what_its_tasks_say(app):
+def test_mode_of_the_call_wins_over_its_tasks(app):
     for each in (True, False):
         last = task_of(app, f"not {each}", affinity=Affinity(on_demand=not each))
         group(last.s(), app=app).apply_async(on_demand=each)
         assert mode(published(app)[f"not {each}"]) is each
 
 
-def test_a_type_stays_where_it_is_said(app):
+def test_type_of_a_group_does_not_change_nested_modes(app):
     group(s(app, "a", affinity=Affinity("pdf", on_demand=False)), s(app, "b"), app=app).apply_async(
         affinity=Affinity("excel", priority=3, on_demand=True)
     )
@@ -160,18 +160,18 @@ def test_a_type_stays_where_it_is_said(app):
         lambda app: s(app, "a", link=[s(app, "b")]),
     ],
 )
-def test_a_bad_mode_is_refused_before_anything_is_published(app, make):
+def test_invalid_mode_is_refused_before_any_publish(app, make):
     with pytest.raises(OptionError, match="on_demand must be True or False, got: 'yes'"):
         make(app).apply_async(on_demand="yes")
     bad = make(app)
     part = bad.kwargs.get("body") or (bad.kwargs.get("tasks") or bad.options["link"])[-1]
-    part.options["on_demand"] = "yes"  # `set` refuses it
+    part.options["on_demand"] = "yes"  # `set` would refuse it
     with pytest.raises(OptionError, match="on_demand must be True or False, got: 'yes'"):
         bad.apply_async(on_demand=True)
     assert not published(app)
 
 
-def test_a_stamp_of_that_name_is_the_users(app):
+def test_stamp_named_like_the_mode_belongs_to_users(app):
     canvas = group(s(app, "a"), s(app, "b"), app=app)
     canvas.stamp(on_demand="by a stamp")
     canvas.apply_async()
@@ -180,7 +180,7 @@ def test_a_stamp_of_that_name_is_the_users(app):
         assert message["headers"]["stamps"] == {"on_demand": "by a stamp"}
 
 
-def test_a_canvas_without_a_mode_is_as_on_stock(app):
+def test_canvas_without_a_mode_equals_stock_celerys(app):
     canvases = [
         chain(s(app, "a"), group(s(app, "b"), s(app, "c")), s(app, "d"), app=app),
         group(chain(s(app, "a"), s(app, "b")), s(app, "c"), app=app),
@@ -208,13 +208,13 @@ def test_a_canvas_without_a_mode_is_as_on_stock(app):
         {"task": "b", "subtask_type": ["chain"], "options": {"link": 7}, "kwargs": {}},
     ],
 )
-def test_what_came_from_outside_may_be_no_signature(app, rubbish):
+def test_untrusted_signatures_may_be_invalid(app, rubbish):
     """A retry publishes the fields of its message."""
     app.send_task("a", on_demand=True, link=rubbish, link_error=rubbish, chain=rubbish, chord=rubbish)
     assert mode(published(app)["a"]) is True
 
 
-def test_the_first_call_of_a_process_that_has_not_imported_this(valkey, redis_client):
+def test_first_call_of_an_unprepared_process_passes_its_mode(valkey, redis_client):
     """The first connection imports the transport, and the call itself makes that connection."""
     code = """
 import os, sys
@@ -248,8 +248,8 @@ def published_on(client):
     return published(app)
 
 
-def test_what_waits_for_a_chord_has_the_mode_of_its_body(valkey, redis_client, tmp_path):
-    """With a backend that cannot count a chord's parts, a task looks again and again."""
+def test_chord_unlock_task_has_the_mode_of_the_body(valkey, redis_client, tmp_path):
+    """With a backend that cannot count a chord's parts, a task polls for them."""
     app = app_of(valkey.url, result_backend=f"file://{tmp_path}")
     app.redis = redis_client
     for body in (s(app, "b"), chain(s(app, "b"), s(app, "c"), app=app), group([s(app, "b")], app=app)):
@@ -261,7 +261,7 @@ def test_what_waits_for_a_chord_has_the_mode_of_its_body(valkey, redis_client, t
     app.close()
 
 
-def test_an_app_with_another_transport_is_left_alone(redis_client, valkey):
+def test_app_with_another_transport_is_left_alone(redis_client, valkey):
     app = Celery("stock", broker=valkey.url, backend="cache+memory://", set_as_current=False)
     chain(s(app, "a"), s(app, "b"), app=app).apply_async(on_demand=True)
     message = loads(redis_client.lpop("celery").decode())
@@ -275,7 +275,7 @@ def test_an_app_with_another_transport_is_left_alone(redis_client, valkey):
     app.close()
 
 
-def test_an_eager_app_runs_its_canvas(valkey):
+def test_eager_app_runs_its_canvas(valkey):
     app = app_of(valkey.url, task_always_eager=True)
 
     @app.task(shared=False)
@@ -296,7 +296,7 @@ def test_an_eager_app_runs_its_canvas(valkey):
     app.close()
 
 
-def test_many_calls_have_a_link_with_their_mode(app):
+def test_link_of_publish_many_inherits_the_mode(app):
     task = task_of(app, "task")
     publish_many(task, [()] * 3, on_demand=True, link=s(app, "b"))
     messages = [loads(app.redis.get(key).decode()) for key in app.redis.scan_iter("*message:*")]

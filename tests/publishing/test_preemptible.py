@@ -1,4 +1,4 @@
-"""``preemptible=True``: where it is refused, and which jobs say in their rules that they may be stopped."""
+"""``preemptible=True``: places that refuse it, and jobs whose rules include it."""
 
 import pytest
 from celery import Celery, Task, group
@@ -25,7 +25,7 @@ def rules_of(app):
 
 
 @pytest.mark.parametrize("options", [{"preemptible": True}, {"affinity": MAY_BE_STOPPED}])
-def test_a_task_that_is_acked_early_is_refused(new_app, options):
+def test_early_acked_task_is_refused(new_app, options):
     with refused(f"task shop.render: {NEEDS}"):
         new_app().task(name="shop.render", **options)(nothing)
     with refused(f"task shop.render: {NEEDS}"):
@@ -39,7 +39,7 @@ def test_a_task_that_is_acked_early_is_refused(new_app, options):
     new_app().task(name="shop.render", base=Late, **options)(nothing)
 
 
-def test_a_task_whose_app_has_not_read_its_configuration_yet_is_refused_when_it_has(new_app):
+def test_task_is_refused_once_its_app_is_configured(new_app):
     late = Celery("shop", set_as_current=False)
     late.config_from_object({"broker_transport": "celery_affinity:Transport", "task_acks_late": True})
     late.task(name="shop.render", shared=False, affinity=MAY_BE_STOPPED)(nothing)
@@ -53,7 +53,7 @@ def test_a_task_whose_app_has_not_read_its_configuration_yet_is_refused_when_it_
         early.tasks["shop.render"].delay()
 
 
-def test_a_call_of_a_task_that_is_acked_early_is_refused(app):
+def test_call_of_an_early_acked_task_is_refused(app):
     task = app.task(name="shop.render", shared=False)(nothing)
     for options in ({"preemptible": True}, {"affinity": MAY_BE_STOPPED}):
         with refused(f"call of task shop.render: {NEEDS}"):
@@ -61,7 +61,7 @@ def test_a_call_of_a_task_that_is_acked_early_is_refused(app):
 
 
 @pytest.mark.parametrize("value", [1, "yes"])
-def test_a_value_that_is_no_bool_is_refused(new_app, app, value):
+def test_value_other_than_a_bool_is_refused(new_app, app, value):
     with refused("task shop.render: preemptible must be True or False, got"):
         new_app().task(name="shop.render", acks_late=True, preemptible=value)(nothing)
     with refused("preemptible must be True or False, got"):
@@ -71,7 +71,7 @@ def test_a_value_that_is_no_bool_is_refused(new_app, app, value):
         task.apply_async(preemptible=value, tenant="acme")
 
 
-def test_jobs_with_a_tenant_say_it_and_no_others(app, rules_of):
+def test_only_jobs_with_a_tenant_are_marked_preemptible(app, rules_of):
     task = app.task(name="shop.render", shared=False, acks_late=True, affinity=MAY_BE_STOPPED)(nothing)
     assert rules_of(task.delay) == [f"{TENANT} preemptible=1"]
     assert rules_of(lambda: task.apply_async(preemptible=False)) == [TENANT]
@@ -92,7 +92,7 @@ def test_jobs_with_a_tenant_say_it_and_no_others(app, rules_of):
     assert rules.endswith(f"{TENANT} preemptible=1")
 
 
-def test_names_of_tasks_say_it(app, rules_of):
+def test_task_names_can_set_preemptible(app, rules_of):
     app.conf.affinity_task_rules = {"shop.r*": {"tenant": "acme", "preemptible": True}, "shop.*": {"preemptible": True}}
     task = app.task(name="shop.render", shared=False, acks_late=True)(nothing)
     assert rules_of(task.delay) == [f"{TENANT} preemptible=1"]
@@ -103,7 +103,7 @@ def test_names_of_tasks_say_it(app, rules_of):
     assert rules_of(never.delay) == [TENANT]
 
 
-def test_a_name_of_a_task_that_is_acked_early_is_refused(app):
+def test_name_of_an_early_acked_task_is_refused(app):
     app.conf.affinity_task_rules = {"shop.*": {"tenant": "acme", "preemptible": True}}
     app.task(name="shop.render", shared=False)(nothing)
     app.task(name="shop.rest", shared=False, preemptible=False)(nothing)

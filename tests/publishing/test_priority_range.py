@@ -76,7 +76,7 @@ def test_any_value_becomes_a_priority_or_is_refused(value):
     assert 0 <= clamp_priority(priority) <= 10
 
 
-def test_each_place_that_names_a_priority_is_clamped_with_a_warning(app, new_app, caplog):
+def test_priority_of_each_place_is_clamped_with_warning(app, new_app, caplog):
     plain = task(app)
     own = task(app, name="proj.own", priority=255)
     asks = task(app, name="proj.asks", affinity=Affinity("pdf", priority=255))
@@ -132,7 +132,7 @@ def test_default_priority_of_the_app_is_clamped(app, caplog):
     assert "counts as 10" in caplog.text
 
 
-def test_priority_of_a_route_is_clamped_and_the_route_named(app, caplog):
+def test_clamped_priority_of_a_route_names_the_route(app, caplog):
     app.conf.task_routes = {"proj.*": {"priority": 255}}
     app.send_task("proj.plain")
     assert lanes(app) == ["queued.10"]

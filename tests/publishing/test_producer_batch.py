@@ -1,4 +1,4 @@
-"""kombu's own batches, ``Producer.batch``: jobs go out together, and a batch that failed is sent again."""
+"""kombu's own batches, ``Producer.batch``: jobs are sent together, and a failed batch is sent again."""
 
 import kombu
 import pytest
@@ -12,6 +12,7 @@ from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 
+from ..support.full_server import full_server
 from ..support.processes import wait_until
 
 if kombu.VERSION[:2] < (5, 7):
@@ -37,7 +38,7 @@ def producer(app):
 
 
 def waiting(app):
-    """Return the arguments of the jobs that wait, in their order."""
+    """Return the first arguments of the pending jobs, in order."""
     return [loads(message["body"])[0][0] for message in messages(app)]
 
 
@@ -46,13 +47,13 @@ def messages(app):
     return [decode_message(app.redis.get(Keys().key("message", job_id.decode()))) for job_id in ids]
 
 
-def test_this_transport_takes_batches(producer):
+def test_transport_supports_batches_of_kombu(producer):
     assert producer.supports_batch_publish
     _ = producer.channel
     assert producer.supports_batch_publish
 
 
-def test_jobs_of_a_batch_wait_for_its_end_and_keep_their_order(app, task, producer):
+def test_batch_is_sent_in_order_when_it_ends(app, task, producer):
     with producer.batch():
         for number in range(70):
             task.apply_async((number,), producer=producer)
@@ -62,7 +63,7 @@ def test_jobs_of_a_batch_wait_for_its_end_and_keep_their_order(app, task, produc
 
 @pytest.fixture
 def wire(monkeypatch):
-    """Return the list of exchanges between clients and the server from now on: "sent", "read", "read", "sent" ..."""
+    """Return the list of messages from and to the server after this point: "sent", "read", "read", "sent" ..."""
     happened = []
 
     def noted(name, word):
@@ -79,7 +80,7 @@ def wire(monkeypatch):
     return happened
 
 
-def test_a_batch_is_one_round_trip(app, task, producer, wire):
+def test_batch_is_one_round_trip(app, task, producer, wire):
     task.apply_async((0,), producer=producer)
     with producer.batch():
         for number in range(100):
@@ -89,7 +90,7 @@ def test_a_batch_is_one_round_trip(app, task, producer, wire):
     assert len(waiting(app)) == 101
 
 
-def test_nobody_waits_for_the_reply_until_a_batch_is_full_again(app, task, producer, wire):
+def test_reply_is_read_when_the_next_batch_is_full(app, task, producer, wire):
     task.apply_async((0,), producer=producer)
     with producer.batch(max_size=3):
         wire.clear()
@@ -102,7 +103,7 @@ def test_nobody_waits_for_the_reply_until_a_batch_is_full_again(app, task, produ
     assert waiting(app) == list(range(7))
 
 
-def test_a_client_that_is_allowed_one_connection_does_with_one(app, task):
+def test_batch_works_with_one_allowed_connection(app, task):
     app.conf.broker_transport_options = {"max_connections": 1}
     with app.producer_pool.acquire(block=True) as producer:
         with producer.batch(max_size=3):
@@ -112,7 +113,7 @@ def test_a_client_that_is_allowed_one_connection_does_with_one(app, task):
         assert producer.channel.pool.max_connections == 1
 
 
-def test_a_batch_is_sent_when_it_is_full_and_when_it_is_flushed(app, task, producer):
+def test_batch_is_sent_when_full_and_when_flushed(app, task, producer):
     with producer.batch(max_size=3) as batch:
         for number in range(6):
             task.apply_async((number,), producer=producer)
@@ -123,7 +124,7 @@ def test_a_batch_is_sent_when_it_is_full_and_when_it_is_flushed(app, task, produ
         assert waiting(app) == list(range(7))
 
 
-def test_what_was_not_sent_when_a_batch_ends_with_an_error_is_forgotten(app, task, producer, wire):
+def test_unsent_jobs_of_a_failed_batch_are_dropped(app, task, producer, wire):
     def publish_and_fail():
         with producer.batch(max_size=2):
             task.apply_async((0,), producer=producer)
@@ -138,7 +139,7 @@ def test_what_was_not_sent_when_a_batch_ends_with_an_error_is_forgotten(app, tas
     assert waiting(app) == [0, 1]
 
 
-def test_a_refused_call_leaves_the_others_in_the_batch(app, task, producer):
+def test_refused_call_leaves_the_others_in_the_batch(app, task, producer):
     with producer.batch():
         task.apply_async((1,), producer=producer)
         with pytest.raises(OptionError, match="priority"):
@@ -147,7 +148,7 @@ def test_a_refused_call_leaves_the_others_in_the_batch(app, task, producer):
     assert waiting(app) == [1, 3]
 
 
-def test_jobs_that_differ_go_in_one_batch(app, task, producer):
+def test_different_jobs_are_sent_in_one_batch(app, task, producer):
     with producer.batch():
         task.apply_async((1,), producer=producer, affinity=Affinity("excel", priority=5))
         task.apply_async((2,), producer=producer, countdown=60)
@@ -158,7 +159,7 @@ def test_jobs_that_differ_go_in_one_batch(app, task, producer):
     assert app.redis.zcard(Keys().key("lane", "pdf", "demand.0")) == 1
 
 
-def test_a_batch_whose_reply_is_lost_is_sent_again_and_publishes_nothing_twice(app, task, producer, monkeypatch):
+def test_batch_resent_after_a_lost_reply_makes_no_duplicates(app, task, producer, monkeypatch):
     calls = []
 
     def noting(name, *, loses=False):
@@ -181,7 +182,7 @@ def test_a_batch_whose_reply_is_lost_is_sent_again_and_publishes_nothing_twice(a
     assert waiting(app) == list(range(30))
 
 
-def test_a_batch_that_cannot_be_sent_says_so_and_may_be_flushed_later(app, task, producer, monkeypatch):
+def test_batch_that_cannot_be_sent_may_be_flushed_later(app, task, producer, monkeypatch):
     publish = Scheduler.publish
 
     def in_part(self, *jobs):
@@ -204,27 +205,24 @@ def test_a_batch_that_cannot_be_sent_says_so_and_may_be_flushed_later(app, task,
         assert waiting(app) == list(range(30))
 
 
-def test_a_connection_that_was_cut_meanwhile_does_not_fail_a_batch(app, task, producer):
+def test_connection_cut_in_between_does_not_fail_a_batch(app, task, producer):
     with producer.batch():
         task.apply_async((1,), producer=producer)
         app.redis.client_kill_filter(_type="normal", skipme=True)
     assert waiting(app) == [1]
 
 
-def test_a_full_server_fails_a_batch_which_is_sent_when_there_is_room(app, task, producer):
+def test_batch_refused_by_a_full_server_is_sent_later(app, task, producer):
     with producer.batch() as batch:
         task.apply_async((1,), producer=producer)
-        app.redis.config_set("maxmemory", "1")
-        try:
+        with full_server(app.redis):
             with pytest.raises(BatchPublishError) as failure:
                 batch.flush()
             assert isinstance(failure.value.__cause__, redis.OutOfMemoryError)
-        finally:
-            app.redis.config_set("maxmemory", "0")
     assert waiting(app) == [1]
 
 
-def test_queues_that_are_not_scheduled_are_batched_as_on_stock(app, task, producer):
+def test_unscheduled_queues_are_batched_like_on_stock(app, task, producer):
     app.conf.affinity_queues = ["pdf"]
     with producer.batch(max_size=3):
         task.apply_async((1,), producer=producer, queue="plain", affinity="plain")
@@ -235,7 +233,7 @@ def test_queues_that_are_not_scheduled_are_batched_as_on_stock(app, task, produc
     assert loads(left.decode())["properties"]["body_encoding"] == "base64", "as stock Celery sends it"
 
 
-def test_events_go_in_a_batch(app, producer):
+def test_events_are_sent_in_a_batch(app, producer):
     listener = app.redis.pubsub()
     listener.psubscribe("*celeryev*")
     assert listener.get_message(timeout=5)["type"] == "psubscribe"
@@ -246,8 +244,8 @@ def test_events_go_in_a_batch(app, producer):
     listener.close()
 
 
-def test_commands_that_failed_are_not_sent_again(app, task, producer, monkeypatch):
-    """As on stock Celery, nothing marks a message in a list that was sent twice."""
+def test_failed_commands_are_not_sent_again(app, task, producer, monkeypatch):
+    """As on stock Celery, nothing identifies a message that was pushed to a list twice."""
     app.conf.affinity_queues = ["pdf"]
     task.apply_async((0,), producer=producer, queue="plain", affinity="plain")  # declares the queue
     app.redis.set("plain", "no list")
@@ -263,14 +261,14 @@ def test_commands_that_failed_are_not_sent_again(app, task, producer, monkeypatc
 
 
 @pytest.mark.parametrize(("end", "said"), [("close", "closed"), ("discard", "aborted")])
-def test_a_batch_takes_nothing_after_its_end(producer, end, said):
+def test_batch_accepts_nothing_after_its_end(producer, end, said):
     batch = producer.channel.create_publish_batch(max_size=5)
     getattr(batch, end)()
     with pytest.raises(RuntimeError, match=said):
         batch.flush()
 
 
-def test_types_that_nobody_serves_are_warned_of_once(app, task, producer, caplog):
+def test_unserved_types_are_warned_of_once(app, task, producer, caplog):
     with producer.batch():
         for number in range(30):
             task.apply_async((number,), producer=producer, affinity="nobody serves this batch")

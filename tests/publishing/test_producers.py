@@ -1,4 +1,4 @@
-"""Publishers whose server is away: an error that says so, in bounded time, and never a hang."""
+"""Publishers whose server is down get a clear error in bounded time, and never hang."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from ..support.processes import wait_until
 
 pytestmark = pytest.mark.timeout(20)
 
-#: Timeout, s, and a policy of retries with hardly a pause: the tests wait for the bound itself.
+#: Timeout in seconds, and a retry policy with short pauses. The tests wait for the full timeout.
 SHORT_S = 0.4
 QUICK = {"max_retries": 2, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.1}
 TRIES = 1 + QUICK["max_retries"]
@@ -40,7 +40,7 @@ def seconds_to_fail(app, match, **options):
 
 @pytest.fixture
 def listener():
-    """A port that nobody reads: connections are accepted, and never answered."""
+    """An unread port: connections are accepted and never answered."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen(20)
@@ -60,28 +60,28 @@ def stopped(server):
         os.kill(server.pid, signal.SIGCONT)
 
 
-def test_a_server_that_is_not_there_is_an_error_at_once():
+def test_missing_server_is_an_immediate_error():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         with producer(url_of(free)) as app:
             assert seconds_to_fail(app, "Connection refused") < 3
 
 
-def test_a_host_without_an_address_is_an_error_at_once():
+def test_host_without_an_address_is_an_immediate_error():
     with producer("redis://no-such-host.invalid/0") as app:
         assert seconds_to_fail(app, "no-such-host.invalid") < 10, "how long names are looked up is the resolver's"
 
 
-def test_a_server_that_takes_connections_and_never_answers_is_given_the_connection_timeout(listener):
+def test_silent_server_fails_after_the_connection_timeout(listener):
     with producer(url_of(listener), broker_connection_timeout=SHORT_S) as app:
         assert SHORT_S <= seconds_to_fail(app, "Timeout reading") < SHORT_S * TRIES + 2
 
 
-def test_a_host_that_swallows_packets_is_given_the_connection_timeout():
+def test_packet_dropping_host_fails_after_the_connection_timeout():
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        waiting = [socket.socket() for _ in range(4)]  # a full backlog: further connections get no answer at all
+        waiting = [socket.socket() for _ in range(4)]  # a full backlog: further connections get no answer
         for each in waiting:
             each.setblocking(False)
             each.connect_ex(full.getsockname())
@@ -92,12 +92,12 @@ def test_a_host_that_swallows_packets_is_given_the_connection_timeout():
 
 
 @pytest.mark.parametrize("retry", [True, False])
-def test_a_server_that_stops_in_the_middle_is_given_the_socket_timeout_for_each_try(retry):
+def test_stopped_server_fails_after_the_socket_timeout_per_try(retry):
     options = {"socket_timeout": SHORT_S, "socket_connect_timeout": SHORT_S}
     with EmbeddedServer() as server, producer(server.url, broker_transport_options=options) as app:
         app.send_task("task", queue="pdf")
         with stopped(server):
-            # Tries: one of the publish, then those of a connection, one more than the retries of the policy.
+            # Tries: one of the publish, and those of a connection, one more than the policy's retries.
             most_s = SHORT_S * (1 + TRIES) if retry else SHORT_S
             took_s = seconds_to_fail(app, "Timeout reading", task_id="away", retry=retry)
             assert SHORT_S <= took_s < most_s + 2
@@ -105,13 +105,13 @@ def test_a_server_that_stops_in_the_middle_is_given_the_socket_timeout_for_each_
             scheduler = connection.default_channel.scheduler
             reader = scheduler.reader
             app.send_task("task", queue="pdf")
-            # The server may in the end have read the socket of the publisher that gave up: then there is one job.
+            # There is one job if the server has read the socket of the publisher that gave up.
             wait_until(lambda: reader.pending("pdf") >= 2, 10, "it publishes again")
             jobs = reader.ask_one("get", Keys().key("task", "away"))
             assert len((jobs or b"").split()) <= 1
 
 
-def test_a_unix_socket_that_nobody_answers_is_an_error(tmp_path):
+def test_unanswered_unix_socket_is_an_error(tmp_path):
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "s"))
         silent.listen(20)
@@ -119,7 +119,7 @@ def test_a_unix_socket_that_nobody_answers_is_an_error(tmp_path):
             assert seconds_to_fail(app, "Timeout reading") < SHORT_S * TRIES + 2
 
 
-def test_no_retry_at_all_is_one_try_of_everything():
+def test_publish_without_retry_tries_everything_once():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         with producer(url_of(free), task_publish_retry=False, broker_transport_options={"max_retries": 0}) as app:

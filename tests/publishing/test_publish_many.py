@@ -1,4 +1,4 @@
-"""Many calls of one task in few round trips: the calls, their messages and their ids."""
+"""Many calls of one task in few round trips: their messages and ids."""
 
 import itertools
 import uuid
@@ -36,11 +36,11 @@ def test_calls_are_tuples_lists_mappings_or_signatures(app):
     assert [each.id for each in found] == list(ids)
 
 
-def test_no_calls_are_none(app):
+def test_publish_many_accepts_an_empty_list(app):
     assert list(publish_many(task(app), [])) == []
 
 
-def test_many_calls_stay_in_order_and_are_taken_as_they_are_needed(app, monkeypatch):
+def test_many_calls_stay_in_order_and_are_read_lazily(app, monkeypatch):
     monkeypatch.setattr(many, "_TOGETHER", 10)
     taken = []
     publish = Scheduler.publish
@@ -65,36 +65,31 @@ def test_many_calls_stay_in_order_and_are_taken_as_they_are_needed(app, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "options", "error", "said"),
     [
-        ("ab", "call 1 must be a tuple of arguments, a mapping or a signature, got: 'ab'"),
-        (7, "call 1 must be a tuple of arguments, a mapping or a signature, got: 7"),
+        ("ab", {}, OptionError, "call 1 must be a tuple of arguments, a mapping or a signature, got: 'ab'"),
+        (7, {}, OptionError, "call 1 must be a tuple of arguments, a mapping or a signature, got: 7"),
+        ({"pth": "b"}, {}, TypeError, "pth"),
+        (("b",), {"priority": "high"}, OptionError, "priority"),
+        (("b",), {"task_id": "an-id"}, OptionError, "task_id"),
     ],
 )
-def test_what_is_no_call_is_refused_with_its_number(app, call, said):
-    with pytest.raises(OptionError, match=said):
-        publish_many(task(app), [("a",), call])
+def test_invalid_call_or_option_publishes_nothing(app, call, options, error, said):
+    with pytest.raises(error, match=said):
+        publish_many(task(app), [("a",), call], **options)
     assert messages(app) == []
 
 
-def test_a_signature_of_another_task_or_with_options_is_refused(app):
+def test_signature_of_another_task_or_with_options_is_refused(app):
     render, other = task(app), task(app)
     for signature in (other.s("a"), render.s("a").set(countdown=5)):
         with pytest.raises(OptionError, match=r"must be a signature of task.* without options"):
             publish_many(render, [signature])
 
 
-def test_calls_with_other_arguments_than_the_task_takes_are_refused(app):
-    with pytest.raises(TypeError):
-        publish_many(task(app), [("a",), {"pth": "b"}])
-    assert messages(app) == []
-
-
-def test_what_is_no_task_and_ids_of_the_callers_own_are_refused(app):
+def test_name_of_a_task_is_refused():
     with pytest.raises(OptionError, match="publish_many takes a task, got: 'name'"):
         publish_many("name", [()])
-    with pytest.raises(OptionError, match="task_id"):
-        publish_many(task(app), [("a",)], task_id="an-id")
 
 
 # -- their messages
@@ -122,7 +117,7 @@ def by_apply_async(app, render, call, **options):
     ],
     ids=str,
 )
-def test_a_message_is_what_apply_async_makes_of_the_call_but_for_its_ids(app, options):
+def test_message_equals_one_of_apply_async_except_ids(app, options):
     render = task(app)
     message = by_apply_async(app, render, (("b",), {"dpi": 7}), **options)
     app.redis.flushdb()
@@ -160,7 +155,7 @@ def test_serializer_and_compression_of_the_app_are_kept(app, serializer, compres
     assert [list(each) for each in arguments(app)] == [["a"], ["é"]]
 
 
-def test_what_a_task_needs_and_where_it_is_routed_counts(app):
+def test_type_and_route_of_the_task_apply(app):
     app.conf.task_routes = {"routed": {"queue": "excel"}}
 
     @app.task(name="routed", shared=False)
@@ -174,7 +169,7 @@ def test_what_a_task_needs_and_where_it_is_routed_counts(app):
     assert arguments(app, type_="index", lane="demand.0") == [[3]]
 
 
-def test_an_exchange_with_two_queues_has_each_call_in_both(app):
+def test_exchange_with_two_queues_gets_each_call_in_both(app):
     queues = [Queue(name, Exchange("news", "topic"), routing_key="news.#") for name in ("one", "two")]
     ids = publish_many(
         task(app, affinity=None), [("a",), ("b",)], exchange="news", routing_key="news.x", declare=queues
@@ -183,7 +178,7 @@ def test_an_exchange_with_two_queues_has_each_call_in_both(app):
         assert [each["headers"]["id"] for each in messages(app, type_=queue)] == list(ids)
 
 
-def test_before_task_publish_is_heard_once_and_what_it_adds_is_in_every_message(app):
+def test_before_task_publish_is_sent_once_for_every_message(app):
     heard = []
 
     @before_task_publish.connect(weak=False)
@@ -199,13 +194,7 @@ def test_before_task_publish_is_heard_once_and_what_it_adds_is_in_every_message(
     assert [message["headers"]["trace"] for message in messages(app)] == ["a-trace"] * 3
 
 
-def test_a_refused_option_publishes_nothing(app):
-    with pytest.raises(OptionError, match="priority"):
-        publish_many(task(app), [("a",)], priority="high")
-    assert messages(app) == []
-
-
-def test_types_that_nobody_serves_are_warned_of_once(app, caplog):
+def test_unserved_types_are_warned_of_once(app, caplog):
     publish_many(task(app, affinity="nobody serves these many"), [(number,) for number in range(30)])
     assert caplog.text.count("No live worker serves type 'nobody serves these many'") == 1
 
@@ -213,7 +202,7 @@ def test_types_that_nobody_serves_are_warned_of_once(app, caplog):
 # -- ids and results
 
 
-def test_ids_are_a_sequence_that_is_made_as_it_is_read(app):
+def test_ids_are_a_lazily_computed_sequence(app):
     ids = publish_many(task(app), [(number,) for number in range(5)])
     assert isinstance(ids, TaskIds)
     assert len(ids) == 5
@@ -225,13 +214,13 @@ def test_ids_are_a_sequence_that_is_made_as_it_is_read(app):
         ids[5]
 
 
-def test_two_publishes_have_nothing_in_common(app):
+def test_two_publishes_share_no_id(app):
     render = task(app)
     assert not set(publish_many(render, [("a",)])) & set(publish_many(render, [("a",)]))
     assert len(messages(app)) == 2
 
 
-def test_workers_run_them_and_their_results_come(valkey, redis_client, tmp_path, load_app):
+def test_workers_run_the_calls_and_store_their_results(valkey, redis_client, tmp_path, load_app):
     app = load_app(APP)
     ledger = Ledger(tmp_path / "ledger")
     start_worker(APP, valkey.url, ["pdf"], pool="threads", env={"LEDGER": str(ledger.path)})

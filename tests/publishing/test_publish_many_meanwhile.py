@@ -1,4 +1,4 @@
-"""Many calls of one task beside other publishes: by handlers, batches, loggers, and a task that runs."""
+"""Many calls of one task while handlers, batches, loggers and running tasks publish as well."""
 
 import contextvars
 import logging
@@ -29,7 +29,7 @@ def audit(app):
 
 @contextmanager
 def heard(publish):
-    """Call *publish* before and after each publish of a task, except for publishes by *publish*."""
+    """Call *publish* before and after each publish of a task, except for nested publishes."""
     busy = []
 
     def hear(sender, headers, **_):
@@ -50,7 +50,7 @@ def heard(publish):
 
 
 @pytest.mark.parametrize("way", ["delay", "the same id", "publish_many", "kombu", "a batch", "a thread", "itself"])
-def test_what_a_handler_publishes_goes_its_own_way(app, audit, way):
+def test_publishes_of_a_handler_are_separate(app, audit, way):
     render = task(app)
 
     def publish(task_id):
@@ -83,7 +83,7 @@ def test_what_a_handler_publishes_goes_its_own_way(app, audit, way):
     assert found == ([["by hand"], ["raw"]] * 2 if way == "kombu" else [["by hand"]] * 2)
 
 
-def test_a_handler_that_fails_keeps_nothing_from_being_published(app):
+def test_failing_handler_prevents_no_publish(app):
     def fail(_):
         raise RuntimeError("a handler's own")
 
@@ -92,7 +92,7 @@ def test_a_handler_that_fails_keeps_nothing_from_being_published(app):
     assert arguments(app) == [["a"], ["b"]]
 
 
-def test_within_a_batch_of_kombus_it_goes_its_own_way(app, audit):
+def test_publish_many_within_a_kombu_batch_is_separate(app, audit):
     if kombu.VERSION[:2] < (5, 7):
         pytest.skip("kombu before 5.7 has no batches")
     with app.producer_pool.acquire(block=True) as producer, producer.batch():
@@ -103,8 +103,8 @@ def test_within_a_batch_of_kombus_it_goes_its_own_way(app, audit):
     assert arguments(app, type_="audits") == [[1], [2]]
 
 
-def test_a_logger_that_publishes_disturbs_neither_a_batch_nor_many(app, audit, monkeypatch):
-    """The warning of a type that nobody serves comes in the midst of a publish."""
+def test_publishing_logger_disturbs_no_batch_or_bulk_publish(app, audit, monkeypatch):
+    """The warning of an unserved type occurs during a publish."""
     publish, fresh = Scheduler.publish, []
 
     def noting(*args):
@@ -136,7 +136,7 @@ def test_a_logger_that_publishes_disturbs_neither_a_batch_nor_many(app, audit, m
     assert all(fresh), "nothing is sent twice"
 
 
-def test_within_a_task_all_calls_are_its_children_and_none_is_in_its_trail(app):
+def test_calls_within_a_task_are_children_outside_its_trail(app):
     parent = task(app)
     _task_stack.push(parent)
     parent.push_request(id="a-parent", root_id="a-root", called_directly=False, children=[])

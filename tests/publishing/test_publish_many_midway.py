@@ -1,4 +1,4 @@
-"""Many calls of one task that end midway: a lost reply, a server that goes, a call that fails; and a new start."""
+"""Publishes of many calls that fail midway: a lost reply, a lost server, a failing iterator; and their resumption."""
 
 import itertools
 import pickle
@@ -16,7 +16,7 @@ from ..support.many_calls import arguments, messages, task
 
 @pytest.fixture
 def away(monkeypatch):
-    """Return a function that lets *count* round trips of a publish pass, and loses the replies of the next *times*."""
+    """Return a function that lets *count* round trips of a publish pass, and loses the next *times* replies."""
     publish = Scheduler.publish
 
     def away_after(count, times=1000, part=slice(None)):
@@ -35,14 +35,14 @@ def away(monkeypatch):
     return away_after
 
 
-def test_a_lost_reply_is_asked_for_again_and_nothing_is_published_twice(app, away):
+def test_lost_reply_is_requested_again_without_duplicates(app, away):
     away(1, times=1)
     ids = publish_many(task(app), [(number,) for number in range(35)], retry_policy={"interval_start": 0})
     assert [message["headers"]["id"] for message in messages(app)] == list(ids)
 
 
 @pytest.mark.parametrize("part", [slice(0), slice(4), slice(None)], ids=["none of it", "some", "all of it"])
-def test_a_server_that_goes_midway_is_told_and_the_rest_is_published_later(app, away, monkeypatch, part):
+def test_publish_interrupted_midway_is_reported_and_resumed(app, away, monkeypatch, part):
     render, calls = task(app), [(number,) for number in range(35)]
     away(2, part=part)
     with pytest.raises(
@@ -59,8 +59,8 @@ def test_a_server_that_goes_midway_is_told_and_the_rest_is_published_later(app, 
     assert [message["headers"]["id"] for message in messages(app)] == list(ids)
 
 
-def test_a_server_that_is_not_there_at_first_is_told_as_well(app, away, monkeypatch):
-    """The server may have the first calls: a caller that repeats them is to give the same ids."""
+def test_publish_without_a_server_is_reported_and_resumed(app, away, monkeypatch):
+    """The server may have received the first calls, so a caller that repeats them must use the same ids."""
     away(0)
     with pytest.raises(PublishError) as ended:
         publish_many(task(app), [("a",)], retry=False)
@@ -69,7 +69,7 @@ def test_a_server_that_is_not_there_at_first_is_told_as_well(app, away, monkeypa
     publish_many(task(app), [("a",)], resume=ended.value)
 
 
-def test_calls_that_end_with_an_error_say_how_far_they_came(app, monkeypatch):
+def test_failing_iterator_reports_the_number_of_published_calls(app, monkeypatch):
     monkeypatch.setattr(many, "_TOGETHER", 10)
 
     def calls():
@@ -82,7 +82,7 @@ def test_calls_that_end_with_an_error_say_how_far_they_came(app, monkeypatch):
     assert len(messages(app)) == 20
 
 
-def test_calls_that_end_before_the_first_is_published_raise_what_they_raised(app):
+def test_iterator_that_fails_first_raises_its_own_error(app):
     def calls():
         yield ("a",)
         raise OSError("no such file")
@@ -91,7 +91,7 @@ def test_calls_that_end_before_the_first_is_published_raise_what_they_raised(app
         publish_many(task(app), calls())
 
 
-def test_a_resumed_publish_takes_up_where_each_call_goes_by_itself(app):
+def test_publish_of_single_calls_is_resumed(app):
     app.conf.affinity_queues = ["pdf"]
     render = task(app, affinity=None)
 

@@ -1,4 +1,4 @@
-"""Many calls of one task where Celery makes each message: eager apps, stock queues, tasks of their own class."""
+"""Many calls of one task for which Celery builds each message: eager apps, unscheduled queues, custom task classes."""
 
 from celery import Celery, Task
 from kombu import Exchange, Queue
@@ -9,7 +9,7 @@ from celery_affinity import publish_many
 from ..support.many_calls import messages, task
 
 
-def test_of_two_queues_one_may_be_scheduled(app):
+def test_one_of_two_queues_may_be_scheduled(app):
     app.conf.affinity_queues = ["news-here"]
     queues = [Queue(name, Exchange("news", "topic"), routing_key="news.#") for name in ("news-here", "news-there")]
     render = task(app, affinity=None)
@@ -19,7 +19,7 @@ def test_of_two_queues_one_may_be_scheduled(app):
     assert found[::-1] == list(ids)
 
 
-def test_an_eager_app_runs_each_call_and_has_the_results(app):
+def test_eager_app_runs_each_call_and_has_the_results(app):
     app.conf.task_always_eager = True
     ids = publish_many(task(app, ignore_result=False), [("a",), ("b", 2)])
     assert [tuple(result.get()) for result in ids.results()] == [("a", 100), ("b", 2)]
@@ -27,7 +27,7 @@ def test_an_eager_app_runs_each_call_and_has_the_results(app):
     assert messages(app) == []
 
 
-def test_a_queue_that_is_not_scheduled_gets_each_call(app):
+def test_unscheduled_queue_gets_each_call(app):
     app.conf.affinity_queues = ["pdf"]
     ids = publish_many(task(app, affinity=None), [("a",), ("b",), ("c",)])
     found = [loads(each.decode())["headers"]["id"] for each in app.redis.lrange("celery", 0, -1)]
@@ -43,7 +43,7 @@ def test_another_transport_gets_each_call(valkey, redis_client):
     app.close()
 
 
-def test_a_task_with_a_way_of_its_own_gets_each_call(app):
+def test_task_with_its_own_apply_async_gets_each_call(app):
     class Own(Task):
         calls = 0
 
@@ -55,7 +55,7 @@ def test_a_task_with_a_way_of_its_own_gets_each_call(app):
     assert Own.calls == 2
 
 
-def test_a_task_that_names_each_call_gets_each_call(app):
+def test_task_that_names_each_call_gets_each_call(app):
     class Named(Task):
         def shadow_name(self, args, kwargs, options):
             return f"named {args[0]}"
@@ -64,7 +64,7 @@ def test_a_task_that_names_each_call_gets_each_call(app):
     assert [message["headers"]["shadow"] for message in messages(app)] == ["named a", "named b"]
 
 
-def test_the_first_protocol_gets_each_call(app):
+def test_first_protocol_gets_each_call(app):
     app.conf.task_protocol = 1
     publish_many(task(app), [("a",), ("b",)])
     assert [loads(message["body"])["args"] for message in messages(app)] == [["a"], ["b"]]

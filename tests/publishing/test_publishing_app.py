@@ -16,7 +16,7 @@ from celery_affinity import Affinity, publish_many
 from celery_affinity.publishing.publish_call import app_of_connection
 from celery_affinity.schema.keys import Keys
 
-#: App -> settings, options of its task "render", and the place where a call without options is to wait.
+#: App -> settings, options of its task "render", and the place where a call without options must wait.
 APPS = {
     "by name": ({"affinity_task_types": {"render": "pdf"}}, {}, "lane:pdf:queued.0"),
     "by task": ({}, {"affinity": Affinity("excel", priority=4)}, "lane:excel:queued.4"),
@@ -55,7 +55,7 @@ def name(request):
 
 @pytest.fixture(params=["by name", "turned", None], ids=lambda current: f"current {current}")
 def app(request, made, name):
-    """An app; the current app is this app, another app, or none."""
+    """An app; the current app is the same app, another app, or none."""
     _set_current_app(made.get(request.param))
     yield made[name]
     _set_current_app(None)
@@ -63,7 +63,7 @@ def app(request, made, name):
 
 @pytest.fixture
 def waits(redis_client):
-    """Return a function that returns place -> number of waiting jobs; a place is a lane or a list."""
+    """Return a function that maps places (lanes or lists) to their numbers of waiting jobs."""
 
     def found():
         lanes = {Keys().key("lane", *lane.split(":")[1:]): lane for _, _, lane in APPS.values() if lane != "lists"}
@@ -97,27 +97,27 @@ WAYS = {
 }
 
 
-def test_an_app_publishes_by_its_own_settings(app, name, waits):
+def test_app_publishes_by_its_own_settings(app, name, waits):
     for way, publish in WAYS.items():
         publish(app)
         assert waits() == {place(name): 1}, way
 
 
-def test_in_any_thread(app, name, waits):
+def test_app_publishes_by_its_settings_in_any_thread(app, name, waits):
     with ThreadPoolExecutor(1) as threads:
         threads.submit(app.tasks["render"].delay, 1).result()
         threads.submit(publish_many, app.tasks["render"], [(1,), (2,)]).result()
     assert waits() == {place(name): 3}
 
 
-def test_by_the_function_that_sends_its_messages(app, name, waits):
+def test_app_publishes_by_its_settings_through_amqp(app, name, waits):
     message = app.amqp.create_task_message("an-id", "render", (1,), {})
     with app.producer_pool.acquire(block=True) as producer:
         app.amqp.send_task_message(producer, "render", message)
     assert waits() == {place(name): 1}
 
 
-def test_with_the_producer_of_any_app(app, name, made, waits):
+def test_app_publishes_by_its_settings_with_any_producer(app, name, made, waits):
     for owner in made.values():
         with owner.producer_or_acquire() as producer:
             app.tasks["render"].apply_async((1,), producer=producer)
@@ -127,7 +127,7 @@ def test_with_the_producer_of_any_app(app, name, made, waits):
         assert waits() == {place(name): 4}
 
 
-def test_with_kombu_alone_the_settings_are_those_of_the_app_that_made_the_connection(app, name, waits):
+def test_kombu_publishes_by_the_settings_of_the_connections_app(app, name, waits):
     queue = app.conf.task_default_queue
     ways = [app.connection, app.connection_for_write, app.connection_or_acquire, lambda: app.pool.acquire(block=True)]
     for way in ways:
@@ -139,12 +139,12 @@ def test_with_kombu_alone_the_settings_are_those_of_the_app_that_made_the_connec
     assert waits() == {place(name): 1}
 
 
-def test_a_clone_of_a_connection_is_the_same_apps(app):
+def test_clone_of_a_connection_belongs_to_the_same_app(app):
     with app.connection() as connection, connection.clone() as clone:
         assert app_of_connection(clone) is app
 
 
-def test_an_app_that_comes_later_publishes_by_its_own_settings(made, waits, valkey):
+def test_later_app_publishes_by_its_own_settings(made, waits, valkey):
     made["by name"].send_task("render")
     later = make("turned", valkey.url)
     later.send_task("render")
@@ -165,7 +165,7 @@ def test_apps_come_and_go_and_leave_no_pools_behind(valkey, redis_client):
     pools.reset()
 
 
-def test_an_app_that_a_handler_publishes_for_is_another_one(made, waits):
+def test_handler_publishes_for_another_app_by_its_settings(made, waits):
     """The handler publishes before and after the call, with an app's function and with kombu alone."""
 
     def publish(sender, **_):
@@ -185,7 +185,7 @@ def test_an_app_that_a_handler_publishes_for_is_another_one(made, waits):
         assert waits() == {place("by name"): 1, place("turned"): 1, place("by task"): 1}
 
 
-def test_an_app_that_is_not_finalized_by_a_publish_publishes(valkey, redis_client):
+def test_app_publishes_before_it_is_finalized(valkey, redis_client):
     app = Celery("open", broker=valkey.url, autofinalize=False, set_as_current=False)
     app.conf.update(broker_transport="celery_affinity:Transport", affinity_task_types={"far": "pdf"})
     app.send_task("far", ignore_result=True)
@@ -194,7 +194,7 @@ def test_an_app_that_is_not_finalized_by_a_publish_publishes(valkey, redis_clien
     app.close()
 
 
-def test_an_app_with_another_transport_is_left_alone_beside_them(made, valkey, redis_client):
+def test_app_with_another_transport_is_not_changed(made, valkey, redis_client):
     stock = Celery("stock", broker=valkey.url, set_as_current=False)
     stock.send_task("render", queue="plain", ignore_result=True)
     (message,) = redis_client.lrange("plain", 0, -1)
@@ -202,7 +202,7 @@ def test_an_app_with_another_transport_is_left_alone_beside_them(made, valkey, r
     stock.close()
 
 
-def test_what_nobody_serves_is_said_for_each_place_that_has_workers(made, valkey, caplog):
+def test_unserved_type_is_warned_of_per_server_and_namespace(made, valkey, caplog):
     for name, namespace in [("by name", "north"), ("turned", "south")]:
         made[name].conf.broker_transport_options = {"namespace": namespace}
         for _ in range(2):
@@ -210,7 +210,7 @@ def test_what_nobody_serves_is_said_for_each_place_that_has_workers(made, valkey
     assert caplog.text.count("No live worker serves type 'nobody serves it'") == 2
 
 
-#: The first connection of a process imports this transport, when the connection is half made.
+#: The first connection of a process imports this transport while it is being created.
 FIRST = """
 import sys
 from celery import Celery
@@ -229,19 +229,19 @@ for number in order:
 
 
 @pytest.mark.parametrize("order", ["01", "10"])
-def test_the_first_connection_of_a_process_is_its_apps(valkey, redis_client, order):
+def test_first_connection_of_a_process_belongs_to_its_app(valkey, redis_client, order):
     subprocess.run([sys.executable, "-c", FIRST, valkey.url, order], check=True, timeout=60)
     for type_ in ("pdf", "excel"):
         assert redis_client.zcard(Keys().key("lane", type_, "queued.0")) == 1
 
 
-def test_a_connection_that_no_app_made_has_an_app_all_the_same(valkey, redis_client):
+def test_connection_without_an_app_publishes(valkey, redis_client):
     with Connection(valkey.url, transport="celery_affinity:Transport") as connection:
         hand_made(connection.Producer(), "celery")
     assert len(list(redis_client.scan_iter("*job:*"))) == 1
 
 
-def test_a_thread_that_has_no_current_app_publishes_as_any_other(valkey, redis_client):
+def test_thread_without_a_current_app_publishes(valkey, redis_client):
     code = (
         "import threading, tests.support.apps.typed as app; "
         "thread = threading.Thread(target=app.excel.delay, args='1'); thread.start(); thread.join()"

@@ -1,4 +1,4 @@
-"""The way of a call through the rooms: from Celery's method to the arrow, and never back."""
+"""The path of a call through the packages: from Celery's method to the server function, without returning."""
 
 import sys
 from itertools import groupby
@@ -8,12 +8,12 @@ import celery_affinity
 
 PACKAGE = str(Path(celery_affinity.__file__).parent)
 
-#: Rooms that do nothing by themselves: each room may ask them.
+#: Passive packages: every package may call them.
 ASKED = {"options", "schema", "settings", "policy", "broker", "lua", "clock.py", "errors.py", "log_limit.py"}
 
 
 def rooms_of(call):
-    """Return the rooms whose functions *call* runs, in order, those of `ASKED` left out."""
+    """Return the packages whose functions *call* runs, in order, without the packages in `ASKED`."""
     files = []
     sys.setprofile(lambda frame, event, _: event == "call" and files.append(frame.f_code.co_filename))
     try:
@@ -24,7 +24,7 @@ def rooms_of(call):
     return [room for room, _ in groupby(room for room in rooms if room not in ASKED)]
 
 
-def test_call_moves_between_few_packages_on_its_way_to_the_server(app):
+def test_publish_moves_between_few_packages(app):
     @app.task(shared=False, affinity="pdf")
     def render(number):
         return number

@@ -1,4 +1,4 @@
-"""Queues that are bound to a channel once: kombu declares them all the same."""
+"""Queues that are bound to a channel once, and still declared by kombu."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def declared_by(app):
     return declare[0]
 
 
-def test_a_queue_is_bound_once_to_each_channel(app):
+def test_queue_is_bound_once_to_each_channel(app):
     queue = declared_by(app)
     assert isinstance(queue, BoundOnce)
     assert queue == app.amqp.queues["celery"]
@@ -28,14 +28,14 @@ def test_a_queue_is_bound_once_to_each_channel(app):
         assert queue.bind(two.default_channel).channel is two.default_channel
 
 
-def test_one_that_was_bound_to_another_channel_meanwhile_is_bound_anew(app):
+def test_queue_bound_to_another_channel_is_bound_again(app):
     queue = declared_by(app)
     with app.connection_for_write() as one, app.connection_for_write() as two:
         queue.bind(one.default_channel).revive(two.default_channel)
         assert queue.bind(one.default_channel).channel is one.default_channel
 
 
-def test_a_queue_that_the_app_has_anew_is_bound_anew(app):
+def test_replaced_queue_of_the_app_is_bound_again(app):
     first = declared_by(app)
     app.amqp.queues["celery"] = Queue("celery", routing_key="another")
     second = declared_by(app)
@@ -45,7 +45,7 @@ def test_a_queue_that_the_app_has_anew_is_bound_anew(app):
         assert second.bind(connection.default_channel).routing_key == "another"
 
 
-def test_other_queues_are_left_as_they_are(app):
+def test_other_queues_are_not_changed(app):
     class OfTheUser(Queue):
         pass
 
@@ -56,7 +56,7 @@ def test_other_queues_are_left_as_they_are(app):
     assert all(left is given for left, given in zip(declare, before, strict=True))
 
 
-def test_a_publish_still_declares_its_queue_on_each_connection(app):
+def test_publish_still_declares_its_queue_on_each_connection(app):
     @app.task(name="declared", shared=False)
     def task():
         pass
@@ -89,12 +89,12 @@ print(tracemalloc.get_traced_memory()[0])
 """
 
 
-def test_a_producer_of_ever_new_queues_keeps_little_more_of_them_than_stock_celery(valkey, redis_client):
+def test_producer_of_ever_new_queues_stays_small(valkey, redis_client):
     started = [
         subprocess.Popen(
             [sys.executable, "-c", GROWTH, valkey.url, transport],
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # each type is warned of
+            stderr=subprocess.DEVNULL,  # without the warnings of unserved types
             text=True,
         )
         for transport in ("redis", "celery_affinity:Transport")
@@ -104,7 +104,7 @@ def test_a_producer_of_ever_new_queues_keeps_little_more_of_them_than_stock_cele
     assert ours < 1.5 * stock
 
 
-def test_few_queues_are_kept_of_many(app):
+def test_number_of_cached_queues_is_limited(app):
     with app.connection_for_write() as connection:
         channel = connection.default_channel
         for number in range(2_000):

@@ -1,4 +1,4 @@
-"""Calls that recur: what becomes of a signature, and of an entry that is due."""
+"""Recurring calls: the conversion of signatures to entries, and the firing of due entries."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def fired(app, signature):
     return recurring.recurring_job(app, due(entry(app, signature)))
 
 
-def test_an_entry_has_what_a_call_of_the_signature_matches_by(app, reroute):
+def test_entry_has_the_fields_that_matching_calls_have(app, reroute):
     found = entry(app, reroute.s("New York", force=True), stale_after=1.5, since="end")
     assert (found.name, found.task, found.type, found.merge_key) == ("hh", "proj.reroute", "route", "New%20York")
     assert (found.stale_after_us, found.since) == (1_500_000, "end")
@@ -55,7 +55,7 @@ def test_an_entry_has_what_a_call_of_the_signature_matches_by(app, reroute):
     assert app.redis.keys() == [], "nothing was published"
 
 
-def test_an_entry_sends_no_signal_and_makes_a_job_that_does(app, reroute, request):
+def test_entry_sends_no_signal_but_its_job_does(app, reroute, request):
     from celery.signals import before_task_publish
 
     seen = []
@@ -74,39 +74,39 @@ def test_an_entry_sends_no_signal_and_makes_a_job_that_does(app, reroute, reques
         ({"since": "now"}, "since must be 'enqueue' or 'end', got: 'now'"),
     ],
 )
-def test_an_interval_that_is_not_accepted_is_refused(app, reroute, options, words):
+def test_invalid_interval_is_refused(app, reroute, options, words):
     with refused(words):
         entry(app, reroute.s("HH"), **options)
 
 
-def test_a_call_without_a_merge_key_does_not_recur(app, reroute, plain):
+def test_call_without_a_merge_key_does_not_recur(app, reroute, plain):
     needs = "recurring 'hh' needs a task with a merge key: that is what 'matching' means"
     for signature in (plain.s("HH"), reroute.s(), reroute.s("HH").set(merge_key=False)):
         with refused(needs):
             entry(app, signature)
 
 
-def test_what_is_no_call_of_one_task_does_not_recur(app, reroute):
+def test_canvas_does_not_recur(app, reroute):
     for signature in (reroute, reroute.s("HH") | reroute.s(), "proj.reroute", None):
         with refused("recurring 'hh' must be a signature of one task, such as reroute.s('HH'), got:"):
             entry(app, signature)
 
 
 @pytest.mark.parametrize("option", [{"countdown": 3}, {"task_id": "x"}, {"eta": "2026-01-01"}])
-def test_a_call_with_a_time_or_an_id_of_its_own_does_not_recur(app, reroute, option):
+def test_call_with_time_or_own_id_does_not_recur(app, reroute, option):
     (name,) = option
     with refused(f"recurring 'hh' must have no {name}: each firing has its own, got:"):
         entry(app, reroute.s("HH").set(**option))
 
 
-def test_a_signature_that_json_cannot_say_or_that_is_too_long_does_not_recur(app, reroute):
+def test_signature_beyond_json_or_size_limit_does_not_recur(app, reroute):
     with refused("recurring 'hh' must be a signature that JSON can represent"):
         entry(app, reroute.s("HH", force=object()))
     with refused("recurring 'hh' must have at most 100,000 characters, got: "):
         entry(app, reroute.s("HH", force="x" * 100_000))
 
 
-def test_a_queue_that_is_not_scheduled_and_another_transport_have_no_recurring_calls(app, reroute, new_app):
+def test_unscheduled_queue_or_other_transport_refuses_recurring_calls(app, reroute, new_app):
     app.conf.affinity_queues = ["pdf"]
     with refused("recurring 'hh' needs a queue that is scheduled (affinity_queues), got: 'route'"):
         entry(app, reroute.s("HH"))
@@ -116,7 +116,7 @@ def test_a_queue_that_is_not_scheduled_and_another_transport_have_no_recurring_c
         entry(stock, task.s())
 
 
-def test_a_firing_that_is_repeated_is_the_same_job_and_the_next_one_is_another(app, reroute):
+def test_repeated_firing_is_one_job_and_the_next_another(app, reroute):
     found = entry(app, reroute.s("HH"))
     one, again, next_one = (recurring.recurring_job(app, due(found, at)) for at in ("17", "17", "18"))
     assert (one.id, one.task_id) == (again.id, again.task_id)
@@ -125,7 +125,7 @@ def test_a_firing_that_is_repeated_is_the_same_job_and_the_next_one_is_another(a
     assert by_hand[0].id != by_hand[1].id, "an operator makes a call as often as he says so"
 
 
-def test_a_firing_is_the_least_urgent_unless_its_signature_says_more(app, reroute):
+def test_firing_has_the_lowest_priority_by_default(app, reroute):
     assert (fired(app, reroute.s("HH")).priority, fired(app, reroute.s("HH")).on_demand) == (0, False)
     urgent = app.task(
         name="proj.urgent", shared=False, affinity=Affinity("route", priority=7, on_demand=True, merge=LAST)
@@ -136,19 +136,19 @@ def test_a_firing_is_the_least_urgent_unless_its_signature_says_more(app, rerout
     assert fired(app, urgent.s("HH").set(on_demand=True)).on_demand
 
 
-def test_the_least_urgent_is_10_where_lower_numbers_come_first(app, reroute):
+def test_firing_has_priority_10_when_lower_comes_first(app, reroute):
     app.conf.affinity_priority_order = "lower-first"
     assert fired(app, reroute.s("HH")).priority == 0, "as the scripts count"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"task": "other"}', "\x00", '{"task": "proj.reroute", "args": 7}'])
-def test_an_entry_that_was_spoiled_is_refused(app, reroute, text):
+def test_corrupt_entry_is_refused(app, reroute, text):
     with pytest.raises((OptionError, TypeError)):
         recurring.recurring_job(app, DueCall("hh", "17", "proj.reroute", text))
     assert app.redis.keys() == []
 
 
-def test_entries_of_the_configuration_are_declared_one_by_one(app, reroute, plain):
+def test_configured_entries_are_declared_one_by_one(app, reroute, plain):
     app.conf.affinity_recurring = {
         "good": {"task": "proj.reroute", "kwargs": {"city": "HH"}, "stale_after": 2, "options": {"priority": 3}},
         "plain": {"task": "proj.plain", "stale_after": 2},

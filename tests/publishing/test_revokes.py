@@ -1,4 +1,4 @@
-"""Revokes that are read from broadcasts, whatever the broadcasts hold."""
+"""Revokes read from broadcasts with arbitrary content."""
 
 import json
 
@@ -15,13 +15,13 @@ def broadcast(command):
 
 
 @given(COMMANDS)
-def test_a_broadcast_revokes_names_that_redis_can_have_or_nothing(command):
+def test_broadcast_revokes_only_valid_redis_names(command):
     revoked = read_revoke("celery.pidbox", broadcast(command))
     assert revoked is None or all(name.encode() for name in (*revoked.task_ids, *revoked.stamps) if name)
 
 
 @given(MESSAGES)
-def test_a_broadcast_that_is_no_message_revokes_nothing(message):
+def test_invalid_broadcast_revokes_nothing(message):
     assert read_revoke("celery.pidbox", message) is None
 
 
@@ -36,7 +36,7 @@ def test_a_broadcast_that_is_no_message_revokes_nothing(message):
         ("good", None),
     ],
 )
-def test_what_can_be_no_id_is_left_out_of_a_revoke(caplog, arguments, revoked):
+def test_invalid_ids_are_left_out_of_a_revoke(caplog, arguments, revoked):
     found = read_revoke("celery.pidbox", broadcast({"method": "revoke", "arguments": arguments}))
     assert (found.task_ids if found else None) == revoked
     assert bool(caplog.records) == (arguments not in ({"task_id": 7}, {"task_id": None})), "and that is said"
@@ -52,12 +52,12 @@ def test_what_can_be_no_id_is_left_out_of_a_revoke(caplog, arguments, revoked):
         ({"customer": ["7", HALF, {}], HALF: "x", "none": None}, ["customer:7"]),
     ],
 )
-def test_what_can_be_no_stamp_is_left_out_of_a_revoke(headers, stamps):
+def test_invalid_stamps_are_left_out_of_a_revoke(headers, stamps):
     command = {"method": "revoke_by_stamped_headers", "arguments": {"headers": headers}}
     found = read_revoke("celery.pidbox", broadcast(command))
     assert (found.stamps if found else None) == stamps
 
 
 @given(HEADERS)
-def test_the_stamps_of_a_message_are_texts_that_redis_can_have(headers):
+def test_stamps_of_a_message_are_valid_redis_names(headers):
     assert all(stamp.encode() for stamp in stamps_of(headers))

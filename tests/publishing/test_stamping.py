@@ -1,4 +1,4 @@
-"""Options that a task may ask for, the places that may name them, and the place that wins."""
+"""Options that a task may set, the places that may name them, and their precedence."""
 
 import copy
 import json
@@ -18,14 +18,14 @@ from ..support.apps import app_for
 from ..support.stamped import one, published, task
 
 
-def test_a_task_says_what_it_needs(app):
+def test_task_sets_its_options(app):
     task(app, affinity="pdf").delay()
     assert one(app) == ("pdf", "queued.0")
     task(app, affinity=Affinity("pdf", priority=5, on_demand=True)).delay()
     assert one(app) == ("pdf", "demand.5")
 
 
-def test_plain_queues_and_priorities_say_it_too(app):
+def test_plain_queues_and_priorities_set_options_too(app):
     plain = task(app)
     plain.delay()
     assert one(app) == ("celery", "queued.0")
@@ -33,7 +33,7 @@ def test_plain_queues_and_priorities_say_it_too(app):
     assert one(app) == ("excel", "queued.10")
 
 
-def test_the_options_of_a_call_win_over_the_tasks_own(app):
+def test_options_of_a_call_win_over_the_tasks(app):
     pdf = task(app, affinity=Affinity("pdf", priority=5))
     pdf.apply_async(affinity="excel")
     assert one(app) == ("excel", "queued.5")
@@ -45,19 +45,19 @@ def test_the_options_of_a_call_win_over_the_tasks_own(app):
     assert one(app) == ("pdf", "queued.0")
 
 
-def test_a_priority_of_the_tasks_own_option_comes_after_its_affinity(app):
+def test_affinity_wins_over_the_tasks_own_priority(app):
     task(app, affinity=Affinity("pdf", priority=5), priority=2).delay()
     assert one(app) == ("pdf", "queued.5")
     task(app, affinity="pdf", priority=2).delay()
     assert one(app) == ("pdf", "queued.2")
 
 
-def test_signatures_say_it(app):
+def test_signature_sets_options_of_its_call(app):
     task(app).s().set(affinity=Affinity("pdf", priority=2), on_demand=True).delay()
     assert one(app) == ("pdf", "demand.2")
 
 
-def test_beat_entries_say_it(app):
+def test_beat_entries_set_options(app):
     task(app)
     app.conf.beat_schedule = {
         "nightly": {
@@ -71,7 +71,7 @@ def test_beat_entries_say_it(app):
     assert one(app) == ("pdf", "demand.4")
 
 
-def test_routes_say_it(app):
+def test_route_sets_options_of_its_calls(app):
     app.conf.task_routes = {
         "by.affinity": {"affinity": "excel", "on_demand": True},
         "by.queue": {"queue": "index", "priority": 3},
@@ -84,7 +84,7 @@ def test_routes_say_it(app):
     assert one(app) == ("pdf", "queued.3")
 
 
-def test_a_producer_without_the_code_names_types_by_pattern(redis_client, valkey):
+def test_producer_without_the_code_sets_types_by_pattern(redis_client, valkey):
     app = app_for(valkey.url, set_as_current=True, affinity_task_types={"proj.pdf.*": "pdf"})
     app.redis = redis_client
     app.send_task("proj.pdf.render")
@@ -94,7 +94,7 @@ def test_a_producer_without_the_code_names_types_by_pattern(redis_client, valkey
     app.close()
 
 
-def test_an_affinity_survives_within_a_message(app):
+def test_affinity_survives_within_a_message(app):
     first, second = task(app), task(app)
     chain(first.s(), second.s().set(affinity=Affinity("pdf", priority=5))).apply_async()
     ((_, _, _, message),) = published(app)
@@ -105,7 +105,7 @@ def test_an_affinity_survives_within_a_message(app):
     assert loads(dumps(Affinity("pdf"))) == {"type": "pdf"}
 
 
-def test_lower_first_turns_priorities_for_apps_that_come_from_stock_redis(redis_client, valkey):
+def test_lower_first_reverses_priorities_of_stock_redis_apps(redis_client, valkey):
     app = app_for(valkey.url, set_as_current=True, affinity_priority_order="lower-first")
     app.redis = redis_client
     task(app).apply_async(priority=0)
@@ -131,7 +131,7 @@ def test_lower_first_turns_priorities_for_apps_that_come_from_stock_redis(redis_
         ({"on_demand": "yes"}, "on_demand must be True or False, got: 'yes'"),
     ],
 )
-def test_a_bad_value_is_refused_at_the_caller_and_nothing_is_published(app, options, message):
+def test_invalid_value_is_refused_before_any_publish(app, options, message):
     with pytest.raises(OptionError) as refusal:
         task(app).apply_async(**options)
     assert str(refusal.value) == message
@@ -141,18 +141,18 @@ def test_a_bad_value_is_refused_at_the_caller_and_nothing_is_published(app, opti
 
 
 @pytest.mark.parametrize("priority", ["5", 5.0])
-def test_a_priority_may_be_written_as_stock_celery_takes_it(app, priority):
+def test_priority_accepts_stock_celerys_forms(app, priority):
     task(app).apply_async(priority=priority)
     assert one(app)[1] == "queued.5"
 
 
-def test_a_bad_affinity_is_refused_where_it_is_written():
+def test_invalid_affinity_is_refused_where_it_is_written():
     with pytest.raises(OptionError, match=r"priority must be a whole number from 0 to 10, got: 5\.5"):
         Affinity("pdf", priority=5.5)
 
 
-def test_a_handler_sets_what_a_call_asks_for(app):
-    """The handler may come before ours, or after."""
+def test_handler_sets_options_of_a_call(app):
+    """The handler may run before or after the handler of this package."""
 
     def ask(properties, **_):
         properties.update(priority=7, on_demand=True, affinity="excel")
@@ -165,7 +165,7 @@ def test_a_handler_sets_what_a_call_asks_for(app):
     assert one(app) == ("excel", "demand.7")
 
 
-def test_a_handler_may_write_and_copy_all_that_it_is_given(app):
+def test_handler_may_change_and_copy_all_its_arguments(app):
     heard = []
 
     def write(headers, properties, body, **_):
@@ -181,7 +181,7 @@ def test_a_handler_may_write_and_copy_all_that_it_is_given(app):
     assert one(app) == ("pdf", "queued.0")
 
 
-def test_a_broadcast_has_nothing_of_ours(app, producer):
+def test_broadcast_has_none_of_our_properties(app, producer):
     listener = app.redis.pubsub()
     listener.psubscribe("*all*")
     assert listener.get_message(timeout=5)["type"] == "psubscribe"
@@ -196,7 +196,7 @@ def test_a_broadcast_has_nothing_of_ours(app, producer):
     listener.close()
 
 
-def test_an_app_with_another_transport_is_left_alone(redis_client, valkey):
+def test_app_with_another_transport_is_not_changed(redis_client, valkey):
     app = Celery("stock", broker=valkey.url)
     task(app, affinity="pdf").apply_async(priority=6)
     (body,) = redis_client.lrange("celery\x06\x166", 0, -1)

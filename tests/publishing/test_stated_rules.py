@@ -1,6 +1,6 @@
-"""The key of a call's job: who may say it, who counts first, and who inherits nothing."""
+"""The key of a call's job: the places that can set it, their precedence, and the calls that do not inherit it."""
 
-# Longer than 300 lines: one table of who says a key, and a case for each way to publish.
+# Longer than 300 lines: one table of places that set a key, and a case for each way to publish.
 
 import json
 import re
@@ -42,7 +42,7 @@ def exclusive(new_task):
 
 
 def jobs(app):
-    """Return (task name, rules) of every job that was published since the last call; ids bear the mark with rules."""
+    """Return (task name, rules) of every job published since the last call. Ids with rules have a suffix."""
     found, marks = [], (b"", b"!", b"&")
     for key in app.redis.scan_iter("*job:*"):
         row = app.redis.hgetall(key)
@@ -57,7 +57,7 @@ def jobs(app):
 
 
 def rules(app):
-    """Return the rules of the only job that was published since the last call."""
+    """Return the rules of the only job published since the last call."""
     ((_, found, _),) = jobs(app)
     return found
 
@@ -69,7 +69,7 @@ def refused(words):
 # -- the task
 
 
-def test_a_task_without_a_key_has_no_rules(app, new_task):
+def test_task_without_a_key_has_no_rules(app, new_task):
     new_task().delay("HH")
     assert rules(app) == ""
     new_task("pdf", name="other").delay("HH")
@@ -92,12 +92,12 @@ def test_a_task_without_a_key_has_no_rules(app, new_task):
         ({"exclusive": {"key": "city:{city}", "limit": 2}}, "key=city%3AHH limit=2"),
     ],
 )
-def test_a_task_says_its_key(app, new_task, affinity, text):
+def test_task_sets_its_key(app, new_task, affinity, text):
     new_task(affinity).delay("HH")
     assert rules(app) == text
 
 
-def test_a_key_is_filled_by_name_position_and_default(app, new_task):
+def test_key_is_filled_by_name_position_and_default(app, new_task):
     task = new_task(Affinity(exclusive="{city}:{force}"))
     for args, kwargs in ((("HH", True), {}), (("HH",), {"force": True}), ((), {"city": "HH", "force": True})):
         task.apply_async(args, kwargs)
@@ -106,7 +106,7 @@ def test_a_key_is_filled_by_name_position_and_default(app, new_task):
     assert rules(app) == "", "city is None"
 
 
-def test_self_of_a_bound_task_is_no_argument(app):
+def test_self_of_a_bound_task_is_not_an_argument(app):
     @app.task(bind=True, autoretry_for=(ValueError,), affinity=Affinity(exclusive="{city}"), shared=False)
     def bound(self, city):
         pass
@@ -115,7 +115,7 @@ def test_self_of_a_bound_task_is_no_argument(app):
     assert rules(app) == "key=HH limit=1"
 
 
-def test_a_class_of_tasks_says_it(app):
+def test_class_of_tasks_sets_its_key(app):
     class Reroute(app.Task):
         name = "by.class"
         affinity = Affinity(exclusive="{city}")
@@ -127,19 +127,16 @@ def test_a_class_of_tasks_says_it(app):
     assert rules(app) == "key=HH limit=1"
 
 
-def test_the_first_protocol_has_keys_too(app, exclusive):
-    app.conf.task_protocol = 1
-    exclusive.delay("HH")
-    assert rules(app) == ONE
-
-
-@pytest.mark.parametrize("serializer", ["json", "pickle", "yaml", "msgpack"])
-def test_a_key_is_made_before_arguments_are_serialized(app, exclusive, serializer):
+@pytest.mark.parametrize(
+    ("protocol", "serializer"), [(1, "json"), (2, "json"), (2, "pickle"), (2, "yaml"), (2, "msgpack")]
+)
+def test_key_is_made_before_arguments_are_serialized(app, exclusive, protocol, serializer):
+    app.conf.task_protocol = protocol
     exclusive.apply_async(("HH",), serializer=serializer)
     assert rules(app) == ONE
 
 
-def test_a_call_that_makes_no_key_is_refused(app, new_task):
+def test_call_that_makes_no_key_is_refused(app, new_task):
     words = "exclusive \"{city}\": task proj.reroute was called without argument 'city'; it takes: city"
 
     @app.task(name="proj.reroute", shared=False, typing=False, affinity=Affinity(exclusive="{city}"))
@@ -161,7 +158,7 @@ def test_a_call_that_makes_no_key_is_refused(app, new_task):
 # -- the call
 
 
-def test_a_text_of_a_call_is_the_key_itself(app, exclusive):
+def test_string_of_a_call_is_the_key_itself(app, exclusive):
     for key, encoded in (("city:B", "city%3AB"), ("{city}", "%7Bcity%7D"), ("{", "%7B")):
         exclusive.apply_async(("HH",), exclusive=key)
         assert rules(app) == f"key={encoded} limit=1"
@@ -186,14 +183,14 @@ def test_a_text_of_a_call_is_the_key_itself(app, exclusive):
         ({"affinity": Affinity("excel", exclusive="y", on_demand=True), "queue": None}, "key=y limit=1"),
     ],
 )
-def test_a_call_counts_more_than_its_task(app, exclusive, options, text):
+def test_key_of_a_call_wins_over_its_tasks(app, exclusive, options, text):
     exclusive.apply_async(("HH",), **options)
     assert rules(app) == text
     exclusive.s("HH").set(**options).delay()
     assert rules(app) == text
 
 
-def test_a_signature_a_retry_and_an_eager_call_refuse_what_a_call_does(app, exclusive):
+def test_signatures_retries_and_eager_calls_are_checked_like_calls(app, exclusive):
     words = "exclusive must be a key (str), an Exclusive, or False, got: 5"
     with refused(f"signature of task proj.reroute: {words}"):
         exclusive.s("HH").set(exclusive=5)
@@ -217,7 +214,7 @@ def test_a_signature_a_retry_and_an_eager_call_refuse_what_a_call_does(app, excl
         (lambda args, kwargs: "k", "{city}:{force}", "rate"),
     ],
 )
-def test_a_job_passes_the_narrower_key_first_and_a_retry_likewise(app, new_task, rate, exclusive, first):
+def test_job_and_retry_pass_the_narrower_key_first(app, new_task, rate, exclusive, first):
     task = new_task(Affinity(rate=Rate("1/s", rate), exclusive=Exclusive(exclusive)))
     task.delay("HH", force=True)
     ((_, found, message),) = jobs(app)
@@ -227,8 +224,8 @@ def test_a_job_passes_the_narrower_key_first_and_a_retry_likewise(app, new_task,
     assert rules(app) == found
 
 
-def test_a_key_that_is_kept_for_retries_goes_before_any_rate(app, new_task):
-    """At the rate another job that waits for the key would stand before the retry, and neither would ever start."""
+def test_key_kept_for_retries_precedes_any_rate(app, new_task):
+    """Otherwise another job waiting for the key could take the retry's place at the rate, and neither would start."""
     ordered = Exclusive("all", keep_order=True)
     task = new_task(Affinity(rate=Rate("1/s", "{city}"), exclusive=ordered))
     task.delay("HH")
@@ -239,7 +236,7 @@ def test_a_key_that_is_kept_for_retries_goes_before_any_rate(app, new_task):
     assert rules(app) == found
 
 
-def test_a_beat_entry_says_it(app, exclusive):
+def test_beat_entry_sets_a_key(app, exclusive):
     options = {"exclusive": Exclusive("heartbeat:{city}", 2)}
     app.conf.beat_schedule = {"nightly": {"task": "proj.reroute", "schedule": 60, "args": ("HH",), "options": options}}
     scheduler = beat.Scheduler(app=app)
@@ -247,7 +244,7 @@ def test_a_beat_entry_says_it(app, exclusive):
     assert rules(app) == "key=heartbeat%3AHH limit=2"
 
 
-def test_a_handler_of_celerys_signal_may_say_it(app, exclusive):
+def test_handler_of_celerys_signal_may_set_a_key(app, exclusive):
     def handler(properties=None, **_):
         properties["exclusive"] = "signal"
 
@@ -275,13 +272,13 @@ def test_a_handler_of_celerys_signal_may_say_it(app, exclusive):
         ),
     ],
 )
-def test_what_a_call_cannot_have_is_refused_there(app, exclusive, options, words):
+def test_invalid_key_of_a_call_is_refused_there(app, exclusive, options, words):
     with refused(words):
         exclusive.apply_async(("HH",), **options)
     assert jobs(app) == []
 
 
-def test_routes_and_names_far_away_say_it(app, new_task):
+def test_routes_and_unknown_names_set_a_key(app, new_task):
     new_task()
     app.conf.task_routes = {
         "proj.*": {"exclusive": "all"},
@@ -311,7 +308,7 @@ def named(app):
     return app
 
 
-def test_a_producer_without_the_code_names_keys_by_pattern(named):
+def test_producer_without_the_code_sets_keys_by_pattern(named):
     named.send_task("proj.route.one", kwargs={"city": "HH"})
     assert rules(named) == ONE
     named.send_task("proj.crawl", ("h",))
@@ -323,14 +320,14 @@ def test_a_producer_without_the_code_names_keys_by_pattern(named):
         named.send_task("proj.route.one", ("HH",))
 
 
-def test_a_task_that_is_at_hand_counts_more_than_its_name_and_names_its_arguments(named, new_task):
+def test_known_task_wins_over_rules_of_its_name(named, new_task):
     new_task(name="proj.route.one").delay("HH")
     assert rules(named) == ONE
     new_task(Affinity(exclusive="own"), name="proj.route.two").delay("HH")
     assert rules(named) == "key=own limit=1"
 
 
-# -- retries, and what inherits nothing
+# -- retries, and calls that do not inherit
 
 
 def first(app):
@@ -348,7 +345,7 @@ def first(app):
         ({"exclusive": False}, ""),
     ],
 )
-def test_a_retry_keeps_its_key(app, exclusive, options, kept):
+def test_retry_keeps_its_key(app, exclusive, options, kept):
     exclusive.apply_async(("HH",), **options)
     message = first(app)
     for _ in range(2):
@@ -358,7 +355,7 @@ def test_a_retry_keeps_its_key(app, exclusive, options, kept):
         assert found == kept
 
 
-def test_a_retry_may_ask_for_another_key(app, exclusive):
+def test_retry_may_set_another_key(app, exclusive):
     for options, found in (
         ({"exclusive": "other"}, "key=other limit=1"),
         ({"exclusive": False}, ""),
@@ -372,7 +369,7 @@ def test_a_retry_may_ask_for_another_key(app, exclusive):
 
 
 @pytest.mark.parametrize("route", [{"exclusive": "route"}, {"affinity": Affinity("pdf", exclusive="route")}])
-def test_a_retry_keeps_the_key_of_its_call_whatever_its_route_says(app, exclusive, route):
+def test_retry_keeps_its_calls_key_despite_routes(app, exclusive, route):
     app.conf.task_routes = {"proj.*": route}
     exclusive.delay("HH")
     with running(exclusive, first(app)), pytest.raises(Retry):
@@ -385,7 +382,7 @@ def test_a_retry_keeps_the_key_of_its_call_whatever_its_route_says(app, exclusiv
 
 
 @pytest.mark.parametrize("kept", [5, "key=x", "key=x limit=0", ["key=x limit=1"], None])
-def test_what_is_no_key_under_our_name_says_nothing(app, exclusive, kept):
+def test_invalid_key_in_our_property_is_ignored(app, exclusive, kept):
     exclusive.delay("HH")
     message = first(app)
     message["properties"][PROPERTY]["rules"] = kept
@@ -394,7 +391,7 @@ def test_what_is_no_key_under_our_name_says_nothing(app, exclusive, kept):
     assert rules(app) == ONE
 
 
-def test_what_a_task_publishes_has_a_key_of_its_own(app, exclusive, new_task):
+def test_calls_of_a_task_do_not_inherit_its_key(app, exclusive, new_task):
     plain = new_task(name="plain")
     exclusive.delay("HH")
     with running(exclusive, first(app)):
@@ -421,7 +418,7 @@ def test_callbacks_and_steps_inherit_no_key(app, exclusive, new_task):
     assert rules(app) == ""
 
 
-def test_steps_and_members_keep_their_own_keys_in_a_message(app, exclusive, new_task):
+def test_steps_and_members_keep_their_keys_in_a_message(app, exclusive, new_task):
     plain = new_task(name="plain")
     whole = chain(plain.s("x"), exclusive.s().set(exclusive=Exclusive("s:{city}", 2), on_demand=True))
     whole.apply_async()
@@ -432,7 +429,7 @@ def test_steps_and_members_keep_their_own_keys_in_a_message(app, exclusive, new_
     assert sorted((name, found) for name, found, _ in jobs(app)) == [("plain", "key=m limit=1"), ("proj.reroute", ONE)]
 
 
-def test_the_body_of_a_chord_has_a_key_of_its_own(app, exclusive, new_task):
+def test_body_of_a_chord_has_its_own_key(app, exclusive, new_task):
     plain = new_task(name="plain")
     body = exclusive.si("HH").set(affinity=Affinity(exclusive="b"))
     chord([plain.s("a").set(exclusive="h"), plain.s("b").set(exclusive="h")], body).apply_async()
@@ -457,7 +454,7 @@ def test_the_body_of_a_chord_has_a_key_of_its_own(app, exclusive, new_task):
     ],
 )
 @pytest.mark.parametrize("of_body", [{}, {"exclusive": "b"}])
-def test_a_key_of_a_chord_is_that_of_its_header_alone(app, exclusive, new_task, own, of_call, header, of_body):
+def test_key_of_a_chord_applies_only_to_its_header(app, exclusive, new_task, own, of_call, header, of_body):
     whole = chord([exclusive.s("HH"), exclusive.s("HH")], new_task(name="plain").si().set(**of_body)).set(**own)
     whole.apply_async(**of_call)
     found = jobs(app)
@@ -469,14 +466,14 @@ def test_a_key_of_a_chord_is_that_of_its_header_alone(app, exclusive, new_task, 
     assert whole.options == own, "the caller's signature is unchanged"
 
 
-def test_a_mode_of_the_whole_leaves_the_keys_of_an_affinity(app, exclusive):
+def test_mode_of_a_canvas_leaves_keys_of_an_affinity(app, exclusive):
     group(exclusive.s("HH").set(affinity=Affinity(on_demand=False, exclusive="own"))).apply_async(on_demand=True)
     assert rules(app) == "key=own limit=1"
     chain(exclusive.s("HH"), exclusive.s()).set(affinity=Affinity(on_demand=True, exclusive="whole")).apply_async()
     assert rules(app) == "key=whole limit=1"
 
 
-# -- many
+# -- publish_many and batches
 
 
 def test_each_of_many_calls_has_its_own_key(app, exclusive):
@@ -493,7 +490,7 @@ def test_each_of_many_calls_has_its_own_key(app, exclusive):
     assert {text for _, text, _ in jobs(app)} == {""}
 
 
-def test_many_calls_end_at_one_that_makes_no_key(app, new_task):
+def test_publish_many_stops_at_a_call_without_a_key(app, new_task):
     task = new_task(Affinity(exclusive="{city}"), name="other")
     with refused("key of exclusive must be a text that is not empty, got: ''"):
         publish_many(task, [("HH",), ("",)])
@@ -501,17 +498,17 @@ def test_many_calls_end_at_one_that_makes_no_key(app, new_task):
 
 
 @pytest.mark.skipif(not hasattr(Producer, "batch"), reason="kombu before 5.7 has no batch")
-def test_a_batch_of_kombus_carries_keys(app, producer, exclusive):
+def test_kombu_batch_carries_keys(app, producer, exclusive):
     with producer.batch():
         exclusive.apply_async(("HH",), producer=producer)
         exclusive.apply_async(("B",), producer=producer, exclusive=False)
     assert sorted(text for _, text, _ in jobs(app)) == ["", ONE]
 
 
-# -- kombu alone, and other queues
+# -- plain kombu, and other queues
 
 
-def test_a_message_that_kombu_alone_publishes_has_the_tasks_key(app, producer, exclusive):
+def test_message_of_plain_kombu_has_the_tasks_key(app, producer, exclusive):
     body = json.dumps([["HH"], {}, {}])
     options = {"content_type": "application/json", "content_encoding": "utf-8", "correlation_id": "an-id"}
     producer.publish(body, routing_key="celery", headers={"task": "proj.reroute", "id": "an-id"}, **options)
@@ -520,10 +517,10 @@ def test_a_message_that_kombu_alone_publishes_has_the_tasks_key(app, producer, e
         producer.publish(b"\x80", headers={"task": "proj.reroute", "id": "an-id"}, content_type="application/x-own")
 
 
-def test_a_queue_that_is_not_scheduled_knows_no_keys_and_a_warning_says_so_once(valkey, redis_client, caplog):
+def test_unscheduled_queue_ignores_keys_and_warns_once(valkey, redis_client, caplog):
     app = Celery("lists", broker=valkey.url)
     app.conf.update(broker_transport="celery_affinity:Transport", affinity_queues=["pdf"])
-    option_resolution.warn_of_queue.cache_clear()  # another test's app has tasks of this name too
+    option_resolution.warn_of_queue.cache_clear()  # another test's app has tasks of the same name
     app.send_task("far", exclusive=False)
     assert not caplog.text
     for _ in range(2):

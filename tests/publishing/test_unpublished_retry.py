@@ -1,4 +1,4 @@
-"""A retry that cannot be published: the run is given back if it acks late, and fails otherwise."""
+"""A retry that cannot be published: the run is requeued if it acks late, and fails otherwise."""
 
 import pytest
 from celery import Celery
@@ -32,25 +32,25 @@ def retry(monkeypatch, error, *, acks_late, transport=OURS):
         task.pop_request()
 
 
-def test_a_late_acked_task_runs_again(monkeypatch):
+def test_late_acked_task_runs_again(monkeypatch):
     with pytest.raises(Reject) as caught:
         retry(monkeypatch, AwayError("away"), acks_late=True)
     assert caught.value.requeue
     assert isinstance(caught.value.reason, AwayError)
 
 
-def test_an_early_acked_task_fails_so_that_its_caller_knows(monkeypatch):
+def test_early_acked_task_fails_for_its_caller(monkeypatch):
     with pytest.raises(AwayError):
         retry(monkeypatch, AwayError("away"), acks_late=False)
 
 
 @pytest.mark.parametrize("acks_late", [True, False])
-def test_a_retry_that_is_refused_fails_with_the_reason(monkeypatch, acks_late):
+def test_refused_retry_fails_with_the_reason(monkeypatch, acks_late):
     with pytest.raises(ValueError, match="refused"):
         retry(monkeypatch, ValueError("refused"), acks_late=acks_late)
 
 
-def test_an_app_with_another_transport_is_left_as_it_is(monkeypatch):
+def test_app_with_another_transport_is_not_changed(monkeypatch):
     with pytest.raises(Reject) as caught:
         retry(monkeypatch, AwayError("away"), acks_late=True, transport=STOCK)
     assert not caught.value.requeue

@@ -45,7 +45,7 @@ def said(caplog, fleet, type_):
         ((), "video", None),
     ],
 )
-def test_a_type_that_is_close_to_a_served_one_is_asked_about(fleet, caplog, served, type_, meant):
+def test_type_close_to_a_served_one_is_suggested(fleet, caplog, served, type_, meant):
     if served:
         fleet.join("one", *served)
     text = said(caplog, fleet, type_)
@@ -55,7 +55,7 @@ def test_a_type_that_is_close_to_a_served_one_is_asked_about(fleet, caplog, serv
     assert said(caplog, fleet, type_) == "", "once for each type"
 
 
-def test_what_is_served_is_read_only_to_warn_in_few_commands(fleet, caplog, monkeypatch):
+def test_served_types_are_read_rarely_with_few_commands(fleet, caplog, monkeypatch):
     fleet.join("one", "video")
     monkeypatch.setattr(bulk, "_TYPES", 1)
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key("capacity")
@@ -72,7 +72,7 @@ def test_what_is_served_is_read_only_to_warn_in_few_commands(fleet, caplog, monk
 
 
 @pytest.mark.parametrize("error", [NoPermissionError("no"), redis.ConnectionError("gone"), OSError("gone")])
-def test_what_may_not_be_asked_is_warned_of_without_a_question(fleet, caplog, monkeypatch, error):
+def test_unreadable_served_types_give_a_warning_without_suggestion(fleet, caplog, monkeypatch, error):
     def refuse(*_, **__):
         raise error
 
@@ -80,12 +80,12 @@ def test_what_may_not_be_asked_is_warned_of_without_a_question(fleet, caplog, mo
     assert said(caplog, fleet, "viedo").rstrip().endswith("(start a worker with -Q viedo)")
 
 
-def test_a_key_that_was_overwritten_keeps_nobody_from_warning(fleet, caplog):
+def test_overwritten_key_prevents_no_warning(fleet, caplog):
     fleet.scheduler.client.set(fleet.scheduler.keys.key("capacity"), "spoiled")
     assert WARNING in said(caplog, fleet, "viedo")
 
 
-def test_no_logger_of_ours_has_a_handler():
+def test_our_loggers_have_no_handler():
     """kombu's `get_logger` adds a silent handler, and Python's last resort serves only loggers without a handler."""
     for module in pkgutil.walk_packages(celery_affinity.__path__, "celery_affinity."):
         assert logging.getLogger(module.name).handlers == []
@@ -112,7 +112,7 @@ PUBLISH_TWICE = f"import {APP} as tasks; [tasks.good.apply_async(queue='viedo') 
     ],
     ids=["nothing", "basicConfig", "debug", "dictConfig", "silenced"],
 )
-def test_a_script_says_it_once_whatever_it_set_up(valkey, redis_client, set_up, begins):
+def test_script_prints_the_warning_once_with_any_setup(valkey, redis_client, set_up, begins):
     script = Process("script", [sys.executable, "-c", set_up + PUBLISH_TWICE], {"BROKER_URL": valkey.url})
     assert script.wait(60) == 0, script.log()
     lines = [line for line in script.log().splitlines() if WARNING in line]
@@ -121,7 +121,7 @@ def test_a_script_says_it_once_whatever_it_set_up(valkey, redis_client, set_up, 
 
 
 @pytest.mark.parametrize("hijacks", [True, False])
-def test_a_worker_that_publishes_says_it_once(valkey, redis_client, hijacks):
+def test_publishing_worker_logs_the_warning_once(valkey, redis_client, hijacks):
     conf = json.dumps({"worker_hijack_root_logger": hijacks, "task_acks_late": True})
     worker = start_worker(APP, valkey.url, ["celery"], env={"CONF": conf})
     worker.wait_ready(30)

@@ -1,4 +1,4 @@
-"""A caller that waits for the end of a canvas waits for each step: a call's mode goes where Celery takes the canvas."""
+"""A caller waits for each step of a canvas: the call's mode is passed to wherever Celery takes the canvas."""
 
 # Longer than 300 lines: one worker runs every canvas.
 
@@ -40,7 +40,7 @@ def steps(steps_url):
 
 @pytest.fixture(autouse=True)
 def worker_processes_end():
-    """End the processes that a test started; the worker that all tests share goes on."""
+    """End the processes that a test started, except the worker that all tests share."""
     before = running_processes()
     yield
     for process in running_processes():
@@ -52,7 +52,7 @@ MODES = {"True": True, "False": False, "None": None}
 
 
 def began(steps):
-    """Return (task, mode) of each task that began."""
+    """Return (task, mode) of each started task."""
     lines = steps.app.backend.client.lrange(steps.BEGAN, 0, -1)
     return {(name, MODES[mode]) for name, mode in (line.decode().rsplit(" ", 1) for line in lines)}
 
@@ -63,7 +63,7 @@ def all_have_ended(steps):
 
 
 def s(name, mode=None, task="step", **options):
-    """Return a signature of a task that is known by its name here."""
+    """Return a signature of a task by its name."""
     sig = signature(f"{STEPS}.{task}", args=(name,), immutable=True, options=options)
     return sig if mode is None else sig.set(on_demand=mode)
 
@@ -318,7 +318,7 @@ CANVASES = {
 }
 
 
-def test_a_canvas_keeps_its_mode(steps, subtests):
+def test_canvas_keeps_its_mode(steps, subtests):
     for name, form in itertools.product(CANVASES, ["signatures", "dicts"]):
         with subtests.test(f"{name}, as {form}"):
             check_modes(steps, name, form)
@@ -342,7 +342,7 @@ def check_modes(steps, name, form):
 
 
 def made_up(rng, numbers, depth=3):
-    """Return a canvas, and a function from the mode of the whole to the mode of each task."""
+    """Return a random canvas, and a function from the mode of the canvas to the mode of each task."""
     kind = rng.choice(["task"] * 3 * (depth < 3) + ["chain", "group", "chord", "pipes"] * (depth > 0))
     own = rng.choice([None, None, None, True, False]) if depth < 3 else None
     name, parts = f"task-{next(numbers)}", []

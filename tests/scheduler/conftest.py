@@ -1,4 +1,4 @@
-"""A fleet on a real server, whose workers do as the test says and whose time is passed in."""
+"""A fleet of simulated workers on a real server, with a fake clock."""
 
 import pytest
 

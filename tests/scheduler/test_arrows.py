@@ -1,4 +1,4 @@
-"""Arrows on a real server: repeated calls, the ends of claims, and many clients at once. The time is passed in."""
+"""Server functions on a real server: repeated invocations, ends of claims, concurrent clients, with a fake clock."""
 
 import threading
 
@@ -10,10 +10,10 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
 
-# -- calls that may be repeated
+# -- repeatable invocations
 
 
-def test_a_repeated_publish_changes_nothing(fleet):
+def test_repeated_publish_changes_nothing(fleet):
     assert fleet.publish("job", "pdf")
     assert not fleet.publish("job", "pdf", priority=9)
     assert fleet.order(1, "pdf") == ["job"]
@@ -22,20 +22,18 @@ def test_a_repeated_publish_changes_nothing(fleet):
     assert fleet.state("job") == "done"
 
 
-def test_a_repeated_release_gets_the_same_reply_and_takes_no_further_job(fleet):
+def test_repeated_release_gets_the_same_reply_and_no_job(fleet):
     for job in ("one", "two", "three"):
         fleet.publish(job, "pdf")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     following = fleet.end("worker", claim)
     assert fleet.end("worker", claim, again=True) == following
     assert list(fleet.claims("worker")) == [following[0].job_id]
 
 
-def test_a_stale_fencing_number_changes_nothing(fleet):
+def test_stale_fencing_token_changes_nothing(fleet):
     fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.requeue("worker", [(claim.job_id, claim.fence)], counted=False)
     (again,) = fleet.inbox("worker")
     assert again.fence != claim.fence
@@ -47,11 +45,10 @@ def test_a_stale_fencing_number_changes_nothing(fleet):
 # -- the ends of a claim
 
 
-def test_an_acked_job_keeps_its_slot_until_its_release(fleet):
+def test_acked_job_keeps_its_slot_until_its_release(fleet):
     fleet.publish("one", "pdf")
     fleet.publish("two", "pdf")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.release_and_claim("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
     assert fleet.jobs("worker") == []
     fleet.sequence = 1
@@ -60,28 +57,26 @@ def test_an_acked_job_keeps_its_slot_until_its_release(fleet):
     assert fleet.state("one") == "done"
 
 
-def test_an_unsettled_end_brings_the_job_back_in_its_place_and_counts(fleet):
+def test_unsettled_job_is_requeued_in_order_and_counted(fleet):
     fleet.publish("job", "pdf")
     fleet.scheduler.advance(10)
     fleet.publish("younger", "pdf")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.advance(10)
     (again,) = fleet.end("worker", claim, outcome="unsettled")
     assert (again.job_id, again.deliveries, again.enqueued_us) == ("job", 1, claim.enqueued_us)
 
 
-def test_a_job_that_comes_back_too_often_is_a_dead_letter(fleet):
+def test_job_requeued_too_often_is_dead_lettered(fleet):
     fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf", settings={"max_deliveries": 3})
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf", settings={"max_deliveries": 3})
     for _ in range(2):
         (claim,) = fleet.end("worker", claim, outcome="unsettled")
     assert fleet.end("worker", claim, outcome="unsettled") == []
     assert fleet.state("job") == "dead"
 
 
-def test_the_dead_letters_are_bounded(fleet, redis_client):
+def test_number_of_dead_letters_is_limited(fleet, redis_client):
     fleet.join("worker", "pdf", settings={"dead_max": 2})
     for number in range(4):
         fleet.scheduler.advance(1)
@@ -92,17 +87,17 @@ def test_the_dead_letters_are_bounded(fleet, redis_client):
     assert not redis_client.exists(Keys().key("job", "job0"), Keys().key("message", "job0"))
 
 
-def test_a_claim_is_asked_about_and_comes_back_only_when_it_is_renounced(fleet):
+def test_unnamed_claim_is_requeued_only_by_its_worker(fleet):
     fleet.publish("job", "pdf")
     fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")  # popped, and the reply was lost in its socket
+    (claim,) = fleet.inbox("worker")  # popped, but the reply was lost in the socket
     assert fleet.sync("worker", {}).unnamed == [], "it may be on its way"
     fleet.scheduler.advance(6)
     assert fleet.sync("worker", {}).unnamed == [(claim.job_id, claim.fence)]
     assert fleet.claims("worker")
 
 
-def test_what_is_given_back_counts_once(fleet):
+def test_returned_claim_is_counted_once(fleet):
     fleet.publish("job", "pdf")
     fleet.join("worker", "pdf")
     ((claim,), stale) = fleet.inbox("worker"), ("job", "0")
@@ -111,7 +106,7 @@ def test_what_is_given_back_counts_once(fleet):
         assert fleet.scheduler.requeue("worker", [(claim.job_id, claim.fence), stale], counted=False) == count
 
 
-def test_an_unread_job_comes_back_by_itself(fleet):
+def test_unread_job_is_requeued_automatically(fleet):
     fleet.publish("job", "pdf")
     fleet.join("blocked", "pdf")
     fleet.join("free", "pdf")
@@ -123,10 +118,10 @@ def test_an_unread_job_comes_back_by_itself(fleet):
     assert sum(len(fleet.claims(worker)) for worker in ("blocked", "free")) == 1
 
 
-# -- many at once
+# -- concurrent clients
 
 
-def test_eight_publishers_and_eight_workers_at_once_run_each_of_8000_jobs_exactly_once(redis_client):
+def test_concurrent_clients_run_each_of_8000_jobs_once(redis_client):
     jobs, publishers, runners = 8_000, 8, 8
     ran, lock = [], threading.Lock()
     pool = redis_client.connection_pool
@@ -165,13 +160,13 @@ def test_eight_publishers_and_eight_workers_at_once_run_each_of_8000_jobs_exactl
     assert sorted(ran) == sorted(f"job{job}" for job in range(jobs))
 
 
-def test_a_purge_goes_on_until_nothing_is_pending(fleet):
+def test_purge_repeats_until_no_job_is_pending(fleet):
     for number in range(2 * MAX_PURGED + 1):
         fleet.publish(f"now{number}", "pdf")
     assert fleet.scheduler.purge("pdf") == 2 * MAX_PURGED + 1
 
 
-def test_a_purge_deletes_what_is_pending_and_what_waits_for_its_time_of_its_type_alone(fleet, redis_client):
+def test_purge_deletes_pending_and_scheduled_jobs_of_one_type(fleet, redis_client):
     for number in range(250):
         fleet.publish(f"later{number}", "pdf" if number % 2 else "excel", delay_s=60)
         fleet.publish(f"now{number}", "pdf" if number % 2 else "excel")
@@ -182,7 +177,7 @@ def test_a_purge_deletes_what_is_pending_and_what_waits_for_its_time_of_its_type
     assert list(redis_client.scan_iter(fleet.scheduler.keys.key("job", "*"))) == []
 
 
-def test_a_claim_whose_job_the_server_has_lost_ends_and_its_slot_is_free(fleet, redis_client):
+def test_end_of_a_lost_jobs_claim_frees_its_slot(fleet, redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("lost", "pdf")
     fleet.publish("next", "pdf")

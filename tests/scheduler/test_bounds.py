@@ -1,4 +1,4 @@
-"""Bounds on a server: how many jobs wait, how many more a publish brings, and which one is dropped."""
+"""Bounds on a server: the counted jobs, the additional jobs of a publish, and the dropped job."""
 
 from dataclasses import replace
 
@@ -11,30 +11,30 @@ MERGING = "merge=city most=2 bytes=1000000"
 
 
 def publish(fleet, *ids, most=1, full="refuse", type_="pdf", **fields):
-    """Publish jobs in one call. Return whether each is new."""
+    """Publish jobs in one invocation. Return True for each new one."""
     jobs = fleet.made(ids, type_, task_name="tests.task", bound=Bound(most, full=full), **fields)
     return [each.fresh for each in fleet.scheduler.publish(*jobs)]
 
 
-# -- what waits counts
+# -- counted jobs
 
 
-def test_jobs_that_wait_in_all_lanes_count(fleet):
-    assert publish(fleet, "low", most=2) == publish(fleet, "high", most=2, priority=9) == [True]
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        {"a": {}, "b": {}},
+        {"low": {}, "high": {"priority": 9}},
+        {"a!": {"rules": "key=k limit=1"}, "b!": {"rules": "key=k limit=1"}},
+    ],
+    ids=["one lane", "two lanes", "a key"],
+)
+def test_bound_is_the_number_of_waiting_jobs(fleet, waiting):
+    assert [publish(fleet, job, most=2, **fields) for job, fields in waiting.items()] == [[True], [True]]
     assert publish(fleet, "third", most=2) == [False]
 
 
-def test_jobs_that_a_key_keeps_back_count(fleet):
-    assert publish(fleet, "a!", "b!", most=2, rules="key=k limit=1") == [True, True]
-    assert publish(fleet, "third", most=2) == [False]
-
-
-def test_as_many_wait_as_may(fleet):
-    assert [publish(fleet, name, most=2) for name in "abc"] == [[True], [True], [False]]
-
-
-def test_a_job_that_takes_the_place_of_the_only_one_that_waited_starts_at_once(fleet):
-    """An expired job may wait beside a free slot, until a tick sees it; who comes behind it leaves it to that."""
+def test_replacement_of_the_only_waiting_job_starts_immediately(fleet):
+    """An expired job can wait next to a free slot until a tick sees it, so later jobs do not fill the slot."""
     publish(fleet, "expired", full=DROP_OLDEST)
     heads = fleet.scheduler.keys.key("heads")
     hidden = fleet.scheduler.client.hget(heads, "pdf")
@@ -45,23 +45,25 @@ def test_a_job_that_takes_the_place_of_the_only_one_that_waited_starts_at_once(f
     assert [fleet.state(name) for name in ("expired", "next")] == ["revoked", "claimed"]
 
 
-# -- what a publish brings
+# -- jobs of one publish
 
 
-def test_jobs_of_one_publish_are_counted_together(fleet):
-    assert publish(fleet, "a", "b", "c", most=2) == [False, False, False]
-    assert publish(fleet, "a", "b", most=2) == [True, True]
+@pytest.mark.parametrize(("marks", "rules"), [("", ""), ("!", "key=k limit=1")])
+def test_jobs_of_one_publish_are_counted_together(fleet, marks, rules):
+    jobs = [f"{name}{marks}" for name in "abc"]
+    assert publish(fleet, *jobs, most=2, rules=rules) == [False, False, False]
+    assert publish(fleet, *jobs[:2], most=2, rules=rules) == [True, True]
 
 
 @pytest.mark.parametrize(("number", "is_full"), [(2, False), (3, True), (4, True)])
-def test_calls_of_one_publish_that_fill_a_run_make_room_for_no_more(fleet, number, is_full):
-    """Two calls are one run, which is all that may wait: a third would be another."""
+def test_calls_that_fill_a_run_count_the_next_run(fleet, number, is_full):
+    """Two calls are one run and fill the bound. A third call would be another run."""
     ids = [f"{name}+" for name in "abcd"[:number]]
     assert publish(fleet, *ids, rules=MERGING) == [not is_full] * number
     assert (fleet.state("a+") is None) == is_full
 
 
-def test_calls_that_wait_for_others_take_no_room(fleet):
+def test_collecting_calls_do_not_count(fleet):
     patient = f"{MERGING} wait=60000000/60000000"
     assert publish(fleet, "waits") == publish(fleet, "patient+", rules=patient) == [True]
 
@@ -71,7 +73,7 @@ def test_calls_that_wait_for_others_take_no_room(fleet):
     [{"expires_us": 0}, {"delay_us": 1_000_000}, {"task_id": "revoked"}],
     ids=["expired", "scheduled", "revoked"],
 )
-def test_a_job_that_does_not_wait_when_it_is_published_takes_no_room(fleet, fields):
+def test_job_that_does_not_wait_does_not_count(fleet, fields):
     fleet.scheduler.revoke(["revoked"], [], keep_s=60)
     first = fleet.made(["a"], "pdf", bound=Bound(1))[0]
     other = fleet.made(["b"], "pdf", bound=Bound(1))[0]
@@ -79,25 +81,25 @@ def test_a_job_that_does_not_wait_when_it_is_published_takes_no_room(fleet, fiel
     assert fleet.state("b") == "pending"
 
 
-def test_a_job_that_one_publish_has_twice_takes_room_once(fleet):
+def test_job_named_twice_in_one_publish_is_one_job(fleet):
     assert publish(fleet, "a", "a") == [True, False]
 
 
-# -- what is dropped
+# -- dropped jobs
 
 
-def test_each_one_too_many_of_one_publish_is_dropped(fleet):
+def test_each_excess_job_of_one_publish_is_dropped(fleet):
     assert publish(fleet, "a", full=DROP_NEWEST) == [True]
     publish(fleet, "b", "c", full=DROP_NEWEST)
     assert [fleet.state(each) for each in "abc"] == ["pending", "revoked", "revoked"]
 
 
-def test_the_oldest_goes_for_each_one_too_many_of_one_publish(fleet):
+def test_oldest_job_is_dropped_for_each_excess_job(fleet):
     publish(fleet, "a", "b", "c", most=2, full=DROP_OLDEST)
     assert [fleet.state(each) for each in "abc"] == ["revoked", "pending", "pending"]
 
 
-def test_a_run_of_several_calls_is_not_dropped_but_the_oldest_job_after_it(fleet):
+def test_oldest_single_job_is_dropped_instead_of_a_run(fleet):
     publish(fleet, "a+", "b+", rules=MERGING, most=3, full=DROP_OLDEST)
     fleet.scheduler.advance(1)
     publish(fleet, "c", "d", most=3, full=DROP_OLDEST)
@@ -107,7 +109,7 @@ def test_a_run_of_several_calls_is_not_dropped_but_the_oldest_job_after_it(fleet
     assert states == ["pending", "revoked", "pending", "pending"]
 
 
-def test_behind_many_runs_no_job_is_looked_for_and_the_newest_is_dropped(fleet):
+def test_newest_job_is_dropped_behind_many_runs(fleet):
     for number in range(MAX_DROPPED_FROM):
         publish(fleet, f"a{number}+", f"b{number}+", rules=MERGING.replace("city", f"c{number}"), most=99)
     most = MAX_DROPPED_FROM + 1
@@ -116,12 +118,12 @@ def test_behind_many_runs_no_job_is_looked_for_and_the_newest_is_dropped(fleet):
     assert [fleet.state(each) for each in ("plain", "newest")] == ["pending", "revoked"]
 
 
-def test_whoever_tells_the_caller_learns_that_the_job_was_dropped(fleet):
+def test_dropped_job_is_reported_as_dropped(fleet):
     publish(fleet, "a", "b", full=DROP_NEWEST)
     assert fleet.scheduler.next_report("app", again_s=1).how == "dropped"
 
 
-def test_a_job_that_is_dropped_gets_no_slot_that_is_free(fleet):
+def test_dropped_job_gets_no_free_slot(fleet):
     fleet.join("worker", "pdf", slots=2)
     fleet.publish("runs!", "pdf", rules="key=k limit=1")
     fleet.publish("kept-back!", "pdf", rules="key=k limit=1")

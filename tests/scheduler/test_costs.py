@@ -1,7 +1,7 @@
-"""The work of one script call is bounded, in commands and in bytes, whatever the number of jobs and workers.
+"""The work of one invocation is bounded, in commands and in bytes, regardless of the numbers of jobs and workers.
 
-Work is counted in the commands that a script calls. Where long values cost, not commands, the time at one size is
-compared with the time at another.
+Work is counted in the commands that a script calls. If long values are expensive instead of commands, the times at two
+sizes are compared.
 """
 
 # Longer than 300 lines: a case for each script.
@@ -28,7 +28,7 @@ from celery_affinity.settings.wire import shared_settings
 
 from ..support.counting import Counting
 
-LARGE = 600_000  # bytes: two messages of this size are more than one call moves
+LARGE = 600_000  # bytes: two such messages exceed the limit of one invocation
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def join(scheduler, worker, *types, slots=1):
 
 
 def publish(scheduler, number, type_="pdf", *, size=1, **fields):
-    """Publish jobs, each of a task of its own but for *fields*, without counting it."""
+    """Publish jobs uncounted, each with its own task unless *fields* has a task id."""
     uncounted = Scheduler(scheduler.client, scheduler.keys)
     given = [{"task_id": f"task{each}", **fields} for each in range(number)]
     uncounted.publish(*[NewJob(f"job{each}", type_, "x" * size, **given[each]) for each in range(number)])
@@ -60,7 +60,7 @@ def end(scheduler, worker, claims, sequence=1):
 # -- many jobs of one task
 
 
-def test_a_job_of_a_task_that_has_very_many_costs_what_another_does(scheduler, redis_client):
+def test_jobs_of_a_task_with_many_cost_the_same(scheduler, redis_client):
     took_us = {}
     for number in (100, 10_000):
         redis_client.flushall()
@@ -69,7 +69,7 @@ def test_a_job_of_a_task_that_has_very_many_costs_what_another_does(scheduler, r
         took_us[number] = []
         for sequence in range(5):
             scheduler.calls.clear()
-            end(scheduler, "worker", inbox(scheduler, "worker"), sequence)  # ten end, ten follow
+            end(scheduler, "worker", inbox(scheduler, "worker"), sequence)  # ten end, the next ten are claimed
             scheduler.publish(NewJob(f"late{sequence}", "pdf", "x", task_id="the same"))
             took_us[number].append(sum(us for *_, us in scheduler.calls))
             scheduler.sync("worker", [], slots=MAX_MOVES, other=0, draining=False)
@@ -78,7 +78,7 @@ def test_a_job_of_a_task_that_has_very_many_costs_what_another_does(scheduler, r
     assert min(took_us[10_000]) < 5 * min(took_us[100])
 
 
-def test_a_revoke_ends_very_many_jobs_of_a_task_in_pages(scheduler, redis_client):
+def test_revoke_ends_many_jobs_of_a_task_in_pages(scheduler, redis_client):
     publish(scheduler, 1_000, task_id="the same")
     publish(scheduler, 1, "excel", task_id="another")
     assert scheduler.revoke(["the same", "another"], [], keep_s=60) == 1_000
@@ -86,7 +86,7 @@ def test_a_revoke_ends_very_many_jobs_of_a_task_in_pages(scheduler, redis_client
     assert redis_client.zcard(scheduler.keys.key("lane", "pdf", "queued.0")) == 0
 
 
-def test_the_jobs_of_a_task_are_known_until_the_last_one_has_ended(scheduler, redis_client):
+def test_jobs_of_a_task_are_listed_until_all_end(scheduler, redis_client):
     join(scheduler, "worker", "pdf", slots=3)
     publish(scheduler, 3, task_id="the same")
     first, second, third = inbox(scheduler, "worker")
@@ -104,7 +104,7 @@ def test_the_jobs_of_a_task_are_known_until_the_last_one_has_ended(scheduler, re
 # -- stamps
 
 
-def test_a_message_with_too_many_stamps_is_refused(redis_client, valkey):
+def test_message_with_too_many_stamps_is_refused(redis_client, valkey):
     app = Celery("stamped", broker=valkey.url)
     app.conf.broker_transport = "celery_affinity:Transport"
 
@@ -124,7 +124,7 @@ def test_a_message_with_too_many_stamps_is_refused(redis_client, valkey):
 
 @pytest.mark.parametrize("stamps", [" ".join(f"of:{each}" for each in range(101)), "of:" + "x" * 20_000])
 @pytest.mark.parametrize("arrow", ["publish", "ingest"])
-def test_the_scripts_refuse_it_as_well_before_they_write(scheduler, redis_client, stamps, arrow):
+def test_scripts_refuse_too_many_stamps_before_they_write(scheduler, redis_client, stamps, arrow):
     job = NewJob("job", "pdf", "message", stamps=stamps.split())
     redis_client.lpush("list", "message")
     more = {"list": "list", "readable": 1} if arrow == "ingest" else {}
@@ -134,7 +134,7 @@ def test_the_scripts_refuse_it_as_well_before_they_write(scheduler, redis_client
     assert not redis_client.zcard(scheduler.keys.key("lane", "pdf", "queued.0"))
 
 
-def test_a_message_of_more_than_a_server_is_to_move_is_refused():
+def test_message_above_the_size_limit_is_refused():
     assert written_message({"body": "x" * 1_000})
     with pytest.raises(OptionError, match=r"at most 100,000,000 characters.* got: 100,000,0"):
         written_message({"body": "x" * 100_000_000})
@@ -143,19 +143,19 @@ def test_a_message_of_more_than_a_server_is_to_move_is_refused():
 # -- bytes
 
 
-def test_one_call_moves_no_more_than_some_megabytes(scheduler):
+def test_one_invocation_moves_limited_bytes(scheduler):
     join(scheduler, "worker", "pdf", slots=0)
     publish(scheduler, 9, size=LARGE)
     scheduler.calls.clear()
     scheduler.sync("worker", [], slots=8, other=0, draining=False)
     assert scheduler.most("lpush") == 2
     claims = inbox(scheduler, "worker")
-    assert len(claims) == 8  # the call named the rest, and other calls went on
+    assert len(claims) == 8  # the invocation returned the rest, and further ones continued
     (following,) = end(scheduler, "worker", claims)
     assert len(following.message) == LARGE
 
 
-def test_a_reply_carries_no_more_either(scheduler):
+def test_reply_carries_limited_bytes(scheduler):
     join(scheduler, "worker", "pdf", slots=8)
     publish(scheduler, 16, size=LARGE)
     claims = inbox(scheduler, "worker")
@@ -163,7 +163,7 @@ def test_a_reply_carries_no_more_either(scheduler):
     assert len(inbox(scheduler, "worker")) == 6
 
 
-def test_what_a_blocked_loop_has_not_read_goes_back_in_such_parts(scheduler):
+def test_unread_jobs_of_blocked_loops_are_requeued_in_parts(scheduler):
     join(scheduler, "worker", "pdf", slots=8)
     publish(scheduler, 8, size=LARGE)
     scheduler.calls.clear()
@@ -172,13 +172,13 @@ def test_what_a_blocked_loop_has_not_read_goes_back_in_such_parts(scheduler):
     assert scheduler.client.zcard(scheduler.keys.key("lane", "pdf", "queued.0")) == 8
 
 
-def test_jobs_are_published_in_such_parts(scheduler):
+def test_large_jobs_are_published_in_parts(scheduler):
     scheduler.publish(*[NewJob(f"job{each}", "pdf", "x" * LARGE) for each in range(6)])
     assert scheduler.most("set") == 2
     assert sum(name == "publish" for name, *_ in scheduler.calls) == 3
 
 
-def test_large_messages_of_stock_producers_are_read_one_by_one_once_one_was_seen(scheduler, redis_client, monkeypatch):
+def test_large_stock_messages_are_read_singly_after_the_first(scheduler, redis_client, monkeypatch):
     join(scheduler, "worker", "pdf")
     ingest, read = Ingest(Celery("stock")), []
     monkeypatch.setattr(
@@ -196,7 +196,7 @@ def test_large_messages_of_stock_producers_are_read_one_by_one_once_one_was_seen
 # -- claims
 
 
-def test_a_sync_asks_about_some_claims_at_a_time(scheduler):
+def test_sync_returns_unnamed_claims_in_parts(scheduler):
     join(scheduler, "worker", "pdf", slots=100)
     scheduler.configure({"heartbeat_interval_us": "1"})
     publish(scheduler, 100)
@@ -212,7 +212,7 @@ def test_a_sync_asks_about_some_claims_at_a_time(scheduler):
 
 
 @pytest.mark.parametrize("how", ["leave", "recover"])
-def test_a_worker_of_very_many_claims_goes_in_parts(scheduler, how):
+def test_worker_with_many_claims_is_removed_in_parts(scheduler, how):
     join(scheduler, "worker", "pdf", slots=1_000)
     publish(scheduler, 1_000)
     scheduler.calls.clear()
@@ -225,7 +225,7 @@ def test_a_worker_of_very_many_claims_goes_in_parts(scheduler, how):
 # -- profiles, types, lists
 
 
-def test_a_type_that_very_many_profiles_serve_costs_no_more_than_reading_them(scheduler, redis_client):
+def test_type_served_by_many_profiles_costs_only_their_reading(scheduler, redis_client):
     join(scheduler, "worker", "pdf")
     key = scheduler.keys.key
     redis_client.zadd(key("serving", "pdf"), {f"profile{each}": 2 for each in range(9_000)})
@@ -237,7 +237,7 @@ def test_a_type_that_very_many_profiles_serve_costs_no_more_than_reading_them(sc
     assert scheduler.most() < 60
 
 
-def test_of_very_many_free_profiles_some_are_compared(scheduler):
+def test_sample_of_many_free_profiles_is_compared(scheduler):
     for number in range(400):
         join(scheduler, f"w{number}", "pdf", f"own{number}")
     scheduler.calls.clear()
@@ -248,7 +248,7 @@ def test_of_very_many_free_profiles_some_are_compared(scheduler):
     assert sum(scheduler.client.hlen(key("claims", f"w{number}")) for number in range(400)) == 1
 
 
-def test_what_each_of_many_types_is_worth_is_looked_up_once(scheduler):
+def test_score_of_each_type_is_looked_up_once(scheduler):
     types = [f"t{number}" for number in range(100)]
     join(scheduler, "worker", *types, slots=0)
     uncounted = Scheduler(scheduler.client, scheduler.keys)
@@ -258,7 +258,7 @@ def test_what_each_of_many_types_is_worth_is_looked_up_once(scheduler):
     assert scheduler.most("hget") < 200
 
 
-def test_a_tick_takes_out_so_many_dead_workers_as_have_some_types(scheduler, redis_client):
+def test_tick_removes_dead_workers_in_parts(scheduler, redis_client):
     for number in range(4):
         join(scheduler, f"w{number}", *[f"t{number}.{each}" for each in range(600)])
     key = scheduler.keys.key
@@ -270,13 +270,13 @@ def test_a_tick_takes_out_so_many_dead_workers_as_have_some_types(scheduler, red
     assert scheduler.tick().dead_workers == 2
 
 
-def test_a_tick_looks_at_any_number_of_lists(scheduler, redis_client):
+def test_tick_checks_any_number_of_lists(scheduler, redis_client):
     redis_client.lpush("list 8999", "message")
     assert scheduler.tick([f"list {number}" for number in range(9_000)]).lists == ["list 8999"]
 
 
-def test_a_worker_is_refused_more_queues_than_are_looked_at_for_each_job():
-    membership = Member.__new__(Member)  # no server, no threads: the refusal comes first
+def test_worker_with_too_many_queues_is_refused():
+    membership = Member.__new__(Member)  # no server, no threads: the refusal precedes their use
     membership.has_started = False
     with pytest.raises(SettingError, match="must consume at most 1,000 scheduled queues, got: 1,001"):
         membership.join(None, [f"q{number}" for number in range(MAX_TYPES + 1)])
@@ -287,7 +287,7 @@ def test_a_worker_is_refused_more_queues_than_are_looked_at_for_each_job():
     assert not membership._rejoin
 
 
-def test_repair_looks_at_some_workers_at_a_time(scheduler):
+def test_repair_checks_workers_in_parts(scheduler):
     for nth in range(500):
         join(scheduler, f"worker{nth}", "pdf", f"type{nth % 30}")
     publish(scheduler, 250)
@@ -300,7 +300,7 @@ def test_repair_looks_at_some_workers_at_a_time(scheduler):
     assert scheduler.most("hgetall") <= 100, "each worker's claims are looked at once"
 
 
-def test_repair_looks_at_some_jobs_with_keys_at_a_time(scheduler):
+def test_repair_checks_jobs_with_keys_in_parts(scheduler):
     Scheduler(scheduler.client, scheduler.keys).publish(
         *[
             NewJob(
@@ -320,8 +320,8 @@ def test_repair_looks_at_some_jobs_with_keys_at_a_time(scheduler):
 
 @pytest.mark.slow_on_redis
 @pytest.mark.parametrize(("served", "waiting"), [(0, 1100), (1100, 1100), (1100, 100)])
-def test_repair_goes_through_very_many_types_some_at_a_time(scheduler, redis_client, served, waiting):
-    """The server says how many types there are in a page of a hash: all of them, if it is a small one."""
+def test_repair_checks_many_types_in_parts(scheduler, redis_client, served, waiting):
+    """The server chooses the number of types in a page of a hash: a small hash is one page."""
     for nth in range(served):
         join(scheduler, f"worker{nth}", f"served{nth}")
     Scheduler(redis_client, scheduler.keys).publish(*[NewJob(f"job{nth}", f"type{nth}", "x") for nth in range(waiting)])
@@ -329,7 +329,7 @@ def test_repair_goes_through_very_many_types_some_at_a_time(scheduler, redis_cli
     spoiled = (0, waiting // 2, waiting - 1)
     redis_client.hset(heads, mapping={f"type{nth}": "queued.0 1 nothing" for nth in spoiled})
     first, _, found = scheduler._run("repair", first=0, how=0)
-    scheduler.calls.clear()  # it may have made sums of all workers
+    scheduler.calls.clear()  # this call may have computed sums over all workers
     calls = []
     while first >= 0:
         first, _, some = scheduler._run("repair", first=first, how=0)
@@ -345,7 +345,7 @@ def test_repair_goes_through_very_many_types_some_at_a_time(scheduler, redis_cli
 # -- dead letters
 
 
-def test_dead_letters_beyond_their_number_go_some_at_a_time(scheduler, redis_client):
+def test_excess_dead_letters_are_deleted_in_parts(scheduler, redis_client):
     join(scheduler, "worker", "pdf", slots=MAX_MOVES)
     uncounted = Scheduler(redis_client, scheduler.keys)
     for part in range(20):

@@ -1,4 +1,4 @@
-"""The work of one call is bounded with any number of limits and sub-lanes; what a call leaves is taken up by others."""
+"""The work of one invocation is bounded for any number of limits and sub-lanes; later invocations continue it."""
 
 import pytest
 
@@ -11,14 +11,15 @@ from ..support.scripted_fleet import ScriptedFleet
 
 TYPES = [f"type{number:03}" for number in range(1_000)]
 
-#: Commands of a call that takes well under 5 ms: a command takes 2 to 4 µs.
+#: Commands of an invocation that takes well below 5 ms: a command takes 2 to 4 µs.
 MAX_COMMANDS = 1_000
 
 
 @pytest.fixture
 def fleet(redis_client):
     fleet = ScriptedFleet(Counting(redis_client, Keys()))
-    fleet.scheduler.configure({"worker_timeout_us": "3600000000"})  # no worker here reports, however long a test takes
+    # No worker here sends heartbeats, even in a long test.
+    fleet.scheduler.configure({"worker_timeout_us": "3600000000"})
     return fleet
 
 
@@ -31,15 +32,15 @@ def rule(fleet, type_):
 
 
 def tick_once(fleet):
-    """Tick as a dispatcher that is killed after one call. Return whether there was more to do."""
+    """Tick like a dispatcher that is killed after one invocation. Return True if there was more to do."""
     again, *_ = fleet.scheduler._run("tick")
     return bool(again)
 
 
-# -- limits of very many types
+# -- limits of a thousand types
 
 
-def test_limits_of_very_many_types_are_set_at_once_and_opened_some_at_a_time(fleet):
+def test_many_limits_are_set_together_and_opened_in_parts(fleet):
     fleet.scheduler.configure(limits(3))
     assert fleet.scheduler.most() < 40
     assert {rule(fleet, type_) for type_ in TYPES} == {"limit=3 counting"}
@@ -51,7 +52,7 @@ def test_limits_of_very_many_types_are_set_at_once_and_opened_some_at_a_time(fle
     assert not fleet.scheduler.client.exists(Keys().key("recount"))
 
 
-def test_what_a_killed_dispatcher_leaves_closed_another_one_opens(fleet):
+def test_types_left_closed_by_a_killed_dispatcher_are_opened(fleet):
     fleet.join("worker", TYPES[-1])
     fleet.scheduler.configure(limits(1))
     fleet.publish("job", TYPES[-1])
@@ -63,18 +64,17 @@ def test_what_a_killed_dispatcher_leaves_closed_another_one_opens(fleet):
     assert fleet.jobs("worker") == ["job"]
 
 
-def test_limits_that_change_while_types_are_being_opened_leave_none_closed(fleet):
+def test_limits_that_change_while_types_open_leave_none_closed(fleet):
     fleet.scheduler.configure(limits(1))
     assert tick_once(fleet)
-    fleet.scheduler.configure(limits(1, TYPES[:10] + TYPES[500:]))  # the places in the setting are others
+    fleet.scheduler.configure(limits(1, TYPES[:10] + TYPES[500:]))  # the types have other positions in the setting
     fleet.scheduler.tick()
     assert {rule(fleet, type_) for type_ in TYPES[:10] + TYPES[500:]} == {"limit=1"}
     assert {rule(fleet, type_) for type_ in TYPES[10:500]} == {""}
 
 
-def test_very_many_limits_that_change_are_in_force_at_once_for_some_types_and_closed_for_others(fleet):
-    fleet.scheduler.configure(limits(1))
-    fleet.scheduler.tick()
+def test_many_changed_limits_apply_or_close_their_types_immediately(fleet):
+    fleet.configure_and_tick(limits(1))
     fleet.scheduler.configure(limits(2))
     assert fleet.scheduler.most() < 200
     rules = [rule(fleet, type_) for type_ in TYPES]
@@ -84,7 +84,7 @@ def test_very_many_limits_that_change_are_in_force_at_once_for_some_types_and_cl
     assert {rule(fleet, type_) for type_ in TYPES} == {"limit=2"}
 
 
-def test_repair_has_claims_counted_for_types_that_would_stay_closed(fleet):
+def test_repair_counts_claims_for_types_that_stay_closed(fleet):
     fleet.scheduler.configure(limits(1))
     fleet.scheduler.client.delete(Keys().key("recount"))
     assert fleet.scheduler.repair() == [f"{Keys().key('recount')}: nothing instead of 0"]
@@ -92,10 +92,9 @@ def test_repair_has_claims_counted_for_types_that_would_stay_closed(fleet):
     assert {rule(fleet, type_) for type_ in TYPES} == {"limit=1"}
 
 
-def test_very_many_limits_that_go_cost_little_and_their_types_go_on(fleet):
+def test_many_removed_limits_cost_little_and_open_their_types(fleet):
     fleet.join("worker", *TYPES[:30], slots=30)
-    fleet.scheduler.configure(limits(0))
-    fleet.scheduler.tick()
+    fleet.configure_and_tick(limits(0))
     for type_ in TYPES[:30]:
         fleet.publish(f"job-of-{type_}", type_)
     assert fleet.jobs("worker") == []
@@ -106,7 +105,7 @@ def test_very_many_limits_that_go_cost_little_and_their_types_go_on(fleet):
 
 
 @pytest.mark.parametrize("workers", [1, 3, 40], ids=["of one worker", "of some", "of many"])
-def test_very_many_claims_are_counted_some_at_a_time(fleet, workers):
+def test_many_claims_are_counted_in_parts(fleet, workers):
     claims = 1_200
     for number in range(workers):
         fleet.join(f"worker{number}", "pdf", slots=claims // workers)
@@ -122,7 +121,7 @@ def test_very_many_claims_are_counted_some_at_a_time(fleet, workers):
     assert rule(fleet, "pdf") == f"limit={claims} full"
 
 
-def test_very_many_claims_that_no_limit_counts_are_looked_at_some_at_a_time(fleet):
+def test_many_claims_without_a_limit_are_checked_in_parts(fleet):
     claims = 1_200
     for number in range(3):
         fleet.join(f"worker{number}", "excel", slots=claims // 3)
@@ -135,7 +134,7 @@ def test_very_many_claims_that_no_limit_counts_are_looked_at_some_at_a_time(flee
     assert rule(fleet, "pdf") == "limit=1"
 
 
-def test_claims_of_a_worker_that_leaves_while_they_are_counted_are_not_counted(fleet):
+def test_claims_of_a_worker_leaving_during_counting_are_excluded(fleet):
     for worker in ("first", "second"):
         fleet.join(worker, "pdf", slots=300)
     fleet.scheduler.publish(*fleet.made([f"job{number}" for number in range(600)], "pdf"))
@@ -147,7 +146,7 @@ def test_claims_of_a_worker_that_leaves_while_they_are_counted_are_not_counted(f
     assert fleet.scheduler.client.zcard(Keys().key("type_running", "pdf")) == len(fleet.claims("second"))
 
 
-# -- a key whose jobs wait in very many lanes
+# -- a key whose jobs wait in hundreds of lanes
 
 TYPES_OF_KEY = TYPES[:20]
 LANES = [
@@ -156,7 +155,7 @@ LANES = [
 
 
 def publish_to_many_lanes(fleet, lanes=LANES, rules="key=k limit=1"):
-    """Publish jobs of one key, one in each of *lanes*. Return their ids."""
+    """Publish one job of a key in each of *lanes*. Return the job ids."""
     jobs = [f"{type_}-{priority}-{int(on_demand)}!" for type_, priority, on_demand in lanes]
     for job, (type_, priority, on_demand) in zip(jobs, lanes, strict=True):
         fleet.publish(job, type_, priority=priority, on_demand=on_demand, rules=rules)
@@ -164,14 +163,14 @@ def publish_to_many_lanes(fleet, lanes=LANES, rules="key=k limit=1"):
 
 
 def standing(fleet, type_):
-    """Return how many jobs of a type stand in lanes."""
+    """Return the number of a type's jobs in lanes."""
     lanes = fleet.scheduler.client.scan_iter(Keys().key("lane", type_, "*"))
     return sum(fleet.scheduler.client.zcard(lane) for lane in lanes)
 
 
 @pytest.fixture
 def busy(fleet):
-    """Have a worker hold key "k", for which jobs wait in very many lanes of types that the worker does not serve."""
+    """A claim of key "k", for which jobs wait in hundreds of lanes of types that the worker does not serve."""
     fleet.join("worker", "pdf")
     fleet.publish("holder!", "pdf", rules="key=k limit=1")
     (claim,) = fleet.inbox("worker")
@@ -181,7 +180,7 @@ def busy(fleet):
 
 
 @pytest.mark.slow_on_redis
-def test_a_key_over_very_many_lanes_changes_some_of_them_in_a_call(fleet):
+def test_key_over_many_lanes_changes_some_per_invocation(fleet):
     fleet.join("worker", *TYPES_OF_KEY)
     jobs = publish_to_many_lanes(fleet)
     (claim,) = fleet.inbox("worker")
@@ -195,13 +194,13 @@ def test_a_key_over_very_many_lanes_changes_some_of_them_in_a_call(fleet):
     assert sorted(started) == sorted(jobs)
 
 
-def test_what_is_urgent_goes_first(fleet, busy):
+def test_urgent_job_is_admitted_first(fleet, busy):
     fleet.publish("urgent!", "pdf", priority=10, on_demand=True, rules="key=k limit=1")
     (claim,) = fleet.end("worker", busy)
     assert claim.job_id == "urgent!"
 
 
-def test_what_is_old_goes_first(fleet):
+def test_old_job_is_admitted_first(fleet):
     fleet.join("worker", "pdf")
     for job in ("holder!", "old!"):
         fleet.publish(job, "pdf", rules="key=k limit=1")
@@ -211,7 +210,7 @@ def test_what_is_old_goes_first(fleet):
     assert claim.job_id == "old!"
 
 
-def test_a_tick_goes_on_with_lanes_that_a_call_did_not_get_to(fleet, busy):
+def test_tick_continues_with_the_remaining_lanes(fleet, busy):
     publish_to_many_lanes(fleet, [("pdf", 0, False)])
     assert fleet.end("worker", busy) == [], "neither old nor urgent"
     assert ["tick"] in fleet.signs("worker")
@@ -222,7 +221,7 @@ def test_a_tick_goes_on_with_lanes_that_a_call_did_not_get_to(fleet, busy):
 
 
 def opened(fleet, busy):
-    """Have all those jobs stand in their lanes. Then the key is taken again: most go on standing there, in vain."""
+    """Let the key admit all those jobs, and take it again. Return the numbers of jobs that stay admitted, by type."""
     fleet.end("worker", busy)
     fleet.scheduler.tick()
     assert sum(standing(fleet, type_) for type_ in TYPES_OF_KEY) == len(LANES)
@@ -233,7 +232,7 @@ def opened(fleet, busy):
     return in_vain
 
 
-def test_no_job_starts_that_stands_in_its_lane_in_vain(fleet, busy):
+def test_no_job_starts_after_its_key_was_taken(fleet, busy):
     in_vain = opened(fleet, busy)
     for type_ in in_vain:
         fleet.join(f"worker-of-{type_}", type_)
@@ -242,7 +241,7 @@ def test_no_job_starts_that_stands_in_its_lane_in_vain(fleet, busy):
     assert sum(standing(fleet, type_) for type_ in in_vain) == 0
 
 
-def test_each_job_that_stood_in_vain_starts_in_the_end(fleet, busy):
+def test_each_admitted_job_starts_eventually(fleet, busy):
     workers = {f"worker-of-{type_}": type_ for type_ in TYPES_OF_KEY}
     for worker, type_ in workers.items():
         fleet.join(worker, type_, slots=0)
@@ -262,7 +261,7 @@ def test_each_job_that_stood_in_vain_starts_in_the_end(fleet, busy):
 
 
 @pytest.mark.parametrize("type_", ["pdf", "excel", "index", "mail"])
-def test_a_job_that_comes_back_while_its_lanes_are_still_being_closed_waits_again(fleet, type_):
+def test_job_requeued_while_its_lanes_are_closed_waits_again(fleet, type_):
     publish_to_many_lanes(fleet, LANES[:200])
     for job in ("first!", "second!"):  # neither old nor urgent
         fleet.publish(job, type_, rules="key=k limit=1")
@@ -275,10 +274,10 @@ def test_a_job_that_comes_back_while_its_lanes_are_still_being_closed_waits_agai
     assert fleet.jobs("another") == ["first!"]
 
 
-def test_a_job_that_is_published_beside_one_that_stands_in_vain_starts_with_the_next_tick(fleet):
+def test_job_next_to_a_stale_admission_starts_at_ticks(fleet):
     fleet.join("idle", *TYPES_OF_KEY)
     fleet.scheduler.pause("*")
-    publish_to_many_lanes(fleet, LANES[:80])  # as many as a call closes
+    publish_to_many_lanes(fleet, LANES[:80])  # as many as one invocation closes
     fleet.scheduler.client.delete(Keys().key("pauses"), Keys().key("type_rules"))  # a resume would fill all types
     fleet.scheduler.client.hdel(Keys().key("heads"), "!")
     fleet.scheduler.client.zadd(Keys().key("held", "k"), {"somebody!": 1})
@@ -290,7 +289,7 @@ def test_a_job_that_is_published_beside_one_that_stands_in_vain_starts_with_the_
     assert fleet.jobs("idle") == ["free"]
 
 
-def test_jobs_of_a_rate_in_very_many_lanes_start_no_faster(fleet):
+def test_jobs_of_one_rate_in_many_lanes_keep_it(fleet):
     publish_to_many_lanes(fleet, rules="key=rate%3Ar rate=1/64000000")
     fleet.scheduler.tick()
     for number in range(5):
@@ -300,10 +299,10 @@ def test_jobs_of_a_rate_in_very_many_lanes_start_no_faster(fleet):
     assert fleet.scheduler.most() < MAX_COMMANDS
 
 
-# -- a worker of very many types
+# -- a worker of a thousand types
 
 
-def test_a_sync_of_a_worker_with_very_many_types_chooses_among_some(fleet):
+def test_sync_of_a_worker_with_many_types_compares_some(fleet):
     fleet.join("worker", *TYPES, slots=0)
     jobs = [fleet.made([f"job-of-{type_}"], type_, on_demand=type_ == TYPES[-1]) for type_ in TYPES]
     fleet.scheduler.publish(*[job for of_type in jobs for job in of_type])

@@ -1,4 +1,4 @@
-"""Recurring calls between the moment they are due and the next time: who gets them, and when they are made no more."""
+"""Due recurring calls: which app gets them, and when they are no longer due."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def job(job_id, **fields):
 
 @pytest.fixture
 def scheduler(fleet):
-    """Return the scheduler of a fleet with one recurring call, which is due."""
+    """Return the scheduler of a fleet with one due recurring call."""
     declare(fleet.scheduler)
     fleet.scheduler.advance(STALE_S)
     return fleet.scheduler
@@ -33,7 +33,7 @@ def handed_out(scheduler, app="shop"):
     return scheduler.due_recurring(app, again_s=10)
 
 
-def test_from_the_end_no_call_is_made_while_the_time_of_its_last_job_is_still_to_come(scheduler, fleet):
+def test_call_since_end_waits_for_its_scheduled_last_job(scheduler, fleet):
     declare(scheduler, since="end")
     assert scheduler.fire_recurring(
         "hh", handed_out(scheduler).due, job("later+", delay_us=2 * STALE_S * 1_000_000)
@@ -43,21 +43,18 @@ def test_from_the_end_no_call_is_made_while_the_time_of_its_last_job_is_still_to
     assert handed_out(scheduler) is None
 
 
-def test_a_call_that_is_suspended_and_then_left_to_others_is_due_for_none(scheduler):
+@pytest.mark.parametrize("how", ["suspended", "postponed"])
+def test_declined_call_goes_to_no_app_unless_due(scheduler, how):
     handed_out(scheduler)
-    scheduler.pause_recurring("hh", True)
+    if how == "suspended":
+        scheduler.pause_recurring("hh", True)
+    else:
+        scheduler.publish(job("call+"))
     scheduler.decline_recurring("shop", "hh")
     assert handed_out(scheduler, "other") is None
 
 
-def test_a_call_that_is_put_off_and_then_left_to_others_is_due_for_none(scheduler):
-    handed_out(scheduler)
-    scheduler.publish(job("call+"))
-    scheduler.decline_recurring("shop", "hh")
-    assert handed_out(scheduler, "other") is None
-
-
-def test_an_app_that_left_a_call_to_others_long_ago_gets_what_the_others_have_left(scheduler):
+def test_app_that_declined_a_call_gets_it_again_later(scheduler):
     due = handed_out(scheduler)
     scheduler.decline_recurring("shop", "hh")
     scheduler.advance(OTHERS_HAVE_US / 1e6)
@@ -66,7 +63,7 @@ def test_an_app_that_left_a_call_to_others_long_ago_gets_what_the_others_have_le
     assert handed_out(scheduler) == due
 
 
-def test_what_was_handed_out_for_a_time_at_which_somebody_made_it_is_not_made_for_the_next(scheduler, fleet):
+def test_call_handed_out_for_past_firings_is_not_made(scheduler, fleet):
     old = handed_out(scheduler)
     scheduler.fire_recurring("hh", "", job("by-hand+"))
     scheduler.advance(STALE_S)
@@ -75,7 +72,7 @@ def test_what_was_handed_out_for_a_time_at_which_somebody_made_it_is_not_made_fo
     assert scheduler.fire_recurring("hh", handed_out(scheduler).due, job("next+")).fresh
 
 
-def test_what_was_handed_out_before_the_clock_was_set_back_is_not_made_until_it_is_due(scheduler, fleet):
+def test_call_handed_out_before_a_clock_reset_waits(scheduler, fleet):
     due = handed_out(scheduler)
     scheduler.advance(-1)
     assert scheduler.fire_recurring("hh", due.due, job("early+")) is None
@@ -84,14 +81,14 @@ def test_what_was_handed_out_before_the_clock_was_set_back_is_not_made_until_it_
     assert scheduler.fire_recurring("hh", due.due, job("again+")).fresh
 
 
-def test_a_firing_that_is_refused_leaves_the_call_due(scheduler, fleet):
+def test_refused_firing_leaves_the_call_due(scheduler, fleet):
     due = handed_out(scheduler)
     assert scheduler.fire_recurring("hh", due.due, job("bad+", priority=-5)).refused == "priority"
     assert fleet.state("bad+") is None
     assert scheduler.fire_recurring("hh", due.due, job("good+")).fresh
 
 
-def test_a_job_that_there_is_already_becomes_no_firing(scheduler):
+def test_existing_job_does_not_become_a_firing(scheduler):
     scheduler.publish(job("known+", task_name="proj.other"))
     assert not scheduler.fire_recurring("hh", handed_out(scheduler).due, job("known+")).fresh
     client, key = scheduler.client, scheduler.keys.key

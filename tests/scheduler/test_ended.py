@@ -1,9 +1,8 @@
-"""Jobs that have ended: for how long they are known, and which of them are listed."""
+"""Ended jobs: how long they are retained, and which of them are listed."""
 
 import pytest
 
 from celery_affinity.errors import OptionError
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports import dead_letters, jobs
 from celery_affinity.reports.job_lists import JobFilter, jobs_page
 from celery_affinity.schema.constants import MAX_TRIMMED
@@ -15,13 +14,8 @@ from ..support.scripted_fleet import ScriptedFleet
 HOUR_S = 3600
 
 
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
-
-
 def run(fleet, *names, outcome="acked"):
-    """Run jobs one after the other on a worker."""
+    """Run jobs one after another on a worker."""
     for name in names:
         fleet.publish(name, "pdf")
         fleet.end("worker", *fleet.inbox("worker"), outcome=outcome, inline=False)
@@ -32,16 +26,15 @@ def listed(fleet, state):
     return [job.job_id for job in jobs_page(fleet.scheduler.reader, JobFilter(state)).jobs]
 
 
-def test_what_has_ended_is_listed_by_its_state_until_it_is_forgotten(fleet):
+def test_ended_jobs_are_listed_by_state_until_deleted(fleet):
     fleet.join("worker", "pdf", settings={"keep": HOUR_S})
     run(fleet, "good", "better")
     run(fleet, "bad", outcome="failed ValueError: no such page")
     fleet.publish("tired", "excel", expires_s=1)
     fleet.publish("unwanted", "excel")
     fleet.scheduler.revoke(["task-unwanted"], [], keep_s=60)
-    assert listed(fleet, "revoked") == ["unwanted"]  # its caller does not know yet
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    assert listed(fleet, "revoked") == ["unwanted"]  # the end of "tired" is unreported
+    fleet.advance_and_tick(2)
     while ending := fleet.scheduler.next_report("app", again_s=1):
         fleet.scheduler.ack_report([ending.job_id])
     wanted = {"done": ["good", "better"], "failed": ["bad"], "revoked": ["unwanted"], "expired": ["tired"]}
@@ -49,12 +42,11 @@ def test_what_has_ended_is_listed_by_its_state_until_it_is_forgotten(fleet):
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     assert all(HOUR_S - 60 < client.ttl(key("job", job)) <= HOUR_S for each in wanted.values() for job in each)
     assert jobs.get_job(fleet.scheduler.reader, "task-bad").why == "ValueError: no such page"
-    fleet.scheduler.advance(HOUR_S + 3)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(HOUR_S + 3)
     assert not client.exists(key("ended"))
 
 
-def test_of_too_many_the_oldest_go(fleet):
+def test_oldest_ended_jobs_are_deleted_above_the_maximum(fleet):
     fleet.join("worker", "pdf", settings={"keep": HOUR_S, "keep_max": 2})
     run(fleet, "one", "two", "three", "four")
     fleet.scheduler.tick()
@@ -64,18 +56,16 @@ def test_of_too_many_the_oldest_go(fleet):
     assert client.ttl(key("task", "task-one")) <= 60
 
 
-def test_a_job_is_listed_no_more_from_the_moment_at_which_it_is_forgotten(fleet):
+def test_ended_job_is_unlisted_when_its_retention_ends(fleet):
     fleet.join("worker", "pdf", settings={"keep": HOUR_S})
     run(fleet, "job")
-    fleet.scheduler.advance(HOUR_S - 2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(HOUR_S - 2)
     assert fleet.scheduler.client.exists(fleet.scheduler.keys.key("ended"))
-    fleet.scheduler.advance(1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(1)
     assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("ended"))
 
 
-def test_a_change_at_run_time_counts_after_a_heartbeat_and_a_minute_has_no_lists(fleet):
+def test_retention_of_a_minute_is_unlisted_until_changed(fleet):
     fleet.join("worker", "pdf")
     run(fleet, "early")
     with pytest.raises(OptionError, match="others have lists if affinity_keep is above 60 s"):
@@ -86,7 +76,7 @@ def test_a_change_at_run_time_counts_after_a_heartbeat_and_a_minute_has_no_lists
     assert listed(fleet, "done") == ["late"]
 
 
-def test_a_job_that_failed_for_good_is_a_dead_letter_that_runs_again(fleet):
+def test_finally_failed_job_is_a_replayable_dead_letter(fleet):
     fleet.join("worker", "pdf", settings={"keep_failed": True})
     run(fleet, "job", outcome="failed ValueError: no such page")
     (letter,) = dead_letters.find_letters(fleet.scheduler.reader, dead_letters.LetterFilter(reason="failed"))
@@ -101,14 +91,14 @@ def test_a_job_that_failed_for_good_is_a_dead_letter_that_runs_again(fleet):
     ("outcome", "why"),
     [("rejected", "gave no reason"), ("rejected Reject: no such customer", "Reject: no such customer")],
 )
-def test_each_dead_letter_says_why_it_is_one(fleet, outcome, why):
+def test_each_dead_letter_has_a_reason(fleet, outcome, why):
     fleet.bury("job", outcome=outcome)
     assert why in jobs.get_job(fleet.scheduler.reader, "task-job").why
     fleet.bury("acked", acked=True)
     assert "may have done its work" in jobs.get_job(fleet.scheduler.reader, "task-acked").why
 
 
-def test_very_many_too_many_go_in_parts(redis_client):
+def test_many_excess_ended_jobs_are_deleted_in_parts(redis_client):
     counting = Counting(redis_client, Keys())
     fleet = ScriptedFleet(counting)
     fleet.join("worker", "pdf", slots=2 * MAX_TRIMMED, settings={"keep": HOUR_S, "keep_max": 1})

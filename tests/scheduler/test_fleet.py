@@ -1,4 +1,4 @@
-"""Cohorts are asked side by side: one that is slow, or down, holds up no other, and no change is made twice."""
+"""Cohorts are called concurrently: a slow or unavailable cohort blocks no other, and no change is made twice."""
 
 import threading
 from types import SimpleNamespace
@@ -13,15 +13,15 @@ NAMES = ["default", "eu", "ml"]
 
 
 class Server:
-    """What stands for a cohort's scheduler. *asked*: what was done; *lost*: how many calls end without a reply."""
+    """A simulated scheduler of a cohort. *calls*: number so far; *lost*: number of further calls without a reply."""
 
     def __init__(self, name):
         self.keys, self.client = SimpleNamespace(cohort=name), SimpleNamespace(ping=lambda: None)
-        self.lock, self.asked, self.lost = threading.Lock(), 0, 0
+        self.lock, self.calls, self.lost = threading.Lock(), 0, 0
 
     def __call__(self):
         with self.lock:
-            self.asked += 1
+            self.calls += 1
             if self.lost:
                 self.lost -= 1
                 raise redis.ConnectionError("reset")
@@ -42,7 +42,7 @@ def call(server):
     return server()
 
 
-def test_cohorts_are_asked_at_once(fleet):
+def test_cohorts_are_called_concurrently(fleet):
     together = threading.Barrier(3, timeout=10)
 
     def ask(server):
@@ -52,7 +52,7 @@ def test_cohorts_are_asked_at_once(fleet):
     assert list(fleet.each(ask).answers.values()) == NAMES
 
 
-def test_one_that_is_slow_is_left_out_and_not_asked_again_until_it_has_answered(fleet, servers):
+def test_slow_cohort_is_skipped_until_it_has_answered(fleet, servers):
     goes_on = threading.Event()
 
     def ask(server):
@@ -67,7 +67,7 @@ def test_one_that_is_slow_is_left_out_and_not_asked_again_until_it_has_answered(
         assert list(fleet.each(ask).down) == ["eu"]
         with pytest.raises(CohortDownError, match="cohort 'eu' does not answer: no answer within"):
             fleet.ask("eu", ask)
-        assert (servers["eu"].asked, servers["ml"].asked) == (1, 2)
+        assert (servers["eu"].calls, servers["ml"].calls) == (1, 2)
         assert fleet.first(lambda server: server.keys.cohort == "ml" or None) == ("ml", True)
     finally:
         goes_on.set()
@@ -76,14 +76,14 @@ def test_one_that_is_slow_is_left_out_and_not_asked_again_until_it_has_answered(
     assert list(fleet.each(ask).answers) == NAMES
 
 
-def test_a_long_answer_is_waited_for(fleet, servers):
+def test_long_call_has_no_short_timeout(fleet, servers):
     goes_on = threading.Timer(0.5, lambda: None)
     goes_on.start()
     found = fleet.each(lambda server: goes_on.join() if server is servers["eu"] else None, is_long=True)
     assert (list(found.answers), found.down) == (NAMES, {})
 
 
-def test_a_question_is_repeated_and_a_change_is_not(fleet, servers):
+def test_read_is_repeated_but_a_change_is_not(fleet, servers):
     for server in servers.values():
         server.lost = 1
     assert fleet.ask("eu", call) == "eu"
@@ -91,20 +91,20 @@ def test_a_question_is_repeated_and_a_change_is_not(fleet, servers):
         fleet.act("ml", call)
     with pytest.raises(OutcomeUnknownError, match="'default'"):
         fleet.act("default", call)
-    assert [servers[name].asked for name in NAMES] == [1, 2, 1]
+    assert [servers[name].calls for name in NAMES] == [1, 2, 1]
 
 
-def test_a_change_in_each_says_where_it_may_not_have_been_made(fleet, servers):
+def test_change_in_all_cohorts_names_uncertain_ones(fleet, servers):
     servers["eu"].lost = servers["default"].lost = 1
     found = fleet.act_in_each(call)
     assert found.answers == {"ml": "ml"}
     assert found.down == dict.fromkeys(
         ["default", "eu"], "the connection was lost during the change, which was made or not: reset"
     )
-    assert [server.asked for server in servers.values()] == [1, 1, 1]
+    assert [server.calls for server in servers.values()] == [1, 1, 1]
 
 
-def test_a_connection_that_was_closed_as_idle_is_opened_before_a_change(fleet, servers):
+def test_idle_connection_is_reopened_before_a_change(fleet, servers):
     pings = []
 
     def ping():
@@ -117,11 +117,11 @@ def test_a_connection_that_was_closed_as_idle_is_opened_before_a_change(fleet, s
     assert len(pings) == 2
 
 
-def test_nothing_is_begun_elsewhere_while_the_first_server_is_down(fleet, servers):
+def test_change_in_all_requires_the_first_server(fleet, servers):
     def ping():
         raise redis.ConnectionError("down")
 
     servers["default"].client.ping = ping
     with pytest.raises(redis.ConnectionError, match="down"):
         fleet.act_in_each(call)
-    assert [server.asked for server in servers.values()] == [0, 0, 0]
+    assert [server.calls for server in servers.values()] == [0, 0, 0]

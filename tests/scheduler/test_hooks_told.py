@@ -1,11 +1,11 @@
-"""Which hook of a rule is told of a job that begins to wait: `enters` if it was published just now, else `waits`."""
+"""Which hook of a rule is called for a job that begins to wait: `enters` after a publish, otherwise `waits`."""
 
 import pytest
 
 from celery_affinity.lua import library
 from celery_affinity.lua.library import assemble, library_of
 
-#: A rule of calls that merge, whose hook counts what it is told of.
+#: A rule of merging calls whose hook counts its invocations.
 COUNTING = """
 function merge.waits(id)
     redis.call("HINCRBY", key.counters, "told", 1)
@@ -13,18 +13,13 @@ end
 """
 
 
-def with_a_counter():
-    """Return the text of the library with this hook."""
-    file = "merging/call_hooks"
-    return assemble({file: library._files()[file] + COUNTING})
-
-
 @pytest.mark.parametrize("key", ["", " key=k limit=1"])
-def test_waits_is_told_of_a_job_that_comes_back_and_not_of_one_that_is_published(fleet, key):
+def test_waits_hook_runs_on_requeue_but_not_on_publish(fleet, key):
     def number_told():
         return int(fleet.scheduler.client.hget(fleet.scheduler.keys.key("counters"), "told") or 0)
 
-    fleet.scheduler.way = library_of(with_a_counter()).by_function
+    file = "merging/call_hooks"
+    fleet.scheduler.way = library_of(assemble({file: library._files()[file] + COUNTING})).by_function
     job = f"job+{'!' if key else ''}"
     fleet.publish(job, "pdf", rules=f"merge=m most=3 bytes=2000{key}")
     assert number_told() == 0

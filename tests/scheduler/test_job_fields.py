@@ -1,4 +1,4 @@
-"""Fields that a message may give its job: the client and the scripts agree, and a refused message writes nothing."""
+"""Job fields in messages: the client and the scripts agree, and a refused message writes nothing."""
 
 import dataclasses
 import itertools
@@ -27,7 +27,7 @@ GOOD = {
     "message": "m",
 }
 CHECKED = [name for name, field in FIELDS.items() if field.pattern]
-#: Texts to try: whole fields first, then parts for the middle of a field; several lengths, for bounded fields.
+#: Texts to try: whole fields first, then parts for the middle of a field; several lengths for bounded fields.
 TEXTS = ["", " ", "%", "x", "0", "10", "11", "07", "-5", "--5", "5-", "1.0", "1e9", "0x10", "nan", "-inf", "1_0", "१"]
 TEXTS += [
     "queued",
@@ -151,8 +151,8 @@ TEXTS += [f"key=a rate={'9' * length}/{'9' * other}" for length, other in ((18, 
 TEXTS += [chr(code) for code in range(1, 128)] + [f"a{chr(code)}b" for code in range(128)] + ["a\n", "\na"]
 
 
-def said(job):
-    """Return the fields of a job that the scripts get, by name."""
+def fields_of(job):
+    """Return the fields of a job as the scripts receive them, by name."""
     return dict(zip(FIELDS, job.arguments, strict=True))
 
 
@@ -161,7 +161,7 @@ def said(job):
     [(NewJob, {"mode": "on_demand"}), (model.Job, {"mode": "on_demand", "delay_us": "enqueued_us"})],
     ids=["rules/job_fields", "reference/model"],
 )
-def test_each_field_is_one_of_a_job(job, called):
+def test_job_class_has_each_field(job, called):
     missing = {called.get(name, name) for name in FIELDS} - {each.name for each in dataclasses.fields(job)}
     assert not missing, f"{job} lacks {missing}"
 
@@ -169,8 +169,8 @@ def test_each_field_is_one_of_a_job(job, called):
 OTHERWISE = {name: field.otherwise for name, field in FIELDS.items() if field.otherwise is not None}
 
 
-def test_what_a_job_says_stands_in_the_place_that_the_table_gives_it():
-    assert said(
+def test_job_arguments_follow_the_field_table():
+    assert fields_of(
         NewJob(
             "i1",
             "a b",
@@ -198,28 +198,25 @@ def test_what_a_job_says_stands_in_the_place_that_the_table_gives_it():
         "rules": "key=a limit=1",
         "message": "m",
     }
+    assert fields_of(NewJob("i1", "pdf", "m")) == {"id": "i1", "type": "pdf", **OTHERWISE, "message": "m"}
 
 
-def test_what_a_job_does_not_say_is_as_the_table_has_it():
-    assert said(NewJob("i1", "pdf", "m")) == {"id": "i1", "type": "pdf", **OTHERWISE, "message": "m"}
-
-
-def test_a_job_has_what_the_table_says_is_kept(redis_client):
+def test_job_hash_keeps_the_fields_of_the_table(redis_client):
     job = NewJob("i1", "a b", "m", task_id="t 1", task_name="shop.render")
     scheduler = Scheduler(redis_client, Keys())
     scheduler.publish(job)
-    kept = {field.kept: str(said(job)[name]) for name, field in FIELDS.items() if field.kept}
+    kept = {field.kept: str(fields_of(job)[name]) for name, field in FIELDS.items() if field.kept}
     assert kept.items() <= scheduler.reader.hash("job", "i1").items()
 
 
-def is_refused(client, arguments):
+def refused_field(client, arguments):
     values = [each.encode("utf-8", "surrogatepass") for each in arguments.values()]
     state, _, field = Scheduler(client, Keys())._attempt([(server_function("publish"), values)])[0]
     return field.decode() if state == 5 else None
 
 
-def mark_for(rules):
-    """Return the end of the id of a job with these rules."""
+def suffix_for(rules):
+    """Return the id suffix of a job with these rules."""
     keys = rules.count("key=")
     of_keys = "$" if keys == 1 and "quota=" in rules else ("", "!", "&")[min(2, keys)]
     hint = "~" if "near=" in rules else ""
@@ -227,19 +224,18 @@ def mark_for(rules):
 
 
 @pytest.mark.slow_on_redis
-def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_client):
+def test_client_and_script_refuse_the_same_fields_without_writes(redis_client):
     number, refused = 0, set()
     for field in CHECKED:
         for text in TEXTS:
             number += 1
-            arguments = {**GOOD, "id": f"e{number}{mark_for(text) if field == 'rules' else ''}", field: text}
+            arguments = {**GOOD, "id": f"e{number}{suffix_for(text) if field == 'rules' else ''}", field: text}
             before = redis_client.dbsize()
-            found = is_refused(redis_client, arguments)
+            found = refused_field(redis_client, arguments)
             assert found == job_record.first_invalid_field([*arguments.values()]), (field, text)
             if found:
-                assert found == field or (
-                    found == "rules" and text.endswith(rules_codec.ALL)
-                )  # it says so of its rules
+                # An invalid id suffix is reported for the rules.
+                assert found == field or (found == "rules" and text.endswith(rules_codec.ALL))
                 assert redis_client.dbsize() == before
                 refused.add(field)
     assert refused == set(CHECKED), f"jobs/fields.lua does not check {set(CHECKED) - refused}"
@@ -257,13 +253,13 @@ def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_
         b"\xf4\x90\x80\x80",
     ],
 )
-def test_a_task_name_that_is_no_utf_8_is_refused(redis_client, name):
+def test_task_name_with_invalid_utf_8_is_refused(redis_client, name):
     values = [*{**GOOD, "task_name": name}.values()]
     assert Scheduler(redis_client, Keys())._attempt([(server_function("publish"), values)]) == [[5, b"", b"task_name"]]
     assert redis_client.keys() == []
 
 
-def test_the_other_jobs_of_the_call_go_their_way(redis_client):
+def test_refused_job_does_not_affect_the_others(redis_client):
     scheduler = Scheduler(redis_client, Keys())
     good, bad = NewJob("good", "pdf", "m"), NewJob("bad", "pdf", "m", priority=-5)
     assert [each.refused for each in scheduler.publish(bad, good, dataclasses.replace(bad, priority="0 1"))] == [
@@ -276,7 +272,7 @@ def test_the_other_jobs_of_the_call_go_their_way(redis_client):
         scheduler.publish(bad)[0].check(bad)
 
 
-def test_a_call_that_lacks_an_argument_writes_nothing(redis_client):
+def test_invocation_without_a_required_argument_writes_nothing(redis_client):
     with pytest.raises(Exception, match=f"{len(FIELDS)} arguments"):
         Scheduler(redis_client, Keys())._attempt(
             [(server_function("publish"), list(GOOD.values())[: LEAST_FIELDS - 1])]
@@ -285,7 +281,7 @@ def test_a_call_that_lacks_an_argument_writes_nothing(redis_client):
 
 
 @pytest.mark.parametrize("fields", range(LEAST_FIELDS, len(FIELDS) + 1))
-def test_a_call_of_one_job_may_leave_out_its_last_fields_if_they_have_their_defaults(redis_client, fields):
+def test_trailing_fields_with_defaults_may_be_omitted(redis_client, fields):
     scheduler = Scheduler(redis_client, Keys())
     assert scheduler._attempt([(server_function("publish"), list(GOOD.values())[:fields])]) == [[1, b"", 0]]
     kept = {field.kept: str(field.otherwise) for field in FIELDS.values() if field.kept}
@@ -299,26 +295,18 @@ def test_a_call_of_one_job_may_leave_out_its_last_fields_if_they_have_their_defa
     }
 
 
-def test_the_client_leaves_them_out():
+def test_client_omits_trailing_defaults():
     assert len(job_record.job_words(NewJob("i1", "pdf", "m").arguments)) == LEAST_FIELDS
-    for said in ({"priority": 1}, {"rules": "merge=a most=2 bytes=9"}):
-        (last,) = said
-        assert [*FIELDS][: len(job_record.job_words(NewJob("i1", "pdf", "m", **said).arguments))][-1] == last
+    for last, value in (("priority", 1), ("rules", "merge=a most=2 bytes=9")):
+        words = job_record.job_words(NewJob("i1", "pdf", "m", **{last: value}).arguments)
+        assert [*FIELDS][len(words) - 1] == last
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("priority", -5), ("priority", "x"), ("type", "\ud800"), ("task_name", "a\ud800")],
-)
-def test_the_client_names_the_field(field, value):
-    with pytest.raises(OptionError, match=field):
-        NewJob("e1", **{"type": "pdf", "message": "m", field: value}).checked()
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, 1.5, True, None])
-def test_a_number_that_is_none_is_refused(value):
-    with pytest.raises(OptionError, match="priority"):
-        NewJob("e1", "pdf", "m", priority=value).checked()
+def test_client_names_the_invalid_field(subtests):
+    invalid = [("priority", value) for value in (-5, "x", math.nan, math.inf, 1.5, True, None)]
+    for field, value in (*invalid, ("type", "\ud800"), ("task_name", "a\ud800")):
+        with subtests.test(field, value=repr(value)), pytest.raises(OptionError, match=field):
+            NewJob("e1", **{"type": "pdf", "message": "m", field: value}).checked()
 
 
 @pytest.fixture
@@ -327,9 +315,9 @@ def app(valkey):
         yield app
 
 
-def test_a_message_that_says_what_is_not_accepted_is_refused_at_the_caller(app, valkey):
+def test_message_with_invalid_values_is_refused_at_the_caller(app, valkey):
     with app.connection_for_write() as connection, connection.Producer() as producer:
-        connection.default_channel.scheduler.tick()  # the first writes what every fleet has
+        connection.default_channel.scheduler.tick()  # the first tick writes keys that every fleet has
         before = connection.default_channel.scheduler.client.dbsize()
         with pytest.raises(OptionError, match="priority"):
             producer.publish({}, routing_key="pdf", headers={"task": "t", "id": "1"}, priority="high")
@@ -338,16 +326,16 @@ def test_a_message_that_says_what_is_not_accepted_is_refused_at_the_caller(app, 
         assert connection.default_channel.scheduler.client.dbsize() == before
 
 
-def test_good_jobs_that_follow_are_claimed(redis_client):
+def test_valid_jobs_after_refused_ones_are_claimed(redis_client):
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("worker", "pdf", slots=3)
     fleet.scheduler.publish(*(NewJob(f"e{number}", "pdf", "m", priority=-number) for number in range(3)))
     assert fleet.jobs("worker") == ["e0"]
 
 
-def test_all_fields_together_are_judged_as_each_by_itself():
-    """A line break in one field may not pass for the border of two."""
-    good = said(NewJob("id", "pdf", "", task_id="task", task_name="shop.render"))
+def test_all_fields_together_are_checked_like_each_alone():
+    """A line break within a field must not be taken for the border between two fields."""
+    good = fields_of(NewJob("id", "pdf", "", task_id="task", task_name="shop.render"))
     assert job_record.first_invalid_field([*good.values()]) is None
     odd = ("", " ", "a b", "a\npdf\nqueued\n1\n0\nt", "queued", "11", "-1", "1" * 19, "\n", "é", "x" * 300)
     for name, value in itertools.product(CHECKED, odd):
@@ -358,7 +346,7 @@ def test_all_fields_together_are_judged_as_each_by_itself():
         assert job_record.first_invalid_field([*arguments.values()]) == one_by_one
 
 
-def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
+def test_rules_require_the_matching_id_suffix(redis_client):
     key, merge = "key=a limit=1", "merge=b most=2 bytes=9"
     for job_id, rules in (
         ("a!", ""),
@@ -380,7 +368,8 @@ def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
         ("a+~", f"{merge} near=m"),
     ):
         arguments = {**GOOD, "id": job_id, "rules": rules}
-        assert is_refused(redis_client, arguments) == job_record.first_invalid_field([*arguments.values()]) == "rules"
+        assert refused_field(redis_client, arguments) == "rules"
+        assert job_record.first_invalid_field([*arguments.values()]) == "rules"
     for job_id, rules in (
         ("a!", key),
         ("a+", merge),
@@ -392,5 +381,5 @@ def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
         ("a~+!", f"{merge} near=m {key}"),
     ):
         arguments = {**GOOD, "id": job_id, "rules": rules}
-        assert is_refused(redis_client, arguments) is None
+        assert refused_field(redis_client, arguments) is None
         assert job_record.first_invalid_field([*arguments.values()]) is None

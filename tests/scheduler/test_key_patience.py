@@ -1,4 +1,4 @@
-"""A key that jobs of one type take again and again is kept, after a while, for a type that waits for it."""
+"""A key that jobs of one type take continually is reserved, after a while, for another waiting type."""
 
 import pytest
 
@@ -13,9 +13,9 @@ PATIENCE_S = 30
 
 @pytest.fixture
 def fleet(redis_client):
-    """Have a worker for videos, which have the key, and one for reports, whose slot is never free while the key is."""
+    """A worker for videos, which hold the key, and a worker for reports that is busy whenever the key is free."""
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
-    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody sends heartbeats
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # no worker here sends heartbeats
     fleet.join("videos", "video")
     fleet.join("reports", "report")
     for number in range(200):
@@ -26,12 +26,11 @@ def fleet(redis_client):
 
 
 def play(fleet, seconds, *, order=("videos", "reports")):
-    """Have both workers end a job once a second, in turn. Return the second in which the report with the key began."""
+    """Let both workers end one job per second, in turn. Return the second in which the report with the key began."""
     running = {worker: fleet.inbox(worker) for worker in order}
     for second in range(seconds):
         for worker in order:
-            fleet.scheduler.advance(1 / len(order))
-            fleet.scheduler.tick()
+            fleet.advance_and_tick(1 / len(order))
             running[worker] += fleet.inbox(worker)
             if running[worker]:
                 running[worker] += fleet.end(worker, running[worker].pop(0))
@@ -44,56 +43,53 @@ def patience(fleet, seconds):
     fleet.scheduler.configure({"key_patience_us": str(round(seconds * 1e6))})
 
 
-def test_a_type_whose_slots_are_busy_whenever_the_key_is_free_has_its_turn(fleet):
+def test_type_that_always_misses_the_key_gets_turns(fleet):
     assert PATIENCE_S - 2 <= play(fleet, 60) <= PATIENCE_S + 2
 
 
-def test_without_patience_such_a_type_never_gets_the_key(fleet):
+def test_type_never_gets_the_key_without_patience(fleet):
     patience(fleet, 0)
     assert play(fleet, 100) is None
 
 
-def test_a_turn_that_no_slot_can_use_ends_and_others_go_on(fleet):
+def test_unused_turn_ends_and_other_types_continue(fleet):
     fleet.scheduler.advance(PATIENCE_S)
     (video,), (report,) = fleet.inbox("videos"), fleet.inbox("reports")
     assert fleet.end("videos", video) == [], "the key is kept for the report"
-    fleet.scheduler.advance(PATIENCE_S - 1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(PATIENCE_S - 1)
     assert fleet.jobs("videos") == []
-    fleet.scheduler.advance(1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(1)
     (video,) = fleet.inbox("videos")
     assert len(fleet.end("videos", video)) == 1, "the next turn comes after as long a wait"
     assert [each.job_id for each in fleet.end("reports", report)] != ["report!"]
 
 
-@pytest.mark.parametrize("later_s", [1, -3600])
-def test_a_turn_ends_at_the_next_tick_once_nobody_waits_for_it(fleet, later_s):
-    """Even if the clock is set back before that tick: the others would wait for the end of the turn."""
-    fleet.scheduler.advance(PATIENCE_S)
-    (video,) = fleet.inbox("videos")
-    assert fleet.end("videos", video) == [], "the key is kept for the report"
-    fleet.scheduler.revoke(["task-report!"], [], keep_s=60)
-    fleet.scheduler.advance(later_s)
-    fleet.scheduler.tick()
-    assert fleet.jobs("videos") == ["video-1!"]
-
-
-def test_a_turn_of_a_clock_that_was_set_back_ends(fleet):
+def begin_turn(fleet):
+    """Let a video end after the patience, so that the key is reserved for the report."""
     fleet.scheduler.advance(PATIENCE_S)
     (video,) = fleet.inbox("videos")
     assert fleet.end("videos", video) == []
+
+
+@pytest.mark.parametrize("later_s", [1, -3600])
+def test_turn_without_waiting_jobs_ends_at_the_tick(fleet, later_s):
+    """Also if the clock was set back before that tick: otherwise the others would wait for the end of the turn."""
+    begin_turn(fleet)
+    fleet.scheduler.revoke(["task-report!"], [], keep_s=60)
+    fleet.advance_and_tick(later_s)
+    assert fleet.jobs("videos") == ["video-1!"]
+
+
+def test_turn_ends_after_the_clock_was_set_back(fleet):
+    begin_turn(fleet)
     fleet.scheduler.advance(-PATIENCE_S)
     fleet.publish("video!", "video", rules=KEYED)
     assert len(fleet.jobs("videos")) == 1
 
 
-def test_a_repair_after_the_clock_was_set_back_finds_nothing_and_a_tick_ends_the_turn(fleet):
-    fleet.scheduler.advance(PATIENCE_S)
-    (video,) = fleet.inbox("videos")
-    assert fleet.end("videos", video) == []
-    fleet.scheduler.advance(-PATIENCE_S)
-    fleet.scheduler.tick()
+def test_repair_accepts_a_turn_after_a_clock_reset(fleet):
+    begin_turn(fleet)
+    fleet.advance_and_tick(-PATIENCE_S)
     assert fleet.jobs("videos") == [], "the tick comes to the key when the turn was to be over"
     first, found = 0, []
     while first >= 0:
@@ -104,10 +100,8 @@ def test_a_repair_after_the_clock_was_set_back_finds_nothing_and_a_tick_ends_the
     assert len(fleet.jobs("videos")) == 1
 
 
-def test_a_repair_leaves_a_turn_as_it_is(fleet):
-    fleet.scheduler.advance(PATIENCE_S)
-    (video,) = fleet.inbox("videos")
-    assert fleet.end("videos", video) == []
+def test_repair_does_not_change_a_turn(fleet):
+    begin_turn(fleet)
     key = fleet.scheduler.keys.key("due_keys")
     before = fleet.scheduler.client.zrange(key, 0, -1, withscores=True)
     assert before
@@ -115,7 +109,7 @@ def test_a_repair_leaves_a_turn_as_it_is(fleet):
     assert fleet.scheduler.client.zrange(key, 0, -1, withscores=True) == before
 
 
-def test_a_type_that_nobody_serves_or_that_is_paused_has_no_turn(fleet):
+def test_unserved_or_paused_type_gets_no_turn(fleet):
     fleet.publish("lost!", "unserved", rules=KEYED)
     fleet.scheduler.pause("type:report")
     fleet.scheduler.advance(2 * PATIENCE_S)
@@ -124,7 +118,7 @@ def test_a_type_that_nobody_serves_or_that_is_paused_has_no_turn(fleet):
         (video,) = fleet.end("videos", video)
 
 
-def test_of_types_that_have_waited_equally_long_the_first_by_name_has_its_turn(fleet, redis_client):
+def test_equal_waits_give_the_first_type_a_turn(fleet, redis_client):
     names = [f"type-{letter}" for letter in "hgfedcba"]
     fleet.join("others", *names)
     for name in names:
@@ -137,7 +131,7 @@ def test_of_types_that_have_waited_equally_long_the_first_by_name_has_its_turn(f
 
 
 def with_one_of_two_places_kept(fleet):
-    """Have one place of the key be kept for the report. Return the claim that has the other place."""
+    """Reserve one of the key's two places for the report. Return the claim that has the other place."""
     fleet.scheduler.configure({"limits": "k=2"})
     fleet.join("videos 2", "video")
     fleet.scheduler.tick()
@@ -147,7 +141,7 @@ def with_one_of_two_places_kept(fleet):
     return other
 
 
-def test_of_a_higher_limit_one_place_is_kept_and_others_take_the_rest(fleet):
+def test_turn_reserves_one_of_several_places(fleet):
     other = with_one_of_two_places_kept(fleet)
     assert len(fleet.end("videos 2", other) + fleet.inbox("videos")) == 1
     (report,) = fleet.inbox("reports")
@@ -156,16 +150,15 @@ def test_of_a_higher_limit_one_place_is_kept_and_others_take_the_rest(fleet):
     assert len(fleet.jobs("videos") + fleet.jobs("videos 2")) == 0, "both places are held"
 
 
-def test_a_further_end_does_not_prolong_a_turn(fleet):
+def test_further_end_does_not_extend_a_turn(fleet):
     other = with_one_of_two_places_kept(fleet)
     fleet.scheduler.advance(PATIENCE_S - 1)
     assert len(fleet.end("videos 2", other) + fleet.inbox("videos")) == 1
-    fleet.scheduler.advance(1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(1)
     assert [len(fleet.claims(worker)) for worker in ("videos", "videos 2")] == [1, 1]
 
 
-def test_a_turn_goes_on_while_a_job_of_its_type_comes_to_the_key_from_its_rate(redis_client):
+def test_turn_continues_for_a_job_admitted_by_its_rate(redis_client):
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.scheduler.configure({"worker_timeout_us": "1000000000"})
     fleet.join("videos", "video")
@@ -175,9 +168,7 @@ def test_a_turn_goes_on_while_a_job_of_its_type_comes_to_the_key_from_its_rate(r
         fleet.publish(f"video-{number}!", "video", rules=KEYED)
     for number in range(2):
         fleet.publish(f"report-{number}&", "report", rules=f"key=rate%3Ar rate=1/9000000000 {KEYED}")
-    fleet.scheduler.advance(PATIENCE_S)
-    (video,) = fleet.inbox("videos")
-    assert fleet.end("videos", video) == [], "the key is kept for the first report"
+    begin_turn(fleet)
     fleet.scheduler.revoke(["task-report-0&"], [], keep_s=60)
     fleet.scheduler.tick()
     assert fleet.inbox("videos") == [], "the key is kept for the second report"
@@ -185,7 +176,7 @@ def test_a_turn_goes_on_while_a_job_of_its_type_comes_to_the_key_from_its_rate(r
     assert [claim.job_id for claim in fleet.end("reports", busy)] == ["report-1&"]
 
 
-def test_what_is_known_of_turns_goes_with_the_last_job_of_the_key(fleet, redis_client):
+def test_turn_data_is_deleted_with_the_keys_last_job(fleet, redis_client):
     assert play(fleet, 60)
     for worker in ("videos", "reports"):
         fleet.scheduler.leave(worker)

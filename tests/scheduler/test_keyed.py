@@ -1,4 +1,4 @@
-"""Keys on a server: what the random steps of conformance meet too rarely."""
+"""Key rules on a server: cases that the random steps of conformance reach too rarely."""
 
 import re
 
@@ -27,7 +27,7 @@ def fleet(redis_client):
 
 @pytest.fixture
 def kept(fleet):
-    """Have key "o" kept for job "retry!", on a fleet with a free slot that nothing fits until the key lets it."""
+    """Reserve key "o" for job "retry!", on a fleet whose free slot fits no job before the key admits it."""
     fleet.join("worker", "pdf")
     fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
     (claim,) = fleet.inbox("worker")
@@ -36,7 +36,7 @@ def kept(fleet):
     assert fleet.end("worker", claim) == []
 
 
-def test_what_gains_when_a_kept_retry_starts_is_filled_by_the_next_tick(fleet, kept):
+def test_next_tick_fills_slots_after_a_reserved_retry_starts(fleet, kept):
     fleet.publish("excel!", "excel", rules=ORDERED)
     fleet.scheduler.configure({"limits": "o=2"})
     fleet.join("both", "pdf", "excel", slots=3)
@@ -47,7 +47,7 @@ def test_what_gains_when_a_kept_retry_starts_is_filled_by_the_next_tick(fleet, k
     assert len(started) == 2
 
 
-def test_a_retry_that_was_left_to_a_tick_starts_when_the_key_is_kept_for_it(fleet):
+def test_retry_starts_when_its_key_is_reserved(fleet):
     fleet.scheduler.configure({"limits": "o=2"})
     fleet.join("for excel", "excel")
     fleet.publish("excel!", "excel", task_id="task", rules=ORDERED)
@@ -61,15 +61,14 @@ def test_a_retry_that_was_left_to_a_tick_starts_when_the_key_is_kept_for_it(flee
 
 
 @pytest.mark.parametrize("how", ["a pause", "a pause of all", "a limit of 0"])
-def test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back(fleet, how):
+def test_key_is_not_reserved_for_blocked_types_retry(fleet, how):
     fleet.join("worker", "pdf", "excel")
     fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
     (claim,) = fleet.inbox("worker")
     fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED)
     fleet.publish("other!", "excel", rules=ORDERED)
     if how == "a limit of 0":
-        fleet.scheduler.configure({"limits": "type%3Apdf=0"})
-        fleet.scheduler.tick()
+        fleet.configure_and_tick({"limits": "type%3Apdf=0"})
     else:
         fleet.scheduler.pause("type:pdf" if how == "a pause" else "*")
     ended = fleet.end("worker", claim)
@@ -77,8 +76,8 @@ def test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back(fleet, how):
     assert fleet.scheduler.client.hget(Keys().key("key_state", "o"), "retry") is None
 
 
-def test_a_loop_that_runs_again_goes_on_with_no_type_that_only_its_own_slots_could_serve(fleet, monkeypatch):
-    """A release frees the key for two types, on a worker whose slots are taken for busy until this very call."""
+def test_recovered_loop_fills_no_type_that_only_it_serves(fleet, monkeypatch):
+    """A release frees the key for two types, on a worker that counts as busy until this very invocation."""
     fleet.join("worker", "pdf", slots=30)
     fleet.publish("holder!", "pdf", rules="key=a limit=1")
     (claim,) = fleet.inbox("worker")
@@ -94,7 +93,7 @@ def test_a_loop_that_runs_again_goes_on_with_no_type_that_only_its_own_slots_cou
     assert more == [b"pdf "]
 
 
-def test_a_retry_that_is_not_due_yet_gives_nobody_more_to_do(fleet, monkeypatch):
+def test_scheduled_retry_causes_no_further_fills(fleet, monkeypatch):
     fleet.join("worker", "excel", slots=3)
     fleet.publish("try!", "excel", task_id="task", rules=ORDERED)
     for number in range(2):
@@ -111,8 +110,8 @@ def test_a_retry_that_is_not_due_yet_gives_nobody_more_to_do(fleet, monkeypatch)
 
 
 @pytest.mark.parametrize("kept_for", ["a job that runs", "a retry that is not due yet"])
-def test_what_jobs_state_of_a_key_counts_as_long_as_the_key_is_held_or_kept(fleet, kept_for):
-    """No job waits for the key any more, so the server forgets what it needs for waiting jobs alone."""
+def test_key_limit_set_by_jobs_outlasts_waiting_jobs(fleet, kept_for):
+    """No job waits for the key, so the server deletes only the data of waiting jobs."""
     fleet.join("worker", "pdf")
     fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
     (claim,) = fleet.inbox("worker")
@@ -125,7 +124,7 @@ def test_what_jobs_state_of_a_key_counts_as_long_as_the_key_is_held_or_kept(flee
 
 
 @pytest.mark.parametrize("how", ["a pause", "a limit of 0"])
-def test_what_closes_a_key_keeps_its_retry_back_as_well(fleet, kept, how):
+def test_closed_key_blocks_its_retry_too(fleet, kept, how):
     def close(is_closed):
         if how == "a limit of 0":
             fleet.scheduler.configure({"limits": "o=0" if is_closed else ""})
@@ -142,23 +141,22 @@ def test_what_closes_a_key_keeps_its_retry_back_as_well(fleet, kept, how):
     assert fleet.jobs("worker") == ["retry!"]
 
 
-def test_a_job_of_a_key_whose_pause_ends_in_the_tick_in_which_it_is_due_starts(redis_client):
+def test_job_starts_when_its_keys_pause_ends(redis_client):
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")
     fleet.publish("job!", "pdf", rules="key=k limit=1", delay_s=10)
     fleet.scheduler.pause("key:k", for_s=10)
-    fleet.scheduler.advance(10)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(10)
     assert fleet.jobs("worker") == ["job!"]
 
 
 TEXTS_WITH_STARS = st.text("ab:é*", min_size=1, max_size=4)
 
 
-def the_pattern_that_counts(limits, key):
-    """Return which of *limits* counts for *key*: the name itself, else the longest pattern that matches.
+def applicable_pattern(limits, key):
+    """Return the element of *limits* that applies to *key*: the name itself, or the longest matching pattern.
 
-    Ties go to the pattern whose first star stands further back, then to the one that sorts first.
+    Ties go to the pattern whose first star is furthest back, then to the first one by name.
     """
     if key in limits and "*" not in key:
         return key
@@ -169,12 +167,12 @@ def the_pattern_that_counts(limits, key):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
 @given(st.dictionaries(TEXTS_WITH_STARS, st.integers(0, 4), max_size=6), TEXTS_WITH_STARS)
-@example({"customer:*": 3, "customer:7": 0}, "customer:7")  # of one length
+@example({"customer:*": 3, "customer:7": 0}, "customer:7")  # of equal length
 @example({"customer:*": 3, "*customer:7": 2, "customer:7": 0}, "customer:7")
-@example({"a*:": 1, "a:*": 2, "*a:": 3}, "a:")  # a colon has three characters in Redis
+@example({"a*:": 1, "a:*": 2, "*a:": 3}, "a:")  # a colon takes three characters in Redis
 @example({"é*": 1, "*ab": 2}, "éab")
 @example({"a*b": 1, "a*c": 2, "a**": 3, "a*d": 4}, "abd")
-def test_an_exact_name_counts_before_all_patterns_then_the_longest_pattern(redis_client, limits, key):
+def test_exact_name_wins_over_patterns_then_the_longest_wins(redis_client, limits, key):
     redis_client.flushdb()
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     in_redis = encoded_limits(limits)
@@ -182,14 +180,14 @@ def test_an_exact_name_counts_before_all_patterns_then_the_longest_pattern(redis
     fleet.join("worker", "pdf", slots=6)
     for number in range(6):
         fleet.publish(f"{number}!", "pdf", rules=f"key={encode_part(key)} limit=5")
-    its = the_pattern_that_counts(limits, key)
-    assert len(fleet.jobs("worker")) == limits.get(its, 5)
-    assert limit_set(encode_part(key), in_redis) == limits.get(its)
+    limit = limits.get(applicable_pattern(limits, key))
+    assert len(fleet.jobs("worker")) == (5 if limit is None else limit)
+    assert limit_set(encode_part(key), in_redis) == limit
 
 
 @pytest.mark.parametrize("how", ["it runs", "it is revoked", "it expires", "it is purged", "its worker leaves"])
 @pytest.mark.parametrize("rules", ["key=k limit=1", "key=k limit=3", ORDERED, "key=rate%3Ak rate=5/1000"])
-def test_a_key_without_jobs_leaves_nothing(fleet, redis_client, how, rules):
+def test_key_without_jobs_leaves_no_data(fleet, redis_client, how, rules):
     expires_s = 0.001 if how == "it expires" else None
     fleet.publish("job!", "pdf", rules=rules, task_id="task", expires_s=expires_s)
     assert redis_client.keys("*lane:key:*")
@@ -207,22 +205,21 @@ def test_a_key_without_jobs_leaves_nothing(fleet, redis_client, how, rules):
     wait_until(lambda: fleet.scheduler.tick() is not None and not keys_of_rules(redis_client), 5, "nothing is left")
 
 
-def test_no_job_starts_of_a_key_whose_limit_was_lowered_and_that_no_tick_has_got_to_yet(fleet):
+def test_lowered_limit_blocks_keys_that_no_tick_has_reached(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("running", "pdf")
     (claim,) = fleet.inbox("worker")
-    keys = [f"many{number}" for number in range(MAX_KEYS + 10)]  # one call goes through MAX_KEYS
+    keys = [f"many{number}" for number in range(MAX_KEYS + 10)]  # one invocation re-evaluates MAX_KEYS
     for key in keys:
         fleet.publish(f"{key}!", "pdf", rules=f"key={key} limit=1")
     fleet.scheduler.configure({"limits": "many*=0"})
     assert fleet.end("worker", claim) == []
     assert fleet.jobs("worker") == []
-    fleet.scheduler.configure({"limits": ""})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": ""})
     assert len(fleet.jobs("worker")) == 1
 
 
-def test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides(fleet):
+def test_key_reserved_for_a_retry_starts_no_turn(fleet):
     fleet.scheduler.configure({"limits": "o=2", "key_patience_us": "1"})
     fleet.join("pdf", "pdf")
     fleet.join("index", "index")
@@ -240,25 +237,17 @@ def test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides(fleet):
     assert b"turn" not in of_key
 
 
-def test_a_key_is_kept_no_more_for_a_retry_that_is_revoked_before_its_time(fleet):
-    fleet.join("worker", "pdf")
-    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
-    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
-    fleet.publish("other!", "pdf", task_id="other", rules=ORDERED)
-    fleet.end("worker", *fleet.inbox("worker"))
-    assert fleet.claims("worker") == {}
-    fleet.scheduler.revoke(["task"], [], keep_s=60)
-    fleet.scheduler.tick()
-    assert fleet.jobs("worker") == ["other!"]
-
-
-def test_a_key_is_kept_no_more_for_a_retry_that_is_purged_before_its_time(fleet):
+@pytest.mark.parametrize(("how", "other"), [("revoke", "pdf"), ("purge", "excel")])
+def test_reservation_ends_when_the_scheduled_retry_is_deleted(fleet, how, other):
     fleet.join("worker", "pdf", "excel")
     fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
     fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
-    fleet.publish("other!", "excel", task_id="other", rules=ORDERED)
+    fleet.publish("other!", other, task_id="other", rules=ORDERED)
     fleet.end("worker", *fleet.inbox("worker"))
     assert fleet.claims("worker") == {}
-    assert fleet.scheduler.purge("pdf") == 1
+    if how == "revoke":
+        fleet.scheduler.revoke(["task"], [], keep_s=60)
+    else:
+        assert fleet.scheduler.purge("pdf") == 1
     fleet.scheduler.tick()
     assert fleet.jobs("worker") == ["other!"]

@@ -1,6 +1,6 @@
-"""A publish of a known job changes nothing, whatever it says of the job.
+"""A publish of a known job changes nothing, regardless of its fields.
 
-What follows from an end that is told twice has the job id that it had, and a new task id.
+Follow-up calls of an end that is reported twice keep their job ids, but get new task ids.
 """
 
 from dataclasses import replace
@@ -11,14 +11,14 @@ from celery_affinity.schema.bounds import Bound
 from celery_affinity.schema.job_record import NewJob
 
 HOUR_S = 3600
-#: What becomes of a job -> its state then.
+#: Event -> the job's state afterwards.
 STATES = {each: each for each in ("pending", "scheduled", "claimed", "done", "dead", "revoked", "expired")}
 STATES |= {"kept": "done", "its task is gone": "done"}
 
 
 @pytest.fixture(params=sorted(STATES))
 def known(request, fleet):
-    """A job of a certain state."""
+    """A job in each state."""
     brought_to = request.param
     keep = {"keep": HOUR_S} if brought_to in ("kept", "its task is gone") else None
     later = {"scheduled": {"delay_s": 60}, "expired": {"expires_s": 1}}
@@ -48,15 +48,15 @@ def everything(fleet):
 
 
 @pytest.mark.parametrize("task", ["task", "another", ""])
-def test_a_publish_of_a_known_job_changes_nothing(fleet, known, task):
+def test_publish_of_a_known_job_changes_nothing(fleet, known, task):
     before = everything(fleet)
     (published,) = fleet.scheduler.publish(again(known, task_id=task))
     assert not published.fresh
     assert everything(fleet) == before
 
 
-def test_a_known_job_among_several_is_no_job_more(fleet, known):
-    """The others are published, and are as many as the bound allows."""
+def test_known_job_among_others_is_not_counted(fleet, known):
+    """The others are published, as many as the bound allows."""
     row = fleet.scheduler.client.dump(fleet.scheduler.keys.key("job", known))
     others = fleet.made(["one", "two"], "pdf")
     bound = Bound(2 + (fleet.state(known) == "pending"))

@@ -1,4 +1,4 @@
-"""The work of one call is bounded with any number of calls in a batch: it goes, and waits again, in parts."""
+"""The work of one invocation is bounded for any number of calls in a batch: it is deleted and requeued in parts."""
 
 import pytest
 
@@ -13,12 +13,12 @@ from ..support.scripted_fleet import ScriptedFleet
 RULES = "merge=city most=100000 bytes=100000000"
 CALLS = 450
 
-#: Commands of a call that takes well under 5 ms: a command takes 2 to 4 µs.
+#: Commands of an invocation that takes well below 5 ms: a command takes 2 to 4 µs.
 MAX_COMMANDS = 1_200
 
 
 class Clocked(Counting, FakeClockScheduler):
-    """Counts the commands of each call, and has a clock of its own."""
+    """Counts the commands of each invocation, and has a fake clock."""
 
 
 @pytest.fixture
@@ -36,17 +36,16 @@ def publish(fleet, number=CALLS, first=0, **fields):
 
 
 def dead(fleet, number=CALLS, **fields):
-    """Have a batch of these calls be rejected. Return the ids of the calls."""
+    """Let a batch of *number* calls become a dead letter. Return the ids of the calls."""
     ids = publish(fleet, number, **fields)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     fleet.end("worker", batch, outcome="rejected")
     fleet.scheduler.calls.clear()
     return ids
 
 
-def tell_all(fleet):
-    """Tell all ends, as a dispatcher does. Return the ids of those that were told, by how."""
+def report_all(fleet):
+    """Report all ends like a dispatcher. Return the ids of the reported jobs, by outcome."""
     found = {}
     while ending := fleet.scheduler.next_report("app", again_s=5):
         after = 0
@@ -63,18 +62,18 @@ def rows(fleet):
     return [*fleet.scheduler.client.scan_iter("*job:a*"), *fleet.scheduler.client.scan_iter("*:callers:*")]
 
 
-def test_a_batch_that_is_purged_goes_with_some_calls_and_the_others_follow_untold(fleet):
+def test_purged_batch_is_deleted_in_parts_without_reports(fleet):
     publish(fleet)
     fleet.scheduler.calls.clear()
     assert fleet.scheduler.purge("pdf") == 1
     assert len(rows(fleet)) == CALLS - MAX_FORGOTTEN + 1
-    assert tell_all(fleet) == {"deleted": []}
+    assert report_all(fleet) == {"deleted": []}
     assert rows(fleet) == []
     assert not fleet.scheduler.client.keys("*message:*") + fleet.scheduler.client.keys("*task:*")
     assert fleet.scheduler.most() < MAX_COMMANDS
 
 
-def test_many_batches_are_purged_some_in_a_call(fleet):
+def test_many_batches_are_purged_in_parts(fleet):
     for nth in range(30):
         rules = RULES.replace("city", f"city{nth}")
         ids = [f"b{nth}-{call}+" for call in range(MAX_FORGOTTEN)]
@@ -85,7 +84,7 @@ def test_many_batches_are_purged_some_in_a_call(fleet):
     assert not fleet.scheduler.client.keys("*job:*")
 
 
-def test_many_jobs_with_keys_are_purged_some_in_a_call(fleet):
+def test_many_jobs_with_keys_are_purged_in_parts(fleet):
     ids = [f"k{nth}!" for nth in range(60)]
     for nth, job in enumerate(ids):
         fleet.publish(job, "pdf", rules=f"key=k{nth} limit=1")
@@ -95,8 +94,8 @@ def test_many_jobs_with_keys_are_purged_some_in_a_call(fleet):
     assert not fleet.scheduler.client.keys("*job:*") + fleet.scheduler.client.keys("*lane:*")
 
 
-def test_calls_that_put_many_recurring_calls_off_are_purged_some_in_a_call(fleet):
-    """Each of 60 calls puts twenty recurring calls off, which are due earlier without that call."""
+def test_calls_that_postpone_recurring_calls_are_purged_in_parts(fleet):
+    """Each of 60 calls postpones twenty recurring calls, which are due earlier if the job is deleted."""
     recurring = [
         RecurringCall(f"r{nth}", "plan", "pdf", f"k{nth // 20}", 1_000_000, signature="x") for nth in range(1200)
     ]
@@ -110,45 +109,45 @@ def test_calls_that_put_many_recurring_calls_off_are_purged_some_in_a_call(fleet
     assert not fleet.scheduler.client.keys("*job:*")
 
 
-def test_a_dead_batch_that_is_dropped_goes_when_its_callers_know(fleet):
+def test_dropped_dead_batch_is_deleted_once_reported(fleet):
     ids = dead(fleet)
     assert fleet.scheduler.drop(["a0*", "a0*"]) == 1, "named twice, it is one"
     assert not fleet.scheduler.client.exists(Keys().key("dead"))
-    assert tell_all(fleet)["rejected"] == ids[1:]
+    assert report_all(fleet)["rejected"] == ids[1:]
     assert rows(fleet) == []
     assert fleet.scheduler.most() < MAX_COMMANDS
 
 
-def test_a_dead_batch_whose_callers_know_is_dropped_in_parts_and_runs_no_more(fleet):
+def test_reported_dead_batch_is_dropped_in_parts_for_good(fleet):
     dead(fleet)
-    tell_all(fleet)
+    report_all(fleet)
     assert fleet.scheduler.drop(["a0*"]) == 1
     assert len(rows(fleet)) == CALLS - MAX_FORGOTTEN + 1
     assert fleet.scheduler.replay(["a0*"]) == []
     assert fleet.scheduler.drop(["a0*"]) == 0
-    assert tell_all(fleet) == {"deleted": []}
+    assert report_all(fleet) == {"deleted": []}
     assert rows(fleet) == []
     assert fleet.scheduler.most() < MAX_COMMANDS
 
 
-def test_dead_batches_beyond_those_that_are_kept_go_in_parts(fleet):
+def test_excess_dead_batches_are_deleted_in_parts(fleet):
     fleet.scheduler.configure({"dead_max": "1"})
     dead(fleet)
-    tell_all(fleet)
+    report_all(fleet)
     dead(fleet, 3, first=CALLS)
     assert fleet.scheduler.client.zrange(Keys().key("dead"), 0, -1) == [f"a{CALLS}*".encode()]
     assert len(rows(fleet)) > CALLS - MAX_FORGOTTEN
-    tell_all(fleet)
+    report_all(fleet)
     left = {row.decode().rpartition(":")[2] for row in rows(fleet)}
     assert left == {f"a{CALLS}*", *(f"a{CALLS + nth}+" for nth in range(3))}
     assert fleet.scheduler.most() < MAX_COMMANDS
 
 
 @pytest.mark.parametrize("knows", [True, False], ids=["callers know", "callers do not know"])
-def test_a_dead_batch_that_is_replayed_waits_again_in_parts_with_all_its_calls(fleet, knows):
+def test_replayed_dead_batch_is_requeued_in_parts(fleet, knows):
     ids = dead(fleet, expires_us=60_000_000)
     if knows:
-        tell_all(fleet)
+        report_all(fleet)
     fleet.scheduler.calls.clear()
     fleet.scheduler.advance(120)
     assert fleet.scheduler.replay(["a0*"]) == ["a0*"]
@@ -160,9 +159,9 @@ def test_a_dead_batch_that_is_replayed_waits_again_in_parts_with_all_its_calls(f
     assert not fleet.scheduler.client.exists(Keys().key("reported_calls", "a0*"), Keys().key("expires"))
 
 
-def test_a_replay_that_was_broken_off_leaves_a_dead_batch_that_a_later_one_goes_on_with(fleet):
+def test_interrupted_replay_is_continued_by_a_later_one(fleet):
     ids = dead(fleet)
-    found = tell_all(fleet)
+    found = report_all(fleet)
     (left,) = fleet.scheduler._run("replay", ["a0*"])
     assert left == 1
     assert fleet.state("a0*") == "dead"
@@ -171,12 +170,11 @@ def test_a_replay_that_was_broken_off_leaves_a_dead_batch_that_a_later_one_goes_
     assert fleet.scheduler.client.zcard(Keys().key("callers", "a0*")) == len(ids)
 
 
-def test_a_page_of_callers_has_some_mb_of_messages_at_most(fleet):
+def test_page_of_callers_has_limited_message_bytes(fleet):
     half = MAX_BYTES * 6 // 10
     for number in range(4):
         fleet.publish(f"large{number}+", "pdf", rules=RULES, message="x" * half)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence, after=0)
     assert [each.job_id for each in page.callers] == ["large1+", "large2+"]
     page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence, after=page.after)
@@ -185,7 +183,7 @@ def test_a_page_of_callers_has_some_mb_of_messages_at_most(fleet):
 
 
 @pytest.mark.parametrize("has_key", [False, True])
-def test_the_first_calls_of_a_batch_say_their_rules_and_those_with_a_key_do(fleet, has_key):
+def test_only_first_and_keyed_calls_store_rules(fleet, has_key):
     rules = f"{RULES} key=k limit=1" if has_key else RULES
     ids = [f"a{number:02}+{'!' if has_key else ''}" for number in range(MAX_MOVES + 2)]
     for each in ids:

@@ -1,4 +1,4 @@
-"""Keys that a fleet leaves behind when all workers are gone: each has a limit or an end."""
+"""Keys that remain after all workers have left: each has a limit or an expiry."""
 
 import random
 from dataclasses import replace
@@ -24,7 +24,7 @@ STAY = {
     "counters": "a field for each kind of event",
 }
 
-#: Longest time, s, that each key is kept.
+#: Maximum seconds that each key is retained.
 END = {
     "job:%s": 60,
     "task:%s": 60,
@@ -48,22 +48,17 @@ def check_what_is_left(client):
                 (s for template, s in END.items() if short.startswith(template.removesuffix("%s"))), default=0
             )
             ttl_ms = client.pttl(name)
-            if ttl_ms == -1 or ttl_ms > 1000 * longest_s:  # -2: it has ended meanwhile
+            if ttl_ms == -1 or ttl_ms > 1000 * longest_s:  # -2: it has just expired
                 left[short] = ttl_ms
     assert not left, f"these stay: {left}"
 
 
-def test_each_key_that_stays_is_one():
+def test_documented_keys_are_in_the_table():
     templates = {template for template, _, _ in KEYS.values()}
     assert templates >= {*STAY, *END}
 
 
-def _tell_all(scheduler):
-    while ending := scheduler.next_report("shop", again_s=60):
-        scheduler.ack_report([ending.job_id])
-
-
-def test_consumers_that_were_cancelled_while_their_jobs_ran_leave_nothing(fleet, redis_client):
+def test_cancelled_consumers_with_running_jobs_leave_no_data(fleet, redis_client):
     for number in range(40):
         worker = f"w{number}"
         fleet.join(worker, f"old{number}", f"older{number}", slots=3)
@@ -80,7 +75,7 @@ def test_consumers_that_were_cancelled_while_their_jobs_ran_leave_nothing(fleet,
     check_what_is_left(redis_client)
 
 
-def test_a_type_that_its_last_worker_withdrew_from_leaves_nothing(fleet, redis_client):
+def test_type_after_its_last_worker_withdrew_leaves_no_data(fleet, redis_client):
     fleet.join("worker", "mail", slots=2)
     fleet.publish("a", "mail")
     (claim,) = fleet.inbox("worker")
@@ -91,12 +86,12 @@ def test_a_type_that_its_last_worker_withdrew_from_leaves_nothing(fleet, redis_c
     check_what_is_left(redis_client)
 
 
-def test_what_is_known_of_an_app_ends_a_month_after_its_last_heartbeat(fleet, redis_client):
+def test_app_data_expires_a_month_after_the_last_heartbeat(fleet, redis_client):
     for number in range(50):
         joining = JoinArguments(f"w{number}", "name", ["pdf"], 1, app=f"app {number}")
         fleet.scheduler.join(joining, shared_settings(Settings()))
         redis_client.persist(Keys().key("conf_by_app", f"app%20{number}"))
-        fleet.sync(f"w{number}")  # the last sign of life
+        fleet.sync(f"w{number}")  # the last heartbeat
         fleet.scheduler.leave(f"w{number}")
     check_what_is_left(redis_client)
 
@@ -124,11 +119,11 @@ class Life:
         self.scheduler.join(joining, shared_settings(Settings(max_deliveries=2)))
 
     def name(self, worker):
-        """Return a node name, which several workers have."""
+        """Return a node name, shared by several workers."""
         return f"n{int(worker[1:]) % 3}"
 
     def types(self):
-        """Return types, some of which nobody had before."""
+        """Return types, some of them new."""
         found = [f"t{self.number - self.random.randint(0, 4)}" for _ in range(self.random.randint(1, 3))]
         return sorted({each if self.random.random() < 0.8 else withdrawn_mark(each) for each in found})
 
@@ -190,14 +185,14 @@ class Life:
         self.scheduler.tick()
 
     def go(self):
-        """Leave, be reported dead, or be silent for too long."""
+        """Leave, be reported dead, or stop sending heartbeats."""
         if self.workers:
             worker = self.workers.pop(self.random.randrange(len(self.workers)))
             if self.random.random() < 0.7:
                 self.random.choice([self.scheduler.leave, self.scheduler.recover])(worker)
 
     def end(self):
-        """Let all workers go and all jobs end; workers that died without a word go by their silence."""
+        """Let all workers leave and all jobs end. Silent workers are removed by timeout."""
         for _ in range(40):
             self.scheduler.advance(1)
             self.scheduler.tick()
@@ -206,12 +201,13 @@ class Life:
             self.scheduler.replay(ids)
         for type_ in {f"t{number}" for number in range(-5, self.number + 1)}:
             self.scheduler.purge(type_)
-        _tell_all(self.scheduler)
+        while ending := self.scheduler.next_report("shop", again_s=60):
+            self.scheduler.ack_report([ending.job_id])
         self.scheduler.drop(self.jobs)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_fleet_that_is_gone_leaves_only_what_has_a_limit_or_an_end(fleet, redis_client, seed):
+def test_fleet_that_left_leaves_only_limited_or_expiring_keys(fleet, redis_client, seed):
     life = Life(fleet, seed)
     life.live(250)
     life.end()

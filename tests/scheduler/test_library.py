@@ -1,4 +1,4 @@
-"""The library: its files, the two ways to call it, signatures, and a server that lost it."""
+"""The library: its files, the two ways to call it, function signatures, and its reload after data loss."""
 
 import re
 from collections import Counter
@@ -18,10 +18,10 @@ from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import KEYS, Keys
 
 from ..support import passing_errors
-from ..support.scripted_fleet import ScriptedFleet
+from ..support.full_server import full_server
 
 
-def test_a_file_says_what_it_is(subtests):
+def test_file_begins_with_its_description(subtests):
     for path in sorted(Path(lua.__file__).parent.rglob("*.lua")):
         with subtests.test(path.stem):
             source = path.read_text()
@@ -32,7 +32,7 @@ def test_a_file_says_what_it_is(subtests):
                     assert re.search(rf"^-- {name}: .*\n(--.*\n)*-- Returns ", source, re.MULTILINE), name
 
 
-def test_a_table_is_shared_by_files_of_one_folder_only():
+def test_table_belongs_to_the_files_of_one_folder():
     files = re.findall(r"^do -- (?!functions/|generated)(.*)/.*\n((?s:.*?))(?=^do -- |\Z)", assemble(), re.MULTILINE)
     tables = {(name, folder) for folder, text in files for name in re.findall(r"^function (\w+)\.", text, re.MULTILINE)}
     assert len(tables) > 50
@@ -40,7 +40,7 @@ def test_a_table_is_shared_by_files_of_one_folder_only():
     assert shared == {"hooks"}, "a hook is in the file of its rule"
 
 
-def test_a_rule_has_every_hook_and_is_found_by_its_mark():
+def test_rule_has_every_hook_and_is_found_by_suffix():
     text = assemble()
     hooks = re.findall(r"^function default_hooks\.(\w+)\(", text, re.MULTILINE)
     assert len(hooks) > 10
@@ -52,20 +52,20 @@ def test_a_rule_has_every_hook_and_is_found_by_its_mark():
             assert f"{rule}.{hook} = {rule}.{hook} or default_hooks.{hook}\n" in text
 
 
-def test_a_file_of_hooks_has_nothing_else_since_a_misspelt_one_is_called_by_nobody():
+def test_hook_files_define_only_known_hooks():
     hooks = set(re.findall(r"^function default_hooks\.(\w+)\(", assemble(), re.MULTILINE))
     for path in Path(lua.__file__).parent.glob("*/*_hooks.lua"):
         found = set(re.findall(r"^function \w+\.(\w+)\(", path.read_text(), re.MULTILINE))
         assert found <= hooks, path
 
 
-def test_a_function_is_defined_once_since_hooks_are_in_the_files_of_their_rules():
+def test_each_function_is_defined_once():
     found = Counter(re.findall(r"^function ([\w.]+)\(", assemble(), re.MULTILINE))
     assert found["hooks.turn"] == 1
     assert [name for name, times in found.items() if times > 1] == []
 
 
-#: Folders of rules, and the server functions and files that belong to a rule: all others know no rule by its name.
+#: Folders of rules, and the server functions and files that belong to a rule. All others name no rule.
 FOLDERS_OF_RULES = ("keys", "merging", "recurring", "types")
 PARTS_OF_RULES = {
     "ack_batch_reports",
@@ -84,7 +84,7 @@ PARTS_OF_RULES = {
 }
 
 
-def test_server_functions_claims_and_settings_ask_rules_through_the_registry_alone():
+def test_other_files_reach_rules_only_through_the_registry():
     folder = Path(lua.__file__).parent
     texts = "".join(path.read_text() for name in FOLDERS_OF_RULES for path in (folder / name).glob("*.lua"))
     rules = {*re.findall(r"^function (\w+)\.", texts, re.MULTILINE), "max_pending"} - {"hooks"}
@@ -99,25 +99,22 @@ def test_server_functions_claims_and_settings_ask_rules_through_the_registry_alo
 
 
 @pytest.mark.parametrize("by_script", [False, True])
-def test_an_arrow_that_brings_no_job_runs_on_a_full_server(redis_client, by_script):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_function_without_new_jobs_runs_on_a_full_server(fleet, redis_client, by_script):
     if by_script:
         fleet.scheduler.way = fleet.scheduler.library.by_script
     fleet.join("worker", "pdf")
     redis_client.config_resetstat()
-    redis_client.config_set("maxmemory", "1")
-    try:
+    with full_server(redis_client):
         for name in set(FUNCTION_NAMES) - set(BRING_JOBS):
-            its = server_function(name)
-            # Whatever these arguments mean to the arrow: the server lets it run.
+            function = server_function(name)
+            # The meaning of these arguments is irrelevant, because the test checks only that the server runs the
+            # function.
             with suppress(redis.ResponseError):
-                fleet.scheduler._attempt([(its, its.arguments(**dict.fromkeys(its.names, "0")))])
+                fleet.scheduler._attempt([(function, function.arguments(**dict.fromkeys(function.names, "0")))])
             refused = [each["rejected_calls"] for each in _calls(redis_client)]
             assert not any(refused), name
         with pytest.raises(redis.ResponseError, match="maxmemory"):
             fleet.publish("job", "pdf")
-    finally:
-        redis_client.config_set("maxmemory", "0")
 
 
 def _calls(client):
@@ -126,8 +123,7 @@ def _calls(client):
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
-def test_a_full_server_takes_a_release_whether_or_not_it_ends_something(redis_client, has_ended):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_full_server_accepts_releases_of_any_claim(fleet, redis_client, has_ended):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.publish("next", "pdf")
@@ -135,22 +131,19 @@ def test_a_full_server_takes_a_release_whether_or_not_it_ends_something(redis_cl
     if not has_ended:
         fleet.scheduler.requeue("worker", [claim[:2]], counted=False)
         fleet.inbox("worker")
-    redis_client.config_set("maxmemory", "1")
-    try:
+    with full_server(redis_client):
         following = fleet.end("worker", claim)
-    finally:
-        redis_client.config_set("maxmemory", "0")
     assert [each.job_id for each in following] == (["next"] if has_ended else [])
 
 
-def test_a_call_with_other_names_than_the_scripts_own_is_refused():
+def test_invocation_with_other_argument_names_is_refused():
     with pytest.raises(TypeError, match=re.escape("leave takes ('worker',), got: ('wroker',)")):
         server_function("leave").arguments(wroker="w")
     with pytest.raises(TypeError, match="takes nothing after"):
         server_function("leave").arguments(worker="w", rest=["more"])
 
 
-def test_the_header_of_a_function_names_the_values_of_its_reply(redis_client):
+def test_function_header_names_the_values_of_its_reply(redis_client):
     assert server_function("tick").reply[7:] == ("{list, ...}", "unfilled", "now", "ticked")
     assert server_function("publish").reply == ("state", "unfilled", "served", "state", "served")
     assert server_function("ack").reply == ()
@@ -164,8 +157,7 @@ def test_the_header_of_a_function_names_the_values_of_its_reply(redis_client):
 
 
 @pytest.mark.parametrize("by_script", [False, True])
-def test_a_server_that_lost_the_library_is_given_it_again(redis_client, by_script):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_lost_library_is_loaded_again(fleet, redis_client, by_script):
     if by_script:
         fleet.scheduler.way = fleet.scheduler.library.by_script
 
@@ -175,8 +167,7 @@ def test_a_server_that_lost_the_library_is_given_it_again(redis_client, by_scrip
 
     fleet.publish("job", "pdf")
     lose()
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     lose()
     fleet.scheduler.release_and_claim("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
     lose()
@@ -193,7 +184,7 @@ def test_a_server_that_lost_the_library_is_given_it_again(redis_client, by_scrip
         *passing_errors.PASSING,
     ],
 )
-def test_what_a_server_says_of_a_state_that_will_pass_is_an_error_of_the_connection(redis_client, monkeypatch, reply):
+def test_transient_error_is_raised_as_a_connection_error(redis_client, monkeypatch, reply):
     def answer(*_):
         raise BaseParser.parse_error(reply)
 
@@ -227,21 +218,17 @@ def test_braces_would_break_the_hash_tag():
         Keys(namespace="a{b}")
 
 
-def test_a_full_server_refuses_a_publish_whole_and_still_releases(redis_client):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_full_server_refuses_a_whole_publish_but_releases(fleet, redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.publish("next", "pdf")
     (claim,) = fleet.inbox("worker")
     before = sorted(redis_client.keys())
-    redis_client.config_set("maxmemory", "1")
-    try:
+    with full_server(redis_client):
         with pytest.raises(Exception, match="maxmemory"):
             fleet.publish("refused", "pdf")
         assert sorted(redis_client.keys()) == before
         assert fleet.sync("worker").is_registered
         (following,) = fleet.end("worker", claim)
         assert following.job_id == "next"
-    finally:
-        redis_client.config_set("maxmemory", "0")
     assert fleet.publish("refused", "pdf")

@@ -1,4 +1,4 @@
-"""The life of a worker, from its join to its death, as the arrows tell it on a real server."""
+"""The life of a worker on a real server, from its join to its death."""
 
 import pytest
 
@@ -9,31 +9,32 @@ from celery_affinity.schema.keys import Keys
 
 
 def _silence(fleet, seconds):
-    """Let time pass, with ticks: a silence counts only while somebody ticks."""
+    """Let time pass with ticks, because a silence counts only while ticks occur."""
     for _ in range(round(seconds)):
         fleet.scheduler.advance(1)
         ticked = fleet.scheduler.tick()
     return ticked
 
 
-def test_a_silent_workers_jobs_are_pending_again_with_their_first_enqueue_time(fleet):
-    fleet.publish("job", "pdf")
-    fleet.join("silent", "pdf")
-    (claim,) = fleet.inbox("silent")
+def run(fleet, worker="worker", **fields):
+    """Publish a job and join a worker for it. Return the claim."""
+    fleet.publish("job", "pdf", **fields)
+    return fleet.join_and_claim(worker, "pdf")
+
+
+def test_silent_workers_jobs_keep_their_enqueue_time(fleet):
+    claim = run(fleet, "silent")
     _silence(fleet, 29)
     assert fleet.claims("silent")
     _silence(fleet, 2)
     assert fleet.state("job") == "pending"
-    fleet.join("healthy", "pdf")
-    (again,) = fleet.inbox("healthy")
+    again = fleet.join_and_claim("healthy", "pdf")
     assert (again.job_id, again.deliveries, again.enqueued_us) == ("job", 1, claim.enqueued_us)
 
 
-def test_an_acked_job_of_a_dead_worker_is_lost_and_not_run_again(fleet):
-    fleet.publish("job", "pdf")
-    fleet.join("silent", "pdf")
-    (claim,) = fleet.inbox("silent")
-    fleet.scheduler.release_and_claim("silent", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=False)
+@pytest.mark.parametrize("expires_s", [None, 5])
+def test_acked_job_of_a_dead_worker_is_lost(fleet, expires_s):
+    fleet.ack("silent", run(fleet, "silent", expires_s=expires_s))
     _silence(fleet, 31)
     fleet.join("healthy", "pdf")
     assert fleet.jobs("healthy") == []
@@ -41,10 +42,8 @@ def test_an_acked_job_of_a_dead_worker_is_lost_and_not_run_again(fleet):
 
 
 @pytest.mark.parametrize("dies", ["silent", "reported"])
-def test_an_acked_job_that_was_revoked_ends_as_revoked_when_its_worker_dies(fleet, dies):
-    fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+def test_dead_workers_revoked_acked_job_ends_as_revoked(fleet, dies):
+    claim = run(fleet)
     fleet.scheduler.revoke(["task-job"], [], keep_s=60)
     fleet.ack("worker", claim)
     if dies == "silent":
@@ -55,19 +54,8 @@ def test_an_acked_job_that_was_revoked_ends_as_revoked_when_its_worker_dies(flee
     assert fleet.scheduler.next_report("app", again_s=10.0).how == "revoked"
 
 
-def test_an_acked_job_that_has_expired_is_lost_when_its_worker_dies(fleet):
-    fleet.publish("job", "pdf", expires_s=5)
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
-    fleet.ack("worker", claim)
-    _silence(fleet, 31)
-    assert fleet.state("job") == "dead"
-
-
-def test_a_late_release_of_a_dead_worker_is_a_no_op(fleet):
-    fleet.publish("job", "pdf")
-    fleet.join("silent", "pdf")
-    (claim,) = fleet.inbox("silent")
+def test_late_release_of_a_dead_worker_changes_nothing(fleet):
+    claim = run(fleet, "silent")
     _silence(fleet, 31)
     assert fleet.end("silent", claim) == []
     assert fleet.state("job") == "pending"
@@ -75,27 +63,33 @@ def test_a_late_release_of_a_dead_worker_is_a_no_op(fleet):
 
 
 @pytest.mark.parametrize("seconds", [1000, 60, -60])
-def test_an_outage_or_a_failover_to_another_clock_is_nobodys_death(fleet, seconds):
-    fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf")
+def test_outage_or_clock_change_kills_no_worker(fleet, seconds):
+    run(fleet)
     fleet.scheduler.tick()
-    fleet.scheduler.advance(seconds)  # no tick came meanwhile, or another server has another clock
+    fleet.scheduler.advance(seconds)  # no tick occurred in between, or another server has another clock
     fleet.scheduler.tick()
     assert fleet.claims("worker")
     _silence(fleet, 29)
     assert fleet.claims("worker")
 
 
-def test_a_worker_that_heartbeats_is_never_taken_for_dead(fleet):
-    fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf")
+@pytest.mark.parametrize("of_guard", [False, True])
+def test_worker_with_heartbeats_never_dies(fleet, of_guard):
+    run(fleet)
     for _ in range(20):
         _silence(fleet, 5)
-        assert fleet.sync("worker").is_registered
+        if of_guard:
+            assert fleet.scheduler.heartbeat("worker", loop_runs=True)
+        else:
+            assert fleet.sync("worker").is_registered
     assert fleet.claims("worker")
+    if of_guard:
+        assert not fleet.scheduler.heartbeat("stranger", loop_runs=True)
+        _silence(fleet, 31)
+        assert not fleet.scheduler.heartbeat("worker", loop_runs=True), "it is dead"
 
 
-def test_nothing_is_left_of_a_fleet_that_is_gone(fleet, redis_client):
+def test_departed_fleet_leaves_only_settings(fleet, redis_client):
     before = set(redis_client.keys())
     fleet.join("one", "pdf", "excel", slots=4)
     fleet.join("two", "pdf")
@@ -107,7 +101,7 @@ def test_nothing_is_left_of_a_fleet_that_is_gone(fleet, redis_client):
     assert left == {*known, Keys().key("conf_by_app", "").encode()}
 
 
-def test_leaving_returns_what_is_held(fleet, redis_client):
+def test_leaving_worker_returns_its_claims(fleet, redis_client):
     fleet.publish("job", "pdf")
     fleet.join("one", "pdf")
     fleet.join("two", "pdf")
@@ -117,19 +111,7 @@ def test_leaving_returns_what_is_held(fleet, redis_client):
     assert (claim.job_id, claim.deliveries) == ("job", 0)
 
 
-def test_a_guards_heartbeats_keep_a_worker_that_says_nothing_itself(fleet):
-    fleet.publish("job", "pdf")
-    fleet.join("worker", "pdf")
-    for _ in range(20):
-        _silence(fleet, 5)
-        assert fleet.scheduler.heartbeat("worker", loop_runs=True)
-    assert fleet.claims("worker")
-    assert not fleet.scheduler.heartbeat("stranger", loop_runs=True)
-    _silence(fleet, 31)
-    assert not fleet.scheduler.heartbeat("worker", loop_runs=True), "it is dead"
-
-
-def test_a_late_heartbeat_does_not_stop_a_recovery_that_is_under_way(fleet):
+def test_late_heartbeat_does_not_stop_a_running_recovery(fleet):
     for number in range(60):
         fleet.publish(f"job{number:02}", "pdf")
     fleet.join("dead", "pdf", slots=60)
@@ -142,7 +124,7 @@ def test_a_late_heartbeat_does_not_stop_a_recovery_that_is_under_way(fleet):
     assert not fleet.claims("dead"), "a tick goes on where the guard ended"
 
 
-def test_a_worker_whose_loop_stands_still_gets_no_job_and_what_it_has_not_read_goes_elsewhere(fleet):
+def test_blocked_worker_gets_no_job_and_loses_unread_ones(fleet):
     for job in ("read", "unread"):
         fleet.publish(job, "pdf")
     fleet.join("stuck", "pdf", slots=3)
@@ -158,11 +140,10 @@ def test_a_worker_whose_loop_stands_still_gets_no_job_and_what_it_has_not_read_g
     assert fleet.jobs("stuck") == ["new"]
 
 
-def test_a_loop_that_takes_its_next_job_inline_runs_again(fleet):
+def test_inline_claim_marks_the_loop_as_running(fleet):
     for job in ("long", "next", "third"):
         fleet.publish(job, "pdf")
-    fleet.join("solo", "pdf")
-    (claim,) = fleet.inbox("solo")
+    claim = fleet.join_and_claim("solo", "pdf")
     fleet.scheduler.heartbeat("solo", loop_runs=False)
     assert fleet.end("solo", claim, inline=False) == []
     assert fleet.claims("solo") == {}, "another thread's word proves nothing"
@@ -173,7 +154,7 @@ def test_a_loop_that_takes_its_next_job_inline_runs_again(fleet):
     assert following.job_id == "third"
 
 
-def test_a_worker_that_joins_again_is_open_again(fleet):
+def test_rejoined_worker_is_no_longer_blocked(fleet):
     fleet.join("worker", "pdf")
     fleet.scheduler.heartbeat("worker", loop_runs=False)
     fleet.join("worker", "pdf")
@@ -181,7 +162,7 @@ def test_a_worker_that_joins_again_is_open_again(fleet):
     assert fleet.jobs("worker") == ["job"]
 
 
-def test_a_reported_death_brings_every_job_back_at_once_and_what_was_acked_is_lost(fleet, redis_client):
+def test_reported_death_requeues_all_jobs_except_acked_ones(fleet, redis_client):
     for number in range(120):
         fleet.publish(f"job{number:03}", "pdf")
     fleet.join("dead", "pdf", slots=120)
@@ -197,7 +178,7 @@ def test_a_reported_death_brings_every_job_back_at_once_and_what_was_acked_is_lo
     assert fleet.scheduler.recover("dead") == 0, "said twice"
 
 
-def test_a_draining_worker_returns_what_it_does_not_name_and_gets_nothing(fleet):
+def test_draining_worker_returns_unnamed_claims_and_gets_none(fleet):
     for job in ("running", "unread"):
         fleet.publish(job, "pdf")
     fleet.join("worker", "pdf", slots=2)
@@ -208,19 +189,19 @@ def test_a_draining_worker_returns_what_it_does_not_name_and_gets_nothing(fleet)
     assert fleet.claims("worker") == {"running": running.fence}
 
 
-def test_a_worker_whose_pool_shrank_to_nothing_can_leave(fleet, redis_client):
+def test_worker_whose_pool_shrank_to_nothing_can_leave(fleet, redis_client):
     fleet.join("worker", "pdf", slots=1)
     fleet.sync("worker", slots=0)
     fleet.scheduler.leave("worker")
     assert redis_client.zcard(Keys().key("heartbeats")) == 0
 
 
-def test_a_namesake_is_named(fleet):
+def test_worker_with_the_same_name_is_reported(fleet):
     assert fleet.join("one", "pdf").namesake is None
     assert fleet.scheduler.join(JoinArguments("other", "one@host", ["pdf"], 1), {}).namesake == "one"
 
 
-def test_a_worker_beyond_the_first_ones_ticks_once_the_last_tick_is_old(fleet):
+def test_further_worker_ticks_once_the_last_tick_is_old(fleet):
     for number in range(TICKERS + 1):
         fleet.join(f"worker{number}", "pdf")
     fleet.scheduler.tick()

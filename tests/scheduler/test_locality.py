@@ -1,28 +1,19 @@
-"""Locality: jobs go to the worker that holds their hint, on a real server; and the bound that the bonus leaves."""
+"""Locality on a real server: jobs run on the worker that holds their hint, within the bound that the bonus leaves."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.slot_math import PrefetchLimit
 from celery_affinity.schema.constants import MAX_NEAR_BYTES
 from celery_affinity.schema.job_record import NewJob
-from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.reserves import encoded_reserves
 from celery_affinity.settings.table import Settings
 from celery_affinity.settings.wire import shared_settings
 from tests.conformance.reference.reference import Reference
 
-from ..support.scripted_fleet import ScriptedFleet
-
 BONUS = {"locality_bonus": 80}
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, job, hint, type_="pdf", **options):
@@ -30,7 +21,7 @@ def publish(fleet, job, hint, type_="pdf", **options):
 
 
 def warm(fleet, worker, *hints, type_="pdf"):
-    """Have *worker*, which is the only one of *type_* with a free slot, end a job with each of *hints* well."""
+    """Let *worker*, the only one of *type_* with a free slot, succeed with a job for each of *hints*."""
     for number, hint in enumerate(hints):
         publish(fleet, f"{worker}-{number}", hint, type_)
         (claim,) = fleet.inbox(worker)
@@ -39,10 +30,17 @@ def warm(fleet, worker, *hints, type_="pdf"):
 
 
 def busy(fleet, worker, type_="pdf"):
-    """Have the slot of *worker* get a job. Return its claim."""
+    """Give a job to the slot of *worker*. Return its claim."""
     fleet.publish(f"busy-{worker}", type_)
     (claim,) = fleet.inbox(worker)
     return claim
+
+
+def busy_with_hints(fleet, *hints, settings=BONUS):
+    """Join "worker", which then holds *hints* and runs a job. Return the job's claim."""
+    fleet.join("worker", "pdf", settings=settings)
+    warm(fleet, "worker", *hints)
+    return busy(fleet, "worker")
 
 
 def hints(fleet, worker):
@@ -50,10 +48,8 @@ def hints(fleet, worker):
     return [hint.decode() for hint in fleet.scheduler.client.zrevrange(key, 0, -1)]
 
 
-def test_a_free_slot_goes_to_the_job_whose_hint_its_worker_holds(fleet):
-    fleet.join("worker", "pdf", settings=BONUS)
-    warm(fleet, "worker", "m")
-    claim = busy(fleet, "worker")
+def test_free_slot_gets_the_job_with_its_workers_hint(fleet):
+    claim = busy_with_hints(fleet, "m")
     for job, hint in (("other", "x"), ("near", "m")):
         publish(fleet, job, hint)
         fleet.scheduler.advance(4)
@@ -63,10 +59,8 @@ def test_a_free_slot_goes_to_the_job_whose_hint_its_worker_holds(fleet):
 
 
 @pytest.mark.parametrize("by_s", [5, 6])
-def test_a_job_that_is_older_by_as_much_as_the_bonus_is_worth_goes_first_all_the_same(fleet, by_s):
-    fleet.join("worker", "pdf", settings=BONUS)
-    warm(fleet, "worker", "m")
-    claim = busy(fleet, "worker")
+def test_job_older_than_the_bonus_is_worth_is_first(fleet, by_s):
+    claim = busy_with_hints(fleet, "m")
     fleet.publish("older", "pdf")
     fleet.scheduler.advance(by_s)
     publish(fleet, "near", "m")
@@ -74,7 +68,7 @@ def test_a_job_that_is_older_by_as_much_as_the_bonus_is_worth_goes_first_all_the
 
 
 def in_order(fleet, claim):
-    """End jobs of the worker, one after the other, until nothing follows. Return those that followed."""
+    """End the worker's jobs one after another until none follows. Return the ids of the following jobs."""
     found = []
     while following := fleet.end("worker", claim):
         (claim,) = following
@@ -83,8 +77,8 @@ def in_order(fleet, claim):
     return found
 
 
-def test_a_bonus_may_be_worth_a_part_of_a_point(fleet):
-    fleet.join("worker", "pdf", settings={"locality_bonus": 0.5})  # 31 ms
+def test_bonus_may_be_a_fraction_of_a_point(fleet):
+    fleet.join("worker", "pdf", settings={"locality_bonus": 0.5})  # worth 31 ms
     warm(fleet, "worker", "m")
     claim = busy(fleet, "worker")
     fleet.publish("older", "pdf")
@@ -93,8 +87,8 @@ def test_a_bonus_may_be_worth_a_part_of_a_point(fleet):
     assert in_order(fleet, claim) == ["near~", "older"]
 
 
-def test_rare_job_goes_before_near_one_of_small_bonus(fleet):
-    bonus = {"locality_bonus": 100}  # a job of one slot has 500 points for that, one of two slots 250
+def test_rare_job_precedes_local_jobs_with_small_bonus(fleet):
+    bonus = {"locality_bonus": 100}  # a job of one slot has 500 points for rarity, a job of two slots 250
     fleet.join("worker", "pdf", "scan", settings=bonus)
     fleet.join("other", "scan", settings=bonus)
     warm(fleet, "worker", "m")
@@ -105,10 +99,8 @@ def test_rare_job_goes_before_near_one_of_small_bonus(fleet):
     assert in_order(fleet, claim) == ["rare", "near~"]
 
 
-def test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hints(fleet):
-    fleet.join("worker", "pdf", settings=BONUS)
-    warm(fleet, "worker", "m", "n")
-    claim = busy(fleet, "worker")
+def test_older_local_job_in_a_lane_is_first(fleet):
+    claim = busy_with_hints(fleet, "m", "n")
     fleet.publish("other", "pdf")
     for job, hint in (("older", "n"), ("younger", "m"), ("third", "n")):
         fleet.scheduler.advance(1)
@@ -116,10 +108,8 @@ def test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hint
     assert in_order(fleet, claim) == ["older~", "younger~", "third~", "other"]
 
 
-def test_of_two_near_jobs_that_came_at_one_time_the_one_with_the_smaller_id_goes_first(fleet):
-    fleet.join("worker", "pdf", settings=BONUS)
-    warm(fleet, "worker", "m", "n")
-    claim = busy(fleet, "worker")
+def test_simultaneous_local_jobs_are_ordered_by_id(fleet):
+    claim = busy_with_hints(fleet, "m", "n")
     fleet.publish("other", "pdf")
     fleet.scheduler.advance(1)
     for job, hint in (("b", "m"), ("a", "n")):
@@ -127,7 +117,7 @@ def test_of_two_near_jobs_that_came_at_one_time_the_one_with_the_smaller_id_goes
     assert in_order(fleet, claim) == ["a~", "b~", "other"]
 
 
-def test_the_next_job_goes_by_the_hint_that_its_release_recorded(fleet):
+def test_hint_recorded_by_a_release_applies_immediately(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "n")
     publish(fleet, "first", "m")
@@ -138,12 +128,12 @@ def test_the_next_job_goes_by_the_hint_that_its_release_recorded(fleet):
     assert in_order(fleet, claim) == ["near~", "other~"]
 
 
-def test_a_call_compares_so_many_heads_anew_and_the_next_ones_the_others(fleet):
+def test_invocation_compares_some_heads_and_the_next_the_rest(fleet):
     types = [f"type{number:02}" for number in range(20)]
     fleet.join("worker", *types, settings={"locality_bonus": 100_000, "rarity_weight": 0})
     warm(fleet, "worker", "m", type_=types[0])
     claim = busy(fleet, "worker", types[0])
-    length = MAX_NEAR_BYTES // len(types) // 10  # of an id: the heads of all types are too many for one call
+    length = MAX_NEAR_BYTES // len(types) // 10  # bytes of an id, so that the heads of all types exceed one invocation
     for number, type_ in enumerate(types):
         for priority in range(11):
             publish(fleet, f"{number:02}-{priority}-{'x' * length}", "m", type_, priority=priority)
@@ -179,7 +169,7 @@ def test_each_worker_gets_the_jobs_of_its_own_hints(fleet):
 @pytest.mark.parametrize("rarity", ["capacity", "free"])
 @pytest.mark.parametrize("bonus", [80, 2_000])
 @pytest.mark.parametrize("slots", [1, 3])
-def test_jobs_of_many_near_lanes_go_in_the_order_of_the_reference(fleet, bonus, rarity, slots):
+def test_jobs_in_many_hint_lanes_match_the_reference_order(fleet, bonus, rarity, slots):
     of_all = {"locality_bonus": bonus, "rarity": rarity, "rarity_weight": 4096}
     types = ("pdf", "excel", "scan")
     fleet.join("worker", *types, slots=slots, settings=of_all)
@@ -205,10 +195,8 @@ def test_jobs_of_many_near_lanes_go_in_the_order_of_the_reference(fleet, bonus, 
     assert not at.repair(), "what is known of heads is as it should be"
 
 
-def test_a_near_job_that_goes_first_anyway_leaves_its_near_lane(fleet):
-    fleet.join("worker", "pdf", settings=BONUS)
-    warm(fleet, "worker", "m", "n")
-    claim = busy(fleet, "worker")
+def test_local_job_that_leads_anyway_leaves_its_hint_lane(fleet):
+    claim = busy_with_hints(fleet, "m", "n")
     for job, hint in (("first", "n"), ("second", "m")):
         publish(fleet, job, hint)
         fleet.scheduler.advance(1)
@@ -216,10 +204,8 @@ def test_a_near_job_that_goes_first_anyway_leaves_its_near_lane(fleet):
     assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("hint_heads"))
 
 
-def test_near_jobs_of_several_lanes_go_by_their_points(fleet):
-    fleet.join("worker", "pdf", settings={"locality_bonus": 20_000})
-    warm(fleet, "worker", "m")
-    claim = busy(fleet, "worker")
+def test_local_jobs_of_several_lanes_are_ordered_by_points(fleet):
+    claim = busy_with_hints(fleet, "m", settings={"locality_bonus": 20_000})
     fleet.publish("old", "pdf")
     fleet.scheduler.advance(1)
     publish(fleet, "low", "m")
@@ -228,10 +214,8 @@ def test_near_jobs_of_several_lanes_go_by_their_points(fleet):
     assert in_order(fleet, claim) == ["high~", "low~", "highest", "old"]
 
 
-def test_a_near_head_with_a_time_that_is_none_is_passed_over(fleet):
-    fleet.join("worker", "pdf", settings=BONUS)
-    warm(fleet, "worker", "m", "n")
-    claim = busy(fleet, "worker")
+def test_hint_head_with_an_invalid_time_is_skipped(fleet):
+    claim = busy_with_hints(fleet, "m", "n")
     fleet.publish("other", "pdf")
     fleet.scheduler.advance(1)
     for hint in ("m", "n"):
@@ -241,27 +225,23 @@ def test_a_near_head_with_a_time_that_is_none_is_passed_over(fleet):
     assert following.job_id == "other"
 
 
-def test_a_claim_that_goes_by_age_alone_knows_no_bonus(fleet):
-    fleet.join("worker", "pdf", settings={"locality_bonus": 2_000, "priority_percentage": 0})
-    warm(fleet, "worker", "m")
-    claim = busy(fleet, "worker")
+def test_claim_by_age_ignores_the_bonus(fleet):
+    claim = busy_with_hints(fleet, "m", settings={"locality_bonus": 2_000, "priority_percentage": 0})
     fleet.publish("older", "pdf")
     fleet.scheduler.advance(1)
     publish(fleet, "near", "m", priority=9)
     assert in_order(fleet, claim) == ["older", "near~"]
 
 
-def test_without_a_bonus_hints_change_no_order(fleet):
-    fleet.join("worker", "pdf")
-    warm(fleet, "worker", "m")
-    claim = busy(fleet, "worker")
+def test_hints_change_no_order_without_a_bonus(fleet):
+    claim = busy_with_hints(fleet, "m", settings=None)
     fleet.publish("older", "pdf")
     fleet.scheduler.advance(1)
     publish(fleet, "near", "m")
     assert [each.job_id for each in fleet.end("worker", claim)] == ["older"]
 
 
-def test_a_worker_holds_the_ten_hints_of_the_jobs_that_it_ended_well_last(fleet):
+def test_worker_holds_the_hints_of_its_last_ten_successes(fleet):
     fleet.join("worker", "pdf")
     warm(fleet, "worker", *(f"h{number}" for number in range(12)), "h3")
     assert hints(fleet, "worker") == ["h3", *(f"h{number}" for number in range(11, 3, -1)), "h2"]
@@ -277,7 +257,7 @@ def test_a_worker_holds_the_ten_hints_of_the_jobs_that_it_ended_well_last(fleet)
 
 
 @pytest.mark.parametrize("way", ["leave", "recover", "silence"])
-def test_the_hints_of_a_worker_go_with_it(fleet, way):
+def test_hints_of_a_worker_are_deleted_with_it(fleet, way):
     fleet.join("worker", "pdf")
     fleet.join("other", "excel")
     warm(fleet, "worker", "m", "n")
@@ -296,7 +276,7 @@ def test_the_hints_of_a_worker_go_with_it(fleet, way):
     assert not client.exists(keys.key("holders", "n"))
 
 
-def test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed(fleet):
+def test_idle_holder_of_a_hint_is_always_chosen(fleet):
     weighted = {"placement": "weighted", "sample_size": 1}
     fleet.join("near", "pdf", settings=weighted)
     warm(fleet, "near", "m")
@@ -306,8 +286,8 @@ def test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed(fleet):
     assert fleet.jobs("near") == ["job~"]
 
 
-def test_of_many_holders_one_is_never_missed(fleet):
-    """More hold the hint than are compared, some of them busy; and a sample of one would hit others."""
+def test_one_of_many_holders_is_always_chosen(fleet):
+    """There are more holders than comparisons, some of them busy, and a sample of one would miss them."""
     weighted = {"placement": "weighted", "sample_size": 1}
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     for number in range(20):
@@ -322,10 +302,8 @@ def test_of_many_holders_one_is_never_missed(fleet):
     assert all(fleet.jobs(worker) for worker in holders)
 
 
-def test_a_job_ahead_gets_the_bonus_as_well(fleet):
-    fleet.join("worker", "pdf", settings=BONUS)
-    warm(fleet, "worker", "m")
-    claim = busy(fleet, "worker")
+def test_prefetched_job_gets_the_bonus_too(fleet):
+    claim = busy_with_hints(fleet, "m")
     fleet.publish("first", "pdf")
     fleet.publish("second", "pdf")
     publish(fleet, "near", "m")
@@ -333,7 +311,7 @@ def test_a_job_ahead_gets_the_bonus_as_well(fleet):
     assert [each.job_id for each in following] == ["near~", "first"]
 
 
-def test_a_near_job_of_a_type_that_takes_too_long_is_not_taken_ahead(fleet):
+def test_local_job_of_a_long_type_is_not_prefetched(fleet):
     fleet.join("worker", "pdf", "excel", settings=BONUS)
     warm(fleet, "worker", "m", type_="excel")
     claim = busy(fleet, "worker")
@@ -344,7 +322,7 @@ def test_a_near_job_of_a_type_that_takes_too_long_is_not_taken_ahead(fleet):
     assert [each.job_id for each in following] == ["near1~", "first"]
 
 
-def test_a_near_job_that_a_reserve_keeps_back_is_not_taken_ahead(fleet):
+def test_local_job_blocked_by_a_reserve_is_not_prefetched(fleet):
     fleet.join("worker", "pdf", slots=2)
     fleet.scheduler.configure({"reserve": encoded_reserves({"pdf": {"0": 1}}), "locality_bonus": "1000000"})
     warm(fleet, "worker", "m")
@@ -360,7 +338,7 @@ def test_a_near_job_that_a_reserve_keeps_back_is_not_taken_ahead(fleet):
     assert [each.job_id for each in following] == ["urgent0", "urgent1"]
 
 
-def test_jobs_that_a_purge_deletes_leave_no_near_lane(fleet):
+def test_purged_jobs_leave_no_hint_lane(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     busy(fleet, "worker")
     for number in range(3):
@@ -371,10 +349,8 @@ def test_jobs_that_a_purge_deletes_leave_no_near_lane(fleet):
 
 
 @pytest.mark.parametrize("key", [("hint_heads",), ("hint_lane", "m", "pdf", "queued.0"), ("holders", "m")])
-def test_near_lanes_and_holders_that_somebody_deleted_are_made_again(fleet, key):
-    fleet.join("worker", "pdf", settings=BONUS)
-    warm(fleet, "worker", "m")
-    claim = busy(fleet, "worker")
+def test_deleted_hint_lanes_and_holders_are_repaired(fleet, key):
+    claim = busy_with_hints(fleet, "m")
     fleet.publish("other", "pdf")
     publish(fleet, "near", "m")
     client, name = fleet.scheduler.client, fleet.scheduler.keys.key(*key)
@@ -386,7 +362,7 @@ def test_near_lanes_and_holders_that_somebody_deleted_are_made_again(fleet, key)
     assert [each.job_id for each in fleet.end("worker", claim)] == ["near~"]
 
 
-def test_hints_that_somebody_wrote_into_a_worker_s_row_are_made_again(fleet):
+def test_overwritten_hints_of_a_worker_are_repaired(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "n", "m")
     client, name = fleet.scheduler.client, fleet.scheduler.keys.key("worker", "worker")
@@ -398,10 +374,8 @@ def test_hints_that_somebody_wrote_into_a_worker_s_row_are_made_again(fleet):
     assert not fleet.scheduler.repair()
 
 
-def test_a_near_head_whose_lane_somebody_deleted_is_no_job(fleet):
-    fleet.join("worker", "pdf", settings=BONUS)
-    warm(fleet, "worker", "m")
-    claim = busy(fleet, "worker")
+def test_hint_head_missing_from_its_lane_is_skipped(fleet):
+    claim = busy_with_hints(fleet, "m")
     fleet.publish("other", "pdf")
     fleet.scheduler.advance(1)
     publish(fleet, "near", "m")
@@ -410,10 +384,8 @@ def test_a_near_head_whose_lane_somebody_deleted_is_no_job(fleet):
     assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("hint_heads"))
 
 
-def test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type(fleet):
-    fleet.join("worker", "pdf", settings=BONUS)
-    warm(fleet, "worker", "m")
-    claim = busy(fleet, "worker")
+def test_local_job_with_a_deleted_hash_leaves_the_heads(fleet):
+    claim = busy_with_hints(fleet, "m")
     publish(fleet, "near", "m")
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     client.delete(key("job", "near~"))
@@ -421,10 +393,10 @@ def test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type(flee
     assert not client.hexists(key("heads"), "pdf")
 
 
-def test_a_near_job_that_reaches_the_cap_of_its_age_goes_by_its_points_of_then(fleet):
-    fleet.join("worker", "pdf", settings={"locality_bonus": 10_000, "on_demand_weight": 0, "on_demand_age_cap": 10})
-    warm(fleet, "worker", "m", "n")
-    claim = busy(fleet, "worker")
+def test_local_job_keeps_its_points_after_the_age_cap(fleet):
+    claim = busy_with_hints(
+        fleet, "m", "n", settings={"locality_bonus": 10_000, "on_demand_weight": 0, "on_demand_age_cap": 10}
+    )
     publish(fleet, "demand", "m", on_demand=True)
     for job in ("first", "second"):
         publish(fleet, job, "n", priority=1)
@@ -436,7 +408,7 @@ def test_a_near_job_that_reaches_the_cap_of_its_age_goes_by_its_points_of_then(f
     assert [claim.job_id, following.job_id] == ["first~", "second~"]
 
 
-def test_a_release_looks_for_no_rules_of_types_where_there_is_a_bonus_alone(fleet):
+def test_release_reads_no_type_rules_for_a_bonus(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     assert client.hget(key("heads"), "!") == client.hget(key("type_rules"), "!placing")
@@ -459,7 +431,7 @@ jobs = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(jobs, st.sampled_from([0, 1, 80, 400.5, 2000]))
-def test_no_job_is_passed_by_one_that_came_later_by_the_bound_and_the_worth_of_the_bonus(some, bonus):
+def test_no_job_is_passed_beyond_the_bound_and_bonus(some, bonus):
     """D + bonus / 16, with D = 1024 * (difference of priorities) / 16: one type, all queued."""
     reference, now_us = Reference(), SECOND_US
     given_settings = shared_settings(Settings(locality_bonus=bonus))

@@ -1,26 +1,20 @@
-"""Calls that merge: one run for several, each caller told once. The conformance test has the rest."""
+"""Merged calls: one run for several calls, and a result for each caller. The conformance test covers the rest."""
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports import dead_letters, jobs
 from celery_affinity.reports.explain import explain
-from celery_affinity.scheduler.messages import EndArguments
 from celery_affinity.schema.constants import MAX_MOVES, MAX_SHARED
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 from celery_affinity.schema.rules_codec import decode_rules
 
 from ..support.counting import Counting
+from ..support.full_server import full_server
 from ..support.kept_rules import kept_rules
 from ..support.scripted_fleet import ScriptedFleet
 
 RULES = "merge=city most=1000 bytes=1000000"
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, *ids, rules=RULES, **fields):
@@ -28,26 +22,23 @@ def publish(fleet, *ids, rules=RULES, **fields):
 
 
 def claimed(fleet, *ids, **fields):
-    """Return the claim of a batch of these calls."""
+    """Publish calls that merge, and join a worker. Return the claim of their batch."""
     publish(fleet, *ids, **fields)
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
-    return claim
+    return fleet.join_and_claim("worker", "pdf")
 
 
 def names(page):
     return [caller.job_id for caller in page.callers]
 
 
-def test_calls_that_wait_together_are_one_run_with_the_message_of_the_first(fleet):
+def test_merged_calls_are_one_run_with_the_first_message(fleet):
     published = publish(fleet, "a+", "b+", "c+")
     assert [each.merged for each in published] == [False, True, True]
-    fleet.join("worker", "pdf", slots=3)
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf", slots=3)
     assert (claim.job_id, claim.message) == ("a*", b"message of a+")
 
 
-def test_a_publish_places_a_batch_of_its_own_calls_and_needs_no_further_call(fleet):
+def test_one_publish_places_its_own_batch(fleet):
     fleet.join("worker", "pdf")
     counting = Counting(fleet.scheduler.client, fleet.scheduler.keys)
     counting.publish(*fleet.made(("a+", "b+"), "pdf", task_name="tests.task", rules=RULES))
@@ -56,12 +47,12 @@ def test_a_publish_places_a_batch_of_its_own_calls_and_needs_no_further_call(fle
     assert (claim.job_id, claim.message) == ("a*", b"message of a+")
 
 
-def test_what_is_claimed_is_joined_by_none(fleet):
+def test_claimed_batch_is_joined_by_no_call(fleet):
     claimed(fleet, "a+", "b+")
     assert [each.merged for each in publish(fleet, "c+", "d+")] == [False, True]
 
 
-def test_another_merge_key_task_type_or_key_is_another_run(fleet):
+def test_other_merge_keys_tasks_types_or_keys_run_separately(fleet):
     publish(fleet, "a+")
     assert not publish(fleet, "b+", rules="merge=other most=1000 bytes=1000000")[0].merged
     assert not publish(fleet, "c+!", rules=f"{RULES} key=k limit=1")[0].merged
@@ -70,7 +61,7 @@ def test_another_merge_key_task_type_or_key_is_another_run(fleet):
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("given", "kept"),
     [
         ("merge=k most=1000 bytes=1000000", "merge=k"),
         ("merge=k most=1000 bytes=1000000 wait=5/9", "merge=k wait=5/9"),
@@ -78,14 +69,14 @@ def test_another_merge_key_task_type_or_key_is_another_run(fleet):
         ("merge=k most=10000 bytes=1000000", "merge=k most=10000 bytes=1000000"),
     ],
 )
-def test_usual_bounds_of_a_run_go_without_saying(fleet, said, kept):
-    publish(fleet, "a+", rules=said)
+def test_default_limits_of_a_batch_are_not_stored(fleet, given, kept):
+    publish(fleet, "a+", rules=given)
     row = fleet.scheduler.client.hget(Keys().key("job", "a+"), "rules").decode()
-    assert row == kept == kept_rules(said)
-    assert decode_rules(row).merge == decode_rules(said).merge
+    assert row == kept == kept_rules(given)
+    assert decode_rules(row).merge == decode_rules(given).merge
 
 
-def test_a_call_among_many_that_leaves_its_rules_to_the_batch_is_explained_and_told_as_any(fleet):
+def test_call_without_stored_rules_is_explained_and_reported(fleet):
     ids = [f"{name}+" for name in "abcdefghijkl"]
     publish(fleet, *ids)
     says_rules = [fleet.scheduler.client.hexists(Keys().key("job", each), "rules") for each in ids]
@@ -98,7 +89,7 @@ def test_a_call_among_many_that_leaves_its_rules_to_the_batch_is_explained_and_t
     assert (ending.job_id, ending.how, ending.task_name, ending.deliveries) == ("l+", "revoked", "tests.task", 0)
 
 
-def test_the_calls_are_read_in_pages_and_told_one_by_one(fleet):
+def test_calls_are_read_in_pages_and_reported_singly(fleet):
     batch = claimed(fleet, "a+", "b+", "c+", "d+")
     scheduler = fleet.scheduler
     page = scheduler.batch_calls(batch.job_id, fence=batch.fence, max_calls=2)
@@ -118,7 +109,7 @@ def published_us(fleet, batch):
     return {"primary": page.primary_us} | {caller.job_id: caller.published_us for caller in page.callers}
 
 
-def test_each_call_says_when_it_was_published_also_one_that_was_due_later(fleet):
+def test_each_call_keeps_its_publish_time_even_if_scheduled(fleet):
     began_us = fleet.scheduler.now_us
     publish(fleet, "a+", delay_us=10_000_000)
     fleet.scheduler.advance(4)
@@ -127,18 +118,16 @@ def test_each_call_says_when_it_was_published_also_one_that_was_due_later(fleet)
     publish(fleet, "d+")
     fleet.scheduler.advance(1.001)
     assert fleet.scheduler.tick().due == 3
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     times_us = {name: at_us - began_us for name, at_us in published_us(fleet, batch).items()}
     assert times_us == {"primary": 9_000_000, "a+": 0, "b+": 4_000_000, "c+": 4_000_001}
 
 
 @pytest.mark.parametrize("delay_us", [0, 1_000_000])
-def test_a_retry_and_the_retry_of_that_were_published_as_the_first_attempt_was(fleet, delay_us):
+def test_retries_keep_the_publish_time_of_the_first_attempt(fleet, delay_us):
     began_us = fleet.scheduler.now_us
     publish(fleet, "a+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     for retry in ("b+", "c+"):
         fleet.scheduler.pause("*")
         fleet.scheduler.advance(5)
@@ -147,8 +136,7 @@ def test_a_retry_and_the_retry_of_that_were_published_as_the_first_attempt_was(f
             NewJob(retry, "pdf", "m", task_id="task-a+", task_name="tests.task", rules=RULES, delay_us=delay_us),
         )
         fleet.end("worker", claim)
-        fleet.scheduler.advance(delay_us / 1e6 + 0.001)
-        fleet.scheduler.tick()
+        fleet.advance_and_tick(delay_us / 1e6 + 0.001)
         fleet.scheduler.resume("*")
         (claim,) = fleet.inbox("worker")
         assert published_us(fleet, claim)[retry] == began_us
@@ -156,14 +144,14 @@ def test_a_retry_and_the_retry_of_that_were_published_as_the_first_attempt_was(f
             fleet.scheduler.ack_batch_reports(claim.job_id, [], fence=claim.fence)
 
 
-def test_nobody_else_reads_or_tells_them(fleet):
+def test_other_fencing_token_neither_reads_nor_reports_calls(fleet):
     batch = claimed(fleet, "a+", "b+")
     for fence in ("", str(int(batch.fence) + 1)):
         assert fleet.scheduler.batch_calls(batch.job_id, fence=fence) is None
         assert fleet.scheduler.ack_batch_reports(batch.job_id, ["b+"], fence=fence) == -1
 
 
-def test_calls_that_were_not_told_are_announced_as_one_end(fleet):
+def test_unreported_calls_are_handed_out_as_one_end(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.end("worker", batch, outcome="failed")
     ending = fleet.scheduler.next_report("app", again_s=5)
@@ -178,7 +166,7 @@ def test_calls_that_were_not_told_are_announced_as_one_end(fleet):
     assert [fleet.state(job) for job in ("a+", "b+", "c+")] == ["failed"] * 3
 
 
-def test_a_call_that_is_revoked_while_it_waits_ends_alone_and_the_last_one_ends_the_batch(fleet, redis_client):
+def test_last_revoked_pending_call_ends_the_batch(fleet, redis_client):
     publish(fleet, "a+", "b+")
     fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
     assert (fleet.state("a+"), fleet.state("a*")) == ("revoked", "pending")
@@ -187,14 +175,14 @@ def test_a_call_that_is_revoked_while_it_waits_ends_alone_and_the_last_one_ends_
     assert not redis_client.keys("*merging") + redis_client.keys("*callers*") + redis_client.keys("*heads")
 
 
-def test_a_call_that_is_revoked_during_the_run_is_told_so_unless_it_is_the_one_that_runs(fleet):
+def test_call_revoked_in_the_run_is_reported_unless_primary(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.scheduler.revoke(["task-a+", "task-b+"], [], keep_s=60)
     assert (fleet.state("a+"), fleet.state("b+")) == ("merged", "revoked")
     assert names(fleet.scheduler.batch_calls("a*", fence=batch.fence)) == ["c+"]
 
 
-def test_when_the_worker_ends_the_call_that_was_to_run_the_next_one_runs(fleet):
+def test_next_call_runs_after_the_worker_ended_the_primary(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     (following,) = fleet.end("worker", batch, outcome="revoked")
     assert (following.job_id, following.message, following.deliveries) == ("a*", b"message of b+", 0)
@@ -203,7 +191,7 @@ def test_when_the_worker_ends_the_call_that_was_to_run_the_next_one_runs(fleet):
 
 
 @pytest.mark.parametrize("acked", [False, True])
-def test_a_run_that_is_given_back_runs_again_for_all_calls_that_are_not_revoked(fleet, acked):
+def test_returned_run_is_repeated_for_unrevoked_calls(fleet, acked):
     batch = claimed(fleet, "a+", "b+", "c+")
     if acked:
         fleet.ack("worker", batch)
@@ -217,7 +205,7 @@ def test_a_run_that_is_given_back_runs_again_for_all_calls_that_are_not_revoked(
     assert (again.message, names(fleet.scheduler.batch_calls("a*", fence=again.fence))) == (b"message of a+", ["c+"])
 
 
-def test_a_dead_batch_is_one_dead_letter_and_runs_again_with_all_its_calls(fleet):
+def test_dead_batch_is_one_letter_with_all_calls(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.end("worker", batch, outcome="rejected")
     assert fleet.scheduler.client.zrange(fleet.scheduler.keys.key("dead"), 0, -1) == [b"a*"]
@@ -232,7 +220,7 @@ def test_a_dead_batch_is_one_dead_letter_and_runs_again_with_all_its_calls(fleet
 
 
 @pytest.mark.parametrize("acked", [False, True])
-def test_a_run_that_failed_for_good_is_one_dead_letter_that_runs_again_with_all_its_calls(fleet, acked):
+def test_failed_run_is_one_letter_with_all_calls(fleet, acked):
     fleet.join("worker", "other", settings={"keep_failed": True})
     batch = claimed(fleet, "a+", "b+", "c+")
     if acked:
@@ -252,7 +240,7 @@ def test_a_run_that_failed_for_good_is_one_dead_letter_that_runs_again_with_all_
     assert fleet.scheduler.next_report("app", again_s=5) is None, "who was not told of the first end gets the second"
 
 
-def test_a_dead_run_has_all_its_calls_whoever_of_them_was_told(fleet):
+def test_dead_run_counts_all_calls_reported_or_not(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.end("worker", batch, outcome="rejected")
     for told in ([], ["b+"], ["c+"]):
@@ -263,7 +251,7 @@ def test_a_dead_run_has_all_its_calls_whoever_of_them_was_told(fleet):
         assert {letter.calls, *found} == {3}, told
 
 
-def test_a_dead_run_is_found_shown_and_dropped_by_each_of_its_calls(fleet):
+def test_dead_run_is_found_and_dropped_by_any_call(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.end("worker", batch, outcome="rejected")
     reader = fleet.scheduler.reader
@@ -276,7 +264,7 @@ def test_a_dead_run_is_found_shown_and_dropped_by_each_of_its_calls(fleet):
     assert fleet.scheduler.drop([letter.job_id]) == 1
 
 
-def test_a_dead_batch_goes_with_all_its_calls(fleet, redis_client):
+def test_dropped_dead_batch_is_deleted_with_its_calls(fleet, redis_client):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.end("worker", batch, outcome="rejected")
     assert fleet.scheduler.drop(["a*"]) == 1
@@ -292,13 +280,12 @@ def test_purge_deletes_batches_with_their_calls(fleet, redis_client):
 
 
 @pytest.mark.parametrize("later_s", [1, 2])
-def test_a_call_that_has_expired_is_not_run_and_one_that_expires_during_the_run_gets_its_result(fleet, later_s):
+def test_only_calls_that_expire_before_the_run_are_excluded(fleet, later_s):
     publish(fleet, "a+", expires_us=1_000_000)
     publish(fleet, "b+")
     publish(fleet, "c+", expires_us=3_000_000)
     fleet.scheduler.advance(later_s)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     assert (batch.message, fleet.state("a+")) == (b"message of b+", "expired")
     fleet.scheduler.advance(2)
     fleet.sync("worker")
@@ -307,33 +294,30 @@ def test_a_call_that_has_expired_is_not_run_and_one_that_expires_during_the_run_
     assert names(fleet.scheduler.batch_calls("a*", fence=batch.fence)) == ["c+"]
 
 
-def test_a_batch_whose_call_may_expire_is_taken_from_an_inbox_that_nobody_reads(fleet):
+def test_batch_with_expiring_calls_is_requeued_unread(fleet):
     publish(fleet, "a+", "b+", expires_us=60_000_000)
     fleet.join("worker", "pdf")
     fleet.sync("worker", claims={}, draining=True)
     assert (fleet.inbox("worker"), fleet.state("a*")) == ([], "pending")
 
 
-def test_very_many_calls_that_have_expired_end_some_at_a_time(fleet):
+def test_many_expired_calls_end_in_parts(fleet):
     ids = [f"a{number}+" for number in range(MAX_MOVES + 5)]
     publish(fleet, *ids, expires_us=1_000_000)
     fleet.scheduler.advance(2)
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     assert claim.message == f"message of {ids[MAX_MOVES]}".encode(), "it is the worker that finds it expired"
     assert [fleet.state(job) for job in ids] == ["expired"] * MAX_MOVES + ["merged"] * 5
 
 
-def test_a_call_merges_when_its_time_has_come(fleet):
+def test_scheduled_call_merges_at_its_eta(fleet):
     publish(fleet, "a+", delay_us=1_000_000)
     assert not publish(fleet, "b+")[0].merged
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(2)
     assert (fleet.state("a+"), fleet.state("b*")) == ("merged", "pending")
 
 
-def test_a_burst_of_calls_costs_what_one_costs(fleet):
-    """In commands, for each call, however many there are."""
+def test_each_merging_call_costs_the_same_commands(fleet):
     counting = Counting(fleet.scheduler.client, fleet.scheduler.keys)
     for number in range(300):
         counting.publish(NewJob(f"a{number}+", "pdf", "m", task_id=f"t{number}", rules=RULES))
@@ -342,32 +326,23 @@ def test_a_burst_of_calls_costs_what_one_costs(fleet):
 
 
 def commands_of(scheduler, job_id, rules):
-    """Return the commands of the publish, the claim and the release of a job, by script."""
+    """Return the commands of a job's publish, claim and release, by script."""
     scheduler.calls.clear()
     scheduler.publish(NewJob("first" + job_id, "pdf", "m", task_id="first", rules=rules.replace("city", "other")))
     scheduler.publish(NewJob(job_id, "pdf", "m", task_id="t", rules=rules))
     found = {"waits": sum(scheduler.calls[-1][1].values())}
     fleet = ScriptedFleet(scheduler)
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
-    following = scheduler.release_and_claim(
-        "worker", acks=[], ends=[EndArguments(claim.job_id, claim.fence, "acked")], sequence=1, inline=True
-    )
+    claim = fleet.join_and_claim("worker", "pdf")
+    (following,) = fleet.end("worker", claim)
     found["release"] = sum(scheduler.calls[-1][1].values())
-    found["claim"] = following[0].job_id
-    scheduler.release_and_claim(
-        "worker",
-        acks=[],
-        ends=[EndArguments(following[0].job_id, following[0].fence, "acked")],
-        sequence=2,
-        inline=True,
-    )
+    found["claim"] = following.job_id
+    fleet.end("worker", following)
     scheduler.publish(NewJob(job_id + "x" + job_id, "pdf", "m", task_id="t2", rules=rules))
     found["is placed"] = sum(scheduler.calls[-1][1].values())
     return found
 
 
-def test_a_call_alone_costs_three_commands_more_to_publish_four_to_release_and_none_to_claim(redis_client):
+def test_single_merging_call_costs_few_additional_commands(redis_client):
     found = []
     for mark, rules in (("", ""), ("+", RULES)):
         redis_client.flushall()
@@ -378,12 +353,11 @@ def test_a_call_alone_costs_three_commands_more_to_publish_four_to_release_and_n
     assert merging["release"] == plain["release"] + 4, "one of them looks for its task's other jobs"
 
 
-def test_the_calls_of_a_large_batch_are_told_in_parts(fleet, redis_client):
+def test_calls_of_a_large_batch_are_reported_in_parts(fleet, redis_client):
     ids = [f"a{number}+" for number in range(2 * MAX_SHARED + 50)]
     for first in range(0, len(ids), 25):
         publish(fleet, *ids[first : first + 25])
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     found, after = [], 0
     while after is not None:
         page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence, after=after)
@@ -395,23 +369,19 @@ def test_the_calls_of_a_large_batch_are_told_in_parts(fleet, redis_client):
     assert len(counting.calls) == 3
 
 
-def test_a_server_whose_memory_is_full_is_told_who_knows(fleet, redis_client):
+def test_full_server_accepts_reports(fleet, redis_client):
     batch = claimed(fleet, "a+", "b+", "c+")
-    redis_client.config_set("maxmemory", "1")
-    try:
+    with full_server(redis_client):
         page = fleet.scheduler.batch_calls(batch.job_id, fence=batch.fence)
         assert fleet.scheduler.ack_batch_reports(batch.job_id, names(page), fence=batch.fence) == 0
-    finally:
-        redis_client.config_set("maxmemory", "0")
     assert (fleet.state("b+"), fleet.state("c+")) == ("done", "done")
 
 
-def test_calls_that_are_due_join_up_to_the_usual_bound_on_bytes_which_their_rows_do_not_say(fleet):
+def test_due_calls_join_up_to_the_default_bytes(fleet):
     long = [
         NewJob(f"{name}+", "pdf", "x" * 1_500, task_name="t", rules=RULES, delay_us=delay_us)
         for name, delay_us in (("a", 0), ("b", 1))
     ]
     fleet.scheduler.publish(*long)
-    fleet.scheduler.advance(1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(1)
     assert [fleet.state(each.id) for each in long] == ["merged", "merged"]

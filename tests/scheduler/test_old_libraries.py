@@ -1,4 +1,4 @@
-"""Libraries of other versions: each calls its own, and one that nobody calls goes."""
+"""Libraries of several versions: each version calls its own library, and an idle library is deleted."""
 
 import pytest
 import redis
@@ -13,7 +13,7 @@ from ..support.scripted_fleet import ScriptedFleet
 
 
 class OtherVersion(Scheduler):
-    """A scheduler of a version whose library has another text."""
+    """A scheduler whose library has another text."""
 
     library = Scheduler.library.changed(lambda text: f"{text}\n-- another version\n")
 
@@ -31,14 +31,14 @@ def names(client):
     return {each[1].decode() for each in client.function_list("affinity_*")}
 
 
-def test_two_versions_side_by_side_call_their_own_functions(both, redis_client):
+def test_two_versions_call_their_own_functions(both, redis_client):
     ours, other = both
     assert names(redis_client) == {ours.library.name, other.library.name}
     (claim,) = ScriptedFleet(ours).inbox("worker")
     assert claim.job_id == "job"
 
 
-def test_a_library_that_nobody_has_called_for_a_day_goes_and_no_other(both, redis_client):
+def test_only_libraries_idle_for_a_day_are_deleted(both, redis_client):
     ours, other = both
     assert delete_idle_libraries(ours) == []
     assert delete_idle_libraries(ours, idle_s=0) == [other.library.name]
@@ -47,15 +47,15 @@ def test_a_library_that_nobody_has_called_for_a_day_goes_and_no_other(both, redi
     assert names(redis_client) == {ours.library.name, other.library.name}
 
 
-def test_a_library_of_which_nobody_has_called_an_arrow_yet_says_so_all_the_same(both, redis_client):
-    """As on a replica that has become the primary."""
+def test_unused_library_reports_its_idle_time(both, redis_client):
+    """This happens on a replica that has become the primary."""
     _, other = both
     redis_client.function_flush()
     redis_client.function_load(other.library.functions)
     assert redis_client.fcall(f"{other.library.name}_idle", 0) == 0
 
 
-def test_a_library_of_somebody_else_stays(both, redis_client):
+def test_library_of_another_owner_is_not_deleted(both, redis_client):
     ours, other = both
     source = "#!lua name=affinity_mine\nredis.register_function('mine', function() return 1 end)"
     redis_client.function_load(source)
@@ -63,7 +63,7 @@ def test_a_library_of_somebody_else_stays(both, redis_client):
     assert "affinity_mine" not in delete_idle_libraries(ours, idle_s=1)
 
 
-def test_a_user_without_the_right_leaves_them(both, monkeypatch):
+def test_missing_permission_leaves_libraries_in_place(both, monkeypatch):
     ours, _ = both
     execute = ours.client.execute_command
 
@@ -76,7 +76,7 @@ def test_a_user_without_the_right_leaves_them(both, monkeypatch):
     assert delete_idle_libraries(ours, idle_s=0) == []
 
 
-def test_an_hour_passes_between_two_looks(both, redis_client, monkeypatch):
+def test_libraries_are_checked_once_an_hour(both, redis_client, monkeypatch):
     ours, _ = both
     looks = []
     monkeypatch.setattr(dispatcher, "delete_idle_libraries", lambda scheduler: looks.append(1) or ["old"])

@@ -1,11 +1,10 @@
-"""Of very many profiles, which has the free slot that a job goes to, on a real server."""
+"""Which of many profiles has the free slot that a job gets, on a real server."""
 
 import random
 from dataclasses import replace
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.placement import FreeWorker, choose_by_points, choose_worker, parse_placement
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.scheduler.scheduler import Scheduler
@@ -15,7 +14,6 @@ from celery_affinity.settings.table import Settings
 from celery_affinity.settings.wire import DEFAULTS, shared_settings
 
 from ..support.counting import Counting
-from ..support.scripted_fleet import ScriptedFleet
 
 WEIGHTED = {"placement": "weighted"}
 SAMPLED = {"placement": "weighted", "sample_size": "3"}
@@ -23,9 +21,9 @@ TYPES = [f"own{number}" for number in range(12)]
 
 
 def joinings(drawn, profiles, free):
-    """Return so many workers of "pdf" and other types, mostly each with a profile of its own.
+    """Yield *profiles* workers of "pdf" and other types, most of them with their own profile.
 
-    *free*: the share that have a slot, or numbers of types: those that serve so many have one.
+    *free*: the share of workers with a slot, or a range: workers with that many types have one.
     """
     for number in range(profiles):
         types = ["pdf", *drawn.sample(TYPES, drawn.randint(0, 4))]
@@ -46,8 +44,7 @@ def as_free(joining, since_us):
     ids=lambda each: " ".join(each.values()) if isinstance(each, dict) else str(each),
 )
 @pytest.mark.parametrize("in_one_call", [True, False], ids=["one call", "a call each"])
-def test_the_most_specialised_free_slot_is_found_among_many_profiles(redis_client, settings, open_ones, in_one_call):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_most_specialised_free_slot_is_found_among_many_profiles(fleet, redis_client, settings, open_ones, in_one_call):
     fleet.scheduler.configure(settings)
     drawn = random.Random(f"{settings} {open_ones} {in_one_call}")
     free = []
@@ -64,7 +61,7 @@ def test_the_most_specialised_free_slot_is_found_among_many_profiles(redis_clien
         fleet.scheduler.advance(1)
         fleet.publish(f"job{number}", type_)
     if in_one_call:
-        fleet.scheduler.configure({"priority_percentage": "0"})  # the oldest goes first
+        fleet.scheduler.configure({"priority_percentage": "0"})  # the oldest job is first
         fleet.scheduler.resume("*")
     for number, type_ in enumerate(wanted):
         job_id = f"job{number}"
@@ -75,8 +72,7 @@ def test_the_most_specialised_free_slot_is_found_among_many_profiles(redis_clien
 
 
 @pytest.mark.parametrize("sample_size", [1, 10, 30, 0])
-def test_of_many_alike_workers_a_sample_is_compared(redis_client, sample_size):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_sample_of_many_equal_workers_is_compared(fleet, redis_client, sample_size):
     settings = {**WEIGHTED, "sample_size": str(sample_size)}
     fleet.scheduler.configure(settings)
     drawn = random.Random(sample_size)
@@ -100,7 +96,7 @@ def test_of_many_alike_workers_a_sample_is_compared(redis_client, sample_size):
         free.remove(best)
 
 
-def test_many_types_of_many_profiles_cost_about_a_command_each(redis_client):
+def test_many_types_of_many_profiles_cost_a_command_each(redis_client):
     scheduler = Counting(redis_client, Keys())
     drawn = random.Random(1)
     for number in range(400):
@@ -114,6 +110,6 @@ def test_many_types_of_many_profiles_cost_about_a_command_each(redis_client):
     scheduler.sync("large", [], slots=1, other=0, draining=False)
     assert redis_client.hlen(scheduler.keys.key("claims", "large")) == 1
     assert scheduler.most("zmscore") == len(TYPES)
-    assert scheduler.most("hgetall") == 2  # one of the worker's own claims
+    assert scheduler.most("hgetall") == 2  # one of them for the worker's own claims
     assert scheduler.most("zrange") < 10
     assert scheduler.most("hget") < 30

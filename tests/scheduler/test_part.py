@@ -1,19 +1,8 @@
-"""`part`: calls that a run does not take are a run of their own. The conformance test has the rest."""
-
-import pytest
+"""`split_batch`: calls that a run refuses become another run. The conformance test covers the rest."""
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.schema.keys import Keys
-
-from ..support.scripted_fleet import ScriptedFleet
 
 RULES = "merge=city most=1000 bytes=1000000"
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, *ids, rules=RULES, **fields):
@@ -22,12 +11,10 @@ def publish(fleet, *ids, rules=RULES, **fields):
 
 def claimed(fleet, *ids, slots=1, **fields):
     publish(fleet, *ids, **fields)
-    fleet.join("worker", "pdf", slots=slots)
-    (claim,) = fleet.inbox("worker")
-    return claim
+    return fleet.join_and_claim("worker", "pdf", slots=slots)
 
 
-def test_the_calls_that_go_are_a_run_of_their_own_in_their_order(fleet):
+def test_split_off_calls_are_their_own_run_in_order(fleet):
     batch = claimed(fleet, "a+", "b+", "c+", "d+", slots=2)
     assert fleet.scheduler.split_batch(batch.job_id, ["c+", "d+"], fence=batch.fence) == 2
     (part,) = fleet.inbox("worker")
@@ -37,14 +24,14 @@ def test_the_calls_that_go_are_a_run_of_their_own_in_their_order(fleet):
         assert [each.job_id for each in page.callers] == others
 
 
-def test_a_repeated_call_changes_nothing(fleet):
+def test_repeated_split_changes_nothing(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     assert fleet.scheduler.split_batch(batch.job_id, ["b+", "c+"], fence=batch.fence) == 2
     assert fleet.scheduler.split_batch(batch.job_id, ["b+", "c+"], fence=batch.fence) == 0
     assert fleet.scheduler.split_batch(batch.job_id, ["a+"], fence=batch.fence) == 0, "it is the worker's"
 
 
-def test_who_holds_the_batch_no_more_sends_nothing_back(fleet):
+def test_split_with_a_stale_claim_is_refused(fleet):
     batch = claimed(fleet, "a+", "b+")
     for fence in ("", "0", str(int(batch.fence) + 1)):
         assert fleet.scheduler.split_batch(batch.job_id, ["b+"], fence=fence) == -1
@@ -52,14 +39,14 @@ def test_who_holds_the_batch_no_more_sends_nothing_back(fleet):
     assert fleet.scheduler.split_batch(batch.job_id, ["b+"], fence=batch.fence) == -1
 
 
-def test_a_call_that_has_ended_meanwhile_keeps_no_other_from_going(fleet):
+def test_ended_call_does_not_prevent_the_others_split(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.scheduler.revoke(["task-b+"], [], keep_s=60)
     assert fleet.scheduler.split_batch(batch.job_id, ["b+", "c+"], fence=batch.fence) == 1
     assert (fleet.state("b+"), fleet.state("c*")) == ("revoked", "pending")
 
 
-def test_what_goes_is_as_old_as_its_oldest_call_and_goes_before_what_came_later(fleet):
+def test_split_off_run_has_its_oldest_calls_age(fleet):
     publish(fleet, "a+")
     fleet.scheduler.advance(1)
     at_us = fleet.scheduler.now_us
@@ -67,31 +54,29 @@ def test_what_goes_is_as_old_as_its_oldest_call_and_goes_before_what_came_later(
     fleet.scheduler.advance(1)
     publish(fleet, "c+")
     fleet.publish("later", "pdf")
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.split_batch(batch.job_id, ["b+", "c+"], fence=batch.fence)
     (following,) = fleet.end("worker", batch)
     assert (following.job_id, following.enqueued_us) == ("b*", at_us)
     assert fleet.end("worker", following)[0].job_id == "later"
 
 
-def test_what_goes_is_as_urgent_as_the_most_urgent_of_its_calls(fleet):
+def test_split_off_run_has_its_most_urgent_calls_priority(fleet):
     publish(fleet, "a+")
     publish(fleet, "b+", priority=9)
     publish(fleet, "c+")
     fleet.publish("other", "pdf", priority=5)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.split_batch(batch.job_id, ["b+", "c+"], fence=batch.fence)
     assert fleet.end("worker", batch)[0].job_id == "b*"
 
 
-def test_a_call_that_is_named_twice_goes_once(fleet):
+def test_call_named_twice_is_split_off_once(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     assert fleet.scheduler.split_batch(batch.job_id, ["b+", "c+", "b+"], fence=batch.fence) == 2
 
 
-def test_what_goes_has_as_much_room_for_newcomers_as_its_messages_leave(fleet):
+def test_split_off_run_accepts_calls_up_to_its_bytes(fleet):
     two = f"merge=city most=1000 bytes={2 * len('message of a+')}"
     batch = claimed(fleet, "a+", "b+", rules=two)
     fleet.scheduler.split_batch(batch.job_id, ["b+"], fence=batch.fence)
@@ -99,7 +84,7 @@ def test_what_goes_has_as_much_room_for_newcomers_as_its_messages_leave(fleet):
     assert (fleet.state("c+"), fleet.state("d+")) == ("merged", "pending")
 
 
-def test_newcomers_join_what_goes_unless_something_else_is_open(fleet):
+def test_new_calls_join_the_last_open_split_off_run(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.scheduler.split_batch(batch.job_id, ["c+"], fence=batch.fence)
     fleet.scheduler.advance(1)
@@ -111,13 +96,13 @@ def test_newcomers_join_what_goes_unless_something_else_is_open(fleet):
     assert (following.job_id, fleet.state("c*")) == ("b*", "pending"), "e+ went where d+ did"
 
 
-def test_what_goes_waits_for_no_more_calls(fleet):
+def test_split_off_run_has_no_merge_window(fleet):
     batch = claimed(fleet, "a+", "b+", rules=f"{RULES} wait=60000000/60000000", on_demand=True)
     assert fleet.scheduler.split_batch(batch.job_id, ["b+"], fence=batch.fence) == 1
     assert fleet.state("b*") == "pending"
 
 
-def test_what_goes_waits_for_the_key_that_the_run_holds(fleet):
+def test_split_off_calls_wait_for_the_runs_key(fleet):
     batch = claimed(fleet, "a+!", "b+!", slots=2, rules=f"{RULES} key=k limit=1")
     assert fleet.scheduler.split_batch(batch.job_id, ["b+!"], fence=batch.fence) == 1
     assert fleet.jobs("worker") == []
@@ -125,7 +110,7 @@ def test_what_goes_waits_for_the_key_that_the_run_holds(fleet):
     assert following.job_id == "b*!"
 
 
-def test_calls_of_a_run_that_comes_back_are_not_those_that_went(fleet):
+def test_requeued_run_excludes_split_off_calls(fleet):
     batch = claimed(fleet, "a+", "b+", "c+")
     fleet.scheduler.split_batch(batch.job_id, ["c+"], fence=batch.fence)
     (again,) = fleet.end("worker", batch, outcome="unsettled")
@@ -136,11 +121,10 @@ def test_calls_of_a_run_that_comes_back_are_not_those_that_went(fleet):
     assert following.job_id == "c*"
 
 
-def test_all_calls_that_go_expire_and_leave_nothing(fleet, redis_client):
+def test_expired_split_off_calls_leave_no_data(fleet, redis_client):
     publish(fleet, "a+")
     publish(fleet, "b+", "c+", expires_us=SECOND_US)
-    fleet.join("worker", "pdf")
-    (batch,) = fleet.inbox("worker")
+    batch = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.split_batch(batch.job_id, ["b+", "c+"], fence=batch.fence)
     fleet.scheduler.advance(2)
     fleet.sync("worker")

@@ -1,24 +1,20 @@
-"""Calls that wait for others before they run, `wait=` of Merge. The conformance test has the rest."""
+"""Merge windows, `wait=` of Merge. The conformance test covers the rest."""
 
 import pytest
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports.explain import explain
-from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 
 from ..support.counting import Counting
-from ..support.scripted_fleet import ScriptedFleet
 
 ROOMY = "merge=city most=1000 bytes=1000000"
 RULES = f"{ROOMY} wait=2000000/5000000"
 
 
 @pytest.fixture
-def fleet(redis_client):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def fleet(fleet):
     fleet.join("worker", "pdf", slots=3)
     return fleet
 
@@ -28,20 +24,19 @@ def publish(fleet, *ids, rules=RULES, **fields):
 
 
 def runs(fleet, after_s=0):
-    """Let time pass, have a tick; return what the worker gets."""
-    fleet.scheduler.advance(after_s)
-    fleet.scheduler.tick()
+    """Let time pass, and tick. Return the worker's jobs."""
+    fleet.advance_and_tick(after_s)
     return fleet.jobs("worker")
 
 
 def is_to_tick(fleet):
-    """Return whether the worker has been asked to tick; read its inbox."""
+    """Read the worker's inbox. Return True if it contained a request to tick."""
     signs = fleet.signs("worker")
     fleet.inbox("worker")
     return ["tick"] in signs
 
 
-def test_a_call_waits_for_more_which_wait_anew_and_then_they_run(fleet):
+def test_call_collects_others_and_each_extends_the_window(fleet):
     assert not publish(fleet, "a+")[0].merged
     assert (fleet.state("a+"), runs(fleet, 1.5)) == ("scheduled", [])
     assert publish(fleet, "b+")[0].merged
@@ -50,7 +45,7 @@ def test_a_call_waits_for_more_which_wait_anew_and_then_they_run(fleet):
     assert runs(fleet, 0.1) == ["a*"]
 
 
-def test_only_what_waits_for_more_says_until_when(fleet):
+def test_only_collecting_jobs_store_the_windows_end(fleet):
     def says(job):
         return fleet.scheduler.client.hexists(fleet.scheduler.keys.key("job", job), "patient")
 
@@ -62,19 +57,14 @@ def test_only_what_waits_for_more_says_until_when(fleet):
     assert not says("a*")
 
 
-def test_a_call_that_joins_when_the_run_has_waited_enough_keeps_the_run_waiting_no_longer(fleet):
+def test_call_after_the_window_does_not_extend_it(fleet):
     publish(fleet, "a+")
     fleet.scheduler.advance(2)
     assert publish(fleet, "b+")[0].merged
     assert runs(fleet) == ["a*"]
 
 
-def test_a_call_to_which_none_comes_runs_alone(fleet):
-    publish(fleet, "a+")
-    assert runs(fleet, 2) == ["a+"]
-
-
-def test_no_run_waits_longer_in_all_than_it_may(fleet):
+def test_window_never_exceeds_its_total_limit(fleet):
     publish(fleet, "a+")
     for job in "bcd":
         assert runs(fleet, 1.5) == []
@@ -84,24 +74,24 @@ def test_no_run_waits_longer_in_all_than_it_may(fleet):
     assert runs(fleet, 0.1) == ["a*"]
 
 
-def test_a_run_is_as_old_as_its_first_call(fleet, redis_client):
+def test_run_is_as_old_as_its_first_call(fleet, redis_client):
     at_us = fleet.scheduler.now_us
     publish(fleet, "a+")
     fleet.scheduler.advance(1)
     publish(fleet, "b+")
     assert redis_client.hget(Keys().key("job", "a*"), "enqueued") == str(at_us).encode()
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(2)
     (claim,) = fleet.inbox("worker")
     assert claim.enqueued_us == at_us
 
 
-def test_a_call_on_demand_waits_for_nothing(fleet):
-    publish(fleet, "a+", on_demand=True)
+@pytest.mark.parametrize("fields", [{"on_demand": True}, {"rules": RULES.replace("1000000", "5", 1)}])
+def test_on_demand_call_or_full_run_has_no_window(fleet, fields):
+    publish(fleet, "a+", **fields)
     assert fleet.jobs("worker") == ["a+"]
 
 
-def test_a_call_on_demand_ends_the_patience_of_the_others(fleet):
+def test_on_demand_call_ends_the_window_of_the_others(fleet):
     publish(fleet, "a+", "b+")
     assert not is_to_tick(fleet)
     publish(fleet, "c+", on_demand=True)
@@ -109,20 +99,20 @@ def test_a_call_on_demand_ends_the_patience_of_the_others(fleet):
     assert runs(fleet) == ["a*"]
 
 
-def test_one_tick_is_asked_for_not_one_for_each_call_on_demand(fleet):
+def test_many_on_demand_calls_request_one_tick(fleet):
     publish(fleet, "a+")
     publish(fleet, *(f"b{number}+" for number in range(9)), on_demand=True)
     assert fleet.signs("worker") == [["tick"]]
 
 
-def test_one_tick_is_asked_for_if_a_move_ends_the_patience_of_a_run_for_two_reasons(fleet):
+def test_move_that_ends_a_window_twice_requests_one_tick(fleet):
     fleet.scheduler.publish(*fleet.made(["there+"], "excel", task_name="tests.task", rules=RULES))
     publish(fleet, "a+")
     fleet.scheduler.move(["a+"], type_="excel", on_demand=True)
     assert fleet.signs("worker") == [["tick"]]
 
 
-def test_a_run_that_is_full_waits_for_nothing(fleet):
+def test_full_run_ends_its_window(fleet):
     publish(fleet, "a+", "b+", rules=RULES.replace("1000 ", "3 "))
     assert runs(fleet) == []
     publish(fleet, "c+", rules=RULES.replace("1000 ", "3 "))
@@ -132,15 +122,15 @@ def test_a_run_that_is_full_waits_for_nothing(fleet):
     assert fleet.state("d+") == "scheduled"
 
 
-def test_a_run_whose_messages_fill_it_to_the_last_byte_waits_for_nothing(fleet):
+def test_run_filled_to_the_last_byte_ends_its_window(fleet):
     rules = RULES.replace("1000000", str(2 * len("message of a+")), 1)
     publish(fleet, "a+", "b+", rules=rules)
     assert is_to_tick(fleet)
     assert runs(fleet) == ["a*"]
 
 
-def test_a_run_that_has_no_room_for_the_next_call_waits_for_nothing(fleet):
-    rules = RULES.replace("1000000", "25", 1)  # bytes: of one message and a half
+def test_run_too_full_for_a_call_ends_its_window(fleet):
+    rules = RULES.replace("1000000", "25", 1)  # one and a half messages in bytes
     publish(fleet, "a+", rules=rules)
     fleet.scheduler.advance(0.5)
     assert not publish(fleet, "b+", rules=rules)[0].merged
@@ -149,19 +139,14 @@ def test_a_run_that_has_no_room_for_the_next_call_waits_for_nothing(fleet):
     assert (runs(fleet, 1.9), runs(fleet, 0.1)) == ([], ["b+"])
 
 
-def test_a_call_that_fills_a_run_by_itself_waits_for_nothing(fleet):
-    publish(fleet, "a+", rules=RULES.replace("1000000", "5", 1))
-    assert fleet.jobs("worker") == ["a+"]
-
-
-def test_the_first_call_says_how_long_the_run_waits(fleet):
+def test_first_call_sets_the_window_of_the_run(fleet):
     publish(fleet, "a+")
     assert publish(fleet, "b+", rules=ROOMY)[0].merged
     assert publish(fleet, "c+", rules=f"{ROOMY} wait=64000000/64000000")[0].merged
     assert (runs(fleet, 1.9), runs(fleet, 0.1)) == ([], ["a*"])
 
 
-def test_a_call_joins_what_waits_for_a_slot_and_has_nothing_to_wait_for(fleet):
+def test_call_joins_a_pending_run_without_a_window(fleet):
     fleet.scheduler.pause("type:pdf")
     publish(fleet, "a+")
     assert runs(fleet, 2) == []
@@ -171,17 +156,17 @@ def test_a_call_joins_what_waits_for_a_slot_and_has_nothing_to_wait_for(fleet):
     assert fleet.jobs("worker") == ["a*"]
 
 
-def test_a_run_that_waits_for_nothing_runs_at_the_next_tick_even_if_the_clock_is_set_back(fleet, redis_client):
+def test_run_without_a_window_survives_a_clock_reset(fleet):
     publish(fleet, "a+", "b+", rules=RULES.replace("1000 ", "2 "))
     publish(fleet, "c+", rules=RULES.replace("1000 ", "2 "))
     fleet.scheduler.advance(-3600)
-    found = explain(Reader(redis_client, Keys()), "task-a+")
+    found = explain(fleet.scheduler.reader, "task-a+")
     assert (found.state, found.patient_until_s, found.due_s) == ("scheduled", None, None)
     assert runs(fleet) == ["a*"]
 
 
-def test_a_run_whose_patience_has_ended_runs_even_if_the_clock_is_set_back_after_another_began(fleet):
-    rules = RULES.replace("1000000", "25", 1)  # bytes: of one message and a half
+def test_run_after_its_window_survives_a_clock_reset(fleet):
+    rules = RULES.replace("1000000", "25", 1)  # one and a half messages in bytes
     publish(fleet, "a+", rules=rules)
     fleet.scheduler.advance(2)
     assert not publish(fleet, "b+", rules=rules)[0].merged
@@ -189,7 +174,7 @@ def test_a_run_whose_patience_has_ended_runs_even_if_the_clock_is_set_back_after
     assert runs(fleet) == ["a+"]
 
 
-def test_a_call_is_patient_once_its_own_time_has_come(fleet):
+def test_scheduled_call_has_its_window_after_its_eta(fleet):
     publish(fleet, "a+", delay_us=3 * SECOND_US)
     publish(fleet, "b+")
     assert runs(fleet, 2) == ["b+"]
@@ -198,19 +183,21 @@ def test_a_call_is_patient_once_its_own_time_has_come(fleet):
     assert (runs(fleet, 1.9), runs(fleet, 0.1)) == ([], ["a*"])
 
 
-def test_a_call_whose_time_came_long_ago_waits_for_nothing(fleet):
-    publish(fleet, "a+", delay_us=1)
-    assert runs(fleet, 6) == ["a+"]
+@pytest.mark.parametrize(("delay_us", "after_s"), [(0, 2), (1, 6)])
+def test_call_that_no_other_joins_runs_unmerged(fleet, delay_us, after_s):
+    """A call that is long overdue has no window."""
+    publish(fleet, "a+", delay_us=delay_us)
+    assert runs(fleet, after_s) == ["a+"]
 
 
-def test_calls_that_fall_due_join_what_has_waited_enough_at_that_moment(fleet):
+def test_due_calls_join_a_run_whose_window_ends_then(fleet):
     publish(fleet, "b+", delay_us=round(1.9 * SECOND_US))
     publish(fleet, "a+")
     assert runs(fleet, 2) == ["a*"]
     assert fleet.state("b+") == "merged"
 
 
-def test_a_tick_is_asked_for_if_the_next_one_came_too_late(fleet):
+def test_tick_is_requested_if_the_next_is_late(fleet):
     publish(fleet, "a+", rules=f"{ROOMY} wait=1000000/1000000")
     assert is_to_tick(fleet)
     publish(fleet, "b+", rules="merge=other most=1000 bytes=1000000 wait=1400000/1400000")
@@ -219,7 +206,7 @@ def test_a_tick_is_asked_for_if_the_next_one_came_too_late(fleet):
     assert not is_to_tick(fleet), "the tick for the first one tells when this one is due"
 
 
-def test_calls_that_are_patient_are_revoked_and_expire_one_by_one(fleet, redis_client):
+def test_collecting_calls_are_revoked_and_expire_singly(fleet, redis_client):
     publish(fleet, "a+", "b+")
     publish(fleet, "c+", expires_us=SECOND_US)
     fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
@@ -233,7 +220,7 @@ def test_calls_that_are_patient_are_revoked_and_expire_one_by_one(fleet, redis_c
     assert not redis_client.keys("*merging") + redis_client.keys("*callers*") + redis_client.keys("*:scheduled")
 
 
-def test_purge_deletes_what_is_patient(fleet, redis_client):
+def test_purge_deletes_collecting_calls(fleet, redis_client):
     publish(fleet, "a+", "b+")
     publish(fleet, "c+", rules=RULES.replace("city", "other"))
     assert fleet.scheduler.purge("pdf") == 2
@@ -241,28 +228,21 @@ def test_purge_deletes_what_is_patient(fleet, redis_client):
     assert not [key for pattern in left for key in redis_client.keys(pattern)]
 
 
-@pytest.mark.parametrize("outcome", ["returned", "unsettled"])
-def test_a_run_that_comes_back_does_not_wait_again(fleet, outcome):
+@pytest.mark.parametrize("outcome", ["returned", "unsettled", "rejected"])
+def test_requeued_or_replayed_run_has_no_second_window(fleet, outcome):
     publish(fleet, "a+", "b+")
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(2)
     (claim,) = fleet.inbox("worker")
-    (again,) = fleet.end("worker", claim, outcome=outcome)
-    assert again.job_id == "a*"
+    following = [each.job_id for each in fleet.end("worker", claim, outcome=outcome)]
+    if outcome == "rejected":
+        assert following == []
+        assert fleet.scheduler.replay(["a*"]) == ["a*"]
+        following = fleet.jobs("worker")
+    assert following == ["a*"]
 
 
-def test_a_dead_run_that_runs_again_does_not_wait(fleet):
-    publish(fleet, "a+", "b+")
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
-    (claim,) = fleet.inbox("worker")
-    fleet.end("worker", claim, outcome="rejected")
-    assert fleet.scheduler.replay(["a*"]) == ["a*"]
-    assert fleet.jobs("worker") == ["a*"]
-
-
-def test_a_key_is_kept_for_no_retry_that_has_merged(fleet):
-    """It could be had by nobody: the run that the retry is in is another job."""
+def test_key_is_not_reserved_for_a_merged_retry(fleet):
+    """No claim could use the reservation: the retry's run is another job."""
     rules = f"{RULES} key=k limit=1 order=1"
     publish(fleet, "a+!", rules=rules, on_demand=True)
     (claim,) = fleet.inbox("worker")
@@ -272,20 +252,19 @@ def test_a_key_is_kept_for_no_retry_that_has_merged(fleet):
     assert runs(fleet, 2) == ["b*!"]
 
 
-def test_explain_says_until_when_it_waits(fleet, redis_client):
+def test_explain_shows_the_windows_end(fleet):
     at_s = fleet.scheduler.now_us / SECOND_US
     publish(fleet, "a+")
     fleet.scheduler.advance(1)
     publish(fleet, "b+")
     for task in ("task-a+", "task-b+"):
-        found = explain(Reader(redis_client, Keys()), task)
+        found = explain(fleet.scheduler.reader, task)
         assert (found.state, found.since_s, found.patient_until_s, found.calls) == ("scheduled", at_s, at_s + 3, 2)
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
-    assert explain(Reader(redis_client, Keys()), "task-a+").patient_until_s is None
+    fleet.advance_and_tick(2)
+    assert explain(fleet.scheduler.reader, "task-a+").patient_until_s is None
 
 
-def test_a_time_that_somebody_spoiled_is_set_right(fleet, redis_client):
+def test_corrupt_end_of_a_window_is_repaired(fleet, redis_client):
     publish(fleet, "a+", "b+")
     due_us = redis_client.zscore(Keys().key("scheduled"), "a*")
     redis_client.zadd(Keys().key("scheduled"), {"a*": "inf"})
@@ -293,8 +272,7 @@ def test_a_time_that_somebody_spoiled_is_set_right(fleet, redis_client):
     assert redis_client.zscore(Keys().key("scheduled"), "a*") == due_us
 
 
-def test_a_burst_of_patient_calls_costs_what_one_costs(fleet):
-    """In commands, for each call, however many there are."""
+def test_each_collecting_call_costs_the_same_commands(fleet):
     counting = Counting(fleet.scheduler.client, fleet.scheduler.keys)
     for number in range(100):
         counting.publish(NewJob(f"a{number}+", "pdf", "m", task_id=f"t{number}", rules=RULES))

@@ -1,10 +1,9 @@
-"""Among equally specialised workers: the one with the most points, of a sample, on a real server."""
+"""Placement on a real server: among equally specialised workers, the one with the most points in a sample."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.placement import (
     FreeWorker,
     Placement,
@@ -15,10 +14,7 @@ from celery_affinity.policy.placement import (
     sample_workers,
 )
 from celery_affinity.scheduler.messages import JoinArguments
-from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.wire import DEFAULTS
-
-from ..support.scripted_fleet import ScriptedFleet
 
 WEIGHTED = {"placement": "weighted"}
 
@@ -35,12 +31,10 @@ workers = st.lists(
 )
 
 
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
-
-
-def test_the_worker_with_the_lower_priority_number_gets_the_job(fleet):
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_worker_with_the_lower_priority_number_gets_the_job(fleet, at_run_time):
+    if at_run_time:
+        fleet.join("preferred", "pdf", settings=WEIGHTED, priority=2)
     fleet.join("idle", "pdf", settings=WEIGHTED, priority=1)
     fleet.scheduler.advance(1)
     fleet.join("preferred", "pdf", settings=WEIGHTED, priority=-1)
@@ -48,32 +42,24 @@ def test_the_worker_with_the_lower_priority_number_gets_the_job(fleet):
     assert fleet.jobs("preferred") == ["job"]
 
 
-def test_of_workers_with_equal_priorities_the_one_with_more_free_slots_gets_the_job(fleet):
+def test_worker_with_more_free_slots_gets_the_job(fleet):
     fleet.join("idle", "pdf", settings=WEIGHTED)
     fleet.scheduler.advance(1)
     fleet.join("large", "pdf", slots=3, settings=WEIGHTED)
     for job in ("one", "two", "three"):
         fleet.publish(job, "pdf")
     assert fleet.jobs("large") == ["one", "two"]
-    assert fleet.jobs("idle") == ["three"]  # a slot each: the longest idle
+    assert fleet.jobs("idle") == ["three"]  # with one free slot each, the longest idle worker
 
 
-def test_points_never_make_a_versatile_worker_win_over_a_specialist(fleet):
+def test_points_never_prefer_a_versatile_worker_to_a_specialist(fleet):
     fleet.join("specialist", "pdf", settings=WEIGHTED, priority=1000)
     fleet.join("versatile", "pdf", "excel", slots=5, settings=WEIGHTED, priority=-1000)
     fleet.publish("job", "pdf")
     assert fleet.jobs("specialist") == ["job"]
 
 
-def test_a_priority_that_changes_at_run_time_counts_at_once(fleet):
-    fleet.join("one", "pdf", settings=WEIGHTED, priority=1)
-    fleet.join("two", "pdf", settings=WEIGHTED)
-    fleet.join("one", "pdf", settings=WEIGHTED, priority=-1)
-    fleet.publish("job", "pdf")
-    assert fleet.jobs("one") == ["job"]
-
-
-def test_jobs_of_one_call_count_the_slots_that_those_before_them_took(fleet):
+def test_jobs_of_one_publish_count_each_others_slots(fleet):
     fleet.join("one", "pdf", slots=3, settings=WEIGHTED)
     fleet.join("two", "pdf", slots=2, settings=WEIGHTED)
     fleet.scheduler.publish(*fleet.made(["a", "b", "c", "d", "e"], "pdf"))
@@ -81,7 +67,7 @@ def test_jobs_of_one_call_count_the_slots_that_those_before_them_took(fleet):
     assert fleet.jobs("two") == ["c", "e"]
 
 
-def test_weights_that_are_all_zero_are_the_same_as_idle(fleet):
+def test_zero_weights_choose_the_longest_idle_worker(fleet):
     zero = {f"placement_{name}_weight": 0 for name in ("priority", "locality", "free")}
     fleet.join("idle", "pdf", settings=WEIGHTED | zero, priority=9)
     fleet.scheduler.advance(1)
@@ -91,7 +77,7 @@ def test_weights_that_are_all_zero_are_the_same_as_idle(fleet):
     assert fleet.jobs("idle") == ["job"]
 
 
-def test_settings_without_weights_are_no_placement():
+def test_settings_without_weights_disable_placement():
     weights = {f"placement_{name}_weight": "0" for name in ("priority", "locality", "free")}
     assert parse_placement(DEFAULTS) is None
     assert parse_placement({**DEFAULTS, "placement": "weighted", **weights}) is None
@@ -99,7 +85,7 @@ def test_settings_without_weights_are_no_placement():
 
 
 @given(workers, st.text("xyz", min_size=1, max_size=9), st.integers(0, 5), st.sets(st.integers(0, 11)))
-def test_the_chosen_one_has_the_most_points_of_the_sample_and_the_holders(free, job_id, size, holding):
+def test_chosen_worker_has_most_points_of_sample_and_holders(free, job_id, size, holding):
     by = Placement(-10, 5, 1, size)
     holders = {each.id for nth, each in enumerate(free) if nth in holding}
     chosen = choose_by_points("a", free, job_id, by, holders)
@@ -115,7 +101,7 @@ def test_the_chosen_one_has_the_most_points_of_the_sample_and_the_holders(free, 
 
 
 @given(workers, st.text("xyz", min_size=1))
-def test_points_that_weigh_nothing_choose_as_idle_does(free, job_id):
+def test_zero_points_choose_the_longest_idle_worker(free, job_id):
     assert choose_by_points("a", free, job_id, Placement(0, 0, 0, 0)) == choose_worker("a", free)
 
 
@@ -125,7 +111,7 @@ def test_points_that_weigh_nothing_choose_as_idle_does(free, job_id):
     st.lists(st.sampled_from("abc"), max_size=6),
     st.integers(0, 3),
 )
-def test_the_server_chooses_the_worker_that_the_rule_chooses(fleet, profiles, jobs, size):
+def test_server_chooses_like_the_reference_rule(fleet, profiles, jobs, size):
     fleet.scheduler.client.flushdb()
     fleet.scheduler.advance(0)
     free = {}

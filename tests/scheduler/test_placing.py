@@ -1,22 +1,18 @@
-"""Slots and jobs: the slot that a job gets, and the job that goes first, on a real server."""
+"""Slots and jobs on a real server: the slot that a job gets, and the job that is claimed first."""
 
 import random
 from dataclasses import replace
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.score import Weights, score
 from celery_affinity.policy.slot_math import PrefetchLimit
 from celery_affinity.schema.constants import MAX_BYTES
-from celery_affinity.schema.keys import Keys
-
-from ..support.scripted_fleet import ScriptedFleet
 
 # -- which slot
 
 
-def test_a_versatile_slot_is_kept_while_a_specialist_is_free(fleet):
+def test_versatile_slot_is_kept_while_a_specialist_is_free(fleet):
     fleet.join("versatile", "pdf", "excel", "index")
     fleet.join("two", "pdf", "excel")
     fleet.join("specialist", "pdf")
@@ -27,7 +23,7 @@ def test_a_versatile_slot_is_kept_while_a_specialist_is_free(fleet):
     assert fleet.jobs("versatile") == ["third"]
 
 
-def test_a_rare_job_that_only_the_versatile_worker_can_do_starts_at_once(fleet):
+def test_rare_job_starts_on_the_versatile_worker(fleet):
     fleet.join("specialist", "a")
     fleet.join("versatile", "a", "b", "c")
     fleet.publish("common", "a")
@@ -36,7 +32,7 @@ def test_a_rare_job_that_only_the_versatile_worker_can_do_starts_at_once(fleet):
     assert fleet.jobs("versatile") == ["rare"]
 
 
-def test_among_equals_the_longest_idle_worker_is_chosen(fleet):
+def test_longest_idle_worker_is_chosen_among_equals(fleet):
     fleet.join("first", "pdf")
     fleet.scheduler.advance(1)
     fleet.join("second", "pdf")
@@ -48,14 +44,14 @@ def test_among_equals_the_longest_idle_worker_is_chosen(fleet):
     assert fleet.jobs("second") == ["two"]
 
 
-def test_a_job_never_goes_to_a_worker_that_does_not_serve_its_type(fleet):
+def test_job_never_goes_to_a_worker_without_its_type(fleet):
     fleet.join("excel", "excel", slots=5)
     fleet.publish("job", "pdf")
     assert fleet.state("job") == "pending"
     assert fleet.jobs("excel") == []
 
 
-def test_a_worker_holds_at_most_as_many_jobs_as_it_has_slots(fleet):
+def test_worker_holds_no_more_jobs_than_slots(fleet):
     fleet.join("worker", "pdf", slots=3)
     for number in range(5):
         fleet.publish(f"job{number}", "pdf")
@@ -64,7 +60,7 @@ def test_a_worker_holds_at_most_as_many_jobs_as_it_has_slots(fleet):
     assert fleet.jobs("worker") == []
 
 
-def test_other_running_requests_take_slots_and_free_slots_may_be_negative(fleet):
+def test_other_requests_take_slots_even_below_zero(fleet):
     fleet.join("worker", "pdf", slots=2)
     fleet.sync("worker", slots=2, other=3)
     fleet.publish("job", "pdf")
@@ -73,7 +69,7 @@ def test_other_running_requests_take_slots_and_free_slots_may_be_negative(fleet)
     assert fleet.jobs("worker") == ["job"]
 
 
-def test_a_pool_that_grows_takes_more_at_once(fleet):
+def test_growing_pool_claims_more_immediately(fleet):
     fleet.join("worker", "pdf", slots=1)
     for number in range(3):
         fleet.publish(f"job{number}", "pdf")
@@ -82,11 +78,11 @@ def test_a_pool_that_grows_takes_more_at_once(fleet):
     assert fleet.jobs("worker") == ["job1", "job2"]
 
 
-# -- which job first
+# -- which job
 
 
 @pytest.mark.parametrize(("age_s", "winner"), [(319, "fresh"), (320, "old"), (321, "old")])
-def test_64_seconds_of_age_weigh_as_much_as_one_priority(fleet, age_s, winner):
+def test_one_priority_equals_64_seconds_of_age(fleet, age_s, winner):
     fleet.publish("old", "pdf", priority=0)
     fleet.scheduler.advance(age_s)
     fleet.publish("fresh", "pdf", priority=5)
@@ -94,23 +90,23 @@ def test_64_seconds_of_age_weigh_as_much_as_one_priority(fleet, age_s, winner):
 
 
 @pytest.mark.parametrize(("age_s", "winner"), [(0, "urgent"), (255, "urgent"), (256, "old"), (257, "old")])
-def test_on_demand_overtakes_but_an_old_queued_job_overtakes_it(fleet, age_s, winner):
+def test_on_demand_job_precedes_jobs_below_256_s_older(fleet, age_s, winner):
     fleet.publish("old", "pdf")
     fleet.scheduler.advance(age_s)
     fleet.publish("urgent", "pdf", on_demand=True)
     assert fleet.order(2, "pdf")[0] == winner
 
 
-def test_an_on_demand_job_gains_no_more_than_a_queued_one_past_the_cap(fleet):
+def test_on_demand_job_stops_gaining_after_the_age_cap(fleet):
     fleet.publish("urgent", "pdf", on_demand=True)
     fleet.scheduler.advance(1000)
-    # 4096 + 256 * 32 = 12,288 points ahead of a queued job of its age: 12 priorities, more than there are.
+    # 4096 + 256 * 32 = 12,288 points ahead of a queued job of the same age: 12 priorities, more than exist.
     fleet.publish("fresh", "pdf", priority=10)
     fleet.scheduler.advance(100_000)
     assert fleet.order(2, "pdf") == ["urgent", "fresh"]
 
 
-def test_a_rarer_type_goes_first_among_equals(fleet):
+def test_rarer_type_is_first_among_equals(fleet):
     fleet.join("busy", "common", slots=3)
     for number in range(3):
         fleet.publish(f"busy{number}", "common")
@@ -119,7 +115,7 @@ def test_a_rarer_type_goes_first_among_equals(fleet):
     assert fleet.order(2, "common", "rare") == ["rare", "common"]
 
 
-def test_ties_go_to_the_older_then_to_the_smaller_id(fleet):
+def test_ties_go_to_older_jobs_then_smaller_ids(fleet):
     for job in ("b", "a", "c"):
         fleet.publish(job, "pdf")
     fleet.scheduler.advance(1)
@@ -127,7 +123,7 @@ def test_ties_go_to_the_older_then_to_the_smaller_id(fleet):
     assert fleet.order(4, "pdf") == ["a", "b", "c", "0"]
 
 
-def test_a_scheduled_job_ages_from_its_due_time_on(fleet):
+def test_scheduled_job_ages_from_its_due_time(fleet):
     fleet.publish("later", "pdf", delay_s=100)
     fleet.scheduler.advance(50)
     fleet.publish("now", "pdf")
@@ -137,14 +133,13 @@ def test_a_scheduled_job_ages_from_its_due_time_on(fleet):
     assert fleet.order(2, "pdf") == ["now", "later"]
 
 
-def test_a_tick_says_when_the_next_job_is_due(fleet):
+def test_tick_returns_the_next_due_time(fleet):
     fleet.publish("later", "pdf", delay_s=7.5)
     assert fleet.scheduler.tick().next_due_s == 7.5
     assert fleet.state("later") == "scheduled"
 
 
-def test_a_comparison_of_heads_is_not_believed_while_the_clock_is_set_back(redis_client):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_cached_head_order_is_ignored_after_a_clock_reset(fleet):
     fleet.scheduler.configure({"worker_timeout_us": "1000000000", "priority_weight": "1"})
     fleet.join("worker", "pdf", "excel")
     for number in range(4):
@@ -157,13 +152,12 @@ def test_a_comparison_of_heads_is_not_believed_while_the_clock_is_set_back(redis
     (claim,) = fleet.end("worker", *fleet.inbox("worker"))
     (claim,) = fleet.end("worker", claim)
     assert claim.job_id == "excel-2"
-    fleet.scheduler.advance(-100)  # no job is a second old any more
+    fleet.scheduler.advance(-100)  # now all jobs are from the future
     (claim,) = fleet.end("worker", claim)
     assert claim.job_id == "young-9"
 
 
-def test_a_job_whose_id_looks_like_a_lane_harms_no_other_job(redis_client):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_job_id_that_looks_like_a_lane_is_harmless(fleet):
     fleet.publish("queued.1", "pdf")
     for number, priority in enumerate((3, 1, 1, 3)):
         fleet.scheduler.advance(1)
@@ -173,18 +167,17 @@ def test_a_job_whose_id_looks_like_a_lane_harms_no_other_job(redis_client):
 
 
 @pytest.mark.parametrize("name", ["demand.1", "a-demand.1"])
-def test_an_id_that_looks_like_a_job_on_demand_keeps_nobody_from_looking_ahead(redis_client, name):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_job_id_that_looks_on_demand_allows_lookahead(fleet, name):
     fleet.join("worker", "pdf")
     fleet.publish("first", "pdf")
     fleet.publish("urgent", "pdf", priority=1)
     for job in (name, "second", "third", "fourth"):
         fleet.publish(job, "pdf")
-    ahead = PrefetchLimit(work_us=20_000, costs={"pdf": 1_000})  # such a worker gives way to jobs on demand
+    ahead = PrefetchLimit(work_us=20_000, costs={"pdf": 1_000})  # such a worker yields to on-demand jobs
     assert len(fleet.end("worker", *fleet.inbox("worker"), may_hold=ahead)) == 5
 
 
-def test_a_release_that_does_not_get_to_all_jobs_asks_nobody_for_jobs_that_are_held_ahead(fleet):
+def test_incomplete_release_requests_no_prefetched_jobs(fleet):
     fleet.join("worker", "pdf", slots=2)
     fleet.publish("first", "pdf")
     fleet.publish("second", "pdf")
@@ -199,9 +192,8 @@ def test_a_release_that_does_not_get_to_all_jobs_asks_nobody_for_jobs_that_are_h
     assert fleet.signs("holder") == []
 
 
-def test_points_that_grew_between_two_claims_count_when_lanes_cross(redis_client):
-    """From its 192nd second on, a job on demand of priority 0 goes before a queued one of priority 10."""
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_score_changes_between_claims_apply_when_lanes_cross(fleet):
+    """From its 192nd second on, an on-demand job of priority 0 precedes a queued job of priority 10."""
     fleet.join("worker", "pdf")
     fleet.publish("busy", "pdf")
     fleet.publish("asked", "pdf", on_demand=True)
@@ -215,9 +207,9 @@ def test_points_that_grew_between_two_claims_count_when_lanes_cross(redis_client
     assert order == ["queued0", "queued1", "queued2", "asked"]
 
 
-def test_of_several_types_the_job_with_the_most_points_goes_first(redis_client):
-    """What is known of types between calls is of their heads, slots and settings, and of this time."""
-    draw, fleet = random.Random(3), ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_job_with_most_points_of_all_types_is_first(fleet):
+    """The server caches the heads, slots and settings of types between invocations, with the time."""
+    draw = random.Random(3)
     weights = Weights(priority=1, age=1, rarity=12, on_demand=4, on_demand_age=2, on_demand_age_cap_us=30_000_000)
     shown = {name: str(getattr(weights, name)) for name in ("on_demand_age_cap_us",)}
     shown |= {f"{name}_weight": str(getattr(weights, name)) for name in ("priority", "age", "rarity", "on_demand")}
@@ -255,8 +247,8 @@ def test_of_several_types_the_job_with_the_most_points_goes_first(redis_client):
             del waiting[claim.job_id]
 
 
-def test_slots_that_change_twice_at_one_time_count_both_times(fleet):
-    """The time stands still between two changes, as it does when the clock is set back."""
+def test_two_slot_changes_at_one_time_both_apply(fleet):
+    """The clock does not advance between the changes, like after a clock reset."""
     for type_ in ("pdf", "excel"):
         fleet.join(f"of-{type_}", type_)
         fleet.publish(f"busy-{type_}", type_)
@@ -272,15 +264,15 @@ def test_slots_that_change_twice_at_one_time_count_both_times(fleet):
     assert [each.job_id for each in fleet.end("worker", claims[1])] == ["excel0"]
 
 
-def test_slots_that_were_overwritten_count_no_more_after_a_repair(fleet):
-    """The worker of ``excel`` alone has a slot of its own, so a job of ``pdf`` is the rarer one."""
+def test_overwritten_capacity_is_corrected_by_a_repair(fleet):
+    """Type ``excel`` has an additional dedicated slot, so ``pdf`` is the rarer type."""
     fleet.join("of-excel", "excel")
     fleet.join("worker", "pdf", "excel", slots=2)
     for number in range(3):
         fleet.publish(f"busy{number}", "excel")
     claims = fleet.inbox("worker")
     fleet.scheduler.client.hset(fleet.scheduler.keys.key("capacity"), mapping={"pdf": 3, "excel": 1})
-    fleet.scheduler.configure({"age_weight": "0"})  # a claim reads the slots anew
+    fleet.scheduler.configure({"age_weight": "0"})  # the claim reads the slots again
     for number in range(3):
         fleet.publish(f"excel{number}", "excel")
     for number in range(3):
@@ -293,7 +285,7 @@ def test_slots_that_were_overwritten_count_no_more_after_a_repair(fleet):
 @pytest.mark.parametrize(
     ("settings", "first"), [({}, "rare"), ({"rarity": "free"}, "old"), ({"priority_percentage": "0"}, "old")]
 )
-def test_a_slot_of_several_types_that_is_free_again_goes_by_the_settings(fleet, settings, first):
+def test_freed_slot_of_several_types_follows_the_settings(fleet, settings, first):
     fleet.join("busy", "excel", slots=8)
     fleet.join("worker", "pdf", "excel")
     for number in range(8):

@@ -1,4 +1,4 @@
-"""A running job is stopped for a tenant below its minimum: the order, its withdrawal, the end, and what is left."""
+"""Preemption for a tenant below its minimum: the order, its withdrawal, the preempted job, and the remaining data."""
 
 from itertools import pairwise
 
@@ -21,9 +21,9 @@ def of(tenant, *, may_stop=True):
 
 
 class Fleet(ScriptedFleet):
-    """A fleet whose workers can stop what they run."""
+    """A fleet whose workers can stop their jobs."""
 
-    def has(self, worker, *types, slots=1, stops="force", **joining):
+    def add(self, worker, *types, slots=1, stops="force", **joining):
         self.join(worker, *types, slots=slots, **joining)
         if stops:
             self.redis.hset(self.key("worker", worker), "stops", stops)
@@ -36,10 +36,16 @@ class Fleet(ScriptedFleet):
         return self.scheduler.keys.key(*names)
 
     def run(self, worker, *jobs, rules=None, **publishing):
-        """Publish jobs that *worker* gets, reads and starts; return their claims."""
+        """Publish jobs for *worker*, read and start them. Return their claims."""
         for job in jobs:
             self.publish(job, PDF, rules=rules or of("acme"), **publishing)
         return self.started(worker, self.inbox(worker))
+
+    def run_preemptible(self):
+        """Let the only slot of worker "one" run the preemptible job "a1$". Return its claim."""
+        self.add("one", PDF)
+        (claim,) = self.run("one", "a1$")
+        return claim
 
     def started(self, worker, claims, since_s=0):
         for claim in claims:
@@ -48,7 +54,7 @@ class Fleet(ScriptedFleet):
         return claims
 
     def waits(self, *jobs, tenant="beta", for_s=20, **publishing):
-        """Have jobs of a tenant wait for so long, and tick."""
+        """Publish jobs of a tenant, let them wait, and tick."""
         for job in jobs:
             self.publish(job, PDF, rules=of(tenant, may_stop=False), **publishing)
         self.later(for_s)
@@ -58,7 +64,7 @@ class Fleet(ScriptedFleet):
         self.scheduler.tick()
 
     def ordered(self):
-        """Return the jobs that are being stopped."""
+        """Return the jobs with a stop order."""
         return sorted(job.decode() for job in self.redis.hkeys(self.key("stop_orders")))
 
     def job(self, job):
@@ -72,9 +78,8 @@ def fleet(redis_client):
     return fleet
 
 
-def test_a_job_is_stopped_after_the_delay_and_its_slot_goes_to_the_tenant_below_its_minimum(fleet):
-    fleet.has("one", PDF)
-    (claim,) = fleet.run("one", "a1$")
+def test_job_is_preempted_after_the_delay_for_the_tenant(fleet):
+    claim = fleet.run_preemptible()
     fleet.run("one", "a2$")
     fleet.waits("b1$", for_s=19)
     assert fleet.ordered() == []
@@ -88,9 +93,8 @@ def test_a_job_is_stopped_after_the_delay_and_its_slot_goes_to_the_tenant_below_
     assert fleet.ordered() == []
 
 
-def test_a_job_that_was_stopped_waits_again_as_it_was_and_its_row_says_what_happened(fleet):
-    fleet.has("one", PDF)
-    (claim,) = fleet.run("one", "a1$")
+def test_preempted_job_is_requeued_unchanged_with_a_record(fleet):
+    claim = fleet.run_preemptible()
     before = fleet.job("a1$")
     fleet.waits("b1$")
     (other,) = fleet.end("one", claim, outcome="preempted 21000000")
@@ -104,35 +108,33 @@ def test_a_job_that_was_stopped_waits_again_as_it_was_and_its_row_says_what_happ
     assert (again.job_id, again.deliveries, again.preemptions) == ("a1$", 0, 1)
 
 
-def test_a_stop_that_nobody_ordered_counts_as_a_requeue(fleet):
-    fleet.has("one", PDF)
-    (claim,) = fleet.run("one", "a1$")
+def test_stop_without_an_order_counts_as_a_requeue(fleet):
+    claim = fleet.run_preemptible()
     (again,) = fleet.end("one", claim, outcome="preempted 21000000")
     assert (again.deliveries, again.requeues, again.preemptions) == (0, 1, 0)
 
 
 @pytest.mark.parametrize("said", ["preempted", "preempted x", "preempted -4", "preempted 1e9", "preempted " + "9" * 30])
-def test_a_time_that_makes_no_sense_spoils_no_count(fleet, said):
-    fleet.has("one", PDF)
-    (claim,) = fleet.run("one", "a1$")
+def test_invalid_slot_time_corrupts_no_metric(fleet, said):
+    claim = fleet.run_preemptible()
     fleet.waits("b1$")
     fleet.end("one", claim, outcome=said)
     assert fleet.job("a1$")["preempted_ran"] in ("0", str(10**15))
     assert int(fleet.redis.hget(fleet.key("counters"), "preempted_us")) in (0, 10**15)
 
 
-def test_no_job_is_stopped_that_did_not_say_so_or_was_acked_or_has_not_started_or_runs_where_nothing_can_stop_it(fleet):
-    fleet.has("one", PDF)
+def test_only_started_preemptible_unacked_jobs_are_preempted(fleet):
+    fleet.add("one", PDF)
     fleet.run("one", "a1$", rules=of("acme", may_stop=False))
-    fleet.has("two", PDF)
+    fleet.add("two", PDF)
     (acked,) = fleet.run("two", "a2$")
     fleet.redis.hset(fleet.key("job", acked.job_id), "acked", 1)
-    fleet.has("three", PDF)
+    fleet.add("three", PDF)
     fleet.publish("a3$", PDF, rules=of("acme"))
     fleet.inbox("three")
-    fleet.has("four", PDF, stops="other.task")
+    fleet.add("four", PDF, stops="other.task")
     fleet.run("four", "a4$")
-    fleet.has("five", "excel")
+    fleet.add("five", "excel")
     fleet.publish("a5$", "excel", rules=of("acme"))
     fleet.started("five", fleet.inbox("five"))
     fleet.waits("b1$")
@@ -142,16 +144,16 @@ def test_no_job_is_stopped_that_did_not_say_so_or_was_acked_or_has_not_started_o
     assert fleet.ordered() == ["a4$"]
 
 
-def test_a_name_of_a_task_that_can_be_stopped_is_percent_encoded(fleet):
-    fleet.has("one", PDF, stops="tests%2Etask")
+def test_task_name_in_the_stoppable_list_is_percent_encoded(fleet):
+    fleet.add("one", PDF, stops="tests%2Etask")
     fleet.run("one", "a1$")
     fleet.waits("b1$")
     assert fleet.ordered() == ["a1$"]
 
 
-def test_the_lowest_priority_is_stopped_first_then_queued_jobs_then_the_one_that_started_last(fleet):
+def test_victims_are_ordered_by_priority_mode_and_start(fleet):
     fleet.scheduler.configure({"tenants": "beta=max:none,min:9"})
-    fleet.has("one", PDF, slots=5)
+    fleet.add("one", PDF, slots=5)
     for number, (priority, on_demand) in enumerate([(5, False), (0, True), (0, False), (0, False), (0, True)]):
         fleet.started(
             "one", fleet.run("one", f"a{number}$", priority=priority, on_demand=on_demand), since_s=5 - number
@@ -168,9 +170,9 @@ def test_the_lowest_priority_is_stopped_first_then_queued_jobs_then_the_one_that
     assert stopped == ["a3$", "a2$", "a4$", "a1$", "a0$"], "not in the order of their ids"
 
 
-def test_no_tenant_comes_below_its_own_minimum_also_by_stops_that_are_under_way(fleet):
+def test_no_tenant_falls_below_its_own_minimum(fleet):
     fleet.scheduler.configure({"tenants": "beta=max:none,min:4 acme=max:none,min:2"})
-    fleet.has("one", PDF, slots=4)
+    fleet.add("one", PDF, slots=4)
     fleet.run("one", "a1$", "a2$", "a3$", "a4$")
     fleet.waits("b1$", "b2$", "b3$", "b4$")
     assert len(fleet.ordered()) == 2
@@ -178,9 +180,9 @@ def test_no_tenant_comes_below_its_own_minimum_also_by_stops_that_are_under_way(
     assert len(fleet.ordered()) == 2
 
 
-def test_as_many_jobs_are_stopped_as_wait_and_as_slots_are_missing(fleet):
+def test_victims_do_not_outnumber_waiting_jobs_or_slots(fleet):
     fleet.scheduler.configure({"tenants": "beta=max:none,min:3"})
-    fleet.has("one", PDF, slots=6)
+    fleet.add("one", PDF, slots=6)
     fleet.run("one", *(f"a{number}$" for number in range(6)))
     fleet.waits("b1$", "b2$")
     assert len(fleet.ordered()) == 2
@@ -190,10 +192,9 @@ def test_as_many_jobs_are_stopped_as_wait_and_as_slots_are_missing(fleet):
     assert len(fleet.ordered()) == 3
 
 
-def test_one_job_is_stopped_for_one_missing_slot_whatever_types_wait(fleet):
-    fleet.has("one", PDF)
-    fleet.run("one", "a1$")
-    fleet.has("two", "excel")
+def test_one_missing_slot_has_one_victim_for_all_types(fleet):
+    fleet.run_preemptible()
+    fleet.add("two", "excel")
     fleet.publish("a2$", "excel", rules=of("acme"))
     fleet.started("two", fleet.inbox("two"))
     fleet.publish("b2$", "excel", rules=of("beta"))
@@ -203,29 +204,26 @@ def test_one_job_is_stopped_for_one_missing_slot_whatever_types_wait(fleet):
     assert fleet.ordered() == ["a1$"]
 
 
-def test_no_more_jobs_are_stopped_than_have_waited_so_long(fleet):
+def test_victims_do_not_outnumber_jobs_that_waited_enough(fleet):
     fleet.scheduler.configure({"tenants": "beta=max:none,min:2"})
-    fleet.has("one", PDF, slots=2)
+    fleet.add("one", PDF, slots=2)
     fleet.run("one", "a1$", "a2$")
     fleet.waits("b1$", for_s=10)
     fleet.waits("b2$", for_s=10)
     assert len(fleet.ordered()) == 1
 
 
-def test_a_worker_reads_the_sign_before_the_jobs_in_its_inbox(fleet):
-    fleet.has("one", PDF, slots=2)
+def test_order_precedes_the_jobs_in_an_inbox(fleet):
+    fleet.add("one", PDF, slots=2)
     fleet.run("one", "a1$")
     fleet.publish("a2$", PDF, rules=of("acme"))
     fleet.waits("b1$")
-    sign, job = fleet.redis.lrange(fleet.key("inbox", "one"), -1, -1) + fleet.redis.lrange(
-        fleet.key("inbox", "one"), 0, 0
-    )
-    assert (sign[:8], job[:3]) == (b"\npreempt", b"a2$")
+    job, order = fleet.redis.lrange(fleet.key("inbox", "one"), 0, -1)
+    assert (order[:8], job[:3]) == (b"\npreempt", b"a2$")
 
 
-def test_of_a_later_claim_nobody_has_ordered_the_stop(fleet):
-    fleet.has("one", PDF)
-    (claim,) = fleet.run("one", "a1$")
+def test_order_does_not_apply_to_a_later_claim(fleet):
+    claim = fleet.run_preemptible()
     fleet.waits("b1$", task_id="gone")
     fleet.inbox("one")
     fleet.scheduler.revoke(["gone"], [], keep_s=60)
@@ -235,9 +233,8 @@ def test_of_a_later_claim_nobody_has_ordered_the_stop(fleet):
     assert (last.deliveries, last.requeues, last.preemptions) == (0, 1, 0)
 
 
-def test_a_job_that_was_stopped_and_that_its_worker_never_read_waits_again(fleet):
-    fleet.has("one", PDF)
-    (claim,) = fleet.run("one", "a1$")
+def test_preempted_job_claimed_but_unread_is_requeued(fleet):
+    claim = fleet.run_preemptible()
     fleet.waits("b1$")
     (urgent,) = fleet.end("one", claim, outcome="preempted 21000000")
     fleet.end("one", urgent, inline=False)
@@ -247,12 +244,11 @@ def test_a_job_that_was_stopped_and_that_its_worker_never_read_waits_again(fleet
     assert fleet.job("a1$")["state"] == "pending"
 
 
-def test_a_job_that_was_stopped_is_not_stopped_elsewhere_for_a_minute(fleet):
-    fleet.has("one", PDF)
-    (claim,) = fleet.run("one", "a1$")
+def test_preempted_job_is_exempt_elsewhere_for_a_minute(fleet):
+    claim = fleet.run_preemptible()
     fleet.waits("b1$")
     fleet.end("one", claim, outcome="preempted 21000000")
-    fleet.has("two", PDF)
+    fleet.add("two", PDF)
     fleet.started("two", fleet.inbox("two"))
     fleet.scheduler.configure({"tenants": "beta=max:none,min:2"})
     fleet.waits("b2$", for_s=59)
@@ -261,8 +257,8 @@ def test_a_job_that_was_stopped_is_not_stopped_elsewhere_for_a_minute(fleet):
     assert fleet.ordered() == ["a1$"]
 
 
-def test_the_lowest_priority_is_that_of_the_fleet_s_order(fleet):
-    fleet.has("one", PDF, slots=2)
+def test_lowest_priority_follows_the_fleets_priority_order(fleet):
+    fleet.add("one", PDF, slots=2)
     fleet.run("one", "a1$", priority=1)
     fleet.run("one", "a9$", priority=9)
     fleet.scheduler.configure({"priority_order": "lower-first"})
@@ -270,18 +266,16 @@ def test_the_lowest_priority_is_that_of_the_fleet_s_order(fleet):
     assert fleet.ordered() == ["a9$"]
 
 
-def test_an_order_is_withdrawn_that_nobody_has_read_when_the_tenant_needs_no_slot_any_more(fleet):
-    fleet.has("one", PDF)
-    fleet.run("one", "a1$")
+def test_unread_order_is_withdrawn_when_no_longer_needed(fleet):
+    fleet.run_preemptible()
     fleet.waits("b1$", task_id="gone")
     fleet.scheduler.revoke(["gone"], [], keep_s=60)
     fleet.later(1)
     assert (fleet.ordered(), fleet.signs("one"), "stop" in fleet.job("a1$")) == ([], [], False)
 
 
-def test_an_order_that_was_read_stands_although_nobody_needs_the_slot(fleet):
-    fleet.has("one", PDF)
-    (claim,) = fleet.run("one", "a1$")
+def test_read_order_remains_when_no_longer_needed(fleet):
+    claim = fleet.run_preemptible()
     fleet.waits("b1$", task_id="gone")
     assert fleet.inbox("one") == []
     fleet.scheduler.revoke(["gone"], [], keep_s=60)
@@ -291,20 +285,18 @@ def test_an_order_that_was_read_stands_although_nobody_needs_the_slot(fleet):
     assert again.preemptions == 1
 
 
-def test_a_slot_that_comes_free_elsewhere_is_taken_and_the_order_withdrawn(fleet):
-    fleet.has("one", PDF)
-    fleet.run("one", "a1$")
+def test_order_is_withdrawn_when_another_slot_becomes_free(fleet):
+    fleet.run_preemptible()
     fleet.waits("b1$")
-    fleet.has("two", PDF)
+    fleet.add("two", PDF)
     assert fleet.jobs("two") == ["b1$"]
     fleet.later(1)
     assert (fleet.ordered(), fleet.signs("one")) == ([], [])
 
 
-def test_of_a_worker_that_does_not_answer_no_job_is_waited_for_longer_than_grace_and_five_seconds(fleet):
-    fleet.has("one", PDF)
-    fleet.run("one", "a1$")
-    fleet.has("two", PDF)
+def test_unanswered_order_times_out_after_grace_and_five_seconds(fleet):
+    fleet.run_preemptible()
+    fleet.add("two", PDF)
     fleet.run("two", "a2$")
     fleet.waits("b1$")
     (first,) = fleet.ordered()
@@ -315,14 +307,13 @@ def test_of_a_worker_that_does_not_answer_no_job_is_waited_for_longer_than_grace
     fleet.later(1)
     assert fleet.ordered() == ["a1$", "a2$"]
     fleet.later(100)
-    assert fleet.ordered() == [first]  # nobody is asked twice, and who has not read the sign not at all
+    assert fleet.ordered() == [first]  # no job is ordered to stop twice, and unread orders are deleted
     assert fleet.signs("one") + fleet.signs("two") == []
 
 
 @pytest.mark.parametrize("way", ["recover", "leave", "requeue", "acked", "failed E: x", "returned"])
-def test_nothing_is_left_of_an_order_however_the_claim_ends(fleet, way):
-    fleet.has("one", PDF)
-    (claim,) = fleet.run("one", "a1$")
+def test_order_is_deleted_with_any_end_of_its_claim(fleet, way):
+    claim = fleet.run_preemptible()
     fleet.waits("b1$")
     if way in ("recover", "leave"):
         getattr(fleet.scheduler, way)("one")
@@ -335,8 +326,8 @@ def test_nothing_is_left_of_an_order_however_the_claim_ends(fleet, way):
     assert fleet.job("a1$").get("deliveries") == ("1" if way == "recover" else None)
 
 
-def again_and_again(fleet, times, *, pause_s):
-    """Have a tenant come below its minimum so often; return which job was stopped each time, and when, s."""
+def preempt_repeatedly(fleet, times, *, pause_s):
+    """Bring a tenant below its minimum *times* times. Return each victim with the seconds since the start."""
     found, began_us = [], fleet.now_us
     for number in range(times):
         fleet.waits(f"b{number}$")
@@ -356,25 +347,23 @@ def again_and_again(fleet, times, *, pause_s):
     return found
 
 
-def test_a_job_is_stopped_three_times_at_most_and_a_minute_after_its_start_at_the_earliest(fleet):
-    fleet.has("one", PDF)
-    fleet.run("one", "a1$")
-    assert again_and_again(fleet, 5, pause_s=0) == [("a1$", 20), ("a1$", 80), ("a1$", 140)]
+def test_job_is_preempted_three_times_a_minute_apart(fleet):
+    fleet.run_preemptible()
+    assert preempt_repeatedly(fleet, 5, pause_s=0) == [("a1$", 20), ("a1$", 80), ("a1$", 140)]
 
 
-def test_another_job_in_a_slot_that_was_vacated_is_not_stopped_for_a_minute_either(fleet):
-    fleet.has("one", PDF)
-    fleet.run("one", "a1$")
+def test_next_job_of_freed_slots_is_briefly_exempt(fleet):
+    fleet.run_preemptible()
     fleet.run("one", "a2$", priority=3)
-    stops = again_and_again(fleet, 4, pause_s=0)
+    stops = preempt_repeatedly(fleet, 4, pause_s=0)
     assert {job for job, _ in stops} == {"a1$", "a2$"}
     times = [at_s for _, at_s in stops]
     assert all(after - before >= 60 for before, after in pairwise(times))
 
 
-def test_a_job_that_a_reserve_keeps_back_in_any_case_stops_no_other(fleet):
+def test_job_blocked_by_a_reserve_preempts_no_other(fleet):
     fleet.scheduler.configure({"reserve": "pdf:queued=1"})
-    fleet.has("one", PDF, slots=2)
+    fleet.add("one", PDF, slots=2)
     fleet.run("one", "a1$", "a2$", on_demand=True)
     fleet.waits("b1$")
     assert fleet.ordered() == []
@@ -383,16 +372,8 @@ def test_a_job_that_a_reserve_keeps_back_in_any_case_stops_no_other(fleet):
     assert len(fleet.ordered()) == 1
 
 
-def test_a_worker_with_fewer_slots_than_running_jobs_frees_none(fleet):
-    fleet.has("one", PDF)
-    fleet.run("one", "a1$")
-    fleet.redis.hset(fleet.key("worker", "one"), "other", 1)
-    fleet.waits("b1$")
-    assert fleet.ordered() == []
-
-
-def test_jobs_ahead_of_the_slots_are_asked_back_where_a_job_is_stopped(fleet):
-    fleet.has("one", PDF)
+def test_prefetched_jobs_are_requested_back_with_an_order(fleet):
+    fleet.add("one", PDF)
     (first,) = fleet.run("one", "a1$")
     for job in ("a2$", "a3$", "a4$"):
         fleet.publish(job, PDF, rules=of("acme"))
@@ -406,9 +387,9 @@ def test_jobs_ahead_of_the_slots_are_asked_back_where_a_job_is_stopped(fleet):
     assert [each.job_id for each in fleet.end("one", running, outcome="preempted 1")] == ["b1$"]
 
 
-def test_jobs_ahead_are_asked_back_once_for_all_that_are_stopped_there(fleet):
+def test_prefetched_jobs_are_requested_back_once_per_worker(fleet):
     fleet.scheduler.configure({"tenants": "beta=max:none,min:2"})
-    fleet.has("one", PDF, slots=2)
+    fleet.add("one", PDF, slots=2)
     first, second = fleet.run("one", "a1$", "a2$")
     for job in ("a3$", "a4$", "a5$"):
         fleet.publish(job, PDF, rules=of("acme"))
@@ -419,19 +400,21 @@ def test_jobs_ahead_are_asked_back_once_for_all_that_are_stopped_there(fleet):
     assert [each[0] for each in fleet.signs("one")].count("back") == 1
 
 
-def test_without_a_minimum_or_a_job_that_may_be_stopped_a_tick_reads_no_more_than_before(fleet):
-    """Who uses neither pays nothing; who uses one pays two commands."""
-    fleet.has("one", PDF)
-    fleet.run("one", "a1$")
-    fleet.scheduler.configure({"tenants": " "})
+@pytest.mark.parametrize("lacking", ["slots", "minimums"])
+def test_no_stop_is_ordered_without_slots_or_minimums(fleet, lacking):
+    fleet.run_preemptible()
+    if lacking == "slots":  # the worker has fewer slots than jobs
+        fleet.redis.hset(fleet.key("worker", "one"), "other", 1)
+    else:
+        fleet.scheduler.configure({"tenants": " "})
     fleet.waits("b1$")
     assert fleet.ordered() == []
 
 
-def test_a_tick_begins_with_the_tenants_that_have_waited_longest(fleet):
+def test_tick_begins_with_the_longest_waiting_tenants(fleet):
     names = [f"t{number:02}" for number in range(MAX_PREEMPTORS + 3)]
     fleet.scheduler.configure({"tenants": " ".join(f"{name}=max:none,min:1" for name in names)})
-    fleet.has("one", PDF, slots=30)
+    fleet.add("one", PDF, slots=30)
     fleet.run("one", *(f"a{number}$" for number in range(30)))
     for number, name in enumerate(names):
         fleet.publish(f"{name}$", PDF, rules=of(name, may_stop=False), priority=number % 2)
@@ -441,10 +424,10 @@ def test_a_tick_begins_with_the_tenants_that_have_waited_longest(fleet):
     assert tenants == {f"tenant%3A{name}" for name in names[:MAX_PREEMPTORS]}
 
 
-def test_so_many_stops_are_under_way_together_and_no_more(fleet):
+def test_number_of_simultaneous_orders_is_limited(fleet):
     number = MAX_STOP_ORDERS + 5
     fleet.scheduler.configure({"tenants": f"beta=max:none,min:{number}"})
-    fleet.has("one", PDF, slots=5 * MAX_VICTIMS)
+    fleet.add("one", PDF, slots=5 * MAX_VICTIMS)
     for tenant in "pqrst":
         jobs = fleet.made([f"{tenant}{each}$" for each in range(MAX_VICTIMS)], PDF, rules=of(tenant))
         fleet.scheduler.publish(*jobs)
@@ -456,17 +439,16 @@ def test_so_many_stops_are_under_way_together_and_no_more(fleet):
     assert len(fleet.ordered()) == MAX_STOP_ORDERS
 
 
-def test_an_order_that_somebody_spoiled_goes_and_stops_nobody(fleet):
-    fleet.has("one", PDF)
-    fleet.run("one", "a1$")
+def test_corrupt_order_is_deleted_without_a_stop(fleet):
+    fleet.run_preemptible()
     fleet.redis.hset(fleet.key("stop_orders"), mapping={"a1$": "nonsense", "no-job": "1 one tenant%3Abeta pdf 1 1"})
     fleet.later(1)
     assert fleet.ordered() == []
 
 
-def test_what_is_lost_of_the_jobs_that_may_be_stopped_is_made_again(fleet):
+def test_lost_index_of_preemptible_jobs_is_repaired(fleet):
     fleet.scheduler.configure({"tenants": "acme=max:2"})
-    fleet.has("one", PDF, slots=9)
+    fleet.add("one", PDF, slots=9)
     fleet.run("one", "a1$", "a2$", "a3$")
     giving, jobs = fleet.key("preemptible_tenants"), fleet.key("preemptible", "tenant%3Aacme")
 

@@ -1,4 +1,4 @@
-"""Recurring calls: made when nothing that matches became pending in time. The conformance test has the rest."""
+"""Recurring calls: they fire when no matching call became pending in time. The conformance test covers the rest."""
 
 from contextlib import suppress
 
@@ -15,14 +15,15 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.clocked import ClockedReader
 from ..support.counting import Counting
+from ..support.full_server import full_server
 
 TASK = "proj.reroute"
 RULES = "merge=HH most=1000 bytes=1000000"
 
 
 def entry(name="hh", stale_s=300.0, **fields):
-    said = {"task": TASK, "type": "route", "merge_key": "HH", "signature": '{"task": "proj.reroute"}'} | fields
-    return RecurringCall(name, stale_after_us=round(stale_s * 1e6), **said)
+    given = {"task": TASK, "type": "route", "merge_key": "HH", "signature": '{"task": "proj.reroute"}'} | fields
+    return RecurringCall(name, stale_after_us=round(stale_s * 1e6), **given)
 
 
 def job(job_id, *, rules=RULES, type_="route", task_name=TASK, **fields):
@@ -38,13 +39,19 @@ def fires_in_s(fleet, name="hh"):
     return rows(fleet)[name].fires_in_s
 
 
+def run(fleet, *ids):
+    """Publish calls that merge, if there are several, and join a worker. Return the claim of their run."""
+    fleet.scheduler.publish(*map(job, ids))
+    return fleet.join_and_claim("worker", "route")
+
+
 def fire(fleet, job_id, **fields):
-    """Make what is due, as a dispatcher does."""
+    """Fire the due call like a dispatcher."""
     due = fleet.scheduler.due_recurring("shop", again_s=10)
     return due and fleet.scheduler.fire_recurring(due.name, due.due, job(job_id, **fields))
 
 
-def test_a_call_is_due_when_nothing_that_matches_came_for_the_interval(fleet):
+def test_call_is_due_after_an_interval_without_matches(fleet):
     assert fleet.scheduler.declare_recurring([entry()]) == []
     assert fires_in_s(fleet) == 300
     fleet.scheduler.advance(299.9)
@@ -63,7 +70,7 @@ def test_a_call_is_due_when_nothing_that_matches_came_for_the_interval(fleet):
 
 
 @pytest.mark.parametrize("how", ["pending", "merged", "due", "from a list"])
-def test_a_call_that_matches_puts_it_off_in_the_moment_in_which_it_becomes_pending(fleet, how):
+def test_matching_call_postpones_it_when_it_becomes_pending(fleet, how):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry()])
     if how == "merged":
@@ -84,57 +91,45 @@ def test_a_call_that_matches_puts_it_off_in_the_moment_in_which_it_becomes_pendi
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("job_id", "fields", "left_s"),
     [
-        {"task_name": "proj.other"},
-        {"type_": "other"},
-        {"rules": RULES.replace("HH", "B")},
-        {"rules": ""},
-        {"rules": "key=HH limit=1"},
+        ("call+", {"task_name": "proj.other"}, 200),
+        ("call+", {"type_": "other"}, 200),
+        ("call+", {"rules": RULES.replace("HH", "B")}, 200),
+        ("call", {"rules": ""}, 200),
+        ("call!", {"rules": "key=HH limit=1"}, 200),
+        ("call+!", {"rules": f"{RULES} key=k limit=1"}, 300),
     ],
 )
-def test_no_other_call_does(fleet, other):
+def test_only_matching_task_type_and_merge_key_postpone(fleet, job_id, fields, left_s):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.advance(100)
-    mark = "" if other.get("rules") == "" else "!" if "key" in other.get("rules", "") else "+"
-    fleet.scheduler.publish(job(f"call{mark}", **other))
-    assert fires_in_s(fleet) == 200
-
-
-def test_a_key_of_a_rule_makes_no_difference(fleet):
-    fleet.scheduler.declare_recurring([entry()])
-    fleet.scheduler.advance(100)
-    fleet.scheduler.publish(job("call+!", rules=f"{RULES} key=k limit=1"))
-    assert fires_in_s(fleet) == 300
+    fleet.scheduler.publish(job(job_id, **fields))
+    assert fires_in_s(fleet) == left_s
 
 
 @pytest.mark.parametrize("delay_us", [0, 60_000_000])
-def test_a_retry_puts_nothing_off(fleet, delay_us):
-    """A retry is published before its run has ended, and mostly due only long after that."""
+def test_retry_postpones_no_recurring_call(fleet, delay_us):
+    """A retry is published before its run ends, and usually becomes due much later."""
     fleet.scheduler.declare_recurring([entry()])
-    fleet.join("worker", "route")
-    fleet.scheduler.publish(job("call+"))
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "call+")
     fleet.scheduler.advance(100)
     fleet.scheduler.publish(job("retry+", task_id="task-call+", delay_us=delay_us))
     fleet.end("worker", claim)
-    fleet.scheduler.advance(delay_us / 1e6)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(delay_us / 1e6)
     assert fleet.state("retry+") in ("pending", "claimed")
     assert fires_in_s(fleet) == 200 - delay_us / 1e6
 
 
-def test_what_comes_back_from_a_worker_puts_nothing_off(fleet):
+def test_returned_job_postpones_nothing(fleet):
     fleet.scheduler.declare_recurring([entry()])
-    fleet.join("worker", "route")
-    fleet.scheduler.publish(job("call+"))
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "call+")
     fleet.scheduler.advance(100)
     fleet.end("worker", claim, outcome="returned")
     assert fires_in_s(fleet) == 200
 
 
-def test_any_number_of_dispatchers_make_one_job_for_one_due(fleet):
+def test_many_dispatchers_make_one_job_per_firing(fleet):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry()])
     scheduler.advance(300)
@@ -147,7 +142,7 @@ def test_any_number_of_dispatchers_make_one_job_for_one_due(fleet):
     assert fleet.state("b+") is None
 
 
-def test_a_call_that_matched_meanwhile_makes_a_firing_needless(fleet):
+def test_matching_call_in_between_cancels_a_firing(fleet):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry()])
     scheduler.advance(300)
@@ -157,21 +152,21 @@ def test_a_call_that_matched_meanwhile_makes_a_firing_needless(fleet):
     assert scheduler.due_recurring("shop", again_s=10) is None
 
 
-def test_a_firing_whose_own_key_is_another_sets_the_next_time_all_the_same(fleet):
+def test_firing_with_another_key_sets_the_next_time_too(fleet):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.advance(301)
     assert fire(fleet, "firing", rules="").fresh
     assert (fires_in_s(fleet), rows(fleet)["hh"].matched_ago_s) == (300, None)
 
 
-def test_after_an_outage_there_is_one_firing_not_one_for_each_interval(fleet):
+def test_outage_is_followed_by_one_firing(fleet):
     fleet.scheduler.declare_recurring([entry(stale_s=1)])
     fleet.scheduler.advance(3_600)
     assert fire(fleet, "firing+").fresh
     assert fire(fleet, "again+") is None
 
 
-def test_firings_and_what_puts_off_are_counted(fleet):
+def test_firings_and_postponements_are_counted(fleet):
     fleet.scheduler.declare_recurring([entry(), entry("also hh", stale_s=500)])
     fleet.scheduler.publish(job("call+"))
     fleet.scheduler.advance(300)
@@ -180,7 +175,7 @@ def test_firings_and_what_puts_off_are_counted(fleet):
     assert (counters["recurring_fired"], counters["recurring_reset"]) == ("1", "3")
 
 
-def test_an_app_leaves_what_it_does_not_know_to_others_for_a_while(fleet):
+def test_app_declines_an_unknown_call_for_a_while(fleet):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry()])
     scheduler.advance(300)
@@ -194,7 +189,7 @@ def test_an_app_leaves_what_it_does_not_know_to_others_for_a_while(fleet):
     assert scheduler.due_recurring("shop", again_s=10) == due
 
 
-def test_a_person_makes_a_call_at_any_time(fleet):
+def test_operator_fires_a_call_at_any_time(fleet):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.pause_recurring("hh", True)
     fleet.scheduler.advance(100)
@@ -205,7 +200,7 @@ def test_a_person_makes_a_call_at_any_time(fleet):
     assert fleet.scheduler.fire_recurring("nobody's", "", job("nothing+")) is None
 
 
-def test_a_call_that_is_suspended_is_never_due_and_then_once(fleet):
+def test_suspended_call_is_never_due_and_later_due_once(fleet):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry()])
     assert scheduler.pause_recurring("hh", True)
@@ -221,7 +216,7 @@ def test_a_call_that_is_suspended_is_never_due_and_then_once(fleet):
 
 
 @pytest.mark.parametrize("change", ["goes on", "another interval"])
-def test_a_call_whose_time_is_past_when_it_changes_is_due_now_and_not_before(fleet, redis_client, change):
+def test_changed_call_whose_time_is_past_is_due_now(fleet, redis_client, change):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry(stale_s=300)])
     if change == "goes on":
@@ -234,7 +229,7 @@ def test_a_call_whose_time_is_past_when_it_changes_is_due_now_and_not_before(fle
     assert redis_client.zscore(scheduler.keys.key("recurring"), "hh") == fleet.now_us
 
 
-def test_a_call_that_is_suspended_after_it_was_handed_out_is_not_made(fleet):
+def test_call_suspended_after_the_handout_is_not_made(fleet):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.advance(300)
     due = fleet.scheduler.due_recurring("shop", again_s=10)
@@ -242,46 +237,40 @@ def test_a_call_that_is_suspended_after_it_was_handed_out_is_not_made(fleet):
     assert fleet.scheduler.fire_recurring(due.name, due.due, job("firing+")) is None
 
 
-# -- from the end of a run
+# -- since the end of a run
 
 
-def ends(fleet, outcome, **fields):
+def ends(fleet, outcome):
     fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.join("worker", "route")
     fleet.scheduler.advance(10)
-    fleet.scheduler.publish(job("call+", **fields))
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "call+")
     fleet.scheduler.advance(100)
     fleet.end("worker", claim, outcome=outcome)
     return fires_in_s(fleet)
 
 
-def test_from_the_end_only_a_run_that_succeeds_puts_it_off(fleet):
+def test_successful_run_postpones_a_call_since_end(fleet):
     assert ends(fleet, "acked") == 300
     assert rows(fleet)["hh"].matched_by == "task-call+"
 
 
 @pytest.mark.parametrize("outcome", ["failed ValueError", "rejected", "revoked", "expired", "unsettled", "returned"])
-def test_from_the_end_no_other_run_does(fleet, outcome):
+def test_other_ends_do_not_postpone_a_call_since_end(fleet, outcome):
     assert ends(fleet, outcome) == 190
 
 
-def test_a_run_that_was_acked_early_and_lost_puts_nothing_off(fleet):
+def test_lost_early_acked_run_postpones_nothing(fleet):
     fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.join("worker", "route")
-    fleet.scheduler.publish(job("call+"))
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "call+")
     fleet.scheduler.release_and_claim("worker", acks=[claim[:2]], ends=[], sequence=50, inline=False)
     fleet.scheduler.advance(100)
     fleet.end("worker", claim, outcome="unsettled")
     assert fires_in_s(fleet) == 200
 
 
-def test_a_run_that_is_retried_has_not_come_to_its_end(fleet):
+def test_retried_run_has_not_ended(fleet):
     fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.join("worker", "route")
-    fleet.scheduler.publish(job("call+"))
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "call+")
     fleet.scheduler.advance(100)
     fleet.scheduler.publish(job("retry+", task_id="task-call+"))
     (claim,) = fleet.end("worker", claim)
@@ -290,29 +279,20 @@ def test_a_run_that_is_retried_has_not_come_to_its_end(fleet):
     assert fires_in_s(fleet) == 300
 
 
-@pytest.mark.parametrize(("outcome", "left_s"), [("acked", 300), ("failed", 200)])
-def test_the_end_of_a_merged_run_counts_as_well(fleet, outcome, left_s):
+@pytest.mark.parametrize(
+    ("outcome", "lost_fields", "left_s"), [("acked", [], 300), ("failed", [], 200), ("acked", ["primary", "task"], 200)]
+)
+def test_end_of_a_merged_run_with_known_primary_counts(fleet, outcome, lost_fields, left_s):
     fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.scheduler.publish(job("a+"), job("b+"))
-    fleet.join("worker", "route")
-    (claim,) = fleet.inbox("worker")
+    claim = run(fleet, "a+", "b+")
+    for field in lost_fields:
+        fleet.scheduler.client.hdel(fleet.scheduler.keys.key("job", claim.job_id), field)
     fleet.scheduler.advance(100)
     fleet.end("worker", claim, outcome=outcome)
     assert fires_in_s(fleet) == left_s
 
 
-def test_a_merged_run_of_which_nobody_knows_the_call_that_was_run_puts_nothing_off(fleet):
-    fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.scheduler.publish(job("a+"), job("b+"))
-    fleet.join("worker", "route")
-    (claim,) = fleet.inbox("worker")
-    fleet.scheduler.client.hdel(fleet.scheduler.keys.key("job", claim.job_id), "primary", "task")
-    fleet.scheduler.advance(100)
-    fleet.end("worker", claim)
-    assert fires_in_s(fleet) == 200
-
-
-def test_a_firing_counts_from_its_publish_even_if_it_fails(fleet):
+def test_firing_counts_from_its_publish_even_if_it_fails(fleet):
     fleet.scheduler.declare_recurring([entry(since="end")])
     fleet.join("worker", "route")
     fleet.scheduler.advance(300)
@@ -323,7 +303,7 @@ def test_a_firing_counts_from_its_publish_even_if_it_fails(fleet):
 
 
 @pytest.mark.parametrize("outcome", ["acked", "failed ValueError"])
-def test_from_the_end_no_call_is_made_while_its_last_run_is_under_way(fleet, outcome):
+def test_call_since_end_is_not_fired_during_its_run(fleet, outcome):
     fleet.scheduler.declare_recurring([entry(since="end")])
     fleet.join("worker", "route")
     fleet.scheduler.advance(300)
@@ -339,7 +319,7 @@ def test_from_the_end_no_call_is_made_while_its_last_run_is_under_way(fleet, out
         assert fire(fleet, "again+").fresh
 
 
-def test_from_the_publish_a_call_is_made_whatever_runs(fleet):
+def test_call_since_enqueue_is_fired_during_its_run(fleet):
     fleet.scheduler.declare_recurring([entry()])
     fleet.join("worker", "route")
     for number in range(2):
@@ -352,7 +332,7 @@ def test_from_the_publish_a_call_is_made_whatever_runs(fleet):
 
 @pytest.mark.parametrize("how", ["revoked", "expired", "purged", "expired at the claim"])
 @pytest.mark.parametrize("calls", [1, 2])
-def test_calls_that_end_before_their_run_have_put_off_nothing_since_the_first_of_them(fleet, how, calls):
+def test_calls_that_end_unstarted_have_postponed_nothing(fleet, how, calls):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry()])
     scheduler.publish(job("a+", expires_us=150_000_000))
@@ -375,7 +355,7 @@ def test_calls_that_end_before_their_run_have_put_off_nothing_since_the_first_of
 
 
 @pytest.mark.parametrize("how", ["revoked", "purged"])
-def test_calls_that_end_while_they_wait_for_more_have_put_nothing_off_since_the_first_of_them(fleet, how):
+def test_collecting_calls_that_end_have_postponed_nothing(fleet, how):
     patient = f"{RULES} wait=200000000/200000000"
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.publish(job("a+", rules=patient))
@@ -389,7 +369,7 @@ def test_calls_that_end_while_they_wait_for_more_have_put_nothing_off_since_the_
     assert fires_in_s(fleet) == 200
 
 
-def test_a_call_that_is_revoked_while_it_waits_alone_for_more_has_put_nothing_off(fleet):
+def test_revoked_single_collecting_call_has_postponed_nothing(fleet):
     patient = f"{RULES} wait=200000000/200000000"
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.publish(job("a+", rules=patient))
@@ -400,11 +380,10 @@ def test_a_call_that_is_revoked_while_it_waits_alone_for_more_has_put_nothing_of
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
-def test_a_job_that_ends_as_it_comes_back_from_its_worker_has_put_nothing_off(fleet, how):
+def test_job_that_ends_on_its_return_has_postponed_nothing(fleet, how):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.publish(job("a+", expires_us=50_000_000 if how == "expired" else None))
-    fleet.join("worker", "route")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "route")
     fleet.scheduler.advance(100)
     fleet.scheduler.publish(job("b+"))
     assert fires_in_s(fleet) == 300
@@ -414,17 +393,7 @@ def test_a_job_that_ends_as_it_comes_back_from_its_worker_has_put_nothing_off(fl
     assert (fleet.state("a+"), fires_in_s(fleet)) == (how, 200)
 
 
-def test_a_merged_run_that_has_succeeded_puts_off_what_counts_from_the_end(fleet):
-    fleet.scheduler.declare_recurring([entry(since="end")])
-    fleet.scheduler.publish(job("a+"), job("b+"))
-    fleet.join("worker", "route")
-    (claim,) = fleet.inbox("worker")
-    fleet.scheduler.advance(100)
-    fleet.end("worker", claim)
-    assert fires_in_s(fleet) == 300
-
-
-def test_a_firing_that_is_gone_is_made_again_soon_and_as_another_one(fleet):
+def test_deleted_firing_is_repeated_soon_with_a_new_id(fleet):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry()])
     scheduler.publish(job("a+"))
@@ -438,10 +407,10 @@ def test_a_firing_that_is_gone_is_made_again_soon_and_as_another_one(fleet):
     assert again.due != first.due, "a job of the first one may be known still"
 
 
-# -- declaring
+# -- declarations
 
 
-def test_an_app_conf_says_all_calls_of_its_app(fleet):
+def test_app_configuration_declares_all_calls_of_its_app(fleet):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry("a"), entry("b")], app="shop")
     scheduler.declare_recurring([entry("at run time")])
@@ -455,11 +424,11 @@ def test_an_app_conf_says_all_calls_of_its_app(fleet):
     assert not scheduler.client.keys("*recur*")
 
 
-def test_what_changed_last_counts_and_who_said_otherwise_is_told(fleet):
+def test_latest_declaration_wins_and_conflicts_are_reported(fleet):
     scheduler = fleet.scheduler
     assert scheduler.declare_recurring([entry()], app="shop") == []
     assert scheduler.declare_recurring([entry(stale_s=60)]) == ["hh"]
-    assert scheduler.declare_recurring([entry()], app="shop") == [], "it says what it said before: nothing has changed"
+    assert scheduler.declare_recurring([entry()], app="shop") == [], "the declaration has not changed"
     assert rows(fleet)["hh"].stale_after_s == 60
     assert scheduler.declare_recurring([entry(stale_s=90)], app="shop") == ["hh"]
     assert scheduler.declare_recurring([entry(stale_s=120)], app="another") == ["hh"]
@@ -472,12 +441,12 @@ def test_what_changed_last_counts_and_who_said_otherwise_is_told(fleet):
     assert rows(fleet)["hh"].stale_after_s == 121
 
 
-def test_whoever_says_the_same_replaces_nothing(fleet):
+def test_equal_declaration_of_another_app_replaces_nothing(fleet):
     fleet.scheduler.declare_recurring([entry()], app="shop")
     assert fleet.scheduler.declare_recurring([entry()], app="another") == []
 
 
-def test_a_call_that_is_being_made_is_handed_out_to_nobody_else_when_its_signature_changes(fleet):
+def test_handed_out_call_stays_handed_out_after_changes(fleet):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry()])
     scheduler.advance(301)
@@ -486,7 +455,7 @@ def test_a_call_that_is_being_made_is_handed_out_to_nobody_else_when_its_signatu
     assert scheduler.due_recurring("shop", again_s=10) is None
 
 
-def test_another_interval_counts_from_the_last_match_and_another_match_from_now(fleet):
+def test_new_interval_counts_from_the_last_match(fleet):
     scheduler = fleet.scheduler
     scheduler.declare_recurring([entry()])
     scheduler.advance(10)
@@ -505,7 +474,7 @@ def test_another_interval_counts_from_the_last_match_and_another_match_from_now(
     assert rows(fleet)["hh"].matched_ago_s is None
 
 
-def test_a_call_that_is_suspended_stays_so_whatever_is_declared(fleet):
+def test_suspended_call_stays_suspended_after_a_declaration(fleet):
     fleet.scheduler.declare_recurring([entry()], app="shop")
     fleet.scheduler.pause_recurring("hh", True)
     fleet.scheduler.declare_recurring([entry(stale_s=60, merge_key="B")], app="shop")
@@ -513,7 +482,7 @@ def test_a_call_that_is_suspended_stays_so_whatever_is_declared(fleet):
     assert not fleet.scheduler.reader.has_due()
 
 
-def test_as_many_as_match_alike(fleet):
+def test_number_of_calls_with_equal_matches_is_limited(fleet):
     fleet.scheduler.declare_recurring([entry(str(number)) for number in range(MAX_ALIKE)])
     with pytest.raises(OptionError, match=rf"among the first {MAX_ALIKE} that match .*, got also: 'one more'"):
         fleet.scheduler.declare_recurring([entry("one more")])
@@ -522,7 +491,7 @@ def test_as_many_as_match_alike(fleet):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         ("name", "", "name of a recurring call must be a text of up to 255"),
         ("name", "n" * 256, "name of a recurring call"),
@@ -539,51 +508,34 @@ def test_as_many_as_match_alike(fleet):
         ("signature", "\udc00", "signature of a recurring call must be a text in UTF-8"),
     ],
 )
-def test_what_no_server_takes_is_refused(field, value, said):
+def test_invalid_field_of_a_recurring_call_is_refused(field, value, message):
     fields = {"name": "hh", "task": TASK, "type": "route", "merge_key": "HH", "stale_after_us": 1_000_000}
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=message):
         RecurringCall(**(fields | {field: value}))
 
 
 # -- the server
 
 
-def test_a_full_server_refuses_a_firing_before_anything_has_changed(fleet, redis_client):
+def test_full_server_refuses_a_firing_without_changes(fleet, redis_client):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.advance(300)
     due = fleet.scheduler.due_recurring("shop", again_s=1)
     before = rows(fleet)
-    redis_client.config_set("maxmemory", "1")
-    try:
-        with suppress(redis.OutOfMemoryError, redis.ResponseError):
-            fleet.scheduler.fire_recurring(due.name, due.due, job("firing+"))
-            pytest.fail("it is full")
-    finally:
-        redis_client.config_set("maxmemory", "0")
+    with full_server(redis_client), suppress(redis.OutOfMemoryError, redis.ResponseError):
+        fleet.scheduler.fire_recurring(due.name, due.due, job("firing+"))
+        pytest.fail("it is full")
     assert (rows(fleet), fleet.state("firing+")) == (before, None)
     assert fleet.scheduler.fire_recurring(due.name, due.due, job("firing+")).fresh
 
 
-def test_who_may_not_read_messages_sees_no_signature(fleet, redis_client):
+def test_user_without_message_access_sees_no_signature(fleet, redis_client):
     fleet.scheduler.declare_recurring([entry()])
     lane = fleet.scheduler.keys.key("lane", "*", "*").rpartition("lane")[0] + "lane:*"
-    redis_client.execute_command(
-        "ACL",
-        "SETUSER",
-        "looks",
-        "on",
-        ">secret",
-        "resetkeys",
-        "-@all",
-        f"%R~{lane}",
-        "+zrange",
-        "+hmget",
-        "+get",
-        "+time",
-    )
-    pool = redis.ConnectionPool(
-        **redis_client.connection_pool.connection_kwargs | {"username": "looks", "password": "secret"}
-    )
+    rights = f"on >secret resetkeys -@all %R~{lane} +zrange +hmget +get +time".split()
+    redis_client.execute_command("ACL", "SETUSER", "looks", *rights)
+    login = {"username": "looks", "password": "secret"}
+    pool = redis.ConnectionPool(**redis_client.connection_pool.connection_kwargs | login)
     try:
         with redis.Redis(connection_pool=pool) as client:
             (row,) = recurring_rows(Reader(client, Keys()))
@@ -592,7 +544,7 @@ def test_who_may_not_read_messages_sees_no_signature(fleet, redis_client):
     assert (row.name, row.signature) == ("hh", "")
 
 
-def test_a_clock_that_is_set_back_delays_no_call(fleet):
+def test_clock_reset_delays_no_call(fleet):
     scheduler = fleet.scheduler
     calls = [entry(f"{number}", stale_s=100 + number, merge_key=f"k{number}") for number in range(2 * MAX_RECHECKED)]
     scheduler.declare_recurring(calls)
@@ -611,7 +563,7 @@ def test_a_clock_that_is_set_back_delays_no_call(fleet):
     assert fires_in_s(fleet, "7") == 107
 
 
-def test_a_job_of_which_nothing_recurs_pays_one_command_and_a_plain_job_none(redis_client):
+def test_declarations_add_no_commands_to_other_publishes(redis_client):
     found = []
     for declared in ([], [entry("other", merge_key="B")]):
         redis_client.flushall()
@@ -624,7 +576,7 @@ def test_a_job_of_which_nothing_recurs_pays_one_command_and_a_plain_job_none(red
     assert found[0] == found[1]
 
 
-def test_rows_that_are_spoiled_are_left_out(fleet, redis_client):
+def test_corrupt_calls_are_skipped_and_repaired(fleet, redis_client):
     fleet.scheduler.declare_recurring([entry("good"), entry("bad"), entry("gone")])
     key = fleet.scheduler.keys.key
     redis_client.hset(key("recurring_call", "bad"), "stale", "x")
@@ -639,7 +591,7 @@ def test_rows_that_are_spoiled_are_left_out(fleet, redis_client):
 
 
 @pytest.mark.parametrize("lost", ["recurring", "recurring_matches"])
-def test_what_was_lost_is_made_again(fleet, redis_client, lost):
+def test_lost_index_of_recurring_calls_is_repaired(fleet, redis_client, lost):
     fleet.scheduler.declare_recurring([entry(), entry("suspended", merge_key="B")])
     fleet.scheduler.pause_recurring("suspended", True)
     key = fleet.scheduler.keys.key(lost)
@@ -651,13 +603,10 @@ def test_what_was_lost_is_made_again(fleet, redis_client, lost):
 
 
 @pytest.mark.parametrize("how", ["revoked", "purged"])
-def test_a_call_that_ends_in_its_pause_has_put_nothing_off_since_it_came(fleet, how):
+def test_job_that_ends_in_its_pause_has_postponed_nothing(fleet, how):
     fleet.scheduler.declare_recurring([entry()])
     fleet.scheduler.advance(100)
-    fleet.scheduler.publish(job("a+"))
-    fleet.join("worker", "route")
-    (claim,) = fleet.inbox("worker")
-    (claim,) = fleet.end("worker", claim, outcome="requeued")
+    (claim,) = fleet.end("worker", run(fleet, "a+"), outcome="requeued")
     fleet.end("worker", claim, outcome="requeued")
     assert fleet.state("a+") == "scheduled"
     fleet.scheduler.advance(0.5)

@@ -1,4 +1,4 @@
-"""Claims and ends, read from any bytes: each is as promised, or a ValueError."""
+"""Claims and ends parsed from arbitrary bytes: each is valid, or raises a ValueError."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from ..support.members import claims_of
 
 
 @given(st.binary() | st.builds(lambda *words: " ".join(map(str, words)).encode("utf-8", "replace"), *[SCALARS] * 5))
-def test_a_claim_is_one_or_a_value_error(payload):
+def test_claim_is_valid_or_a_value_error(payload):
     try:
         claim = Claim.parse(payload)
     except ValueError:
@@ -22,12 +22,12 @@ def test_a_claim_is_one_or_a_value_error(payload):
 
 
 @pytest.mark.parametrize("fence", ["x", "", "0", "-1", "1_0", "٣", "9" * 20, "9" * 5000])
-def test_a_fencing_number_is_one_that_redis_counts(fence):
+def test_fencing_token_must_be_a_redis_number(fence):
     with pytest.raises(ValueError, match="fencing number"):
         Claim.parse(f"job {fence} pdf 0 0\n{{}}".encode())
 
 
-def test_a_claim_says_how_often_its_job_was_stopped():
+def test_claim_contains_its_jobs_preemptions():
     facts = ("", " 900", " - demand.5")
     claims = [Claim.parse(f"job 7 pdf 1 5{before} preempted:3\n{{}}".encode()) for before in facts]
     assert [each.preemptions for each in claims] == [3, 3, 3]
@@ -38,7 +38,7 @@ def test_a_claim_says_how_often_its_job_was_stopped():
 
 
 @given(st.binary(), st.lists(st.none() | st.integers() | st.binary() | st.just(b"7"), max_size=9))
-def test_an_end_is_read_from_any_row(job_id, row):
+def test_end_is_parsed_from_any_row(job_id, row):
     ending = UnreportedEnd.parse([job_id, *row])
     assert isinstance(ending.task_id, str)
     assert ending.job_id.encode(errors="surrogateescape") == job_id

@@ -31,8 +31,7 @@ def run_until_paused(fleet, job="job", outcome="requeued"):
 
 
 def after(fleet, seconds):
-    fleet.scheduler.advance(seconds)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(seconds)
     return fleet.inbox("worker")
 
 
@@ -41,7 +40,7 @@ def row(fleet, job="job"):
 
 
 @pytest.mark.parametrize("outcome", ["requeued", "aborted"])
-def test_pauses_double_up_to_the_limit_of_the_setting(fleet, outcome):
+def test_pauses_double_up_to_the_configured_limit(fleet, outcome):
     fleet.join("worker", "pdf", settings={"requeue_delay_max": 10})
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -54,7 +53,7 @@ def test_pauses_double_up_to_the_limit_of_the_setting(fleet, outcome):
     assert counted == (("7", None) if outcome == "requeued" else (None, "7"))
 
 
-def test_requeued_job_runs_after_younger_jobs_but_keeps_its_enqueue_time(fleet):
+def test_requeued_job_runs_later_but_keeps_enqueue_time(fleet):
     enqueued_us = fleet.scheduler.now_us
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
@@ -69,7 +68,7 @@ def test_requeued_job_runs_after_younger_jobs_but_keeps_its_enqueue_time(fleet):
     assert (claim.job_id, claim.enqueued_us, claim.requeues, claim.mark_ending) == ("job", enqueued_us, 1, True)
 
 
-def test_job_of_a_dead_worker_keeps_its_place_without_a_pause(fleet):
+def test_dead_workers_unpaused_job_keeps_its_place(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.scheduler.advance(1)
@@ -81,7 +80,7 @@ def test_job_of_a_dead_worker_keeps_its_place_without_a_pause(fleet):
     assert "rank" not in row(fleet)
 
 
-def test_job_of_a_dead_worker_keeps_its_place_after_a_pause(fleet):
+def test_dead_workers_paused_job_keeps_its_place(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.scheduler.advance(0.5)
@@ -95,7 +94,7 @@ def test_job_of_a_dead_worker_keeps_its_place_after_a_pause(fleet):
     assert fleet.order(2, "pdf") == ["younger", "job"]
 
 
-def test_paused_job_is_ordered_by_the_end_of_its_pause(fleet):
+def test_paused_job_is_ordered_by_its_pauses_end(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     claim = run_until_paused(fleet)
@@ -165,8 +164,7 @@ def test_calls_do_not_join_a_requeued_call_or_batch(fleet, calls):
         fleet.scheduler.publish(*fleet.made(ids, "pdf", task_name="tests.task", rules=MERGING))
 
     publish(*calls)
-    fleet.join("worker", "pdf")
-    (first,) = fleet.inbox("worker")
+    first = fleet.join_and_claim("worker", "pdf")
     fleet.publish("busy", "pdf", priority=10)
     (busy,) = end(fleet, first)
     assert fleet.state(first.job_id) == "pending"
@@ -178,12 +176,11 @@ def test_calls_do_not_join_a_requeued_call_or_batch(fleet, calls):
     assert (other.job_id, fleet.state(first.job_id)) == ("c+", "scheduled")
     publish("d+")
     assert fleet.state("d+") == "pending"
-    fleet.scheduler.advance(1)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(1)
     assert (fleet.state("d+"), fleet.state(first.job_id)) == ("pending", "pending")
 
 
-def test_paused_job_expires_moves_and_is_purged_like_a_scheduled_job(fleet):
+def test_paused_job_changes_like_a_scheduled_job(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf", expires_s=1.5)
     run_until_paused(fleet)
@@ -204,7 +201,7 @@ def test_paused_job_expires_moves_and_is_purged_like_a_scheduled_job(fleet):
     assert fleet.state("purged") is None
 
 
-def test_reports_show_the_number_of_requeues_and_the_next_start(fleet):
+def test_reports_show_requeue_count_and_next_start(fleet):
     reader = ClockedReader(fleet.scheduler)
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
@@ -273,7 +270,7 @@ def test_repair_reports_no_findings_for_jobs_after_a_pause(fleet):
     assert fleet.scheduler.repair() == []
 
 
-def test_a_job_that_moves_after_a_pause_keeps_the_place_that_the_pause_gave(fleet):
+def test_moved_job_keeps_its_rank_after_a_pause(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.publish("busy", "pdf", priority=10)
@@ -288,7 +285,7 @@ def test_a_job_that_moves_after_a_pause_keeps_the_place_that_the_pause_gave(flee
     assert (first.job_id, second.job_id) == ("younger", "job")
 
 
-def test_calls_that_leave_a_run_after_a_pause_wait_by_the_end_of_that_pause(fleet):
+def test_calls_split_off_after_a_pause_keep_its_rank(fleet):
     enqueued_us = fleet.scheduler.now_us
     fleet.scheduler.publish(*fleet.made(["a+", "b+"], "pdf", task_name="tests.task", rules=MERGING))
     fleet.join("worker", "pdf")

@@ -1,24 +1,14 @@
-"""Reserves on a server: what a class of jobs leaves free, and who gets it."""
+"""Reserves on a server: the slots that a class of jobs leaves free, and the jobs that get them."""
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.schema.bounds import Bound
-from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.reserves import encoded_reserves
-
-from ..support.scripted_fleet import ScriptedFleet
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def reserve(fleet, **given):
-    """Put reserves in force, and have claims from before them counted."""
-    fleet.scheduler.configure({"reserve": encoded_reserves(given) or " "})
-    fleet.scheduler.tick()
+    """Put reserves into force, and count earlier claims."""
+    fleet.configure_and_tick({"reserve": encoded_reserves(given) or " "})
 
 
 def publish(fleet, number, type_="pdf", name="job", **given):
@@ -27,7 +17,7 @@ def publish(fleet, number, type_="pdf", name="job", **given):
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_of_four_slots_a_class_that_leaves_the_rest_free_has_so_many_at_most(fleet, most):
+def test_class_that_leaves_slots_free_has_limited_jobs(fleet, most):
     """One type, 4 slots: "priority 1 runs only if fewer than n run in all" is a reserve of 4 - n for it."""
     reserve(fleet, pdf={"1": 4 - most})
     fleet.join("worker", "pdf", slots=4)
@@ -42,12 +32,12 @@ def test_of_four_slots_a_class_that_leaves_the_rest_free_has_so_many_at_most(fle
         ended, *running = running
         started = fleet.end("worker", ended)
         running += started
-        for each in started:  # no urgent one waits: fewer than n ran in all
+        for each in started:  # no urgent job waits, so fewer than n ran in all
             assert each.job_id.startswith("urgent") or len(running) <= most
     assert fleet.state("job5") == "done"
 
 
-def test_an_on_demand_job_starts_at_once_beside_queued_ones_that_wait(fleet):
+def test_on_demand_job_starts_while_queued_ones_wait(fleet):
     reserve(fleet, video={"queued": 1})
     fleet.join("one", "video", slots=2)
     fleet.join("versatile", "video", "report")
@@ -58,7 +48,7 @@ def test_an_on_demand_job_starts_at_once_beside_queued_ones_that_wait(fleet):
     assert fleet.jobs("versatile") == ["asked"]
 
 
-def test_what_a_reserve_keeps_free_goes_to_others_of_the_type_while_its_class_waits(fleet):
+def test_reserved_slot_goes_to_another_class_of_the_type(fleet):
     reserve(fleet, pdf={"queued": 1})
     fleet.join("worker", "pdf", slots=2)
     publish(fleet, 3)
@@ -67,7 +57,7 @@ def test_what_a_reserve_keeps_free_goes_to_others_of_the_type_while_its_class_wa
     assert fleet.jobs("worker") == ["asked"]
 
 
-def test_a_job_goes_to_the_most_specialised_of_the_slots_that_were_kept_free(fleet):
+def test_job_gets_the_most_specialised_of_the_reserved_slots(fleet):
     reserve(fleet, pdf={"queued": 1})
     fleet.join("versatile", "pdf", "excel")
     fleet.join("special", "pdf")
@@ -79,7 +69,7 @@ def test_a_job_goes_to_the_most_specialised_of_the_slots_that_were_kept_free(fle
     assert fleet.jobs("special") == ["job0"]
 
 
-def test_of_several_that_match_the_largest_counts(fleet):
+def test_largest_matching_reserve_applies(fleet):
     reserve(fleet, **{"pdf": {"queued": 1, "0-4": "75%"}, "*": {"0": 2}})
     fleet.join("worker", "pdf", slots=4)
     publish(fleet, 4)
@@ -88,7 +78,7 @@ def test_of_several_that_match_the_largest_counts(fleet):
     assert len(fleet.inbox("worker")) == 2
 
 
-def test_a_share_is_of_the_live_slots_and_rounded_up(fleet):
+def test_percentage_of_live_slots_is_rounded_up(fleet):
     reserve(fleet, pdf={"queued": "25%"})
     fleet.join("worker", "pdf", slots=5)
     publish(fleet, 5)
@@ -97,7 +87,7 @@ def test_a_share_is_of_the_live_slots_and_rounded_up(fleet):
     assert len(fleet.inbox("other")) == 2
 
 
-def test_a_fleet_that_shrinks_makes_no_class_impossible(fleet):
+def test_class_remains_possible_when_the_fleet_shrinks(fleet):
     reserve(fleet, pdf={"queued": 2})
     for name in ("one", "two", "three"):
         fleet.join(name, "pdf")
@@ -110,7 +100,7 @@ def test_a_fleet_that_shrinks_makes_no_class_impossible(fleet):
     assert [each.job_id for each in fleet.end("three", claim)] == ["job1"]
 
 
-def test_a_class_runs_one_by_one_beside_a_permanent_job_of_another(fleet):
+def test_class_runs_singly_next_to_a_permanent_job(fleet):
     reserve(fleet, pdf={"queued": "100%"})
     fleet.join("worker", "pdf", slots=2)
     fleet.publish("permanent", "pdf", on_demand=True)
@@ -122,7 +112,7 @@ def test_a_class_runs_one_by_one_beside_a_permanent_job_of_another(fleet):
     assert fleet.end("worker", claim) == []
 
 
-def test_the_last_of_a_class_may_end_on_a_worker_that_serves_its_type_no_more(fleet):
+def test_class_continues_when_its_last_worker_changes_types(fleet):
     reserve(fleet, pdf={"queued": "100%"})
     fleet.join("one", "pdf")
     fleet.join("two", "pdf")
@@ -146,7 +136,7 @@ def test_claims_from_before_a_reserve_are_counted_by_class(fleet):
     assert [each.job_id for each in fleet.end("worker", early)] == ["late"]
 
 
-def test_a_drain_and_a_stalled_loop_only_take_slots_away(fleet):
+def test_drained_or_blocked_worker_only_reduces_slots(fleet):
     reserve(fleet, pdf={"queued": 1})
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf")
@@ -160,7 +150,7 @@ def test_a_drain_and_a_stalled_loop_only_take_slots_away(fleet):
     assert fleet.state("more") == "pending"
 
 
-def test_a_smaller_reserve_and_none_let_the_waiting_start(fleet):
+def test_smaller_or_removed_reserve_starts_waiting_jobs(fleet):
     reserve(fleet, pdf={"queued": 3})
     fleet.join("worker", "pdf", slots=4)
     publish(fleet, 4)
@@ -172,8 +162,8 @@ def test_a_smaller_reserve_and_none_let_the_waiting_start(fleet):
 
 
 @pytest.mark.parametrize("how", ["has fewer", "leaves"])
-def test_fewer_live_slots_are_a_smaller_share_so_that_the_waiting_start(fleet, how):
-    """The worker whose slots go has none free, so it fills none of its own."""
+def test_fewer_live_slots_reduce_the_percentage(fleet, how):
+    """The worker whose slots are removed has no free slot, so it claims no job itself."""
     reserve(fleet, pdf={"queued": "50%"})
     fleet.join("versatile", "pdf", "excel", slots=4)
     publish(fleet, 4, "excel", "sheet")
@@ -187,16 +177,16 @@ def test_fewer_live_slots_are_a_smaller_share_so_that_the_waiting_start(fleet, h
     assert fleet.jobs("special") == ["job0"], "2 are to stay free"
 
 
-def test_more_slots_let_the_waiting_start(fleet):
+def test_more_slots_start_waiting_jobs(fleet):
     reserve(fleet, pdf={"queued": 1})
     fleet.join("worker", "pdf", slots=1)
     publish(fleet, 3)
-    assert len(fleet.inbox("worker")) == 1  # a reserve of all slots: one runs if none of its class does
+    assert len(fleet.inbox("worker")) == 1  # a reserve of all slots: one job runs if no other job of its class does
     fleet.sync("worker", slots=3)
     assert len(fleet.inbox("worker")) == 1
 
 
-def test_looking_ahead_takes_nothing_that_is_to_leave_slots_free(fleet):
+def test_lookahead_prefetches_no_job_under_a_reserve(fleet):
     reserve(fleet, pdf={"queued": 1})
     fleet.join("worker", "pdf", slots=2)
     publish(fleet, 2)
@@ -208,7 +198,7 @@ def test_looking_ahead_takes_nothing_that_is_to_leave_slots_free(fleet):
     assert fleet.state("job1") == "pending"
 
 
-def test_a_patient_job_ignores_reserves_from_some_age_on(fleet):
+def test_job_ignores_reserves_after_the_patience(fleet):
     fleet.scheduler.configure({"reserve": "pdf:queued=1", "reserve_patience_us": "60000000"})
     fleet.join("worker", "pdf", slots=2)
     publish(fleet, 2)
@@ -221,7 +211,7 @@ def test_a_patient_job_ignores_reserves_from_some_age_on(fleet):
     assert fleet.jobs("worker") == ["job1"]
 
 
-def test_by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back(fleet):
+def test_claim_by_age_takes_the_oldest_unreserved_job(fleet):
     fleet.scheduler.configure({"priority_percentage": "0"})
     reserve(fleet, pdf={"0": 1})
     fleet.join("worker", "pdf", slots=1)
@@ -238,7 +228,7 @@ def test_by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back(fleet):
     assert order == ["first", "second", "third"]
 
 
-def test_a_rare_type_goes_first_with_those_of_its_jobs_that_no_reserve_keeps_back(fleet):
+def test_rare_type_is_first_with_its_unreserved_jobs(fleet):
     reserve(fleet, pdf={"0": 1})
     fleet.join("pdfs", "pdf")
     fleet.join("sheets", "excel", slots=3)
@@ -248,24 +238,22 @@ def test_a_rare_type_goes_first_with_those_of_its_jobs_that_no_reserve_keeps_bac
     fleet.publish("older", "excel", priority=5)
     fleet.scheduler.advance(0.001)
     fleet.publish("rare", "pdf", priority=5)
-    fleet.join("both", "pdf", "excel")
-    (claim,) = fleet.inbox("both")
+    claim = fleet.join_and_claim("both", "pdf", "excel")
     assert claim.job_id == "rare"
     assert [each.job_id for each in fleet.end("both", claim)] == ["older"], "low is kept back"
 
 
 # -- costs
 
-#: Commands of one release with the next claim while no reserve is in force, of a job without rules.
+#: Commands of a release with the next claim without a reserve, for a job without rules.
 UNRESERVED = 17
 
 
 def cost_of_a_release(fleet, client, profiles, reserve):
-    """Return how many commands a release takes that lets the next job start."""
+    """Return the number of commands of a release that starts the next job."""
     client.flushall()
     fleet.scheduler.advance(0)
-    fleet.scheduler.configure({"reserve": reserve})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"reserve": reserve})
     fleet.join("worker", "pdf", slots=2)
     for number in range(profiles):
         fleet.join(f"other{number}", "pdf", f"own{number}")
@@ -282,7 +270,7 @@ def cost_of_a_release(fleet, client, profiles, reserve):
     return sum(each["calls"] for name, each in stats.items() if name not in ours)
 
 
-def test_a_release_costs_some_commands_more_where_a_reserve_concerns_the_type_and_none_elsewhere(fleet, redis_client):
+def test_reserve_costs_releases_of_its_type_some_commands(fleet, redis_client):
     cost = {
         (profiles, reserve): cost_of_a_release(fleet, redis_client, profiles, reserve)
         for profiles in (1, 8, 40)
@@ -294,8 +282,8 @@ def test_a_release_costs_some_commands_more_where_a_reserve_concerns_the_type_an
         assert cost[profiles, "pdf:queued=1"] <= UNRESERVED + 22 + min(profiles, 10)
 
 
-def test_a_call_of_a_bounded_type_that_makes_others_urgent_has_them_start(fleet):
-    """No reserve keeps the run back once a call on demand has joined it."""
+def test_call_that_makes_a_bounded_run_urgent_starts_it(fleet):
+    """No reserve blocks the run once an on-demand call has joined it."""
     reserve(fleet, pdf={"queued": 1})
     fleet.join("worker", "pdf", slots=2)
     merged = {"task_name": "tests.task", "rules": "merge=city most=9 bytes=1000000", "bound": Bound(10)}

@@ -1,20 +1,12 @@
-"""A publish looks for what is known of its task only if key `task` is there. So a revoked task has the key."""
+"""A publish reads the data of its task only if key `task` exists, so a revoked task has this key."""
 
 import pytest
 import redis
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.schema.job_record import NewJob
-from celery_affinity.schema.keys import NONE, Keys
-
-from ..support.scripted_fleet import ScriptedFleet
+from celery_affinity.schema.keys import NONE
 
 HOUR_S = 3600
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 @pytest.fixture
@@ -27,14 +19,14 @@ def published(fleet, job, task):
     return found.fresh and fleet.state(job)
 
 
-def test_a_task_stays_revoked_that_has_no_job(fleet):
+def test_task_without_a_job_stays_revoked(fleet):
     fleet.scheduler.revoke(["task"], [], keep_s=HOUR_S)
     assert [published(fleet, job, "task") for job in ("a", "b", "a")] == ["revoked", "revoked", False]
     assert published(fleet, "c", "other task") == "pending"
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["before its end", "after its end"])
-def test_a_task_stays_revoked_whose_job_has_ended_while_it_is_revoked(fleet, ttl_ms, is_over):
+def test_task_whose_job_ended_stays_revoked(fleet, ttl_ms, is_over):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf", task_id="task")
     (claim,) = fleet.inbox("worker")
@@ -47,7 +39,7 @@ def test_a_task_stays_revoked_whose_job_has_ended_while_it_is_revoked(fleet, ttl
     assert published(fleet, "retry", "task") == "revoked"
 
 
-def test_a_task_stays_revoked_whose_dead_letter_is_dropped(fleet, ttl_ms):
+def test_task_whose_dead_letter_is_dropped_stays_revoked(fleet, ttl_ms):
     fleet.bury("job")
     fleet.scheduler.revoke(["task-job"], [], keep_s=HOUR_S)
     assert fleet.scheduler.drop(["job"]) == 1
@@ -56,7 +48,7 @@ def test_a_task_stays_revoked_whose_dead_letter_is_dropped(fleet, ttl_ms):
     assert published(fleet, "retry", "task-job") == "revoked"
 
 
-def test_a_publish_that_failed_half_way_finds_its_own_job_when_repeated(fleet, redis_client):
+def test_repeated_publish_after_a_failure_finds_its_job(fleet, redis_client):
     key = fleet.scheduler.keys.key
     redis_client.set(key("lane", "pdf", "queued.0"), "no lane")
     with pytest.raises(redis.ResponseError):

@@ -1,4 +1,4 @@
-"""Settings at run time: in force for the next claim, kept, validated, and told to the processes concerned."""
+"""Settings at run time: they apply to the next claim, are stored and validated, and reach the processes."""
 
 import json
 import logging
@@ -20,6 +20,9 @@ from ..support.apps import APP
 from ..support.command import affinity
 from ..support.processes import start_worker, wait_until
 
+AGE_WEIGHT_MUST = "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got:"
+PERCENTAGE_MUST = "affinity_priority_percentage must be a whole number, 0 or more, up to 100, got:"
+
 
 def join(fleet, worker, app="shop", **conf):
     joining = JoinArguments(worker, f"{worker}@host", ["pdf"], 1, 0, app)
@@ -27,19 +30,17 @@ def join(fleet, worker, app="shop", **conf):
 
 
 def in_force(fleet, name):
-    return next(
-        setting.value for setting in runtime_settings.read_settings(fleet.scheduler, Settings()) if setting.name == name
-    )
+    found = runtime_settings.read_settings(fleet.scheduler, Settings())
+    return next(setting.value for setting in found if setting.name == name)
 
 
 def change(fleet, **values):
-    return runtime_settings.change_settings(
-        fleet.scheduler, Settings(), {name: str(value) for name, value in values.items()}
-    )
+    changes = {name: str(value) for name, value in values.items()}
+    return runtime_settings.change_settings(fleet.scheduler, Settings(), changes)
 
 
 def first_of(fleet, *jobs):
-    """Publish jobs (name, options) behind a busy slot, free it, and return the one that is claimed."""
+    """Publish jobs (name, options) behind a busy slot. Return a function that frees it and returns the next claim."""
     fleet.join("worker", "pdf", "excel")
     fleet.publish("busy", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -49,7 +50,7 @@ def first_of(fleet, *jobs):
     return lambda: [each.job_id for each in fleet.end("worker", claim)]
 
 
-# -- each setting, in force for the next claim
+# -- each setting applies to the next claim
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def first_of(fleet, *jobs):
         ({"priority_percentage": 0}, [("old", {}, 1), ("urgent", {"priority": 10}, 0)], "urgent", "old"),
     ],
 )
-def test_a_change_counts_for_the_next_claim(fleet, redis_client, change_of, jobs, before, after):
+def test_change_applies_to_the_next_claim(fleet, redis_client, change_of, jobs, before, after):
     release = first_of(fleet, *jobs)
     assert release() == [before]
     redis_client.flushall()
@@ -87,8 +88,8 @@ def test_a_change_counts_for_the_next_claim(fleet, redis_client, change_of, jobs
 
 
 @pytest.mark.parametrize(("rarity", "first"), [("capacity", "rare"), ("free", "old")])
-def test_rarity_counts_live_slots_or_the_slots_that_are_free(fleet, rarity, first):
-    """Eight slots serve excel and are busy; one slot that serves pdf as well becomes free, the only one for both."""
+def test_rarity_counts_live_or_free_slots(fleet, rarity, first):
+    """Eight busy slots serve excel. The only free slot serves excel and pdf."""
     fleet.join("busy", "excel", slots=8)
     for number in range(8):
         fleet.publish(f"busy{number}", "excel")
@@ -99,8 +100,8 @@ def test_rarity_counts_live_slots_or_the_slots_that_are_free(fleet, rarity, firs
     assert fleet.jobs("worker") == [first]
 
 
-def test_a_share_of_the_claims_goes_by_age_alone(fleet):
-    """At 75 every fourth claim takes the oldest job, whatever the others' score."""
+def test_percentage_of_claims_is_by_age(fleet):
+    """At 75, every fourth claim takes the oldest job, regardless of the scores."""
     change(fleet, priority_percentage=75)
     for number in range(8):
         fleet.publish(f"old{number}", "pdf")
@@ -113,10 +114,10 @@ def test_a_share_of_the_claims_goes_by_age_alone(fleet):
     assert claimed == ["urgent", "old", "urgent", "urgent", "urgent", "old", "urgent", "urgent"]
 
 
-# -- whose value counts
+# -- precedence of values
 
 
-def test_a_change_at_run_time_wins_until_it_is_reset(fleet):
+def test_run_time_change_wins_until_it_is_reset(fleet):
     join(fleet, "one")
     change(fleet, age_weight=8)
     join(fleet, "two")
@@ -125,7 +126,7 @@ def test_a_change_at_run_time_wins_until_it_is_reset(fleet):
     assert (setting.value, setting.conf, setting.changed_at_run_time) == (16, 16, False)
 
 
-def test_a_change_at_run_time_wins_until_the_app_changes_its_own_value(fleet):
+def test_run_time_change_wins_until_the_apps_value_changes(fleet):
     join(fleet, "one", age_weight=16)
     change(fleet, age_weight=8, rarity_weight=1)
     assert join(fleet, "two", age_weight=32).replaced == ["age_weight"]
@@ -133,7 +134,7 @@ def test_a_change_at_run_time_wins_until_the_app_changes_its_own_value(fleet):
     assert in_force(fleet, "rarity_weight") == 1, "that one it did not change"
 
 
-def test_a_change_before_any_worker_joined_wins_too(fleet):
+def test_change_before_any_worker_joined_wins_too(fleet):
     change(fleet, age_weight=8)
     join(fleet, "one", age_weight=16)
     assert in_force(fleet, "age_weight") == 8
@@ -141,14 +142,14 @@ def test_a_change_before_any_worker_joined_wins_too(fleet):
     assert in_force(fleet, "age_weight") == 16
 
 
-def test_a_worker_that_comes_back_with_an_old_value_does_not_take_a_new_one_back(fleet):
+def test_rejoining_worker_does_not_restore_an_old_value(fleet):
     join(fleet, "old", age_weight=16)
     join(fleet, "new", age_weight=32)
     assert join(fleet, "old", age_weight=16).replaced == []
     assert in_force(fleet, "age_weight") == 32
 
 
-def test_two_apps_do_not_take_turns(fleet):
+def test_two_apps_do_not_alternate_their_values(fleet):
     join(fleet, "one", app="shop", age_weight=16)
     assert join(fleet, "two", app="billing", age_weight=8).replaced == ["age_weight"]
     assert join(fleet, "three", app="shop", age_weight=16).replaced == []
@@ -158,7 +159,7 @@ def test_two_apps_do_not_take_turns(fleet):
     assert in_force(fleet, "age_weight") == 4, "nobody's own value changed"
 
 
-def test_settings_survive_a_restart_of_the_server_with_its_data(tmp_path):
+def test_settings_survive_a_restart_of_the_server(tmp_path):
     with EmbeddedServer(directory=tmp_path, options=("--appendonly", "yes", "--appendfsync", "always")) as server:
         scheduler = Scheduler(redis.Redis.from_url(server.url), Keys())
         scheduler.join(JoinArguments("one", "one@host", ["pdf"], 1), shared_settings(Settings()))
@@ -173,33 +174,21 @@ def test_settings_survive_a_restart_of_the_server_with_its_data(tmp_path):
         assert (setting.value, setting.conf) == (8, 16)
 
 
-# -- what is accepted
+# -- accepted values
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        (
-            "age_weight",
-            "0",
-            "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got: '0'",
-        ),
-        ("affinity_age_weight", "fast", "must be a number of points a second, above 0, up to 1,000,000, got: 'fast'"),
+        ("age_weight", "0", f"{AGE_WEIGHT_MUST} '0'"),
+        ("affinity_age_weight", "fast", f"{AGE_WEIGHT_MUST} 'fast'"),
         (
             "priority_weight",
             "nan",
             "affinity_priority_weight must be a number of points, 0 or more, up to 1,000,000, got: 'nan'",
         ),
-        (
-            "priority_percentage",
-            "101",
-            "affinity_priority_percentage must be a whole number, 0 or more, up to 100, got: '101'",
-        ),
-        (
-            "priority_percentage",
-            "9.5",
-            "affinity_priority_percentage must be a whole number, 0 or more, up to 100, got: '9.5'",
-        ),
+        ("priority_percentage", "101", f"{PERCENTAGE_MUST} '101'"),
+        ("priority_percentage", "9.5", f"{PERCENTAGE_MUST} '9.5'"),
         ("rarity", "none", "affinity_rarity must be 'capacity' or 'free', got: 'none'"),
         ("rarity", "5", "affinity_rarity must be 'capacity' or 'free', got: '5'"),
         (
@@ -211,7 +200,7 @@ def test_settings_survive_a_restart_of_the_server_with_its_data(tmp_path):
         ("age_wait", "9", "unknown setting 'affinity_age_wait'; did you mean 'affinity_age_weight'?"),
     ],
 )
-def test_a_bad_change_is_named_and_changes_nothing(fleet, redis_client, name, value, message):
+def test_invalid_change_is_named_and_changes_nothing(fleet, redis_client, name, value, message):
     join(fleet, "one")
     before = redis_client.hgetall(Keys().key("settings"))
     with pytest.raises(SettingError, match=re.escape(message)):
@@ -219,10 +208,10 @@ def test_a_bad_change_is_named_and_changes_nothing(fleet, redis_client, name, va
     assert redis_client.hgetall(Keys().key("settings")) == before
 
 
-# -- the command, and the processes that are told
+# -- the command, and the log of workers
 
 
-def test_settings_are_shown_and_changed_by_a_command(valkey, fleet):
+def test_command_shows_and_changes_settings(valkey, fleet):
     join(fleet, "one", app="typed")
     shown = affinity(valkey.url, "settings").stdout
     assert re.search(r"affinity_age_weight +16 +16 +16", shown)
@@ -241,23 +230,20 @@ def test_settings_are_shown_and_changed_by_a_command(valkey, fleet):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["set", "age_weight", "0"],
-            "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got: '0'",
-        ),
+        (["set", "age_weight", "0"], f"{AGE_WEIGHT_MUST} '0'"),
         (["set", "age_weight"], "a value is missing for 'age_weight'"),
         (["reset"], "give the names of settings, or --all"),
         (["reset", "nothing"], "unknown setting 'affinity_nothing'"),
     ],
 )
-def test_a_bad_command_says_what_is_accepted(valkey, fleet, words, message):
+def test_invalid_command_names_the_accepted_values(valkey, fleet, words, message):
     run = affinity(valkey.url, "settings", *words)
     assert run.returncode != 0
     assert message in run.stderr
     assert "Traceback" not in run.stderr
 
 
-def test_workers_log_what_changes_and_which_apps_disagree(valkey, fleet, redis_client):
+def test_workers_log_changes_and_disagreeing_apps(valkey, fleet, redis_client):
     env = {"LEDGER": "/dev/null", "HEARTBEAT_INTERVAL": "0.2"}
     first = start_worker(APP, valkey.url, ["pdf"], pool="solo", env=env)
     wait_until(lambda: redis_client.zcard(Keys().key("heartbeats")) == 1, 20, first.log())
@@ -270,10 +256,10 @@ def test_workers_log_what_changes_and_which_apps_disagree(valkey, fleet, redis_c
     first.wait_for("and 20 in ours", 1)
 
 
-# -- a type that nobody serves
+# -- unserved types
 
 
-def test_the_publisher_is_warned_once_for_each_type_that_nobody_serves(load_app, valkey, redis_client, caplog):
+def test_publisher_is_warned_once_per_unserved_type(load_app, valkey, redis_client, caplog):
     app = load_app(APP)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -288,7 +274,7 @@ def test_the_publisher_is_warned_once_for_each_type_that_nobody_serves(load_app,
     assert redis_client.hget(Keys().key("counters"), "unserved") == b"4"
 
 
-def test_jobs_of_a_type_that_nobody_served_start_at_once_when_somebody_does_oldest_first(fleet):
+def test_jobs_of_an_unserved_type_start_once_served(fleet):
     for number in range(3):
         fleet.publish(f"job{number}", "drawing")
         fleet.scheduler.advance(1)
@@ -296,7 +282,7 @@ def test_jobs_of_a_type_that_nobody_served_start_at_once_when_somebody_does_olde
     assert fleet.jobs("late") == ["job0", "job1", "job2"]
 
 
-def test_jobs_that_nobody_serves_block_nobody(fleet):
+def test_unserved_jobs_block_no_other(fleet):
     for number in range(3):
         fleet.publish(f"unserved{number}", "drawing", priority=10, on_demand=True)
     fleet.join("worker", "pdf")
@@ -304,7 +290,7 @@ def test_jobs_that_nobody_serves_block_nobody(fleet):
     assert fleet.jobs("worker") == ["job"]
 
 
-def test_limits_by_key_are_changed_taken_away_and_reset(fleet, redis_client):
+def test_limits_by_key_are_changed_removed_and_reset(fleet, redis_client):
     join(fleet, "worker", limits={"crawl:*": 8, "type:pdf": 20})
     assert in_force(fleet, "limits") == "type:pdf=20 crawl:*=8"
     (changed,) = change(fleet, limits="a=1 crawl:*=2")

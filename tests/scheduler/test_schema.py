@@ -1,4 +1,4 @@
-"""Processes that write different schemas do not share a server: the later process says what to upgrade."""
+"""Processes with different schemas cannot share a server: the later process names the needed upgrade."""
 
 import pytest
 
@@ -9,6 +9,7 @@ from celery_affinity.schema.keys import SCHEMA, Keys
 
 from ..support.apps import APP
 from ..support.command import affinity
+from ..support.full_server import full_server
 from ..support.processes import start_worker
 
 KEY = Keys().key("schema")
@@ -19,7 +20,7 @@ def scheduler(redis_client):
     return Scheduler(redis_client, Keys())
 
 
-def test_the_first_process_says_which_schema_it_writes(scheduler, redis_client):
+def test_first_process_writes_its_schema_number(scheduler, redis_client):
     server_info.check_schema(scheduler.client, scheduler.keys)
     assert redis_client.get(KEY) == str(SCHEMA).encode()
     server_info.check_schema(scheduler.client, scheduler.keys)
@@ -27,7 +28,7 @@ def test_the_first_process_says_which_schema_it_writes(scheduler, redis_client):
 
 @pytest.mark.parametrize("found", [SCHEMA + 1, SCHEMA - 1])
 def test_another_schema_is_refused_with_advice(scheduler, redis_client, found):
-    """No release converts data, so an upgrade of other processes is no advice, whichever number is larger."""
+    """No release converts data, so the advice is never to upgrade the other processes, whichever number is larger."""
     redis_client.set(KEY, found)
     with pytest.raises(SchemaError, match=f"Deploy a release that works with schema {found}, or give this") as raised:
         server_info.check_schema(scheduler.client, scheduler.keys)
@@ -36,15 +37,12 @@ def test_another_schema_is_refused_with_advice(scheduler, redis_client, found):
     )
 
 
-def test_a_full_server_is_no_reason_to_refuse(scheduler, redis_client):
-    redis_client.config_set("maxmemory", "1")
-    try:
+def test_full_server_is_not_refused(scheduler, redis_client):
+    with full_server(redis_client):
         server_info.check_schema(scheduler.client, scheduler.keys)
-    finally:
-        redis_client.config_set("maxmemory", "0")
 
 
-def test_publishers_workers_and_commands_refuse(valkey, redis_client, load_app):
+def test_publishers_workers_and_commands_refuse_another_schema(valkey, redis_client, load_app):
     redis_client.set(KEY, SCHEMA + 1)
     app = load_app(APP)
     with pytest.raises(SchemaError):
@@ -61,7 +59,7 @@ def test_publishers_workers_and_commands_refuse(valkey, redis_client, load_app):
 
 
 @pytest.mark.parametrize("found", ["abc", b"\xff", "", "-1", "1.0"])
-def test_a_schema_that_is_none_is_refused_with_what_is_there(redis_client, found):
+def test_invalid_schema_number_is_refused(redis_client, found):
     redis_client.set(Keys().key("schema"), found)
     with pytest.raises(SchemaError, match="must hold the number of a schema"):
         server_info.check_schema(redis_client, Keys())

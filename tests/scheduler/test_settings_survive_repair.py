@@ -92,7 +92,7 @@ def test_each_value_of_each_setting_survives_a_repair(fleet):
     assert not wrong
 
 
-def test_damaged_setting_is_reset_logged_and_reported_until_set_again(fleet, caplog):
+def test_damaged_setting_is_reported_until_set_again(fleet, caplog):
     settings = fleet.scheduler.keys.key("settings")
     runtime_settings.change_settings(fleet.scheduler, CONF, {"limits": "none", "max_deliveries": "9"})
     fleet.scheduler.client.hset(settings, mapping={"limits": "pdf =3", "max_deliveries": "many", "rarity": "Free"})
@@ -123,7 +123,7 @@ def of_check(fleet):
     return runtime_settings.read_settings(fleet.scheduler, settings_of(Celery("shop", set_as_current=False)))
 
 
-def test_check_and_the_list_of_settings_agree_after_a_repair(fleet):
+def test_check_agrees_with_listed_settings_after_repair(fleet):
     for name in ("limits", "tenants", "reserve", "reserve_patience", "key_patience"):
         runtime_settings.change_settings(fleet.scheduler, CONF, {name: "none"})
     fleet.scheduler.repair(thorough=True)

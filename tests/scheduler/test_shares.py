@@ -1,4 +1,4 @@
-"""Turns of tenants by the time of slots that each has used: weights, idleness, credit, and what is bounded."""
+"""Fair shares of tenants by used slot time: weights, idleness, credit, and the bound."""
 
 from collections import Counter
 from heapq import heapify, heappop, heappush
@@ -15,14 +15,7 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.counting import Counting
 from ..support.scripted_fleet import ScriptedFleet
-
-PDF = "pdf"
-
-
-def of(tenant):
-    """Return the rules of a job of *tenant*."""
-    return f"key=tenant%3A{tenant} quota=settings"
-
+from ..support.tenants import PDF, of
 
 SHARES = {"tenant_turns": "share"}
 
@@ -39,7 +32,7 @@ def fleet(redis_client):
 
 
 class Trace:
-    """A fleet of *slots* for one type, on which jobs of tenants take given times, s; each tenant always waits."""
+    """A fleet of *slots* for one type, with tenants that always have waiting jobs of given run times in seconds."""
 
     def __init__(self, fleet, slots, seconds, weights):
         self.fleet, self.seconds, self.number = fleet, seconds, 0
@@ -70,7 +63,7 @@ class Trace:
                 self.publish(name)
 
     def used_so_far(self):
-        """Return the time of slots of each tenant, s, with that of the jobs that run."""
+        """Return the slot time of each tenant in seconds, including the running jobs."""
         used = dict(self.used)
         for until_us, took_s, name, _ in self.running:
             used[name] += took_s - (until_us - self.fleet.now_us) / 1e6
@@ -90,7 +83,7 @@ class Trace:
 
 
 def order_of(fleet, most=None):
-    """Return the jobs in the order in which one slot runs them, 1 s each; *most* of them."""
+    """Return the first *most* jobs in the order in which one slot runs them, 1 s each."""
     order, claims = [], fleet.inbox("worker")
     while claims and len(order) != most:
         order += [each.job_id for each in claims]
@@ -106,8 +99,8 @@ def flood(fleet, *tenants, jobs=3):
             fleet.scheduler.advance(0.001)
 
 
-def test_slot_seconds_go_by_weight_however_long_the_jobs_are(valkey, fleet):
-    """Tenant a has jobs of 0.1 s and weight 1, tenant b jobs of 2 s and weight 3."""
+def test_slot_time_follows_weights_for_any_run_time(valkey, fleet):
+    """Tenant a has jobs of 0.1 s and weight 1, tenant b has jobs of 2 s and weight 3."""
     trace = Trace(fleet, 8, {"a": 0.1, "b": 2.0}, {"a": 1, "b": 3})
     trace.run_on(80)
     assert trace.used["b"] / trace.used["a"] == pytest.approx(3, rel=0.05)
@@ -121,10 +114,8 @@ MAX_MIN = {
 
 
 @pytest.mark.parametrize(("slots", "demands", "weights", "allocations"), MAX_MIN.values(), ids=MAX_MIN)
-def test_slots_are_shared_as_worked_examples_of_max_min_fairness_say(
-    fleet, redis_client, slots, demands, weights, allocations
-):
-    """A tenant that demands n slots has n jobs of 1 s come each second."""
+def test_slots_are_shared_like_in_max_min_examples(fleet, redis_client, slots, demands, weights, allocations):
+    """A tenant with a demand of n slots publishes n jobs of 1 s per second."""
     names = "abcd"
     quotas = " ".join(f"{name}=max:none,weight:{weight}" for name, weight in zip(names, weights, strict=True))
     fleet.scheduler.configure({"tenants": quotas})
@@ -150,11 +141,11 @@ def test_slots_are_shared_as_worked_examples_of_max_min_fairness_say(
     assert [ended[name] / 30 for name in names] == pytest.approx(allocations, rel=0.03)
 
 
-def test_a_slot_goes_by_start_tags_in_the_example_with_one_heavy_session_and_ten_light_ones(fleet, redis_client):
+def test_start_tags_order_a_heavy_and_ten_light_sessions(fleet, redis_client):
     """Bennett and Zhang, "WF2Q" (1996), 3.1: a session with half of the link sends eleven packets, ten others one each.
 
-    By start-time fair queueing (Goyal 1996) the start tags are 0, 2, 4, ... for the packets of the first, and 0 for all
-    others.
+    By start-time fair queueing (Goyal 1996), the start tags are 0, 2, 4, ... for the first session's packets, and 0 for
+    all others.
     """
     others = [f"o{number}" for number in range(10)]
     quotas = ["heavy=max:none,weight:10", *(f"{name}=max:none,weight:1" for name in others)]
@@ -167,13 +158,13 @@ def test_a_slot_goes_by_start_tags_in_the_example_with_one_heavy_session_and_ten
     assert order_of(fleet) == [heavy[0], *(f"{name}0$" for name in others), *heavy[1:]]
 
 
-def test_each_of_some_tenants_is_served_within_as_many_turns(fleet):
+def test_each_of_n_tenants_is_served_within_n_turns(fleet):
     trace = Trace(fleet, 1, dict.fromkeys("abcde", 1.0), {})
     trace.run_on(60)
     assert all(len({*trace.starts[first : first + 5]}) == 5 for first in range(len(trace.starts) - 5))
 
 
-def test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before(fleet):
+def test_idle_tenant_gets_its_share_only_from_now_on(fleet):
     trace = Trace(fleet, 2, {"a": 1.0}, {})
     trace.run_on(100)
     trace.seconds["b"], trace.used["b"] = 1.0, 0.0
@@ -184,8 +175,8 @@ def test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before(fleet):
     assert trace.used["b"] == pytest.approx(trace.used["a"] - before["a"], abs=3)
 
 
-def test_a_flood_owes_nothing_once_it_is_over(fleet):
-    """Tenant a has all slots for 100 s and goes; b has them for 110 s; then both share them from the beginning."""
+def test_flood_owes_nothing_after_it_has_ended(fleet):
+    """Tenant a has all slots for 100 s and stops, then b has them for 110 s. After that, both share them equally."""
     trace = Trace(fleet, 2, {"a": 1.0}, {})
     trace.run_on(100)
     trace.stopped = {"a"}
@@ -203,7 +194,7 @@ def test_a_flood_owes_nothing_once_it_is_over(fleet):
     assert trace.used["a"] - before["a"] == pytest.approx(trace.used["b"] - before["b"], abs=3)
 
 
-def test_of_tenants_that_have_used_as_much_the_older_job_goes(fleet):
+def test_older_job_is_first_after_equal_use(fleet):
     for tenant in ("z", "m", "a"):
         fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
         fleet.scheduler.advance(0.001)
@@ -211,7 +202,7 @@ def test_of_tenants_that_have_used_as_much_the_older_job_goes(fleet):
     assert fleet.jobs("worker") == ["z$"]
 
 
-def test_a_job_that_took_less_than_usual_gives_its_tenant_credit(fleet, redis_client):
+def test_job_shorter_than_usual_gives_its_tenant_credit(fleet, redis_client):
     fleet.join("worker", PDF)
     redis_client.hset(Keys().key("durations"), PDF, 10_000_000)
     for job in ("a.1$", "b.1$", "a.2$", "b.2$"):
@@ -224,8 +215,8 @@ def test_a_job_that_took_less_than_usual_gives_its_tenant_credit(fleet, redis_cl
     assert dict(tags)[b"tenant%3Aa"] == 10_000_000
 
 
-def test_a_tenant_goes_that_has_used_least_behind_several_that_have_used_more_elsewhere(fleet):
-    """The four jobs that wait for a PDF have the starts of before; the first three tenants have used slots since."""
+def test_tenant_with_least_use_is_found_behind_others(fleet):
+    """The four waiting PDF jobs have old start tags; the first three tenants have used slots since."""
     tenants = ("a", "b", "c", "d")
     for tenant in tenants:
         fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
@@ -239,7 +230,7 @@ def test_a_tenant_goes_that_has_used_least_behind_several_that_have_used_more_el
     assert order_of(fleet) == ["d$", "a$", "b$", "c$"]
 
 
-def test_a_job_that_comes_back_after_a_crash_was_charged_for_the_time_of_its_slot(fleet, redis_client):
+def test_crashed_job_is_charged_for_its_slot_time(fleet, redis_client):
     fleet.join("one", PDF)
     fleet.publish("a$", PDF, rules=of("a"))
     assert fleet.jobs("one") == ["a$"]
@@ -249,7 +240,7 @@ def test_a_job_that_comes_back_after_a_crash_was_charged_for_the_time_of_its_slo
     assert tags[b"tenant%3Aa"] == 3_000_000
 
 
-def test_a_job_without_a_tenant_goes_when_it_is_the_oldest(fleet):
+def test_job_without_a_tenant_runs_when_oldest(fleet):
     for job in ("a0$", "a1$", "plain", "a2$", "b$"):
         fleet.publish(job, PDF, rules="" if job == "plain" else of(job[0]))
         fleet.scheduler.advance(0.001)
@@ -262,8 +253,8 @@ def test_a_job_without_a_tenant_goes_when_it_is_the_oldest(fleet):
     assert order == ["a0$", "b$", "a1$", "plain", "a2$"]
 
 
-def test_a_replayed_job_whose_rules_nobody_could_read_goes_when_it_is_the_oldest(fleet, redis_client):
-    """Its id says that it has a tenant, and it has none: whosever turn it is, others would go before it for ever."""
+def test_unreadable_replayed_job_runs_when_oldest(fleet, redis_client):
+    """Its id suffix names a tenant that it lacks: if only turns applied, others would always precede it."""
     fleet.join("worker", PDF)
     fleet.publish("busy", PDF)
     redis_client.lpush("list", "message")
@@ -274,7 +265,7 @@ def test_a_replayed_job_whose_rules_nobody_could_read_goes_when_it_is_the_oldest
     assert order_of(fleet, 3)[1] == "bad$"
 
 
-def test_a_tenants_maximum_counts_beside_its_share(fleet):
+def test_tenants_maximum_applies_next_to_its_share(fleet):
     fleet.scheduler.configure({"tenants": "a=max:1,weight:9"})
     fleet.join("worker", PDF, slots=4)
     for tenant in ("a", "b"):
@@ -284,7 +275,7 @@ def test_a_tenants_maximum_counts_beside_its_share(fleet):
 
 
 @pytest.mark.parametrize("most", ["none", "2"], ids=["with room for several", "with room for two"])
-def test_claims_by_age_take_the_oldest_job_whosever_turn_it_is(fleet, redis_client, most):
+def test_claim_by_age_takes_the_oldest_job_despite_turns(fleet, redis_client, most):
     fleet.scheduler.configure({"priority_percentage": "0", "tenants": f"a=max:{most}"})
     flood(fleet, "a", "b")
     fleet.publish("later$", PDF, rules=of("b"), priority=9)
@@ -294,7 +285,7 @@ def test_claims_by_age_take_the_oldest_job_whosever_turn_it_is(fleet, redis_clie
     assert tags[b"!"] == 0 < tags[b"tenant%3Aa"]
 
 
-def test_a_job_that_is_placed_at_once_below_a_minimum_leaves_the_clock_alone(fleet, redis_client):
+def test_job_placed_below_a_minimum_moves_no_clock(fleet, redis_client):
     fleet.scheduler.configure({"tenants": "a=max:none,min:2"})
     fleet.join("worker", PDF)
     flood(fleet, "a", jobs=1)
@@ -305,7 +296,7 @@ def test_a_job_that_is_placed_at_once_below_a_minimum_leaves_the_clock_alone(fle
     assert tags[b"!"] == 0 < tags[b"tenant%3Aa"]
 
 
-def test_a_reserve_keeps_back_a_young_job_whose_turn_it_is_and_the_old_one_goes(fleet, redis_client):
+def test_old_job_runs_when_reserves_block_the_turns_job(fleet, redis_client):
     fleet.join("worker", PDF)
     flood(fleet, "a", jobs=1)
     assert order_of(fleet) == ["a0$"]
@@ -317,7 +308,7 @@ def test_a_reserve_keeps_back_a_young_job_whose_turn_it_is_and_the_old_one_goes(
     assert fleet.jobs("worker") == ["a9$"]
 
 
-def test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not(fleet, redis_client):
+def test_tag_behind_the_clock_is_deleted(fleet, redis_client):
     fleet.join("worker", PDF)
     for tenant in ("a", "b"):
         fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
@@ -337,7 +328,7 @@ def test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is
     assert not redis_client.exists(Keys().key("turns", PDF, "queued.0", "1"))
 
 
-def test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all(valkey, fleet, redis_client):
+def test_tick_deletes_all_tags_of_many_former_tenants(valkey, fleet, redis_client):
     tags = {f"tenant%3A{number}": number for number in range(300)}
     redis_client.zadd(Keys().key("tags"), {**tags, "!": 250})
     redis_client.hset(Keys().key("credits"), "tenant%3A3", 5)
@@ -350,7 +341,7 @@ def test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all(valkey, fl
 # -- changed at run time
 
 
-def test_jobs_that_wait_go_by_shares_once_the_setting_says_so_and_by_age_again(redis_client):
+def test_waiting_jobs_follow_changes_of_the_turns_setting(redis_client):
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     flood(fleet, "a", "b")
     fleet.scheduler.configure(SHARES)
@@ -362,7 +353,7 @@ def test_jobs_that_wait_go_by_shares_once_the_setting_says_so_and_by_age_again(r
     assert not redis_client.exists(Keys().key("tags"), *redis_client.keys("*turns*"))
 
 
-def test_a_change_begins_an_era_in_which_nothing_counts_that_was_used_before(fleet, redis_client):
+def test_change_begins_a_generation_without_earlier_use(fleet, redis_client):
     fleet.join("worker", PDF)
     flood(fleet, "a", jobs=5)
     assert len(order_of(fleet)) == 5
@@ -375,8 +366,8 @@ def test_a_change_begins_an_era_in_which_nothing_counts_that_was_used_before(fle
     assert redis_client.hget(Keys().key("settings"), "shares") == b"2 60000000"
 
 
-def test_a_clock_of_an_era_that_is_over_puts_nobody_back(fleet):
-    """Job b0 came when the clock was ahead. In the new era no tenant has used anything, so the oldest job goes."""
+def test_clock_of_an_old_generation_does_not_apply(fleet):
+    """Job b0 was published when the clock was ahead. In the new generation all use is 0, so the oldest job is first."""
     fleet.join("worker", PDF)
     flood(fleet, "a")
     assert len(order_of(fleet)) == 3
@@ -388,8 +379,8 @@ def test_a_clock_of_an_era_that_is_over_puts_nobody_back(fleet):
     assert order_of(fleet) == ["busy", "b0$", "c0$"]
 
 
-def test_a_claim_gives_its_tenant_turns_in_all_lanes_where_no_tick_has_got_to_a_new_era(redis_client):
-    """The job of another type has its turn by age then, before one that comes later."""
+def test_claim_orders_all_lanes_before_a_generations_first_tick(redis_client):
+    """The job of another type then has its turn by age, before a later job."""
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.scheduler.configure({"tenants": "a=max:9"})
     flood(fleet, "a", jobs=10)
@@ -403,7 +394,7 @@ def test_a_claim_gives_its_tenant_turns_in_all_lanes_where_no_tick_has_got_to_a_
     assert fleet.jobs("other") == ["a.excel$"]
 
 
-def test_of_very_many_tenants_that_wait_ticks_give_all_a_turn(valkey, redis_client):
+def test_ticks_give_turns_to_all_of_many_tenants(valkey, redis_client):
     fleet = ScriptedFleet(Counting(redis_client, Keys()))
     for number in range(400):
         fleet.publish(f"{number}$", PDF, rules=of(f"t{number:03}"))
@@ -413,7 +404,7 @@ def test_of_very_many_tenants_that_wait_ticks_give_all_a_turn(valkey, redis_clie
     assert redis_client.zcard(Keys().key("turns", PDF, "queued.0", "1")) == 400
 
 
-def test_of_very_many_types_of_a_tenant_a_call_gives_some_a_turn_and_ticks_the_others(redis_client):
+def test_turns_of_many_types_are_made_in_parts(redis_client):
     def turns():
         return sum(1 for _ in redis_client.scan_iter(Keys().key("turns", "*", "queued.0", "1")))
 
@@ -426,34 +417,28 @@ def test_of_very_many_types_of_a_tenant_a_call_gives_some_a_turn_and_ticks_the_o
     assert turns() == MAX_OPENED + 10
 
 
-# -- what somebody deleted
+# -- deleted keys
 
 
-def test_what_is_lost_of_turns_is_made_again(fleet, redis_client):
+@pytest.mark.parametrize("lost", ["turns", "setting"])
+def test_lost_turns_or_shares_setting_are_repaired(fleet, redis_client, lost):
     flood(fleet, "a", "b")
-    redis_client.delete(Keys().key("turns", PDF, "queued.0", "1"))
-    assert fleet.scheduler.repair()
-    fleet.scheduler.tick()
-    assert fleet.scheduler.repair() == []
-    fleet.join("worker", PDF)
-    assert order_of(fleet) == ["a0$", "b0$", "a1$", "b1$", "a2$", "b2$"]
-
-
-def test_what_is_lost_of_the_setting_is_made_again(fleet, redis_client):
-    flood(fleet, "a", "b")
-    redis_client.hdel(Keys().key("settings"), "shares")
+    if lost == "turns":
+        redis_client.delete(Keys().key("turns", PDF, "queued.0", "1"))
+    else:
+        redis_client.hdel(Keys().key("settings"), "shares")
     assert fleet.scheduler.repair()
     fleet.scheduler.tick()
     assert fleet.scheduler.repair() == []
     assert redis_client.hget(Keys().key("settings"), "shares") == b"1 0"
     fleet.join("worker", PDF)
-    assert order_of(fleet)[:2] == ["a0$", "b0$"]
+    assert order_of(fleet) == ["a0$", "b0$", "a1$", "b1$", "a2$", "b2$"]
 
 
 # -- a half-life
 
 
-def test_with_a_half_life_who_was_quiet_goes_first_until_it_has_caught_up(redis_client):
+def test_quiet_tenant_is_first_until_it_caught_up(redis_client):
     fleet = fleet_with_shares(redis_client, tenant_half_life_us="20000000")
     trace = Trace(fleet, 1, {"a": 1.0}, {})
     trace.run_on(60)
@@ -469,16 +454,14 @@ def test_with_a_half_life_who_was_quiet_goes_first_until_it_has_caught_up(redis_
     assert abs(trace.starts.count("a") - trace.starts.count("b")) <= 2
 
 
-def test_what_was_used_ten_half_lives_ago_is_forgotten(redis_client):
+def test_use_of_ten_half_lives_ago_is_forgotten(redis_client):
     fleet = fleet_with_shares(redis_client, tenant_half_life_us="1000000")
     fleet.join("worker", PDF)
     flood(fleet, "a", jobs=1)
     assert order_of(fleet) == ["a0$"]
-    fleet.scheduler.advance(9)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(9)
     assert redis_client.zcard(Keys().key("tags")) == 1
-    fleet.scheduler.advance(2)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(2)
     assert not redis_client.exists(Keys().key("tags"))
 
 
@@ -488,8 +471,8 @@ def test_what_was_used_ten_half_lives_ago_is_forgotten(redis_client):
     weights=st.lists(st.integers(1, 4), min_size=2, max_size=4),
     times=st.lists(st.floats(0.1, 5), min_size=7, max_size=12),
 )
-def test_with_a_half_life_the_tenant_that_has_used_least_goes(valkey, redis_client, half_life, weights, times):
-    """By a ledger outside: of jobs that have ended each second counts by its age, divided by the tenant's weight."""
+def test_tenant_with_the_least_decayed_use_is_first(valkey, redis_client, half_life, weights, times):
+    """Computed outside: each second of an ended job decays by its age and is divided by the tenant's weight."""
     redis_client.flushdb()
     fleet = fleet_with_shares(redis_client, tenant_half_life_us=str(round(half_life * 1e6)))
     names = [f"t{number}" for number in range(len(weights))]
@@ -528,14 +511,14 @@ def test_with_a_half_life_the_tenant_that_has_used_least_goes(valkey, redis_clie
         (of("a"), SHARES | {"tenant_half_life_us": "3600000000"}, 11, 39),
     ],
 )
-def test_a_tenant_costs_the_commands_that_the_docs_say(valkey, redis_client, rules, changes, publish, release):
-    """Of very many tenants, as docs/internals/measurements.md has it: nothing that the call before read helps."""
+def test_tenant_costs_the_documented_commands(valkey, redis_client, rules, changes, publish, release):
+    """For a thousand tenants, as in docs/internals/measurements.md: no cached data of the previous invocation helps."""
     fleet = ScriptedFleet(Counting(redis_client, Keys()))
     fleet.scheduler.configure(changes)
     fleet.join("worker", PDF, slots=4)
     for number in range(1_000):
-        its = rules.replace("Aa", f"A{number % 500}")
-        fleet.publish(f"{number}{'$' if its else ''}", PDF, rules=its)
+        job_rules = rules.replace("Aa", f"A{number % 500}")
+        fleet.publish(f"{number}{'$' if job_rules else ''}", PDF, rules=job_rules)
     published = [sum(times.values()) for name, times, _ in fleet.scheduler.calls if name == "publish"]
     assert published[-1] == publish
     claims = fleet.inbox("worker")
@@ -546,8 +529,8 @@ def test_a_tenant_costs_the_commands_that_the_docs_say(valkey, redis_client, rul
     assert max(ended[10:]) == release
 
 
-def test_a_claim_sets_some_starts_right_and_the_next_ones_go_on(valkey, redis_client):
-    """Very many tenants wait in a lane while each is served in another: the starts there are of before."""
+def test_claim_corrects_a_limited_number_of_start_tags(valkey, redis_client):
+    """Hundreds of tenants wait in a lane while they are served in another, so their start tags there are stale."""
     fleet = fleet_with_shares(redis_client, Counting)
     tenants = [f"t{number:03}" for number in range(300)]
     for tenant in tenants:
@@ -571,10 +554,8 @@ def test_a_claim_sets_some_starts_right_and_the_next_ones_go_on(valkey, redis_cl
     times=st.lists(st.floats(0.1, 5), min_size=12, max_size=12),
     usual=st.sampled_from([0.0, 0.5, 2.5, 9.0]),
 )
-def test_no_tenant_that_always_waits_is_ahead_of_another_by_more_than_the_bound(
-    valkey, redis_client, slots, weights, times, usual
-):
-    """The bound of docs/internals/proofs.md. *usual*: what claims are charged, s, whatever the jobs take."""
+def test_no_waiting_tenant_leads_by_more_than_the_bound(valkey, redis_client, slots, weights, times, usual):
+    """The bound in docs/internals/proofs.md. *usual*: the seconds charged per claim, regardless of its run time."""
     redis_client.flushdb()
     fleet = fleet_with_shares(redis_client)
     redis_client.hset(Keys().key("durations"), PDF, round(usual * 1e6))
@@ -584,6 +565,6 @@ def test_no_tenant_that_always_waits_is_ahead_of_another_by_more_than_the_bound(
     for _ in range(10):
         trace.run_on(3)
         used = trace.used_so_far()
-        for (one, weight), (other, its_weight) in permutations(zip(names, weights, strict=True), 2):
-            allowed = slots * (max(times) / weight + usual / its_weight) + 1e-3
-            assert used[one] / weight - used[other] / its_weight <= allowed
+        for (one, weight), (other, other_weight) in permutations(zip(names, weights, strict=True), 2):
+            allowed = slots * (max(times) / weight + usual / other_weight) + 1e-3
+            assert used[one] / weight - used[other] / other_weight <= allowed

@@ -1,4 +1,4 @@
-"""Somebody deletes or overwrites keys under a running fleet: the rest goes on, and the log says what was found."""
+"""Another client deletes or overwrites keys of a running fleet: other jobs continue, and the findings are logged."""
 
 import random
 from itertools import chain
@@ -16,23 +16,23 @@ from ..support.apps import APP
 from ..support.busy_fleet import Scene
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
-from ..support.scripted_fleet import ScriptedFleet
 
-#: Kinds of keys that a scene has not: they come with damage.
+#: Kinds of keys that no scene has: damage creates them.
 OF_REPAIRS = {"damage_log", "set_aside"}
 
-#: Kinds of keys that are damaged together: each of those that tell of jobs alone, since jobs are lost with them.
+#: Number of kinds of keys that are damaged together. Kinds that describe jobs are damaged singly, because jobs are lost
+#: with them.
 TOGETHER = 3
 OTHERS = sorted(KEYS.keys() - OF_REPAIRS - damage.TELLS_OF_JOBS)
 GROUPS = [[name] for name in sorted(damage.TELLS_OF_JOBS)]
 GROUPS += [OTHERS[nth :: len(OTHERS) // TOGETHER + 1] for nth in range(len(OTHERS) // TOGETHER + 1)]
 
-#: The keys that a repair itself writes, and each type that they may have.
+#: The keys that a repair itself writes, with each type that they may have.
 OWN_STATES = [(name, kind) for name in ("damage_log", "set_aside", "counters") for kind in damage.TYPES]
 
 
 def damaged(client, names, fault, text=None, own=None):
-    """Return what is wrong after *fault* was done to all keys of *names*, and to a key of the repair (*own*)."""
+    """Apply *fault* to all keys of *names* and to a key of the repair (*own*). Return the problems."""
     client.flushall()
     scene, rng = Scene(client), random.Random(f"{names} {fault} {text}")
     if own:
@@ -49,7 +49,7 @@ def damaged(client, names, fault, text=None, own=None):
 
 
 def report(client, cases):
-    """Fail with all that is wrong after the damage in *cases*, arguments of `damaged`; of a group, for each alone."""
+    """Fail with all problems after the damage in *cases*, arguments of `damaged`. Retry failed groups key by key."""
     wrong = []
     for names, *rest in cases:
         if damaged(client, names, *rest):
@@ -61,29 +61,29 @@ def report(client, cases):
 
 @pytest.mark.slow_on_redis
 @pytest.mark.parametrize("fault", sorted(damage.FAULTS))
-def test_the_rest_goes_on_when_kinds_of_keys_are_damaged(redis_client, fault):
+def test_fleet_survives_damage_to_kinds_of_keys(redis_client, fault):
     report(redis_client, [(names, fault) for names in GROUPS])
 
 
 @pytest.mark.slow_on_redis
-def test_the_rest_goes_on_whatever_is_written_where_jobs_wait(redis_client):
+def test_fleet_survives_any_member_among_waiting_jobs(redis_client):
     report(redis_client, [(["lane", "key_queue"], "added", text) for text in damage.TEXTS])
 
 
 @pytest.mark.slow_on_redis
-def test_the_rest_goes_on_after_damage_that_once_stopped_a_repair_or_a_fleet(redis_client):
-    """Each of these scenes failed: one damaged key hid another one, an id was no id, a setting was negative."""
-    walk(redis_client, (1090, 1140, 1151, 1732, 2157, 2213), most=12)
+def test_fleet_survives_damage_that_once_stopped_it(redis_client):
+    """Each of these scenes once failed: a damaged key hid another, an id was invalid, a setting was negative."""
+    check_random_damage(redis_client, (1090, 1140, 1151, 1732, 2157, 2213), most=12)
 
 
 @pytest.mark.slow  # some minutes of work
 @pytest.mark.parametrize("text", damage.TEXTS, ids=ascii)
-def test_the_rest_goes_on_whatever_is_written_into_a_kind_of_key(redis_client, text):
+def test_fleet_survives_any_text_in_any_kind_of_key(redis_client, text):
     report(redis_client, [([name], fault, text) for name in chain.from_iterable(GROUPS) for fault in damage.FAULTS])
 
 
 @pytest.mark.slow_on_redis
-def test_the_rest_goes_on_when_keys_of_the_repair_are_damaged_too(redis_client):
+def test_fleet_survives_damage_to_keys_of_the_repair_too(redis_client):
     """Each type of each key of the repair, and each other kind of key."""
     number = max(len(OWN_STATES), len(GROUPS))
     pairs = [(GROUPS[nth % len(GROUPS)], OWN_STATES[nth % len(OWN_STATES)]) for nth in range(number)]
@@ -93,12 +93,12 @@ def test_the_rest_goes_on_when_keys_of_the_repair_are_damaged_too(redis_client):
 
 @pytest.mark.slow  # some minutes of work: all pairs
 @pytest.mark.parametrize("own", OWN_STATES, ids=" ".join)
-def test_the_rest_goes_on_whatever_else_is_damaged_beside_a_key_of_the_repair(redis_client, own):
+def test_fleet_survives_any_damage_next_to_a_repair_key(redis_client, own):
     report(redis_client, [(names, fault, None, own) for names in GROUPS for fault in damage.FAULTS])
 
 
-def walk(client, seeds, most):
-    """Damage some keys of a scene at random, once for each seed. Fail with all that is wrong."""
+def check_random_damage(client, seeds, most):
+    """Damage some keys of a scene at random, once per seed. Fail with all problems."""
     wrong = []
     for seed in seeds:
         client.flushall()
@@ -110,24 +110,24 @@ def walk(client, seeds, most):
 
 
 @pytest.mark.slow_on_redis
-def test_the_rest_goes_on_after_random_damage_of_several_keys(redis_client):
-    walk(redis_client, range(20), most=6)
+def test_fleet_survives_random_damage_of_several_keys(redis_client):
+    check_random_damage(redis_client, range(20), most=6)
 
 
 @pytest.mark.slow  # some minutes of work
 @pytest.mark.parametrize("part", range(10))
-def test_the_rest_goes_on_after_much_random_damage(redis_client, part):
-    walk(redis_client, range(1000 + 200 * part, 1200 + 200 * part), most=12)
+def test_fleet_survives_much_random_damage(redis_client, part):
+    check_random_damage(redis_client, range(1000 + 200 * part, 1200 + 200 * part), most=12)
 
 
-def test_where_nothing_is_spoiled_nothing_is_found(redis_client):
+def test_undamaged_fleet_has_no_findings(redis_client):
     scene = Scene(redis_client)
     assert scene.scheduler.repair() == []
     assert scene.scheduler.repair(["j1", "w1"]) == []
 
 
 @pytest.mark.parametrize("fault", ["added", "another type", "deleted"])
-def test_a_repair_that_only_reports_damage_changes_nothing(valkey, redis_client, fault):
+def test_reporting_repair_changes_nothing(valkey, redis_client, fault):
     wrong = []
     for name in chain.from_iterable(GROUPS):
         redis_client.flushall()
@@ -145,7 +145,7 @@ def test_a_repair_that_only_reports_damage_changes_nothing(valkey, redis_client,
 
 
 def everything(client):
-    """Return all that the server has; of a large hash the fields, which have no order."""
+    """Return all data of the server. Large hashes are returned as fields, because their dumps have no fixed order."""
     keys = sorted(client.scan_iter(count=1000))
     with client.pipeline(transaction=False) as pipe:
         for key in keys:
@@ -161,7 +161,7 @@ def everything(client):
     return {key: fields.get(key, dump) for key, dump in zip(keys, dumps, strict=True)}
 
 
-def test_what_is_found_is_told_counted_and_kept_for_a_while(redis_client, caplog):
+def test_findings_are_logged_counted_and_quarantined(redis_client, caplog):
     scene = Scene(redis_client)
     key = scene.scheduler.keys.key
     redis_client.zadd(key("scheduled"), {"ghost": 0})
@@ -180,16 +180,15 @@ def test_what_is_found_is_told_counted_and_kept_for_a_while(redis_client, caplog
     assert 0 < redis_client.ttl(key("set_aside", "heads")) <= 7 * 86400
 
 
-def test_of_very_many_finds_some_are_told(redis_client):
+def test_number_of_logged_findings_is_limited(redis_client):
     scheduler = FakeClockScheduler(redis_client, Keys())
     redis_client.zadd(scheduler.keys.key("scheduled"), {f"ghost{number}": 0 for number in range(MAX_SPOILED + 1)})
     scheduler.tick()
     assert redis_client.llen(scheduler.keys.key("damage_log")) == MAX_SPOILED
 
 
-def test_a_job_of_which_half_was_written_is_published_when_that_is_repeated(redis_client):
-    """A script that fails midway leaves its writes so far: the id is known, but no lane has the job."""
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_partly_written_job_is_published_by_a_repetition(fleet, redis_client):
+    """A script that fails midway leaves its writes: the id exists, but no lane has the job."""
     fleet.publish("half", "pdf")
     fleet.publish("later", "pdf", delay_s=60)
     redis_client.delete(
@@ -203,8 +202,7 @@ def test_a_job_of_which_half_was_written_is_published_when_that_is_repeated(redi
     assert fleet.jobs("worker") == ["half"]
 
 
-def test_a_job_whose_row_is_gone_is_kept_among_the_dead_letters_with_its_message(redis_client):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_job_with_a_lost_hash_is_dead_lettered(fleet, redis_client):
     key = fleet.scheduler.keys.key
     fleet.publish("gone", "pdf", delay_s=1)
     fleet.publish("job", "pdf", delay_s=1)
@@ -216,7 +214,7 @@ def test_a_job_whose_row_is_gone_is_kept_among_the_dead_letters_with_its_message
     assert redis_client.get(key("message", "gone")) == b"message of gone"
 
 
-def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path):
+def test_real_worker_continues_while_keys_are_damaged(load_app, valkey, tmp_path):
     typed_app = load_app(APP)
     client, ledger, key = redis.Redis.from_url(valkey.url), Ledger(tmp_path / "ledger"), Keys().key
     client.flushall()
@@ -232,7 +230,7 @@ def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path
         client.set(key(name, *parts), "ghost")
 
     def garbage():
-        """Add a text with each separator to each key that tells nothing of jobs, and to the lanes."""
+        """Add a text with each separator to every key that describes no jobs, and to the lanes."""
         scene = SimpleNamespace(client=client, scheduler=SimpleNamespace(keys=Keys()))
         rng = random.Random(0)
         for text in damage.TEXTS:
@@ -277,8 +275,7 @@ def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path
     assert worker.log().count("\n") < 20 * len(damage.TEXTS), worker.log()
 
 
-def test_a_repair_of_a_small_fleet_takes_few_calls(redis_client):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+def test_repair_of_a_small_fleet_takes_few_invocations(fleet, redis_client):
     fleet.join("worker", "pdf", "excel", slots=2)
     fleet.publish("job", "pdf")
 
@@ -288,4 +285,4 @@ def test_a_repair_of_a_small_fleet_takes_few_calls(redis_client):
 
     before = calls()
     assert not fleet.scheduler.repair()
-    assert calls() <= before + 3  # it has twelve stages
+    assert calls() <= before + 3  # a repair has twelve stages

@@ -1,22 +1,14 @@
-"""Somebody deletes or overwrites the row of a batch: its calls wait again, or are told, and none waits for ever."""
+"""Another client deletes or overwrites a batch's hash: its calls are requeued or reported, and none waits forever."""
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.scheduler.messages import EndArguments
 from celery_affinity.schema.keys import Keys
 from celery_affinity.schema.values import encode_part
 
-from ..support.scripted_fleet import ScriptedFleet
-
 RULES = "merge=city most=1000 bytes=1000000"
 BATCH = "a*"
 ROW = Keys().key("job", BATCH)
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, *ids, rules=RULES):
@@ -40,7 +32,7 @@ each_fault = pytest.mark.parametrize("lose", [_delete, _overwrite, _spoil], ids=
 
 
 def end_and_tell(fleet, claim):
-    """Have the worker that got *claim* end its run, and tell the others. Return the ids of all calls, in order."""
+    """End the run of *claim*, and report it to the other calls. Return the ids of all calls, in order."""
     page = fleet.scheduler.batch_calls(claim.job_id, fence=claim.fence)
     others = [each.job_id for each in page.callers]
     first = fleet.scheduler.client.hget(ROW, "primary").decode()
@@ -52,30 +44,24 @@ def end_and_tell(fleet, claim):
     return [first, *others]
 
 
-def is_forgotten_in_time(fleet):
-    found = [*fleet.scheduler.client.scan_iter("*job:*")]
-    return all(fleet.scheduler.client.ttl(each) > 0 for each in found)
-
-
 @each_fault
 @pytest.mark.parametrize("repairs", [True, False], ids=["repaired", "met by a claim"])
-def test_a_batch_that_waits_runs_with_all_its_calls(fleet, lose, repairs):
+def test_pending_batch_runs_with_all_its_calls(fleet, lose, repairs):
     publish(fleet, "a+", "b+", "c+")
     lose(fleet.scheduler.client)
     if repairs:
         assert any(BATCH in each for each in fleet.scheduler.repair())
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     assert (claim.job_id, claim.message) == (BATCH, b"message of a+")
     assert end_and_tell(fleet, claim) == ["a+", "b+", "c+"]
-    assert is_forgotten_in_time(fleet)
+    client = fleet.scheduler.client
+    assert all(client.ttl(each) > 0 for each in client.scan_iter("*job:*")), "all expire"
 
 
 @each_fault
-def test_a_batch_that_is_claimed_and_given_back_runs_with_all_its_calls(fleet, lose):
+def test_requeued_batch_runs_with_all_its_calls(fleet, lose):
     publish(fleet, "a+", "b+", "c+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     lose(fleet.scheduler.client)
     (again,) = fleet.end("worker", claim, outcome="unsettled") or fleet.inbox("worker")
     assert end_and_tell(fleet, again) == ["a+", "b+", "c+"]
@@ -83,7 +69,7 @@ def test_a_batch_that_is_claimed_and_given_back_runs_with_all_its_calls(fleet, l
 
 
 @each_fault
-def test_a_batch_of_many_calls_is_made_again_as_it_was_and_others_join_it(fleet, lose):
+def test_batch_of_many_calls_is_rebuilt_and_stays_open(fleet, lose):
     publish(fleet, *(f"{name}+" for name in "abcdefghijklmno"))
     client = fleet.scheduler.client
     before = client.hmget(ROW, "type", "lane", "enqueued", "name", "rules", "calls")
@@ -96,7 +82,7 @@ def test_a_batch_of_many_calls_is_made_again_as_it_was_and_others_join_it(fleet,
 
 
 @each_fault
-def test_calls_of_a_batch_that_came_back_are_revoked_one_by_one(fleet, lose):
+def test_calls_of_a_returned_batch_are_revoked_singly(fleet, lose):
     publish(fleet, "a+", "b+", "c+")
     fleet.join("worker", "pdf")
     lose(fleet.scheduler.client)
@@ -106,7 +92,7 @@ def test_calls_of_a_batch_that_came_back_are_revoked_one_by_one(fleet, lose):
     assert fleet.state("b+") == "revoked"
 
 
-def test_a_claim_makes_the_row_again_of_what_the_calls_say(fleet):
+def test_claim_rebuilds_the_hash_from_the_calls(fleet):
     publish(fleet, "a+", "b+")
     fleet.scheduler.client.delete(ROW)
     fleet.join("worker", "pdf")
@@ -115,10 +101,9 @@ def test_a_claim_makes_the_row_again_of_what_the_calls_say(fleet):
 
 @each_fault
 @pytest.mark.parametrize("outcome", ["acked", "failed", "rejected"])
-def test_calls_of_a_run_that_has_ended_are_to_be_told(fleet, lose, outcome):
+def test_calls_of_an_ended_run_are_reported(fleet, lose, outcome):
     publish(fleet, "a+", "b+", "c+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     lose(fleet.scheduler.client)
     fleet.end("worker", claim, outcome=outcome)
     ending = fleet.scheduler.next_report("app", again_s=5)
@@ -128,10 +113,9 @@ def test_calls_of_a_run_that_has_ended_are_to_be_told(fleet, lose, outcome):
 
 
 @each_fault
-def test_calls_of_a_batch_whose_end_is_to_be_told_are_told(fleet, lose):
+def test_calls_of_an_unreported_batch_are_reported(fleet, lose):
     publish(fleet, "a+", "b+", "c+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     fleet.end("worker", claim)
     lose(fleet.scheduler.client)
     ending = fleet.scheduler.next_report("app", again_s=5)
@@ -142,10 +126,9 @@ def test_calls_of_a_batch_whose_end_is_to_be_told_are_told(fleet, lose):
     assert [each.job_id for each in fleet.scheduler.batch_calls(BATCH).callers] == ["b+", "c+"]
 
 
-def test_a_claim_of_a_batch_is_mended(fleet):
+def test_claim_of_a_batch_is_repaired(fleet):
     publish(fleet, "a+", "b+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     fleet.scheduler.client.delete(ROW)
     assert any(BATCH in each for each in fleet.scheduler.repair())
     assert fleet.scheduler.client.hmget(ROW, "state", "fence", "name") == [
@@ -157,12 +140,11 @@ def test_a_claim_of_a_batch_is_mended(fleet):
     assert fleet.scheduler.next_report("app", again_s=5).how == "shared"
 
 
-def test_a_batch_with_a_key_waits_again(fleet):
+def test_batch_with_a_key_is_pending_again(fleet):
     publish(fleet, "a+!", "b+!", rules=f"{RULES} key=k limit=1")
     fleet.scheduler.client.delete(Keys().key("job", "a*!"))
     fleet.scheduler.repair()
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     assert claim.job_id == "a*!"
     assert fleet.scheduler.client.zcard(Keys().key("held", "k")) == 1
     fleet.scheduler.release_and_claim(
@@ -171,7 +153,7 @@ def test_a_batch_with_a_key_waits_again(fleet):
     assert not fleet.scheduler.client.exists(Keys().key("held", "k"))
 
 
-def test_calls_of_whose_batch_nothing_is_left_wait_by_themselves_once_they_are_named(fleet):
+def test_calls_of_a_lost_batch_are_requeued_when_named(fleet):
     publish(fleet, "a+", "b+")
     client = fleet.scheduler.client
     client.delete(ROW, Keys().key("callers", BATCH), Keys().key("merging"))

@@ -1,4 +1,4 @@
-"""Somebody deletes what says which jobs hold a key, and which wait for it: a repair finds it out from the jobs."""
+"""Another client deletes the holders and the waiting jobs of a key: a repair rebuilds them from the jobs."""
 
 import pytest
 
@@ -7,7 +7,7 @@ RULES = "key=k limit=1"
 
 @pytest.fixture
 def fleet(fleet):
-    """Return a fleet of which one job holds key k, and two wait for it."""
+    """A fleet with one job that holds key k, and two jobs that wait for it."""
     fleet.join("worker", "pdf", slots=3)
     for job in ("holds!", "second!", "third!"):
         fleet.publish(job, "pdf", rules=RULES)
@@ -19,7 +19,7 @@ def lose(fleet, *key):
 
 
 def runs(fleet):
-    """Have all jobs run, one after the other; return their order."""
+    """Run all jobs one after another. Return their order."""
     order = []
     while claims := fleet.inbox("worker"):
         (claim,) = claims
@@ -34,7 +34,7 @@ def runs(fleet):
     [("held", "k"), ("key_queue", "k", "pdf", "queued.0"), ("key_state", "k"), ("kept_lanes",), ("waiting_keys",)],
     ids=lambda key: key[0],
 )
-def test_jobs_of_a_key_run_one_after_the_other_all_the_same(fleet, key):
+def test_jobs_of_one_key_still_run_one_after_another(fleet, key):
     lose(fleet, *key)
     assert fleet.scheduler.repair()
     assert runs(fleet) == ["holds!", "second!", "third!"]
@@ -61,7 +61,7 @@ LANE = ("pdf", "queued.0")
     ],
     ids=" ".join,
 )
-def test_jobs_of_several_keys_likewise(fleet, rules, key):
+def test_jobs_of_several_keys_still_run_in_order(fleet, rules, key):
     runs(fleet)
     fleet.scheduler.configure({"tenants": "a=max:none,min:1", "tenant_turns": "share"})
     for job in ("1&", "2&", "3&"):

@@ -29,8 +29,7 @@ def test_lane_removes_each_member_that_is_not_an_id(fleet):
         fleet.publish(f"urgent{nth}", "pdf", priority=5)
         client.zadd(lane, {text: 0})
         fleet.publish(f"second{nth}", "pdf")
-        fleet.join("worker", "pdf")
-        (claim,) = fleet.inbox("worker")
+        claim = fleet.join_and_claim("worker", "pdf")
         order = [claim.job_id]
         while (following := fleet.end("worker", claim)) and len(order) < 9:
             (claim,) = following
@@ -44,7 +43,7 @@ def test_lane_removes_each_member_that_is_not_an_id(fleet):
     assert not client.exists(KEY("dead"))
 
 
-def test_member_with_spaces_does_not_fail_publish_claim_or_release(fleet):
+def test_member_with_spaces_fails_no_server_function(fleet):
     """Its head in `heads` once looked like several heads, and one of them had no priority."""
     client = fleet.scheduler.client
     for text in ("a b c d e", "x y", "x\ty\tz\tu"):
@@ -68,7 +67,7 @@ def test_invalid_turn_does_not_end_the_turns_of_tenants(fleet):
     assert len(repaired(fleet)) <= len(NO_IDS) + 1
 
 
-def test_id_without_a_job_does_not_become_a_dead_letter(fleet):
+def test_id_without_a_job_becomes_no_dead_letter(fleet):
     client = fleet.scheduler.client
     client.zadd(KEY("lane", "pdf", "queued.0"), dict.fromkeys(("ghost", "ghost!", "ghost~", "ghost*"), 0))
     fleet.publish("job", "pdf")
@@ -92,13 +91,12 @@ def test_head_of_a_running_job_starts_nothing(fleet):
     assert not fleet.inbox("other"), "the other worker has the job"
 
 
-def test_batch_does_not_run_a_member_that_is_not_a_call(fleet):
+def test_batch_runs_only_members_that_are_calls(fleet):
     rules = "merge=city most=100 bytes=10000"
     fleet.scheduler.publish(*fleet.made(["a+", "b+"], "pdf", task_name="n", rules=rules))
     calls = KEY("callers", "a*")
     fleet.scheduler.client.zadd(calls, dict.fromkeys([*NO_IDS, "ghost"], 0))
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     assert claim.message == b"message of a+"
     fleet.scheduler.client.zadd(calls, {"x y": 1.5})
     page = fleet.scheduler.batch_calls(claim.job_id, fence=claim.fence)
@@ -118,7 +116,7 @@ def test_damaged_numbers_dead_letter_the_job_without_an_error(fleet):
     assert client.zrange(KEY("dead"), 0, -1) == [b"job0", b"job1", b"job2", b"job3"]
 
 
-def test_key_is_not_reserved_for_a_retry_missing_from_the_schedule(fleet):
+def test_key_is_not_reserved_for_a_lost_retry(fleet):
     rules = "key=k limit=1 order=1"
     fleet.join("worker", "pdf", slots=2)
     fleet.publish("first!", "pdf", rules=rules, task_id="t")
@@ -132,18 +130,17 @@ def test_key_is_not_reserved_for_a_retry_missing_from_the_schedule(fleet):
     assert fleet.jobs("worker") == ["next!"]
 
 
-def test_rate_with_a_damaged_time_starts_jobs_after_a_repair(fleet):
+def test_rate_with_damaged_time_admits_after_repair(fleet):
     fleet.join("worker", "pdf", slots=2)
     for job in ("1!", "2!"):
         fleet.publish(job, "pdf", rules="key=rate%3Ar rate=1/2000000")
     fleet.scheduler.client.zadd(KEY("rates"), {"rate%3Ar": 1.9e18})
     assert fleet.scheduler.repair()
-    fleet.scheduler.advance(3)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(3)
     assert fleet.jobs("worker") == ["1!", "2!"]
 
 
-def test_rate_that_a_job_with_a_longer_period_used_is_not_damaged(fleet):
+def test_rate_with_a_longer_period_is_not_damaged(fleet):
     fleet.join("worker", "pdf", slots=1)
     fleet.publish("slow!", "pdf", rules="key=rate%3Ar rate=2/3000000")
     assert fleet.jobs("worker") == ["slow!"]

@@ -1,4 +1,4 @@
-"""Settings in Redis that are no values: the settings of the process count."""
+"""Invalid settings in Redis are ignored in favour of the process's own settings."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ from ..support.scripted_fleet import ScriptedFleet
 )
 @example({"heartbeat_interval_us": "1E0"})
 @example({"reserve_patience_us": "1"})
-def test_settings_in_redis_that_are_none_count_for_nothing(found):
+def test_invalid_settings_in_redis_are_ignored(found):
     in_force = complete_settings(found)
     weights_of(found)
     assert int(in_force["heartbeat_interval_us"]) > 0
@@ -31,7 +31,7 @@ def test_settings_in_redis_that_are_none_count_for_nothing(found):
         assert "none" in (each.value, each.own) or isinstance(each.value, str) == isinstance(each.own, str)
 
 
-def test_settings_that_are_none_do_not_reach_the_lease(redis_client, caplog):
+def test_invalid_settings_do_not_reach_the_lease(redis_client, caplog):
     scheduler = Scheduler(redis_client, Keys())
     ScriptedFleet(scheduler).join("worker", "pdf")
     redis_client.hset(Keys().key("settings"), "worker_timeout_us", "half an hour")
@@ -42,7 +42,7 @@ def test_settings_that_are_none_do_not_reach_the_lease(redis_client, caplog):
     assert "affinity_worker_timeout in Redis is invalid" in caplog.text
 
 
-def test_a_repair_keeps_the_settings_of_a_newer_release_and_none_that_is_no_value(redis_client):
+def test_repair_keeps_unknown_settings_and_drops_invalid_ones(redis_client):
     scheduler = Scheduler(redis_client, Keys())
     ScriptedFleet(scheduler).join("worker", "pdf")
     written = {"of_a_newer_release": "slowly, and in turns", "heartbeat_interval_us": "slowly", "revision": "one"}

@@ -1,4 +1,4 @@
-"""Somebody deletes what holds back types, or fencing numbers: a repair finds it out from settings, pauses, claims."""
+"""Another client deletes rules of types, or fencing tokens: a repair rebuilds them from settings, pauses and claims."""
 
 import pytest
 
@@ -11,14 +11,13 @@ def lose(fleet, *key):
 
 
 @pytest.mark.parametrize("rule", ["pause", "limit"])
-def test_what_holds_back_a_type_is_known_again(fleet, rule):
+def test_rules_of_a_type_are_restored(fleet, rule):
     fleet.join("worker", "pdf", slots=2)
     fleet.publish("first", "pdf")
     if rule == "pause":
         fleet.scheduler.pause("type:pdf")
     else:
-        fleet.scheduler.configure({"limits": "type%3Apdf=1"})
-        fleet.scheduler.tick()
+        fleet.configure_and_tick({"limits": "type%3Apdf=1"})
     (claim,) = fleet.inbox("worker")
     lose(fleet, "type_rules")
     fleet.scheduler.tick()
@@ -32,7 +31,7 @@ def test_what_holds_back_a_type_is_known_again(fleet, rule):
         assert [each.job_id for each in fleet.end("worker", claim)] == ["second"]
 
 
-def test_a_pause_that_is_gone_holds_back_nothing(fleet):
+def test_deleted_pause_blocks_nothing(fleet):
     fleet.scheduler.pause("type:pdf")
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
@@ -40,10 +39,9 @@ def test_a_pause_that_is_gone_holds_back_nothing(fleet):
     assert fleet.jobs("worker") == ["job"]
 
 
-def test_claims_that_a_limit_counts_are_found_again(fleet):
+def test_claims_counted_by_a_limit_are_found_again(fleet):
     fleet.join("worker", "pdf", slots=3)
-    fleet.scheduler.configure({"limits": "type%3Apdf=2"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "type%3Apdf=2"})
     fleet.publish("first", "pdf")
     lose(fleet, "type_running", "pdf")
     for job in ("second", "third"):
@@ -52,7 +50,7 @@ def test_claims_that_a_limit_counts_are_found_again(fleet):
 
 
 @pytest.mark.parametrize("holds", [True, False], ids=["with a claim", "without claims"])
-def test_fencing_numbers_grow_whatever_was_written_of_them(fleet, holds):
+def test_fencing_tokens_grow_despite_an_overwritten_counter(fleet, holds):
     fleet.join("worker", "pdf", slots=2)
     for job in ("first", "second") if holds else ():
         fleet.publish(job, "pdf")

@@ -1,4 +1,4 @@
-"""Somebody deletes or overwrites what is known of all workers together: a repair finds it out from their rows."""
+"""Another client deletes or overwrites sums over all workers: a repair rebuilds them from the workers' hashes."""
 
 import pytest
 
@@ -9,7 +9,7 @@ SUMS = ("members", "slots", "free_slots", "profiles", "capacity", "serving", "fr
 
 @pytest.fixture
 def fleet(fleet):
-    """Return a fleet of three workers, of which one has no free slot."""
+    """A fleet of three workers, one of them without a free slot."""
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf", "excel", slots=3)
     fleet.join("three", "excel")
@@ -24,7 +24,7 @@ def keys_of(client, name):
 
 
 def sums(client):
-    """Return what is known of all workers; of free slots and times the workers alone. A sum of 0 may be left out."""
+    """Return the sums over all workers. Scores of free slots and times are left out, and so are sums of 0."""
     found = {}
     for name in SUMS:
         for key in keys_of(client, name):
@@ -35,28 +35,24 @@ def sums(client):
     return found
 
 
-@pytest.mark.parametrize("name", SUMS)
-def test_what_was_deleted_is_counted_again(fleet, name):
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [*((name, "deleted") for name in SUMS), ("members", "wrong"), ("slots", "wrong"), ("capacity", "wrong")],
+)
+def test_deleted_or_wrong_sums_are_repaired(fleet, name, how):
     client = fleet.scheduler.client
     before = sums(client)
-    assert client.delete(*keys_of(client, name))
+    if how == "deleted":
+        assert client.delete(*keys_of(client, name))
+    else:
+        (key,) = keys_of(client, name)
+        client.hset(key, mapping=dict.fromkeys(client.hkeys(key), 7))
     assert fleet.scheduler.repair()
     assert sums(client) == before
     assert not fleet.scheduler.repair()
 
 
-@pytest.mark.parametrize("name", ["members", "slots", "capacity"])
-def test_what_is_a_wrong_number_is_counted_again(fleet, name):
-    client = fleet.scheduler.client
-    before = sums(client)
-    (key,) = keys_of(client, name)
-    client.hset(key, mapping=dict.fromkeys(client.hkeys(key), 7))
-    assert fleet.scheduler.repair()
-    assert sums(client) == before
-    assert not fleet.scheduler.repair()
-
-
-def test_whether_a_type_is_served_is_seen_again_in_its_metrics(fleet):
+def test_metrics_follow_whether_a_type_is_served(fleet):
     client, of_html = fleet.scheduler.client, Keys().key("metrics", "html")
     client.hset(Keys().key("capacity"), "html", 7)
     fleet.publish("fifth", "html")

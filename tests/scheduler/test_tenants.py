@@ -1,8 +1,7 @@
-"""How many slots a tenant may have: never more, at run time as well, and what others wait for meanwhile."""
+"""Tenants' numbers of slots: never above the maximum, also after changes at run time, and without blocking others."""
 
 from collections import Counter
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,24 +13,19 @@ from ..support.scripted_fleet import ScriptedFleet
 from ..support.tenants import PDF, of, quotas
 
 
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
-
-
 def flood(fleet, *tenants, jobs=4):
     for tenant in tenants:
         for number in range(jobs):
             fleet.publish(f"{tenant}{number}$", PDF, rules=of(tenant))
 
 
-def test_a_tenant_without_a_quota_has_all_slots_in_the_order_of_age(fleet):
+def test_tenant_without_a_quota_uses_all_slots_by_age(fleet):
     fleet.join("worker", PDF, slots=6)
     flood(fleet, "a", "b")
     assert fleet.jobs("worker") == ["a0$", "a1$", "a2$", "a3$", "b0$", "b1$"]
 
 
-def test_a_tenant_has_its_maximum_and_others_the_slots_that_are_left(fleet):
+def test_tenant_has_its_maximum_and_others_the_rest(fleet):
     quotas(fleet, "a=max:2")
     fleet.join("worker", PDF, slots=6)
     flood(fleet, "a", "b")
@@ -42,14 +36,14 @@ def test_a_tenant_has_its_maximum_and_others_the_slots_that_are_left(fleet):
     assert freed.job_id == "a2$"
 
 
-def test_each_tenant_that_is_not_named_has_the_quota_of_the_star(fleet):
+def test_unnamed_tenants_have_the_quota_of_the_star(fleet):
     quotas(fleet, "*=max:1 b=max:none")
     fleet.join("worker", PDF, slots=20)
     flood(fleet, "a", "b", "c")
     assert sorted(fleet.jobs("worker")) == ["a0$", "b0$", "b1$", "b2$", "b3$", "c0$"]
 
 
-def test_a_quota_that_changes_counts_at_once_for_who_waits_and_stops_nothing(fleet):
+def test_changed_quota_applies_to_waiting_jobs_and_stops_none(fleet):
     quotas(fleet, "a=max:1")
     fleet.join("worker", PDF, slots=9)
     flood(fleet, "a")
@@ -63,7 +57,7 @@ def test_a_quota_that_changes_counts_at_once_for_who_waits_and_stops_nothing(fle
     assert fleet.jobs("worker") == ["a3$"]
 
 
-def test_the_maximum_counts_jobs_of_all_types_and_of_who_is_not_read_yet(fleet):
+def test_maximum_counts_jobs_of_all_types_even_unread(fleet):
     quotas(fleet, "a=max:2")
     fleet.join("one", PDF)
     fleet.join("two", "excel", slots=5)
@@ -74,7 +68,7 @@ def test_the_maximum_counts_jobs_of_all_types_and_of_who_is_not_read_yet(fleet):
     assert fleet.jobs("two") == ["0$"]
 
 
-def test_jobs_of_a_worker_that_dies_count_no_more(fleet):
+def test_jobs_of_a_dead_worker_are_no_longer_counted(fleet):
     quotas(fleet, "a=max:1")
     fleet.join("one", PDF)
     flood(fleet, "a", jobs=2)
@@ -85,7 +79,7 @@ def test_jobs_of_a_worker_that_dies_count_no_more(fleet):
     assert fleet.jobs("two") == ["a0$"]
 
 
-def test_a_job_with_a_key_as_well_holds_up_no_others_of_its_tenant(fleet):
+def test_job_with_a_blocked_key_blocks_no_tenant(fleet):
     quotas(fleet, "a=max:2")
     fleet.join("worker", PDF, slots=5)
     for job in ("0&", "1&"):
@@ -105,8 +99,8 @@ def test_calls_of_two_tenants_never_merge(fleet):
     assert len(batches) == 2
 
 
-def test_a_job_of_a_tenant_is_held_ahead_and_counts(fleet):
-    """A worker holds no job with a key ahead: others of the key would wait for it. A tenant's jobs wait for no one."""
+def test_tenants_job_is_prefetched_and_counted(fleet):
+    """A worker prefetches no job with a key, because others of the key would wait. A tenant's jobs block no others."""
     quotas(fleet, "a=max:3")
     fleet.join("worker", PDF)
     flood(fleet, "a", jobs=5)
@@ -115,14 +109,14 @@ def test_a_job_of_a_tenant_is_held_ahead_and_counts(fleet):
     assert [each.job_id for each in ahead] == ["a1$", "a2$", "a3$"]
 
 
-def test_very_many_tenants_are_known_by_name_at_a_small_cost(fleet):
+def test_ten_thousand_named_tenants_cost_little(fleet):
     quotas(fleet, " ".join(f"t{number}=max:1" for number in range(10_000)))
     fleet.join("worker", PDF, slots=9)
     flood(fleet, "t7", "t9999", "unnamed", jobs=2)
     assert sorted(fleet.jobs("worker")) == ["t70$", "t99990$", "unnamed0$", "unnamed1$"]
 
 
-def test_a_tenant_of_which_no_job_is_left_leaves_nothing(fleet):
+def test_tenant_without_jobs_leaves_no_data(fleet):
     quotas(fleet, "*=max:1")
     fleet.join("worker", PDF, slots=9)
     flood(fleet, "a", "b", jobs=2)
@@ -134,10 +128,10 @@ def test_a_tenant_of_which_no_job_is_left_leaves_nothing(fleet):
     assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("waiting_keys"))
 
 
-# -- Minima: who has less goes before all others.
+# -- minimums: tenants below their minimum are first
 
 
-def test_a_tenant_below_its_minimum_goes_before_all_others_whatever_the_score(fleet):
+def test_tenant_below_its_minimum_precedes_any_score(fleet):
     quotas(fleet, "small=max:none,min:2")
     fleet.join("worker", PDF, slots=4)
     for number in range(9):
@@ -151,7 +145,7 @@ def test_a_tenant_below_its_minimum_goes_before_all_others_whatever_the_score(fl
     assert not any(job.startswith("small") for job in freed[2:]), "it has its minimum now"
 
 
-def test_what_a_tenant_below_its_minimum_lends_comes_back_with_the_next_slot(fleet):
+def test_slot_lent_by_a_minimum_is_returned_next(fleet):
     quotas(fleet, "a=max:none,min:1")
     fleet.join("worker", PDF, slots=2)
     flood(fleet, "b", jobs=6)
@@ -163,8 +157,8 @@ def test_what_a_tenant_below_its_minimum_lends_comes_back_with_the_next_slot(fle
     assert [each.job_id for each in fleet.end("worker", second)] == ["b2$"], "one is its minimum"
 
 
-def test_a_call_that_gives_a_tenant_its_minimum_gives_the_slots_that_are_left_to_others(fleet):
-    """The tenant has jobs of two types: while it lacks a slot, both go first; then neither does."""
+def test_invocation_that_fills_a_minimum_gives_others_the_rest(fleet):
+    """The tenant has jobs of two types: while it lacks a slot, both precede others; after that, neither does."""
     quotas(fleet, "a=max:none,min:1")
     fleet.publish("first$", PDF, priority=2, rules=of("a"))
     fleet.publish("second$", "excel", priority=1, rules=of("a"))
@@ -173,7 +167,7 @@ def test_a_call_that_gives_a_tenant_its_minimum_gives_the_slots_that_are_left_to
     assert fleet.jobs("worker") == ["first$", "urgent"]
 
 
-def test_of_tenants_below_their_minimum_the_best_score_goes(fleet):
+def test_best_score_is_first_among_tenants_below_their_minimum(fleet):
     quotas(fleet, "*=max:none,min:1")
     fleet.join("worker", PDF)
     fleet.publish("now", PDF)
@@ -188,7 +182,7 @@ def test_of_tenants_below_their_minimum_the_best_score_goes(fleet):
     assert order == ["b$", "c$", "a$"]
 
 
-def test_a_minimum_that_is_set_at_run_time_counts_for_jobs_that_wait(fleet):
+def test_minimum_set_at_run_time_applies_to_waiting_jobs(fleet):
     fleet.join("worker", PDF)
     flood(fleet, "b", jobs=3)
     fleet.scheduler.advance(0.001)
@@ -202,7 +196,7 @@ def test_a_minimum_that_is_set_at_run_time_counts_for_jobs_that_wait(fleet):
     assert claim.job_id == "b1$"
 
 
-def test_a_reserve_counts_before_a_minimum(fleet):
+def test_reserve_precedes_a_minimum(fleet):
     quotas(fleet, "a=max:none,min:2")
     fleet.scheduler.configure({"reserve": f"{PDF}:queued=1"})
     fleet.join("worker", PDF, slots=3)
@@ -212,7 +206,7 @@ def test_a_reserve_counts_before_a_minimum(fleet):
     assert fleet.jobs("worker") == ["urgent"]
 
 
-def test_a_paused_type_holds_back_a_tenant_below_its_minimum(fleet):
+def test_paused_type_blocks_a_tenant_below_its_minimum(fleet):
     quotas(fleet, "a=max:none,min:2")
     fleet.join("worker", PDF)
     fleet.scheduler.pause(f"type:{PDF}")
@@ -222,10 +216,10 @@ def test_a_paused_type_holds_back_a_tenant_below_its_minimum(fleet):
     assert fleet.jobs("worker") == ["a0$"]
 
 
-def test_a_limit_of_a_type_holds_back_a_tenant_below_its_minimum(fleet, caplog):
+def test_type_limit_blocks_a_tenant_below_its_minimum(fleet, caplog):
     quotas(fleet, "a=max:none,min:3")
     fleet.scheduler.configure({"limits": f"type%3A{PDF}=1"})
-    fleet.scheduler.tick()  # counts what runs already
+    fleet.scheduler.tick()  # counts the running jobs
     flood(fleet, "a", jobs=3)
     fleet.publish("other", "excel")
     fleet.join("worker", PDF, "excel", slots=4)
@@ -233,8 +227,8 @@ def test_a_limit_of_a_type_holds_back_a_tenant_below_its_minimum(fleet, caplog):
     assert not caplog.records, "no call failed, and was made again after a repair"
 
 
-def test_slots_of_a_minimum_are_given_by_a_key_first(fleet):
-    """A job that waits for its key takes no slot, also below the minimum; another one of the tenant does."""
+def test_slots_of_a_minimum_go_to_admitted_jobs(fleet):
+    """A job that waits for its key takes no slot, even below the minimum; another job of the tenant does."""
     quotas(fleet, "a=max:none,min:3")
     fleet.join("worker", PDF, slots=2)
     fleet.publish("0&", PDF, rules=f"key=k limit=1 {of('a')}")
@@ -247,7 +241,7 @@ def test_slots_of_a_minimum_are_given_by_a_key_first(fleet):
     assert [each.job_id for each in fleet.end("worker", claim)] == ["1&"]
 
 
-def test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others(fleet, redis_client):
+def test_many_types_join_the_minimum_lanes_in_parts(fleet, redis_client):
     types = [f"type{number}" for number in range(MAX_OPENED + 20)]
     fleet.join("worker", *types)
     for type_ in types:
@@ -262,7 +256,7 @@ def test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others(fleet
     assert [each.job_id for each in fleet.end("worker", claim)] != []
 
 
-def test_a_job_that_may_start_since_its_tenant_is_kept_for_another_type_no_more_goes_first(fleet):
+def test_job_leads_once_its_tenant_is_not_reserved_elsewhere(fleet):
     fleet.scheduler.configure({"tenants": "a=max:1,min:1", "key_patience_us": "10000000"})
     fleet.join("reports", "report")
     fleet.publish("busy", "report")
@@ -280,7 +274,7 @@ def test_a_job_that_may_start_since_its_tenant_is_kept_for_another_type_no_more_
     assert [each.job_id for each in fleet.end("worker", claim)] == ["1$"]
 
 
-def test_with_no_tenant_below_its_minimum_nothing_is_left_of_it(fleet, redis_client):
+def test_filled_minimum_leaves_no_minimum_data(fleet, redis_client):
     quotas(fleet, "a=max:none,min:2")
     fleet.join("worker", PDF)
     flood(fleet, "a", "b", jobs=3)
@@ -294,7 +288,7 @@ def test_with_no_tenant_below_its_minimum_nothing_is_left_of_it(fleet, redis_cli
     assert not [*redis_client.scan_iter("*first*")]
 
 
-def test_what_is_lost_of_first_places_is_made_again(fleet, redis_client):
+def test_lost_minimum_lanes_are_repaired(fleet, redis_client):
     quotas(fleet, "a=max:none,min:2")
     fleet.join("worker", PDF)
     for job, rules in (("busy", ""), ("b", ""), ("a0$", of("a")), ("a1$", of("a"))):
@@ -320,7 +314,7 @@ def test_what_is_lost_of_first_places_is_made_again(fleet, redis_client):
         assert state() == before
 
 
-def test_a_first_place_that_somebody_left_behind_starts_no_job_twice(fleet, redis_client):
+def test_stale_minimum_head_starts_no_job_twice(fleet, redis_client):
     quotas(fleet, "a=max:none,min:2")
     fleet.join("worker", PDF)
     flood(fleet, "a", jobs=2)
@@ -353,8 +347,8 @@ a_step = st.one_of(
     steps=st.lists(a_step, min_size=20, max_size=80),
     shares=st.booleans(),
 )
-def test_no_slot_goes_past_a_tenant_below_its_minimum_or_above_a_maximum(redis_client, quotas_at_first, steps, shares):
-    """Counted outside: who holds a slot, who waits, and what the quotas are, for each slot that one end sets free."""
+def test_no_slot_passes_a_minimum_or_exceeds_a_maximum(redis_client, quotas_at_first, steps, shares):
+    """Computed outside: the holders of slots, the waiting jobs and the quotas, at each slot that an end frees."""
     redis_client.flushdb()
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     most = {name: number for name, (number, _) in quotas_at_first.items()}
@@ -362,21 +356,21 @@ def test_no_slot_goes_past_a_tenant_below_its_minimum_or_above_a_maximum(redis_c
     held, waiting, running = Counter(), {}, []
     serves = {"narrow": {PDF}, "wide": {PDF, "excel"}}
 
-    def tell():
+    def configure():
         names = sorted(most.keys() | least.keys())
         least.update({name: min(least[name], most[name]) for name in names if most[name] is not None})
         words = (f"{name}=max:{'none' if most[name] is None else most[name]},min:{least[name]}" for name in names)
         fleet.scheduler.configure({"tenants": " ".join(words), "tenant_turns": "share" if shares else "age"})
 
     def see(came, *, is_ordered):
-        """Count claims, (worker, claim), in the order in which they were made."""
+        """Count claims (worker, claim) in the order in which they were made."""
         came += [(worker, claim) for worker in serves for claim in fleet.inbox(worker)]
         for worker, claim in sorted(came, key=lambda each: int(each[1].fence)):
             tenant, _ = waiting.pop(claim.job_id)
             below = {
                 name
-                for name, its_type in waiting.values()
-                if its_type in serves[worker] and held[name] < least.get(name, 0)
+                for name, job_type in waiting.values()
+                if job_type in serves[worker] and held[name] < least.get(name, 0)
             }
             if is_ordered:
                 assert (tenant and held[tenant] < least.get(tenant, 0)) or not below, (claim.job_id, below)
@@ -384,7 +378,7 @@ def test_no_slot_goes_past_a_tenant_below_its_minimum_or_above_a_maximum(redis_c
             assert not tenant or most.get(tenant) is None or held[tenant] <= most[tenant]
             running.append((worker, tenant, claim))
 
-    tell()
+    configure()
     fleet.join("narrow", PDF, slots=2)
     fleet.join("wide", PDF, "excel", slots=2)
     for number, (what, *values) in enumerate(steps):
@@ -395,9 +389,9 @@ def test_no_slot_goes_past_a_tenant_below_its_minimum_or_above_a_maximum(redis_c
             assert fleet.publish(job_id, type_, priority=priority, rules=of(tenant) if tenant else "")
         elif what == "quota":
             name, (most[name], least[name]) = values
-            tell()
+            configure()
         elif running:
             worker, tenant, claim = running.pop(values[0] % len(running))
             held[tenant] -= bool(tenant)
             see([(worker, each) for each in fleet.end(worker, claim)], is_ordered=True)
-        see([], is_ordered=False)  # of jobs that are published, and of new quotas, each fills what slots it can
+        see([], is_ordered=False)  # published jobs and new quotas fill slots in any order

@@ -1,8 +1,7 @@
-"""Metrics of types: published, waited, ran, ended; and what they cost."""
+"""Metrics of types: published, waited, ran, ended; and their costs."""
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports.status import ComparedPace, Report
 from celery_affinity.reports.type_metrics import metrics_of
 from celery_affinity.scheduler.messages import EndArguments
@@ -15,14 +14,9 @@ from celery_affinity.schema.keys import Keys
 from ..support.counting import Counting
 from ..support.scripted_fleet import ScriptedFleet
 
-#: Most commands of a call: what a feature adds for those who do not use it is added here, and to the table in
-#: docs/internals/measurements.md.
+#: Maximum number of commands per invocation. A feature's additional commands for jobs without it are added here, and to
+#: the table in docs/internals/measurements.md.
 BUDGET = {"publish": 7, "publish that is placed": 20, "release that claims": 17}
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def metrics(fleet, type_="pdf"):
@@ -48,8 +42,8 @@ def test_waits_and_runs_are_counted_with_their_times(fleet):
     assert all(histogram_of(found, kind).number == 1 for kind in ("queued", "demand", "done", "failed"))
 
 
-def test_a_wait_that_is_longer_than_every_bucket_is_in_the_last_one(fleet):
-    """One more than the largest, which Prometheus calls "+Inf"."""
+def test_wait_longer_than_every_bucket_is_in_the_last(fleet):
+    """It follows the largest bucket; Prometheus calls it "+Inf"."""
     fleet.publish("a", "pdf")
     fleet.scheduler.advance(30 * 24 * 3600)
     fleet.join("worker", "pdf")
@@ -57,7 +51,7 @@ def test_a_wait_that_is_longer_than_every_bucket_is_in_the_last_one(fleet):
     assert metrics(fleet)[f"queued {LARGEST_BUCKET + 1}"] == "1"
 
 
-def test_metrics_outlive_the_workers_of_a_type_by_a_day(fleet, redis_client):
+def test_metrics_outlive_a_types_workers_by_a_day(fleet, redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("a", "pdf")
     key = Keys().key("metrics", "pdf")
@@ -68,7 +62,7 @@ def test_metrics_outlive_the_workers_of_a_type_by_a_day(fleet, redis_client):
     assert redis_client.ttl(key) == -1
 
 
-def test_a_job_that_outlives_its_types_workers_leaves_no_metrics_for_good(fleet, redis_client):
+def test_job_that_outlives_its_types_workers_leaves_expiring_metrics(fleet, redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("a", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -79,18 +73,18 @@ def test_a_job_that_outlives_its_types_workers_leaves_no_metrics_for_good(fleet,
     assert 0 < redis_client.ttl(Keys().key("metrics", "pdf")) <= METRICS_KEPT_S
 
 
-def test_jobs_that_nobody_serves_have_no_figures(fleet):
+def test_jobs_of_an_unserved_type_have_no_metrics(fleet):
     fleet.publish("a", "pdf")
     fleet.scheduler.revoke(["task-a"], [], keep_s=60)
     assert metrics(fleet) == {}
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one call"])
-def test_jobs_that_are_published_while_nobody_serves_their_type_are_not_counted(fleet, redis_client, together):
+def test_jobs_published_to_an_unserved_type_are_not_counted(fleet, redis_client, together):
     names = iter("abcdefghijklmnop")
 
     def publish():
-        """Publish two jobs of each type. Return how many were counted of pdf, how many were not, and what exists."""
+        """Publish two jobs per type. Return the counted pdf jobs, the uncounted jobs, and if excel has metrics."""
         jobs = [NewJob(next(names), type_, "m") for type_ in ("pdf", "excel", "pdf", "excel")]
         for some in [jobs] if together else [[job] for job in jobs]:
             fleet.scheduler.publish(*some)
@@ -108,7 +102,7 @@ def test_jobs_that_are_published_while_nobody_serves_their_type_are_not_counted(
     assert publish() == ([4], 12, 0)
 
 
-def test_the_pace_of_a_worker_says_how_long_its_jobs_take_beside_those_of_others(fleet):
+def test_pace_compares_a_workers_run_times_with_others(fleet):
     for worker in ("quick", "slow"):
         fleet.join(worker, "pdf")
     ends_at, took_s, held = {}, {"quick": 1, "slow": 6}, {}
@@ -135,21 +129,21 @@ def workers(fleet):
 
 
 def run(fleet, worker, type_, seconds):
-    """Have *worker*, the only one that is free, run a job of *type_*."""
+    """Run a job of *type_* on *worker*, the only free worker."""
     fleet.scheduler.publish(*fleet.made([f"job{fleet.scheduler.now_us}"], type_))
     (claim,) = fleet.inbox(worker)
     fleet.scheduler.advance(seconds)
     fleet.end(worker, claim)
 
 
-def test_the_only_worker_of_a_type_is_not_called_slow_however_long_its_jobs_take(fleet):
+def test_only_worker_of_a_type_is_never_slow(fleet):
     fleet.join("only", "pdf")
     for number in range(2 * PACE_AVERAGED_OVER):
         run(fleet, "only", "pdf", 0.2 if number < PACE_AVERAGED_OVER else 600)
     assert workers(fleet)["only@host"].pace is None
 
 
-def test_a_worker_whose_types_take_long_is_not_called_slow(fleet):
+def test_worker_of_a_long_running_type_is_not_slow(fleet):
     fleet.join("quick", "mail")
     fleet.join("long", "pdf")
     for _ in range(PACE_AVERAGED_OVER):
@@ -158,7 +152,7 @@ def test_a_worker_whose_types_take_long_is_not_called_slow(fleet):
     assert {each.pace for each in workers(fleet).values()} == {None}
 
 
-def test_each_arrow_keeps_to_its_budget_of_commands(redis_client):
+def test_each_function_keeps_its_command_budget(redis_client):
     fleet = ScriptedFleet(Counting(redis_client, Keys()))
     scheduler, costs = fleet.scheduler, {name: [] for name in BUDGET}
 

@@ -1,21 +1,12 @@
-"""Pauses, and limits of whole types, on a server: what the random steps of conformance do not show by name."""
+"""Pauses and limits of whole types on a server: cases that the random steps of conformance do not show by name."""
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.constants import MAX_RESUMED, MAX_SIGNED, TICKERS
 from celery_affinity.schema.keys import Keys
 
-from ..support.scripted_fleet import ScriptedFleet
 
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(Scheduler(redis_client, Keys()))
-
-
-def test_a_paused_type_waits_and_other_types_go_on(fleet):
+def test_paused_type_waits_and_other_types_continue(fleet):
     fleet.join("worker", "pdf", "excel", slots=2)
     assert fleet.scheduler.pause("type:pdf", why="db migration")
     assert not fleet.scheduler.pause("type:pdf", why="still")
@@ -28,19 +19,17 @@ def test_a_paused_type_waits_and_other_types_go_on(fleet):
 
 
 @pytest.mark.parametrize(("for_s", "starts"), [(None, []), (3600, []), (1, ["job"])])
-def test_a_pause_that_is_said_again_ends_as_it_was_said_last(redis_client, for_s, starts):
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
-    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody sends heartbeats
+def test_repeated_pause_replaces_the_end(fleet, for_s, starts):
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # no worker here sends heartbeats
     fleet.join("worker", "pdf")
     assert fleet.scheduler.pause("type:pdf", for_s=60)
     assert not fleet.scheduler.pause("type:pdf", for_s=for_s)
     fleet.publish("job", "pdf")
-    fleet.scheduler.advance(60)
-    fleet.scheduler.tick()
+    fleet.advance_and_tick(60)
     assert fleet.jobs("worker") == starts
 
 
-def test_a_pause_of_everything_holds_back_the_reply_to_a_release(fleet):
+def test_pause_of_everything_blocks_the_reply_to_a_release(fleet):
     fleet.join("worker", "pdf")
     for name in ("first", "second"):
         fleet.publish(name, "pdf")
@@ -51,10 +40,10 @@ def test_a_pause_of_everything_holds_back_the_reply_to_a_release(fleet):
     assert fleet.jobs("worker") == ["second"]
 
 
-def test_what_a_key_changes_in_a_type_that_the_call_has_closed_is_written(fleet):
-    """The claim of "p!" takes the last place of the key: "next!", of a type that is full by then, leaves its lane."""
+def test_key_changes_in_a_closed_type_are_written(fleet):
+    """The claim of "p!" takes the key's last place, so "next!" leaves its lane, although its type is already full."""
     fleet.scheduler.configure({"limits": "type%3Aexcel=1"})
-    fleet.scheduler.tick()  # counts what runs already
+    fleet.scheduler.tick()  # counts the running jobs
     for job, type_, rules in (
         ("first!", "excel", "key=k limit=2"),
         ("next!", "excel", "key=k limit=2"),
@@ -68,22 +57,20 @@ def test_what_a_key_changes_in_a_type_that_the_call_has_closed_is_written(fleet)
     assert fleet.scheduler.repair() == []
 
 
-def test_a_limit_of_a_type_counts_what_runs_when_it_comes(fleet):
+def test_new_type_limit_counts_running_jobs(fleet):
     fleet.join("worker", "pdf", slots=4)
     for number in range(2):
         fleet.publish(f"early-{number}", "pdf")
     claims = fleet.inbox("worker")
-    fleet.scheduler.configure({"limits": "type%3Apdf=2"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "type%3Apdf=2"})
     fleet.publish("late", "pdf")
     assert fleet.jobs("worker") == []
     assert [claim.job_id for claim in fleet.end("worker", claims[0])] == ["late"]
 
 
 @pytest.mark.parametrize(("limit", "further"), [(1, 0), (3, 1), (4, 2)])
-def test_a_limit_of_a_type_that_becomes_another_one_is_in_force_at_once(fleet, limit, further):
-    fleet.scheduler.configure({"limits": "type%3Apdf=2"})
-    fleet.scheduler.tick()
+def test_changed_type_limit_applies_immediately(fleet, limit, further):
+    fleet.configure_and_tick({"limits": "type%3Apdf=2"})
     fleet.join("worker", "pdf", slots=9)
     for number in range(9):
         fleet.publish(str(number), "pdf")
@@ -94,10 +81,9 @@ def test_a_limit_of_a_type_that_becomes_another_one_is_in_force_at_once(fleet, l
     assert len(fleet.end("worker", running[0])) == (limit > 1)
 
 
-def test_no_job_of_a_type_with_a_limit_is_held_ahead(fleet):
-    """A job ahead of its slot would count, and another worker could run one instead."""
-    fleet.scheduler.configure({"limits": "type%3Apdf=9"})
-    fleet.scheduler.tick()
+def test_no_job_of_a_limited_type_is_prefetched(fleet):
+    """A prefetched job would count, and another worker could run another job instead."""
+    fleet.configure_and_tick({"limits": "type%3Apdf=9"})
     fleet.join("worker", "pdf")
     for number in range(5):
         fleet.publish(str(number), "pdf")
@@ -105,10 +91,9 @@ def test_no_job_of_a_type_with_a_limit_is_held_ahead(fleet):
     assert len(fleet.end("worker", first, most_ahead=4)) == 1
 
 
-def test_a_type_whose_claims_are_still_counted_is_not_full_yet(fleet, redis_client):
-    """Claims that an earlier limit counted are known before the others are."""
-    fleet.scheduler.configure({"limits": "type%3Apdf=3"})
-    fleet.scheduler.tick()
+def test_type_is_not_full_while_its_claims_are_counted(fleet, redis_client):
+    """Claims that an earlier limit counted are found before the others."""
+    fleet.configure_and_tick({"limits": "type%3Apdf=3"})
     fleet.join("worker", "pdf", slots=3)
     for number in range(3):
         fleet.publish(f"early-{number}", "pdf")
@@ -121,17 +106,17 @@ def test_a_type_whose_claims_are_still_counted_is_not_full_yet(fleet, redis_clie
     assert redis_client.hget(Keys().key("type_rules"), "pdf") == b"limit=1 full"
 
 
-def test_a_type_that_is_full_stays_so_when_a_key_moves_its_jobs(fleet):
-    """Each claim of another type has the next job of the common key stand in the full type's lane."""
+def test_full_type_stays_full_when_keys_move_jobs(fleet):
+    """Each claim of another type admits the next job of the common key to the full type's lane."""
     fleet.scheduler.configure({"limits": "type%3Apdf=1"})
-    fleet.scheduler.tick()  # counts what runs already
+    fleet.scheduler.tick()  # counts the running jobs
     for number, type_ in enumerate(("pdf", "pdf", "excel", "pdf", "excel")):
         fleet.publish(f"{number}!", type_, priority=9 if type_ == "pdf" else 0, rules="key=k limit=9")
     fleet.join("worker", "pdf", "excel", slots=9)
     assert fleet.jobs("worker") == ["0!", "2!", "4!"]
 
 
-def test_a_pause_puts_a_sign_before_what_lies_unread_in_each_inbox(fleet):
+def test_pause_message_precedes_unread_jobs_in_an_inbox(fleet):
     fleet.join("busy", "pdf")
     fleet.publish("job", "pdf")
     (fence,) = fleet.claims("busy").values()
@@ -141,7 +126,7 @@ def test_a_pause_puts_a_sign_before_what_lies_unread_in_each_inbox(fleet):
     assert len(inbox) == 2
 
 
-def test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow(fleet, redis_client):
+def test_ticks_send_the_pause_messages_of_a_large_fleet(fleet, redis_client):
     workers = [f"worker-{number:03}" for number in range(2 * MAX_SIGNED + 10)]
     for worker in workers:
         fleet.join(worker, "pdf")
@@ -157,7 +142,7 @@ def test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow(fleet, redis_c
     assert not redis_client.exists(Keys().key("pause_signs"))
 
 
-def test_a_pause_that_is_over_puts_no_further_signs(fleet):
+def test_ended_pause_sends_no_further_messages(fleet):
     workers = [f"worker-{number:03}" for number in range(MAX_SIGNED + 10)]
     for worker in workers:
         fleet.join(worker, "pdf")
@@ -168,9 +153,7 @@ def test_a_pause_that_is_over_puts_no_further_signs(fleet):
 
 
 @pytest.mark.parametrize("number", [3 * MAX_RESUMED, 7 * MAX_RESUMED], ids=["a small hash", "a large one"])
-def test_when_everything_goes_on_types_beyond_the_first_hundred_go_on_with_the_heartbeats_of_their_workers(
-    fleet, number
-):
+def test_many_resumed_types_continue_with_the_workers_heartbeats(fleet, number):
     types = [f"type-{each:03}" for each in range(number)]
     fleet.join("worker", *types, slots=len(types))
     fleet.scheduler.pause("*")
@@ -183,15 +166,13 @@ def test_when_everything_goes_on_types_beyond_the_first_hundred_go_on_with_the_h
     assert len(fleet.claims("worker")) == len(types)
 
 
-def test_nothing_is_left_of_rules_that_are_gone(fleet, redis_client):
+def test_removed_rules_leave_no_data(fleet, redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
-    fleet.scheduler.configure({"limits": "type%3Apdf=1"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "type%3Apdf=1"})
     fleet.scheduler.pause("type:pdf", for_s=60)
     fleet.scheduler.resume("type:pdf")
-    fleet.scheduler.configure({"limits": "", "reserve": "pdf:queued=2"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"limits": "", "reserve": "pdf:queued=2"})
     fleet.scheduler.configure({"reserve": ""})
     fleet.end("worker", *fleet.inbox("worker"))
     left = {name.decode().partition("}:")[2] for name in redis_client.scan_iter()}
@@ -203,7 +184,7 @@ def test_nothing_is_left_of_rules_that_are_gone(fleet, redis_client):
     }
 
 
-def test_a_limit_that_changes_while_claims_are_counted_opens_the_type_to_nobody_yet(fleet):
+def test_limit_changed_during_counting_keeps_the_type_closed(fleet):
     fleet.join("worker", "pdf", slots=4)
     for number in range(2):
         fleet.publish(f"before{number}", "pdf")

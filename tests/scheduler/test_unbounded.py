@@ -1,9 +1,8 @@
-"""Tenants that nothing bounds: their jobs are all in their lanes; what happens once something does bound them."""
+"""Unbounded tenants: all their jobs are in their lanes, until something bounds the tenant."""
 
 import pytest
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.schema.constants import MAX_OPENED, MAX_SUBLANES, REPAIRED_EVERY_US
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
@@ -16,28 +15,23 @@ LANE = (PDF, "queued.0")
 
 LOST = (("lane", *LANE), ("key_queue", "tenant%3Aa", *LANE), ("key_state", "tenant%3Aa"), ("waiting_keys",), ("heads",))
 
-#: More jobs than a call keeps back.
+#: More jobs than one invocation blocks.
 MANY = 4 * MAX_OPENED + 50
 
 
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
-
-
 def flood(fleet, jobs, tenant="a"):
-    """Publish jobs of a tenant, the older the smaller the number."""
+    """Publish jobs of a tenant, in the order of their numbers."""
     for number in range(jobs):
         fleet.publish(f"{tenant}{number:03}$", PDF, rules=of(tenant))
 
 
 def numbers(fleet):
-    """Return how many jobs of the type are in their lane, and how many are kept back."""
+    """Return the numbers of admitted and of blocked jobs of the type."""
     key = fleet.scheduler.keys.key
     return tuple(fleet.scheduler.client.zcard(key(name, *LANE)) for name in ("lane", "kept_back"))
 
 
-def test_all_jobs_are_in_their_lane_until_something_bounds_the_tenant(fleet):
+def test_all_jobs_are_admitted_until_the_tenant_is_bounded(fleet):
     flood(fleet, 4)
     assert numbers(fleet) == (4, 0)
     quotas(fleet, "a=max:2")
@@ -46,7 +40,7 @@ def test_all_jobs_are_in_their_lane_until_something_bounds_the_tenant(fleet):
     assert fleet.jobs("worker") == ["a000$", "a001$"]
 
 
-def test_as_many_jobs_as_the_maximum_are_in_their_lane_and_one_more_keeps_back_all_but_the_first(fleet):
+def test_jobs_above_the_maximum_block_all_but_the_first(fleet):
     quotas(fleet, "a=max:3")
     flood(fleet, 3)
     assert numbers(fleet) == (3, 0)
@@ -56,7 +50,7 @@ def test_as_many_jobs_as_the_maximum_are_in_their_lane_and_one_more_keeps_back_a
     assert fleet.jobs("worker") == ["a000$", "a001$", "a002$"]
 
 
-def test_jobs_that_run_count_and_so_do_those_of_other_lanes(fleet):
+def test_running_jobs_and_other_lanes_count(fleet):
     quotas(fleet, "a=max:3")
     fleet.join("worker", PDF)
     flood(fleet, 2)
@@ -67,7 +61,7 @@ def test_jobs_that_run_count_and_so_do_those_of_other_lanes(fleet):
 
 
 @pytest.mark.parametrize(("most", "number"), [(9, 4), (3, 1), (2, 1), ("none", 4)])
-def test_another_maximum_counts_at_once(fleet, most, number):
+def test_changed_maximum_applies_immediately(fleet, most, number):
     quotas(fleet, "a=max:4")
     flood(fleet, 4)
     quotas(fleet, f"a=max:{most}")
@@ -77,7 +71,7 @@ def test_another_maximum_counts_at_once(fleet, most, number):
     assert len(fleet.jobs("worker")) == (most if number == 1 else 5)
 
 
-def test_in_more_lanes_than_are_counted_all_but_the_first_are_kept_back(fleet):
+def test_jobs_in_more_lanes_than_counted_are_blocked(fleet):
     quotas(fleet, "a=max:99")
     for priority in range(MAX_SUBLANES):
         fleet.publish(f"low{priority}$", PDF, rules=of("a"), priority=priority)
@@ -87,20 +81,20 @@ def test_in_more_lanes_than_are_counted_all_but_the_first_are_kept_back(fleet):
     assert numbers(fleet) == (1, 1)
 
 
-def test_a_job_that_comes_has_a_count_that_was_in_doubt_be_none_any_more(fleet, redis_client):
+def test_published_job_corrects_an_uncertain_count(fleet, redis_client):
     quotas(fleet, "a=max:9")
     flood(fleet, 2)
-    its_key, lane = fleet.scheduler.keys.key("key_state", "tenant%3Aa"), " ".join(LANE)
-    assert redis_client.hget(its_key, lane) == b"*9"
-    redis_client.hset(its_key, lane, "*-")
+    tenant_key, lane = fleet.scheduler.keys.key("key_state", "tenant%3Aa"), " ".join(LANE)
+    assert redis_client.hget(tenant_key, lane) == b"*9"
+    redis_client.hset(tenant_key, lane, "*-")
     fleet.publish("a9$", PDF, rules=of("a"))
-    assert redis_client.hget(its_key, lane) == b"*9"
+    assert redis_client.hget(tenant_key, lane) == b"*9"
     assert numbers(fleet) == (3, 0)
 
 
 @pytest.fixture
 def with_turn(fleet, redis_client):
-    """Give a tenant without a maximum a turn of when it had one: that of type excel, whose slot is busy."""
+    """An unbounded tenant with an old turn for type excel, whose slot is busy."""
     quotas(fleet, "a=max:1")
     fleet.scheduler.configure({"key_patience_us": "1000000"})
     fleet.join("worker", PDF)
@@ -112,29 +106,29 @@ def with_turn(fleet, redis_client):
     fleet.scheduler.advance(2)
     assert not fleet.end("worker", *fleet.inbox("worker")), "it is the turn of the other type"
     quotas(fleet, "a=max:none")
-    its_key = fleet.scheduler.keys.key("key_state", "tenant%3Aa")
+    tenant_key = fleet.scheduler.keys.key("key_state", "tenant%3Aa")
     for type_, priority in ((PDF, 9), ("excel", 5)):
         fleet.publish(f"{type_}$", type_, rules=of("a"), priority=priority)
-        assert redis_client.hget(its_key, f"{type_} queued.{priority}") == b"*"
-    assert redis_client.hexists(its_key, "turn")
-    return its_key
+        assert redis_client.hget(tenant_key, f"{type_} queued.{priority}") == b"*"
+    assert redis_client.hexists(tenant_key, "turn")
+    return tenant_key
 
 
-def test_a_job_that_comes_ends_a_turn_whose_time_is_over(fleet, redis_client, with_turn):
+def test_published_job_ends_an_expired_turn(fleet, redis_client, with_turn):
     fleet.scheduler.advance(2)
     fleet.publish("high$", PDF, rules=of("a"), priority=9)
     assert not redis_client.hexists(with_turn, "turn")
 
 
 @pytest.mark.parametrize("types", [("excel",), (PDF, "excel")], ids=" ".join)
-def test_a_claim_ends_the_turn_of_its_type(fleet, redis_client, with_turn, types):
-    """It is the first one of the tenant in its call, or not."""
+def test_claim_ends_the_turn_of_its_type(fleet, redis_client, with_turn, types):
+    """The claim is the tenant's first in its invocation, or not."""
     fleet.join("another", *types, slots=len(types))
     assert fleet.jobs("another") == [f"{type_}$" for type_ in types]
     assert not redis_client.hexists(with_turn, "turn")
 
 
-def test_a_claim_goes_by_the_maximum_that_is_in_force_where_no_tick_has_got_to_yet(fleet, redis_client):
+def test_claim_uses_a_new_maximum_before_the_first_tick(fleet, redis_client):
     quotas(fleet, "a=max:9")
     flood(fleet, 3)
     redis_client.hset(fleet.scheduler.keys.key("settings"), "tenants", "a=max:1")
@@ -142,7 +136,7 @@ def test_a_claim_goes_by_the_maximum_that_is_in_force_where_no_tick_has_got_to_y
     assert fleet.jobs("worker") == ["a000$"]
 
 
-def test_a_claim_ends_that_its_job_goes_first_where_no_call_has_got_to_a_minimum_that_is_gone(fleet, redis_client):
+def test_claim_removes_its_job_from_a_removed_minimum(fleet, redis_client):
     quotas(fleet, "a=max:9,min:2")
     flood(fleet, 10)
     key = fleet.scheduler.keys.key
@@ -153,7 +147,7 @@ def test_a_claim_ends_that_its_job_goes_first_where_no_call_has_got_to_a_minimum
     assert b"a000$" not in (redis_client.hget(key("minimum_heads"), PDF) or b"")
 
 
-def test_a_claim_goes_by_a_pause_that_no_call_has_got_to_yet(fleet, redis_client):
+def test_claim_respects_a_pause_that_was_not_yet_applied(fleet, redis_client):
     quotas(fleet, "a=max:9")
     flood(fleet, 10)
     redis_client.hset(fleet.scheduler.keys.key("settings"), "has_pauses", "1")
@@ -162,7 +156,7 @@ def test_a_claim_goes_by_a_pause_that_no_call_has_got_to_yet(fleet, redis_client
     assert fleet.jobs("worker") == []
 
 
-def test_a_maximum_that_goes_up_and_down_again_is_never_exceeded(fleet):
+def test_maximum_raised_and_lowered_again_is_never_exceeded(fleet):
     quotas(fleet, "a=max:2")
     flood(fleet, 2)
     quotas(fleet, "a=max:5")
@@ -174,8 +168,8 @@ def test_a_maximum_that_goes_up_and_down_again_is_never_exceeded(fleet):
     assert len([each for each in fleet.jobs("worker") if "-" not in each]) == 2
 
 
-def test_who_was_deleted_from_the_holders_counts_again(fleet, redis_client):
-    """Meanwhile jobs came that were not too many."""
+def test_deleted_holder_is_counted_again(fleet, redis_client):
+    """Before the repair, jobs were published that did not exceed the maximum."""
     quotas(fleet, "a=max:3")
     flood(fleet, 3)
     fleet.join("worker", PDF, slots=2)
@@ -191,13 +185,13 @@ def test_who_was_deleted_from_the_holders_counts_again(fleet, redis_client):
 
 
 @pytest.mark.parametrize("bound", [{"tenants": "a=max:9,min:1"}, {"tenant_turns": "share"}], ids=" ".join)
-def test_a_minimum_or_shares_bound_it_likewise(fleet, bound):
+def test_minimum_or_shares_bound_a_tenant_too(fleet, bound):
     flood(fleet, 4)
     fleet.scheduler.configure(bound)
     assert numbers(fleet) == (1, 3)
 
 
-def test_a_pause_of_the_tenant_keeps_back_all(fleet):
+def test_pause_of_the_tenant_blocks_all_jobs(fleet):
     flood(fleet, 4)
     fleet.scheduler.pause("key:tenant%3Aa")
     assert numbers(fleet) == (0, 4)
@@ -208,14 +202,14 @@ def test_a_pause_of_the_tenant_keeps_back_all(fleet):
     assert len(fleet.jobs("worker")) == 5
 
 
-def test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others(fleet):
+def test_many_jobs_are_blocked_in_parts_by_ticks(fleet):
     fleet.join("worker", PDF, slots=3)
     flood(fleet, MANY)
     claims = fleet.inbox("worker")
     quotas(fleet, "a=max:2")
     assert numbers(fleet) == (MANY - 3 - 4 * MAX_OPENED - 1, 4 * MAX_OPENED + 1)
     flood(fleet, 3, tenant="b")
-    # Who ends meanwhile gets a job of the other tenant: the claims meet jobs of the first one that are in their lane.
+    # A slot that is freed now gets a job of the other tenant: claims meet jobs of the first tenant still in their lane.
     assert [each.job_id for each in fleet.end("worker", claims.pop(0))] == ["b000$"]
     assert [each.job_id for each in fleet.end("worker", claims.pop(0))] == ["a003$"]
     fleet.scheduler.tick()
@@ -223,8 +217,8 @@ def test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others(fleet):
     assert fleet.scheduler.repair() == []
 
 
-def test_of_very_many_lanes_and_tenants_a_call_keeps_back_as_few(redis_client):
-    """What a call may keep back is for all tenants and lanes together."""
+def test_many_lanes_and_tenants_are_blocked_in_parts(redis_client):
+    """The limit per invocation applies to all tenants and lanes together."""
     tenants, lanes = [f"t{number}" for number in range(5)], range(5)
     fleet = ScriptedFleet(Counting(redis_client, Keys()))
     for tenant in tenants:
@@ -234,8 +228,7 @@ def test_of_very_many_lanes_and_tenants_a_call_keeps_back_as_few(redis_client):
             ]
             fleet.scheduler.publish(*jobs)
     fleet.scheduler.calls.clear()
-    fleet.scheduler.configure({"tenants": "*=max:1"})
-    fleet.scheduler.tick()
+    fleet.configure_and_tick({"tenants": "*=max:1"})
     kept = sum(redis_client.zcard(each) for each in redis_client.keys("*kept:*"))
     assert kept == len(tenants) * len(lanes) * 19
     assert fleet.scheduler.most("zadd") < 5 * MAX_OPENED
@@ -243,11 +236,11 @@ def test_of_very_many_lanes_and_tenants_a_call_keeps_back_as_few(redis_client):
 
 
 def left(fleet):
-    """Return how many of the first jobs of the lane are still to be kept back."""
+    """Return the number of the lane's first jobs that must still be blocked."""
     return fleet.scheduler.client.hget(fleet.scheduler.keys.key("key_state", "tenant%3Aa"), f"+{PDF} queued.0")
 
 
-def test_a_tick_alone_goes_on_with_what_a_call_has_left_and_then_nothing_is_left(fleet):
+def test_ticks_block_the_remaining_jobs_without_further_changes(fleet):
     flood(fleet, MANY)
     quotas(fleet, "a=max:2")
     assert int(left(fleet)) == MANY - 4 * MAX_OPENED
@@ -256,7 +249,7 @@ def test_a_tick_alone_goes_on_with_what_a_call_has_left_and_then_nothing_is_left
     assert left(fleet) is None
 
 
-def test_several_older_jobs_that_come_in_one_call_hide_none_of_them(fleet):
+def test_older_jobs_published_together_are_blocked_too(fleet):
     flood(fleet, MANY + 4 * MAX_OPENED)
     quotas(fleet, "a=max:2")
     fleet.scheduler.advance(-1e6)
@@ -266,7 +259,7 @@ def test_several_older_jobs_that_come_in_one_call_hide_none_of_them(fleet):
     assert numbers(fleet) == (1, MANY + 4 * MAX_OPENED + 2)
 
 
-def test_an_older_job_that_comes_meanwhile_hides_none_of_them(fleet):
+def test_older_job_published_in_between_is_blocked_too(fleet):
     flood(fleet, MANY)
     quotas(fleet, "a=max:2")
     fleet.scheduler.advance(-1e6)
@@ -276,7 +269,7 @@ def test_an_older_job_that_comes_meanwhile_hides_none_of_them(fleet):
     assert numbers(fleet) == (3, MANY)
 
 
-def test_a_tenant_of_which_no_job_is_left_leaves_nothing(fleet, redis_client):
+def test_tenant_without_jobs_leaves_no_data(fleet, redis_client):
     fleet.join("worker", PDF)
     flood(fleet, 3)
     (claim,) = fleet.inbox("worker")
@@ -287,7 +280,7 @@ def test_a_tenant_of_which_no_job_is_left_leaves_nothing(fleet, redis_client):
 
 
 @pytest.mark.parametrize("lost", LOST, ids=lambda lost: lost[0])
-def test_what_is_lost_is_made_again(fleet, redis_client, lost):
+def test_lost_keys_are_repaired(fleet, redis_client, lost):
     fleet.join("busy", PDF)
     fleet.publish("first", PDF)
     flood(fleet, 4)
@@ -303,8 +296,8 @@ def test_what_is_lost_is_made_again(fleet, redis_client, lost):
     assert fleet.jobs("worker") == ["a000$", "a001$"]
 
 
-def test_a_lost_lane_of_which_only_the_first_job_is_there_again_is_made_again(fleet, redis_client):
-    """A repair that looks at no other job than the first one sees the last one as well."""
+def test_lane_with_only_its_first_job_is_repaired(fleet, redis_client):
+    """A repair that checks only the first job sees the last one as well."""
     fleet.join("worker", PDF)
     flood(fleet, 4)
     fleet.scheduler.advance((-fleet.now_us % (4 * REPAIRED_EVERY_US)) / SECOND_US)
@@ -318,7 +311,7 @@ def test_a_lost_lane_of_which_only_the_first_job_is_there_again_is_made_again(fl
 
 
 @pytest.mark.parametrize("lost", [LOST[1], LOST[2], ("held", "tenant%3Aa")], ids=lambda lost: lost[0])
-def test_what_is_lost_starts_no_job_twice_and_stops_none(fleet, redis_client, lost):
+def test_lost_keys_start_no_job_twice_and_stop_none(fleet, redis_client, lost):
     fleet.join("worker", PDF)
     flood(fleet, 4)
     redis_client.delete(fleet.scheduler.keys.key(*lost))

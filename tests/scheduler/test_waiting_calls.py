@@ -1,20 +1,12 @@
-"""The calls that wait are counted beside the jobs that they are. The conformance test has every way of a batch."""
+"""Waiting calls are counted in addition to jobs. The conformance test covers every path of a batch."""
 
 import pytest
 
-from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.reports.status import Report
 from celery_affinity.schema.constants import MAX_PURGED, MAX_RECOUNTED
 from celery_affinity.schema.keys import Keys
 
-from ..support.scripted_fleet import ScriptedFleet
-
 COUNTS = Keys().key("waiting_calls")
-
-
-@pytest.fixture
-def fleet(redis_client):
-    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, *ids, key="city", **fields):
@@ -23,12 +15,12 @@ def publish(fleet, *ids, key="city", **fields):
 
 
 def waiting(fleet):
-    """Return the pending jobs, and the calls that they are, of each type with either."""
+    """Return the pending jobs and the pending calls of each type that has either."""
     types = Report(fleet.scheduler.reader).status().types
     return {each.type: (each.pending, each.calls) for each in types if each.calls}
 
 
-def test_a_job_of_several_calls_is_several_and_any_other_job_is_one(fleet):
+def test_batch_counts_as_several_and_jobs_as_one(fleet):
     publish(fleet, "a+", "b+", "c+")
     publish(fleet, "d+", key="another")
     fleet.publish("plain", "pdf")
@@ -36,10 +28,9 @@ def test_a_job_of_several_calls_is_several_and_any_other_job_is_one(fleet):
     assert waiting(fleet) == {"pdf": (3, 5), "excel": (1, 1)}
 
 
-def test_calls_are_not_counted_once_they_run_and_are_again_when_they_come_back(fleet):
+def test_calls_are_counted_again_after_a_requeue(fleet):
     publish(fleet, "a+", "b+", "c+")
-    fleet.join("worker", "pdf")
-    (claim,) = fleet.inbox("worker")
+    claim = fleet.join_and_claim("worker", "pdf")
     assert waiting(fleet) == {}
     fleet.scheduler.leave("worker")
     assert waiting(fleet) == {"pdf": (1, 3)}
@@ -49,14 +40,14 @@ def test_calls_are_not_counted_once_they_run_and_are_again_when_they_come_back(f
     assert not fleet.scheduler.client.exists(COUNTS)
 
 
-def test_calls_that_leave_one_by_one_leave_no_count(fleet):
+def test_calls_removed_singly_leave_no_count(fleet):
     publish(fleet, "a+", "b+")
     fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
     fleet.scheduler.revoke(["task-b+"], [], keep_s=60)
     assert not fleet.scheduler.client.exists(COUNTS)
 
 
-def test_a_call_that_leaves_a_run_was_counted_no_more(fleet):
+def test_call_that_leaves_a_run_is_not_uncounted_twice(fleet):
     publish(fleet, "a+", "b+")
     publish(fleet, "c+", "d+", key="another")
     fleet.join("worker", "pdf")
@@ -65,13 +56,13 @@ def test_a_call_that_leaves_a_run_was_counted_no_more(fleet):
     assert waiting(fleet) == {"pdf": (1, 2)}
 
 
-def test_calls_that_go_to_another_lane_are_counted_once(fleet):
+def test_calls_moved_to_another_lane_are_counted_once(fleet):
     publish(fleet, "a+", "b+")
     publish(fleet, "c+", priority=9)
     assert waiting(fleet) == {"pdf": (1, 3)}
 
 
-def test_calls_that_wait_for_others_change_no_count_however_urgent_they_become(fleet):
+def test_collecting_calls_never_change_the_count(fleet):
     publish(fleet, "a+", "b+")
     patient = "merge=other most=1000 bytes=1000000 wait=60000000/60000000"
     fleet.scheduler.publish(*fleet.made(["c+", "d+"], "pdf", rules=patient))
@@ -80,7 +71,7 @@ def test_calls_that_wait_for_others_change_no_count_however_urgent_they_become(f
 
 
 @pytest.mark.parametrize("wrong", ["7", "-3", "ghost", None], ids=["too many", "below 0", "no number", "none"])
-def test_a_repair_counts_the_calls_again(fleet, wrong):
+def test_repair_recounts_the_calls(fleet, wrong):
     publish(fleet, "a+", "b+", "c+")
     fleet.scheduler.client.hdel(COUNTS, "pdf")
     if wrong:
@@ -90,14 +81,14 @@ def test_a_repair_counts_the_calls_again(fleet, wrong):
     assert not fleet.scheduler.repair()
 
 
-def test_a_count_that_is_no_number_keeps_no_call_from_waiting_and_running(fleet):
+def test_invalid_count_blocks_no_call(fleet):
     fleet.scheduler.client.hset(COUNTS, "pdf", "ghost")
     assert publish(fleet, "a+", "b+")[1].merged
     fleet.join("worker", "pdf")
     assert [claim.job_id for claim in fleet.inbox("worker")] == ["a*"]
 
 
-def test_calls_whose_key_is_held_are_counted_again_too(fleet):
+def test_calls_blocked_by_a_key_are_recounted_too(fleet):
     rules = "merge=city most=1000 bytes=1000000 key=k limit=1"
     fleet.join("worker", "excel")
     fleet.publish("holds!", "excel", rules="key=k limit=1")
@@ -107,13 +98,13 @@ def test_calls_whose_key_is_held_are_counted_again_too(fleet):
     assert waiting(fleet) == {"pdf": (1, 2)}
 
 
-def test_a_count_of_a_type_without_jobs_goes(fleet):
+def test_count_of_a_type_without_jobs_is_deleted(fleet):
     fleet.scheduler.client.hset(COUNTS, "pdf", 7)
     assert fleet.scheduler.repair()
     assert not fleet.scheduler.client.exists(COUNTS)
 
 
-def test_the_calls_of_very_many_jobs_are_not_counted_again_at_once(fleet):
+def test_calls_of_many_jobs_are_recounted_in_parts(fleet):
     fleet.scheduler.publish(*fleet.made([f"job{n}" for n in range(MAX_RECOUNTED)], "pdf"))
     fleet.scheduler.advance(1)
     publish(fleet, "a+", "b+")
@@ -124,7 +115,7 @@ def test_the_calls_of_very_many_jobs_are_not_counted_again_at_once(fleet):
     assert waiting(fleet) == {"pdf": (MAX_RECOUNTED, MAX_RECOUNTED + 1)}
 
 
-def test_calls_that_wait_for_more_are_not_counted_so_a_purge_of_them_counts_none_off(fleet):
+def test_purge_of_collecting_calls_leaves_the_count(fleet):
     for number in range(MAX_PURGED + 5):
         fleet.publish(f"plain-{number}", "pdf")
     fleet.scheduler.advance(1)

@@ -30,6 +30,20 @@ class ScriptedFleet:
         given = shared_settings(Settings(**(settings or {})))
         return self.scheduler.join(JoinArguments(worker, f"{worker}@host", types, slots, priority=priority), given)
 
+    def join_and_claim(self, worker, *types, **options):
+        """Join a worker for one pending job. Return the claim of the job."""
+        self.join(worker, *types, **options)
+        (claim,) = self.inbox(worker)
+        return claim
+
+    def advance_and_tick(self, seconds):
+        self.scheduler.advance(seconds)
+        return self.scheduler.tick()
+
+    def configure_and_tick(self, settings):
+        self.scheduler.configure(settings)
+        return self.scheduler.tick()
+
     def publish(
         self,
         job,

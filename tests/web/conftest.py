@@ -1,4 +1,4 @@
-"""The HTTP interface in the test's own process: an app, a fleet whose workers the test plays, and a client."""
+"""The HTTP interface in the test's own process: an app, a fleet whose workers the test simulates, and a client."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +16,10 @@ from ..support.scripted_fleet import ScriptedFleet
 
 
 class Client:
-    """A client of an ASGI app, in one event loop. *host*, *client*: what requests say of where they come from.
+    """A client of an ASGI app, in one event loop.
 
-    The loop runs in a thread of its own: a browser's may run in the test's.
+    *host*, *client*: the server address and the client address of the requests. The loop has its own thread, because a
+    browser may use the test's.
     """
 
     def __init__(self, app, *, token=None, host="localhost", client=("127.0.0.1", 1)):
@@ -34,7 +35,7 @@ class Client:
         return reply
 
     def together(self, *calls):
-        """Make several calls at once; return the replies."""
+        """Make several calls concurrently. Return the replies."""
 
         async def all_of_them():
             return await asyncio.gather(*(self.http.request(*each) for each in calls))
@@ -42,7 +43,7 @@ class Client:
         return self.run(all_of_them())
 
     def run(self, coroutine):
-        """Return what *coroutine* does, in the client's loop."""
+        """Return the result of *coroutine*, run in the client's loop."""
         return self.thread.submit(self.loop.run_until_complete, coroutine).result()
 
     def get(self, path, **options):
@@ -55,6 +56,10 @@ class Client:
         self.run(asyncio.sleep(0))
         self.thread.shutdown()
         self.loop.close()
+
+
+def error_of(reply):
+    return reply.json()["error"]["message"]
 
 
 @pytest.fixture

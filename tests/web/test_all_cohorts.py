@@ -1,4 +1,4 @@
-"""The HTTP API is about all cohorts: rows of each, what is meant is found where it is, and one may be down."""
+"""The HTTP API covers all cohorts: it lists their rows, finds objects in their cohort, and works while one is down."""
 
 import pytest
 import redis
@@ -24,7 +24,7 @@ def broker(request, valkey):
 
 @pytest.fixture
 def of_ml(broker):
-    """A client of the server, or of the node, that has the cohort `ml`; the broker is empty."""
+    """A client of the server or node that has the cohort `ml`; the broker is empty."""
     node = broker.owner_of(Keys(cohort="ml").base) if isinstance(broker, Cluster) else broker
     with redis.Redis(HOST, node.port) as client:
         client.flushall()
@@ -50,7 +50,7 @@ def client(app):
     client.close()
 
 
-def test_http_has_all_cohorts_and_says_which_are_down(client, app, of_ml):
+def test_http_lists_all_cohorts_and_names_unavailable_ones(client, app, of_ml):
     job = client("POST", "/api/jobs", json={"task": "work"}, headers={"Idempotency-Key": "one"})
     assert (job.status_code, job.json()["cohort"]) == (201, "ml")
     again = client("POST", "/api/jobs", json={"task": "work"}, headers={"Idempotency-Key": "one"})
@@ -76,7 +76,7 @@ def test_http_has_all_cohorts_and_says_which_are_down(client, app, of_ml):
     assert 'celery_affinity_pending_jobs{cohort="ml",type="gpu",mode="queued"} 1' in metrics
 
 
-def test_http_changes_what_is_meant_in_its_cohort(client, app):
+def test_http_changes_objects_in_their_cohort(client, app):
     id_ = client("POST", "/api/jobs", json={"task": "work"}).json()["id"]
     paused = client("POST", "/api/types/gpu/pause")
     assert (paused.status_code, paused.json()["pauses"][0]["cohort"]) == (202, "ml")
@@ -114,6 +114,6 @@ def test_jobs_of_one_cohort_are_listed_and_cancelled(client, app):
         ("cohort=ml&type=pdf", "cohort must be that of type 'pdf', default, got: 'ml'"),
     ],
 )
-def test_a_cohort_that_has_none_of_the_jobs_is_refused(client, query, why):
+def test_unknown_or_mismatched_cohort_is_refused(client, query, why):
     for refused in (client.get(f"/api/jobs?{query}"), client("DELETE", f"/api/jobs?task=*&{query}")):
         assert (refused.status_code, refused.json()["error"]["message"]) == (400, why)

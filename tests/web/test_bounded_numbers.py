@@ -1,4 +1,4 @@
-"""Every number in a query or body has bounds in the API description. Requests beyond them get 4xx and its name."""
+"""Every number in a query or body has bounds in the API description. Requests beyond them get 4xx with its name."""
 
 from ..support.openapi import description
 
@@ -78,7 +78,8 @@ def test_every_number_in_a_body_has_bounds(web):
             content = body.replace("N", number)
             headers = {"Content-Type": "application/json", "Worker-Secret": "x"}
             reply = web(method, path, content=content, headers=headers)
-            is_named = "got: " in reply.text or "JSON" in reply.text  # 1e400 becomes infinity, which JSON does not have
+            # 1e400 becomes infinity, which JSON does not support.
+            is_named = "got: " in reply.text or "JSON" in reply.text
             if not 400 <= reply.status_code < 500 or not is_named:
                 wrong[path, body, number[:20]] = reply.status_code, reply.text[:200]
     assert not wrong

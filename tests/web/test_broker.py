@@ -1,4 +1,4 @@
-"""The connections of the HTTP interface and of Flower's pages: a copy of the app's, of whatever kind its broker is."""
+"""The connections of the HTTP interface and of Flower's pages copy the app's connection, for every kind of broker."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def app(request):
         yield app
 
 
-def test_connections_go_where_those_of_the_app_go(app, monkeypatch):
+def test_connections_have_the_apps_broker(app, monkeypatch):
     monkeypatch.setattr("kombu.Connection.ensure_connection", lambda connection, **_: connection)
     origin = app.connection_for_write()
     of_http = Broker(app)._pool().acquire()

@@ -1,13 +1,11 @@
-"""What can be changed over HTTP."""
+"""Changes over HTTP."""
 
 import pytest
 
-
-def said(reply):
-    return reply.json()["error"]["message"]
+from .conftest import error_of
 
 
-def test_a_type_is_paused_and_resumed(fleet, web):
+def test_type_is_paused_and_resumed(fleet, web):
     fleet.join("worker", "a/b c")
     reply = web("POST", "/api/types/a%2Fb%20c/pause", json={"reason": "db migration", "for_s": 60})
     (pause,) = reply.json()["pauses"]
@@ -21,10 +19,10 @@ def test_a_type_is_paused_and_resumed(fleet, web):
     assert web("POST", "/api/types/a%2Fb%20c/resume").status_code == 202
     assert fleet.jobs("worker") == ["job"]
     again = web("POST", "/api/types/a%2Fb%20c/resume")
-    assert (again.status_code, said(again)) == (409, "there is no pause of type 'a/b c'")
+    assert (again.status_code, error_of(again)) == (409, "there is no pause of type 'a/b c'")
 
 
-def test_a_pause_of_a_type_that_no_worker_serves_is_made_with_a_warning(fleet, web):
+def test_pause_of_an_unserved_type_returns_a_warning(fleet, web):
     fleet.join("worker", "pdf")
     for path, body in (("/api/types/pfd/pause", {}), ("/api/pauses", {"kind": "type", "name": "pfd"})):
         reply = web("POST", path, json=body).json()
@@ -33,18 +31,18 @@ def test_a_pause_of_a_type_that_no_worker_serves_is_made_with_a_warning(fleet, w
 
 
 @pytest.mark.parametrize("body", [{"for_s": 0}, {"for_s": 1e30}, {"reason": "x" * 1001}, {"why": ""}, [], "x"])
-def test_a_bad_pause_is_refused(web, body):
+def test_invalid_pause_is_refused(web, body):
     assert web("POST", "/api/types/pdf/pause", json=body).status_code == 400
     assert web("POST", "/api/types/%20/pause").status_code == 400
 
 
-def test_a_job_is_cancelled_and_that_says_what_was_found(fleet, web):
+def test_cancelled_job_is_returned_with_its_former_state(fleet, web):
     fleet.publish("job", "pdf")
     reply = web("DELETE", "/api/jobs/task-job")
     assert (reply.status_code, reply.json()["found"]) == (202, "pending")
     assert web.get("/api/jobs/task-job").json()["state"] == "revoked"
     again = web("DELETE", "/api/jobs/task-job")
-    assert (again.status_code, said(again)) == (409, "task-job: it has ended: revoked")
+    assert (again.status_code, error_of(again)) == (409, "task-job: it has ended: revoked")
     assert web("DELETE", "/api/jobs/nobody").status_code == 404
     fleet.join("worker", "pdf")
     fleet.publish("held", "pdf")
@@ -53,7 +51,7 @@ def test_a_job_is_cancelled_and_that_says_what_was_found(fleet, web):
     assert web("DELETE", "/api/jobs/task-held?terminate=1").status_code == 202
 
 
-def test_a_job_is_moved_and_that_says_what_is_so_now(fleet, web):
+def test_moved_job_is_returned_with_its_new_place(fleet, web):
     fleet.publish("job", "pfd", priority=1)
     reply = web("PATCH", "/api/jobs/task-job", json={"type": "pdf", "priority": 9, "mode": "on_demand"})
     words = "moved: type 'pdf', priority 9, on demand; no live worker serves type 'pdf'"
@@ -63,7 +61,7 @@ def test_a_job_is_moved_and_that_says_what_is_so_now(fleet, web):
     assert web("PATCH", "/api/jobs/task-job", json={"mode": "queued"}).status_code == 202
     fleet.join("worker", "pdf")
     held = web("PATCH", "/api/jobs/task-job", json={"priority": 1})
-    assert (held.status_code, "has it already" in said(held)) == (409, True)
+    assert (held.status_code, "has it already" in error_of(held)) == (409, True)
     assert web("PATCH", "/api/jobs/nobody", json={"priority": 1}).status_code == 404
 
 
@@ -78,13 +76,13 @@ def test_a_job_is_moved_and_that_says_what_is_so_now(fleet, web):
         ({"prio": 9}, 400, "prio: "),
     ],
 )
-def test_a_bad_move_says_what_is_accepted(fleet, web, body, status, words):
+def test_invalid_move_is_refused_with_the_accepted_values(fleet, web, body, status, words):
     fleet.publish("job", "pdf")
     reply = web("PATCH", "/api/jobs/task-job", json=body)
-    assert (reply.status_code, words in said(reply)) == (status, True)
+    assert (reply.status_code, words in error_of(reply)) == (status, True)
 
 
-def test_a_dead_letter_is_retried_by_its_job_or_as_a_letter(fleet, web):
+def test_dead_letter_is_retried_as_job_or_as_letter(fleet, web):
     for call in ("/api/jobs/task-job/retry", "/api/dead/task-job/replay"):
         fleet.bury("job")
         assert web("POST", call).status_code == 202
@@ -96,7 +94,7 @@ def test_a_dead_letter_is_retried_by_its_job_or_as_a_letter(fleet, web):
     assert web("POST", "/api/jobs/task-job/retry").status_code == 409
 
 
-def test_a_dead_letter_is_dropped(fleet, web):
+def test_dead_letter_is_dropped(fleet, web):
     fleet.bury("job")
     assert web("DELETE", "/api/dead/task-job").json() == {"dropped": 1}
     for call in (("DELETE", "/api/dead/task-job"), ("POST", "/api/dead/task-job/replay")):
@@ -125,17 +123,17 @@ def test_settings_are_changed_and_reset(fleet, web):
         ({}, "name at least one setting"),
     ],
 )
-def test_a_setting_that_is_refused_says_what_is_accepted(fleet, web, changes, words):
+def test_invalid_setting_is_refused_with_the_accepted_values(fleet, web, changes, words):
     reply = web("PATCH", "/api/settings", json=changes)
-    assert (reply.status_code, said(reply)) == (400, words)
+    assert (reply.status_code, error_of(reply)) == (400, words)
 
 
-def test_a_worker_that_is_not_there_is_not_told(fleet, web):
+def test_command_to_a_missing_worker_is_not_found(fleet, web):
     reply = web("POST", "/api/workers/nobody@host/drain")
-    assert (reply.status_code, said(reply)) == (404, "no live worker is named 'nobody@host'")
+    assert (reply.status_code, error_of(reply)) == (404, "no live worker is named 'nobody@host'")
 
 
-def test_a_quota_is_changed_field_by_field_and_removed(fleet, web):
+def test_quota_is_changed_per_field_and_removed(fleet, web):
     def quota_of(name):
         return next(each for each in web.get("/api/tenants").json() if each["name"] == name)
 
@@ -157,7 +155,7 @@ def test_a_quota_is_changed_field_by_field_and_removed(fleet, web):
         ({"max": 2, "min": 3}, 400, "min of a tenant must be a whole number up to its max, 2, got: 3"),
     ],
 )
-def test_a_quota_that_is_none_is_refused_and_changes_nothing(fleet, web, body, status, said):
+def test_invalid_quota_is_refused_and_changes_nothing(fleet, web, body, status, said):
     reply = web("PATCH", "/api/tenants/acme", json=body)
     assert (reply.status_code, said in reply.json()["error"]["message"]) == (status, True), reply.text
     assert web.get("/api/tenants").json() == []

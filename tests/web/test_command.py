@@ -1,4 +1,4 @@
-"""`celery affinity web` as a process of its own, with a real worker."""
+"""`celery affinity web` in its own process, with a real worker."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def url_of(process):
     return found[1]
 
 
-def test_a_job_is_submitted_run_and_waited_for_and_its_worker_drained(valkey, fleet):
+def test_submitted_job_runs_and_its_worker_is_drained(valkey, fleet):
     web = start(valkey.url)
     fleet.start("worker", "pdf", pool="threads")
     with httpx.Client(base_url=url_of(web), timeout=40) as client:
@@ -51,7 +51,7 @@ def test_a_job_is_submitted_run_and_waited_for_and_its_worker_drained(valkey, fl
         drained = client.post(f"/api/workers/{worker['name']}/drain")
         assert drained.status_code == 202
         assert "takes no new jobs" in drained.json()["ok"]
-        # Until the server knows, a job may come to the worker, which gives it back.
+        # Before the server knows of the drain, the worker may still get a job, and returns it.
         wait_until(lambda: not client.get("/api/workers").json()[0]["takes_jobs"], 10, "the server knows")
         waits = client.post("/api/jobs", json={"task": f"{APP}.pdf", "args": ["later"]}).json()
         assert waits["state"] == "pending"
@@ -62,7 +62,7 @@ def test_a_job_is_submitted_run_and_waited_for_and_its_worker_drained(valkey, fl
         assert (found["state"], found["why"]) == ("failed", "ValueError: two")
 
 
-def test_slow_clients_hold_up_nobody_and_an_end_is_prompt(valkey, redis_client):
+def test_slow_clients_block_no_other_and_shutdown_is_quick(valkey, redis_client):
     web = start(valkey.url)
     url = httpx.URL(url_of(web))
     slow = [socket.create_connection((url.host, url.port)) for _ in range(100)]
@@ -79,7 +79,7 @@ def test_slow_clients_hold_up_nobody_and_an_end_is_prompt(valkey, redis_client):
         each.close()
 
 
-def test_another_host_takes_tokens(valkey, tmp_path):
+def test_other_host_requires_tokens(valkey, tmp_path):
     for words in (["--host", "0.0.0.0"], ["--host", "::"], ["--host", "10.0.0.7"]):
         run = affinity(valkey.url, "web", *words)
         assert run.returncode == 1
@@ -92,7 +92,7 @@ def test_another_host_takes_tokens(valkey, tmp_path):
     assert httpx.get(f"{url}/api/status", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
-def test_a_port_that_is_taken_is_said(valkey):
+def test_occupied_port_is_reported(valkey):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         run = affinity(valkey.url, "web", "--port", str(taken.getsockname()[1]))
     assert run.returncode == 1
@@ -100,13 +100,13 @@ def test_a_port_that_is_taken_is_said(valkey):
 
 
 @pytest.mark.parametrize("words", [["--token-file", "/nowhere"]])
-def test_a_token_file_that_is_not_there_is_said(valkey, words):
+def test_missing_token_file_is_reported(valkey, words):
     run = affinity(valkey.url, "web", *words)
     assert run.returncode == 1
     assert "the token file cannot be read: FileNotFoundError: '/nowhere'" in run.stderr
 
 
-def test_a_reply_of_two_writes_does_not_wait_for_the_clients_ack(app, monkeypatch):
+def test_replies_are_sent_without_nagles_delay(app, monkeypatch):
     found = []
 
     def run(self, sockets):

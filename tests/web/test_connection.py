@@ -1,4 +1,4 @@
-"""Clients that do not finish the head of a request, on a server that gives them half a second."""
+"""Clients that do not finish a request head, on a server that waits half a second for it."""
 
 import queue
 import socket
@@ -12,10 +12,10 @@ from celery_affinity.web.server import serve
 
 from ..support.processes import wait_until
 
-#: Time, s, that the server gives a head; longest time that a test waits for what is to come.
+#: Seconds that the server waits for a head, and the maximum seconds that a test waits for a reply.
 HEAD_S, PATIENCE_S = 0.5, 20
 
-#: Connections that the server accepts.
+#: The server's maximum number of connections.
 MAX_CONNECTIONS = 4
 
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -23,7 +23,7 @@ WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @pytest.fixture
 def connect(valkey, redis_client, app, monkeypatch):
-    """Return a function that connects to a server in a thread, and sends bytes."""
+    """Return a function that connects to a server in a thread and sends bytes."""
     monkeypatch.setattr(server_module, "HEAD_S", HEAD_S)
     monkeypatch.setattr("celery_affinity.web.server._MAX_CONNECTIONS", MAX_CONNECTIONS + 1)
     servers, ready, clients = [], queue.Queue(), []
@@ -49,7 +49,7 @@ def connect(valkey, redis_client, app, monkeypatch):
 
 
 def answered(client):
-    """Read a reply; return its first line."""
+    """Read a reply. Return its first line."""
     got = b""
     while b"\r\n\r\n" not in got:
         got += received(client)
@@ -71,19 +71,19 @@ def is_closed(client):
 
 
 @pytest.mark.parametrize("head", [b"", b"GET /heal", WHOLE[:-2]])
-def test_a_first_head_that_is_not_complete_in_time_ends_the_connection(connect, head):
+def test_incomplete_first_head_closes_the_connection_in_time(connect, head):
     assert is_closed(connect(head))
 
 
 @pytest.mark.parametrize("head", [b"\r\n", b"GET /heal", WHOLE[:-2]])
-def test_a_next_head_that_is_not_complete_in_time_ends_the_connection(connect, head):
+def test_incomplete_next_head_closes_the_connection_in_time(connect, head):
     client = connect(WHOLE)
     assert b"200" in answered(client)
     client.sendall(head)
     assert is_closed(client)
 
 
-def test_a_head_that_comes_byte_by_byte_gets_no_more_time(connect):
+def test_head_sent_byte_by_byte_extends_no_time_limit(connect):
     client = connect(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
     client.settimeout(HEAD_S / 10)
 
@@ -99,14 +99,14 @@ def test_a_head_that_comes_byte_by_byte_gets_no_more_time(connect):
     wait_until(drips, PATIENCE_S, "the connection ends")
 
 
-def test_the_rest_of_a_body_that_was_answered_already_gets_no_more_time_than_a_head(connect):
+def test_rest_of_an_answered_body_gets_a_heads_time(connect):
     client = connect(b"POST /api/jobs HTTP/1.1\r\nHost: foreign.example\r\nContent-Length: 900\r\n\r\n")
     assert b"421" in answered(client)
     client.sendall(b"x")
     assert is_closed(client)
 
 
-def test_idle_connections_slow_bodies_and_news_go_on(connect):
+def test_idle_connections_slow_bodies_and_events_continue(connect):
     news = connect(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     body = connect(b"PATCH /api/settings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n")
     body.sendall(b"Content-Type: application/json\r\n\r\n{")
@@ -122,7 +122,7 @@ def test_idle_connections_slow_bodies_and_news_go_on(connect):
         got += received(news)
 
 
-def test_connections_above_the_limit_get_503_and_older_ones_replies(connect):
+def test_excess_connections_get_503_and_older_ones_replies(connect):
     older = [connect(WHOLE) for _ in range(MAX_CONNECTIONS)]
     assert {answered(each) for each in older} == {b"HTTP/1.1 200 OK"}
     assert b"503" in answered(connect())
@@ -133,7 +133,7 @@ def test_connections_above_the_limit_get_503_and_older_ones_replies(connect):
     wait_until(lambda: b"200" in answered(connect(WHOLE)), PATIENCE_S, "the next one is accepted")
 
 
-def test_what_is_not_http_gets_an_error_as_json(connect):
+def test_input_other_than_http_gets_an_error_as_json(connect):
     client = connect(b"no HTTP at all\r\n\r\n")
     assert client.recv(65536).endswith(b'{"error":{"code":"bad-request","message":"Invalid HTTP request received."}}')
     assert is_closed(client)

@@ -27,7 +27,7 @@ def run(app):
 
 @pytest.fixture
 def busy(fleet):
-    """A fleet with at least one row in most reports."""
+    """A fleet whose state gives most reports at least one row."""
     fleet.join("worker", "pdf", slots=1)
     fleet.bury("buried", "mail")
     fleet.publish("held!", "pdf", rules="key=city%3AHH limit=1")
@@ -38,7 +38,7 @@ def busy(fleet):
 
 
 def without_times(value):
-    """Return *value* without the numbers that grow with time."""
+    """Return *value* without the numbers that change with time."""
     if isinstance(value, dict):
         return {
             name: without_times(part) for name, part in value.items() if not name.endswith(("_s", "score", "waiting"))
@@ -46,7 +46,7 @@ def without_times(value):
     return [without_times(part) for part in value] if isinstance(value, list) else value
 
 
-def test_a_command_and_a_route_give_the_same_json(busy, web, run, subtests):
+def test_command_and_route_return_the_same_json(busy, web, run, subtests):
     for name in set(COMMANDS) & set(ROUTES):
         with subtests.test(name):
             reply = web.get(ROUTES[name])
@@ -63,7 +63,7 @@ def test_each_command_prints_text_and_each_route_replies(busy, web, run, subtest
             assert web.get(path).status_code == 200
 
 
-def test_a_route_rejects_a_text_that_is_not_a_choice(busy, web):
+def test_route_rejects_an_invalid_choice(busy, web):
     reply = web.get("/api/dead", params={"reason": "tired"})
     assert reply.status_code == 400
     assert "reason must be one of" in reply.json()["error"]["message"]

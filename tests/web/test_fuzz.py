@@ -1,4 +1,4 @@
-"""Whatever is sent over HTTP, no reply is a 500, a traceback, or no JSON; and nothing is lost."""
+"""No HTTP request causes a 500, a traceback, a reply other than JSON, or a lost job."""
 
 import json
 from urllib.parse import quote
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ..support.apps import APP
 
-#: Broken requests on a fleet that is not emptied between them: that they leave it whole is a part of the test.
+#: Invalid requests to one fleet, which the test does not empty in between, because they must not damage it.
 FUZZ = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -86,13 +86,13 @@ def quick(monkeypatch):
     monkeypatch.setattr("celery_affinity.web.report_routes._ANSWER_S", 0.01)
 
 
-def test_any_path_and_query(fleet, web, quick):
+def test_any_path_and_query_gets_a_valid_reply(fleet, web, quick):
     @FUZZ
     @given(METHODS, PATHS, QUERIES.map(lambda query: {**query, "wait": "0"} if "wait" in query else query))
     def fuzz(method, path, query):
         reply = web(method, path, params=query)
         check(reply, method)
-        if "unknown name after the '?'" in reply.text:  # then with those that the route knows
+        if "unknown name after the '?'" in reply.text:  # then with names that the route knows
             known = reply.json()["error"]["message"].rpartition("accepted: ")[2].split(", ")
             check(web(method, path, params={name: query[name] for name in query if name in known}), method)
 
@@ -100,7 +100,7 @@ def test_any_path_and_query(fleet, web, quick):
     assert fleet.scheduler.repair() == []
 
 
-def test_any_body(fleet, web, quick):
+def test_any_body_gets_a_valid_reply(fleet, web, quick):
     targets = st.sampled_from(
         [
             ("POST", "/api/jobs"),
@@ -122,12 +122,12 @@ def test_any_body(fleet, web, quick):
     assert fleet.scheduler.repair() == []
 
 
-def test_any_call(fleet, web):
+def test_any_call_gets_a_valid_reply(fleet, web):
     names = st.sampled_from(["queue", "affinity", "priority", "on_demand", "countdown", "eta", "expires", "exclusive"])
     more = st.sampled_from(["merge_key", "ignore_result", "time_limit", "soft_time_limit", "shadow", "other"])
     values = VALUES | st.sampled_from(["2030-01-01T00:00:00Z", "0001-01-01", "9999-12-31", "\udc80", "a:b", "x" * 300])
     printable = st.characters(min_codepoint=32, max_codepoint=126)
-    keys = st.none() | st.text(printable, max_size=8).map(str.strip)  # clients refuse blanks around a header
+    keys = st.none() | st.text(printable, max_size=8).map(str.strip)  # clients refuse spaces around a header
 
     @FUZZ
     @given(
@@ -149,7 +149,7 @@ def test_any_call(fleet, web):
     assert fleet.scheduler.repair() == []
 
 
-def test_any_bytes(fleet, web):
+def test_any_bytes_get_a_valid_reply(fleet, web):
     @FUZZ
     @given(st.binary(max_size=60), st.sampled_from(["application/json", "application/json; charset=x", "text/html"]))
     def fuzz(body, kind):

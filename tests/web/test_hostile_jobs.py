@@ -51,7 +51,7 @@ def strict(text):
 
 
 def call(task_id="hostile", *, body=None, properties=None, **headers):
-    """Return the message of a task call for HTTP workers, with changes to its fields."""
+    """Return a task call's message for HTTP workers, with changes to its fields."""
     message = json.loads(wire(task_id, **{"task": f"{APP}.late", **headers}))
     if body is not None:
         message["body"], message["properties"]["body_encoding"] = body, "utf-8"
@@ -63,7 +63,7 @@ def arguments(*args):
     return json.dumps([args, {}, {}])
 
 
-#: Reason why a job cannot be handed out -> message of the job.
+#: Reason why a job cannot be given to an HTTP worker -> message of the job.
 HOSTILE = {
     "NaN": call(body=arguments(float("nan"))),
     "infinity": call(body=arguments(1, [float("-inf")])),
@@ -87,7 +87,7 @@ HOSTILE = {
 }
 
 
-def test_poll_dead_letters_jobs_without_strict_json_and_returns_the_others(web, redis_client):
+def test_poll_dead_letters_only_jobs_without_strict_json(web, redis_client):
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     node = RemoteWorker(web, "pdf", slots=100)
     for number, message in enumerate(HOSTILE.values()):
@@ -116,7 +116,7 @@ def test_poll_dead_letters_jobs_without_strict_json_and_returns_the_others(web, 
     assert all(strict(web.get(f"/api/dead/bad{number}").text) for number in range(len(HOSTILE)))
 
 
-def test_job_with_nan_waits_for_a_celery_worker_of_its_type(web, redis_client):
+def test_job_with_nan_waits_for_a_celery_worker(web, redis_client):
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("celery", "pdf")
     fleet.publish("long", "pdf")
@@ -156,7 +156,7 @@ def test_deeply_nested_request_is_refused(serve, redis_client):
     assert "nested at most 100 levels deep" in reply.json()["error"]["message"]
 
 
-def test_deeply_nested_result_is_refused_and_a_valid_one_ends_the_job(web, app, redis_client):
+def test_deeply_nested_result_is_refused_until_a_valid_one(web, app, redis_client):
     node = RemoteWorker(web, "pdf")
     result = app.tasks[f"{APP}.late"].apply_async(("one",))
     job = node.job()

@@ -1,4 +1,4 @@
-"""The lab over HTTP: traces of one directory, their replay, and questions that change nothing."""
+"""The lab over HTTP: traces in one directory, their replay, and what-if questions, which change nothing."""
 
 import asyncio
 import json
@@ -21,6 +21,8 @@ from celery_affinity.web import lab_routes
 from celery_affinity.web import traces as rooms
 from examples.made_up_trace import make_trace
 
+from .conftest import error_of
+
 ADDED = {"add": ["[ocr]:2"]}
 
 
@@ -40,10 +42,6 @@ def web(serve, directory):
     return serve(traces=directory)
 
 
-def said(reply):
-    return reply.json()["error"]["message"]
-
-
 def ask(web, question, name="night.jsonl"):
     return web("POST", f"/api/lab/traces/{name}/whatif", json=question)
 
@@ -52,10 +50,10 @@ def printed(found):
     return json.loads(json.dumps(as_json(found)))
 
 
-# -- what it says
+# -- replies
 
 
-def test_the_newest_trace_comes_first(web, directory, made):
+def test_newest_trace_is_listed_first(web, directory, made):
     write_trace(made, directory / "later.jsonl")
     os.utime(directory / "later.jsonl", (2_000_000_000, 2_000_000_000))
     (directory / "broken.csv").write_bytes(b"\xff{")
@@ -69,7 +67,7 @@ def test_the_newest_trace_comes_first(web, directory, made):
     assert found[1]["size_bytes"] == (directory / "night.jsonl").stat().st_size
 
 
-def test_a_replay_is_that_of_the_command(web, made):
+def test_replay_equals_the_commands(web, made):
     found = web.get("/api/lab/traces/night.jsonl/replay").json()
     assert found["replay"] == printed(replay.replay(made))
     assert (found["jobs"], found["recorded_at"], found["limits"]) == (300, made.recorded_at, {})
@@ -80,7 +78,7 @@ def test_a_replay_is_that_of_the_command(web, made):
     }
 
 
-def test_what_if_is_that_of_the_command(web, made):
+def test_what_if_equals_the_commands(web, made):
     question = {
         "add": ["[ocr]:2"],
         "remove": ["w1@h"],
@@ -100,32 +98,32 @@ def test_what_if_is_that_of_the_command(web, made):
     assert ask(web, question).json() == printed(replay.compare_waits(*replay.schedule_both(scenario, changes)))
 
 
-def test_a_file_that_changed_is_read_again(web, directory):
+def test_changed_file_is_read_again(web, directory):
     web.get("/api/lab/traces/night.jsonl/replay")
     write_trace(make_trace(20), directory / "night.jsonl")
     assert web.get("/api/lab/traces/night.jsonl/replay").json()["jobs"] == 20
     assert ask(web, ADDED).json()["before"]["all"]["jobs"] == 20
 
 
-# -- who may ask
+# -- access
 
 
-def test_whoever_may_read_may_ask_what_if_also_of_a_server_that_is_read_only(serve, directory):
+def test_readers_may_ask_what_if_on_read_only_servers(serve, directory):
     web = serve(traces=directory, tokens={"r" * 16: "read"}, token="r" * 16, read_only=True)
     assert ask(web, ADDED).status_code == 200
     assert web("POST", "/api/lab/traces/night.jsonl/other", json={}).status_code == 403
     assert ask(serve(traces=directory, tokens={"r" * 16: "read"}), ADDED).status_code == 401
 
 
-def test_a_page_of_another_site_has_nothing_computed(web):
+def test_page_of_another_site_may_not_compute(web):
     reply = web("POST", "/api/lab/traces/night.jsonl/whatif", json=ADDED, headers={"Origin": "http://evil.example"})
     assert reply.status_code == 403
 
 
-# -- what is refused
+# -- refused requests
 
 
-def test_without_a_directory_each_route_says_how_to_record(serve):
+def test_routes_without_a_directory_explain_how_to_record(serve):
     web = serve()
     replies = [web.get("/api/lab/traces"), web.get("/api/lab/traces/night.jsonl/replay"), ask(web, ADDED)]
     assert {each.status_code for each in replies} == {404}
@@ -133,10 +131,10 @@ def test_without_a_directory_each_route_says_how_to_record(serve):
         "no directory of traces is given: record with celery affinity lab record --for 10m --output DIR/trace.jsonl, "
         "and start celery affinity web --traces DIR"
     )
-    assert {said(each) for each in replies} == {words}
+    assert {error_of(each) for each in replies} == {words}
 
 
-def test_what_is_no_directory_is_refused(serve, directory):
+def test_invalid_directory_is_refused(serve, directory):
     with pytest.raises(SettingError, match="--traces must be a directory, got: "):
         serve(traces=directory / "night.jsonl")
 
@@ -145,7 +143,7 @@ def test_what_is_no_directory_is_refused(serve, directory):
     "name",
     ["none.jsonl", "%2e%2e%2fsecret.jsonl", "..%2Fsecret.jsonl", "%2Fetc%2Fpasswd", "folder.jsonl", ".hidden.jsonl"],
 )
-def test_only_a_file_of_the_list_is_read(serve, directory, name):
+def test_only_listed_files_are_read(serve, directory, name):
     served = directory / "served"
     (served / "folder.jsonl").mkdir(parents=True)
     for path in (served / "inner.jsonl", served / ".hidden.jsonl", directory / "secret.jsonl"):
@@ -175,41 +173,41 @@ def test_only_a_file_of_the_list_is_read(serve, directory, name):
         ({"limits": {}}, "limits: Extra inputs are not permitted, got: {}"),
     ],
 )
-def test_a_bad_question_is_answered_with_what_is_accepted(web, question, words):
+def test_invalid_question_is_refused_with_the_accepted_values(web, question, words):
     reply = ask(web, question)
-    assert (reply.status_code, said(reply)[: len(words)]) == (400, words)
-    assert "\n" not in said(reply)
+    assert (reply.status_code, error_of(reply)[: len(words)]) == (400, words)
+    assert "\n" not in error_of(reply)
 
 
-def test_a_file_that_is_no_trace_says_what_is_wrong_and_not_where_it_is(web, directory):
+def test_invalid_trace_is_reported_without_its_path(web, directory):
     (directory / "bad.jsonl").write_text('{"row": "header"}\n')
     reply = web.get("/api/lab/traces/bad.jsonl/replay")
     words = "bad.jsonl: line 1: the schema must be 'celery-affinity-trace/1', got: None"
-    assert (reply.status_code, said(reply)) == (409, words)
+    assert (reply.status_code, error_of(reply)) == (409, words)
 
 
-def test_too_many_jobs_are_refused_those_of_a_rate_as_well(web, monkeypatch):
+def test_question_with_too_many_jobs_is_refused(web, monkeypatch):
     monkeypatch.setattr(rooms, "MAX_JOBS", 300)
     assert ask(web, ADDED).status_code == 200
     reply = ask(web, {"rate": {"pdf": 2}})
     words = (
         "night.jsonl at these rates has more than 300 jobs, the most that are scheduled here: ask celery affinity lab"
     )
-    assert (reply.status_code, said(reply)) == (409, words)
+    assert (reply.status_code, error_of(reply)) == (409, words)
 
 
-def test_a_file_with_too_many_jobs_is_not_read(web, monkeypatch):
+def test_file_with_too_many_jobs_is_not_read(web, monkeypatch):
     monkeypatch.setattr(rooms, "MAX_JOBS", 299)
     monkeypatch.setattr(rooms.trace_file, "read_trace", None)
     reply = web.get("/api/lab/traces/night.jsonl/replay")
-    assert (reply.status_code, said(reply).partition(",")[0]) == (409, "night.jsonl has more than 299 jobs")
+    assert (reply.status_code, error_of(reply).partition(",")[0]) == (409, "night.jsonl has more than 299 jobs")
 
 
-def test_a_computation_that_takes_too_long_ends(web, monkeypatch):
+def test_computation_ends_after_its_time_limit(web, monkeypatch):
     monkeypatch.setattr(rooms, "MAX_ANSWER_S", -1.0)
     reply = ask(web, ADDED)
     assert (reply.status_code, reply.headers["Retry-After"]) == (503, "1")
-    assert "record for a shorter time" in said(reply)
+    assert "record for a shorter time" in error_of(reply)
 
 
 def test_one_question_is_computed_at_a_time(web, monkeypatch):
@@ -232,7 +230,7 @@ def test_one_question_is_computed_at_a_time(web, monkeypatch):
     assert most == [1, 1, 1]
 
 
-def test_the_list_does_not_wait_for_a_computation(web, monkeypatch):
+def test_list_does_not_wait_for_a_computation(web, monkeypatch):
     listed, answer = threading.Event(), lab_routes._answer
 
     def late(*args):
@@ -250,10 +248,10 @@ def test_the_list_does_not_wait_for_a_computation(web, monkeypatch):
     assert web.run(both()) == (200, 200)
 
 
-# -- the fleet of a trace
+# -- the fleet in a trace
 
 
-def test_slots_of_workers_that_follow_one_another_are_not_added_up():
+def test_slots_of_successive_workers_are_not_added_up():
     (members,) = fleet_of([TracedWorker("a@1", ("pdf",), 4, 0, 50), TracedWorker("a@2", ("pdf",), 4, 50)])
     assert (members.slots, members.workers, members.stays) == (4, {"a@1": 4, "a@2": 4}, False)
     (members,) = fleet_of([TracedWorker("b@1", ("xls", "pdf"), 4), TracedWorker("b@2", ("pdf", "xls"), 2)])

@@ -1,4 +1,4 @@
-"""The news of the page: the broker is asked once for all viewers, and what goes wrong is news as well."""
+"""The page's events: one broker read serves all viewers, and errors are events too."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ TYPES = {"pdf": [1, 2]}
 
 
 class Asked:
-    """The part of a site that news need: counts the questions, and answers as it is told."""
+    """The part of a site that `News` needs. It counts the reads, and returns the values that a test sets."""
 
     settings, lists = SimpleNamespace(max_pending=()), None
 
@@ -40,7 +40,7 @@ def soon(monkeypatch):
 
 
 def run(test):
-    """Run *test*, a function of a site and its news, in an event loop that ends with it."""
+    """Run *test*, a function of a site and its `News`, in an event loop that ends with it."""
 
     async def whole():
         site = Asked()
@@ -70,7 +70,7 @@ async def first(events, number):
     return [parsed(await anext(events)) for _ in range(number)]
 
 
-def test_a_viewer_gets_the_history_and_then_the_news():
+def test_viewer_gets_the_history_before_new_events():
     async def test(site, news):
         async with viewer_of(news) as events:
             (history, _), *rest = await first(events, 4)
@@ -86,7 +86,7 @@ def test_a_viewer_gets_the_history_and_then_the_news():
     run(test)
 
 
-def test_the_broker_is_asked_once_whatever_the_number_of_viewers():
+def test_broker_is_read_once_for_all_viewers():
     async def test(site, news):
         async def view():
             async with viewer_of(news) as events:
@@ -98,7 +98,7 @@ def test_the_broker_is_asked_once_whatever_the_number_of_viewers():
     run(test)
 
 
-def test_a_slow_viewer_gets_the_newest_news_next():
+def test_slow_viewer_gets_the_newest_event_next():
     async def test(site, news):
         async with viewer_of(news) as events:
             await first(events, 2)
@@ -111,7 +111,7 @@ def test_a_slow_viewer_gets_the_newest_news_next():
     run(test)
 
 
-def test_a_broker_that_is_down_is_news_and_so_is_its_return():
+def test_broker_failure_and_return_are_events():
     async def test(site, news):
         site.error = BrokerDownError("the broker redis:// does not answer")
         async with viewer_of(news) as events:
@@ -124,7 +124,7 @@ def test_a_broker_that_is_down_is_news_and_so_is_its_return():
     run(test)
 
 
-def test_the_first_sample_after_a_broker_was_down_says_so_and_no_other():
+def test_only_the_first_sample_after_outages_has_gaps():
     async def test(site, news):
         async with viewer_of(news) as events:
             await first(events, 3)
@@ -143,14 +143,14 @@ def test_the_first_sample_after_a_broker_was_down_says_so_and_no_other():
     run(test)
 
 
-def test_a_sample_that_comes_long_after_the_one_before_says_so():
+def test_sample_after_a_long_pause_has_a_gap():
     news = News(Asked())
     for at in (0.0, 2.0, 2.0 + news_module._GAP_S, 4.1 + 2 * news_module._GAP_S):
         news._remember({"at": at, "types": TYPES})
     assert [each.get("gap", False) for each in news._history] == [False, False, False, True]
 
 
-def test_a_viewer_who_comes_before_any_news_waits_and_does_not_spin(monkeypatch):
+def test_early_viewer_waits_without_polling(monkeypatch):
     async def test(site, news):
         site.answers.clear()
         waits = 0
@@ -173,8 +173,8 @@ def test_a_viewer_who_comes_before_any_news_waits_and_does_not_spin(monkeypatch)
     run(test)
 
 
-def test_viewers_at_the_same_time_are_not_more_than_the_limit(app):
-    """300 requests come together. None of them has begun to read when the others are checked."""
+def test_number_of_simultaneous_viewers_is_limited(app):
+    """300 requests arrive together. None of them has begun to read when the others are checked."""
     site, done = asgi(app), asyncio.Event()
     statuses = []
 

@@ -1,4 +1,4 @@
-"""What /openapi.json says of each route is so: its replies, its errors, its token. All tests here check each reply."""
+"""/openapi.json describes each route correctly: its replies, errors and token. All tests here check each reply."""
 
 import json
 
@@ -15,7 +15,7 @@ from examples.made_up_trace import make_trace
 from ..support import openapi
 from ..support.openapi import description, schema
 
-#: Requests as they are described, on a fleet that is not emptied between them.
+#: Valid requests to one fleet, which is not emptied in between.
 REQUESTS = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -25,7 +25,7 @@ CHECKS = [checks.content_type_conformance, checks.response_headers_conformance, 
 ROUTES = [(method, path) for path, methods in description()["paths"].items() for method in methods]
 OPEN = ("/healthz", "/readyz")
 
-#: What is there, by the name of a parameter of a path.
+#: Existing objects, by the name of a path parameter.
 THERE = {
     "id": ["task-held!", "task-waits!", "task-later", "task-buried", "task-done"],
     "type_": ["pdf", "mail"],
@@ -50,7 +50,7 @@ def fleet(fleet, monkeypatch):
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_each_route_says_what_it_replies_and_that_errors_have_one_form(method, path):
+def test_description_has_replies_and_one_error_form(method, path):
     about = description()["paths"][path][method]
     good = [each for each in about["responses"] if each.startswith("2")]
     for status, reply in about["responses"].items():
@@ -74,7 +74,7 @@ def web(serve, tmp_path):
     return serve(traces=tmp_path)
 
 
-def test_each_route_answers_requests_that_are_as_described_with_a_described_reply(fleet, web):
+def test_described_requests_get_described_replies(fleet, web):
     operations = [each.ok() for each in schema().get_all_operations()]
     cases = st.one_of([each.as_strategy() for each in operations if each.path != "/api/events"])
 
@@ -96,14 +96,14 @@ def test_each_route_answers_requests_that_are_as_described_with_a_described_repl
     ask()
 
 
-def test_each_route_takes_a_token_as_described(serve, fleet):
+def test_each_route_accepts_a_token_as_described(serve, fleet):
     web = serve(tokens={"t" * 20: "admin"})
     for method, path in ROUTES:
         reply = web(method.upper(), path.replace("{", "").replace("}", ""))
         assert (reply.status_code == 401) == (path not in OPEN)
 
 
-def test_a_reply_that_is_not_as_described_is_noticed():
+def test_undescribed_reply_is_noticed():
     def check(status, body, kind="application/json"):
         stream, headers = httpx.ByteStream(json.dumps(body).encode()), {"Content-Type": kind}
         transport = httpx.MockTransport(lambda _: httpx.Response(status, headers=headers, stream=stream))

@@ -1,4 +1,4 @@
-"""The page in headless Chromium: what it shows of a fleet, what it does, on a screen and on a phone, light and dark."""
+"""The web UI in headless Chromium: its views and actions, on desktop and phone screens, in light and dark mode."""
 
 import json
 import os
@@ -31,13 +31,11 @@ FILES = page._FILES
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-
 
 # -- its files
 
 
-def test_every_file_is_served_with_its_type_and_no_other(valkey, web):
+def test_only_known_files_are_served_with_their_types(valkey, web):
     for path in FILES.rglob("*.*"):
         name = path.relative_to(FILES).as_posix()
         found = web.get(f"/page/{name}")
@@ -48,7 +46,7 @@ def test_every_file_is_served_with_its_type_and_no_other(valkey, web):
         assert web.get(f"/page/{name}").status_code == 404
 
 
-def test_nothing_comes_from_another_host_and_what_is_named_is_there():
+def test_files_use_no_other_host_and_no_missing_name():
     for path in FILES.rglob("*.*"):
         if path.parent.name == "vendor":
             continue
@@ -62,7 +60,7 @@ def test_nothing_comes_from_another_host_and_what_is_named_is_there():
             assert (path.parent / name).resolve().is_file()
 
 
-def test_the_page_learns_its_role(valkey, serve):
+def test_page_gets_its_role(valkey, serve):
     assert serve().get("/api/me").json() == {"app": "typed", "role": "admin", "sees_values": True}
     assert serve(read_only=True).get("/api/me").json()["role"] == "read"
     tokens = {"t" * 20: "submit"}
@@ -75,6 +73,8 @@ def test_the_page_learns_its_role(valkey, serve):
 
 @pytest.fixture(scope="module")
 def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -84,7 +84,7 @@ def browser():
 
 
 def serve(broker_url, *options, **env):
-    """Start the server of the page, with further *options*; return its URL."""
+    """Start the web server with *options*. Return its URL."""
     command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "web", "--port", "0", *options]
     server = Process("web", command, {"BROKER_URL": broker_url, "LEDGER": os.devnull, "PYTHONUNBUFFERED": "1", **env})
     return wait_until(lambda: re.search(r"web ready on (\S+)", server.log()), 30, f"it serves: {server.log()}")[1]
@@ -97,7 +97,7 @@ def url(valkey, redis_client):
 
 @pytest.fixture
 def busy(redis_client):
-    """A fleet with a job that runs, jobs that wait, one of them of a type that nobody serves."""
+    """A fleet with a running job and waiting jobs, one of an unserved type."""
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("worker", "pdf", "excel")
     fleet.publish("runs", "pdf")
@@ -107,7 +107,7 @@ def busy(redis_client):
 
 
 class Screen:
-    """A page in the browser; *errors*: what its console said."""
+    """A browser page, with the `errors` of its console."""
 
     def __init__(self, browser, url, width=1300, height=900, scheme="light", scripts=()):
         self.errors = []
@@ -126,7 +126,7 @@ class Screen:
             self.errors.append(message.text)
 
     def after_news(self, number, name="news"):
-        """Come back when the server has told *number* of further events of this *name*, to the page as well."""
+        """Return when the server has sent *number* more events of this *name*, to the page as well."""
         self.page.evaluate(
             """async ([number, name]) => {
                 const reader = (await fetch("api/events")).body.pipeThrough(new TextDecoderStream()).getReader();
@@ -145,17 +145,26 @@ class Screen:
 
 
 @pytest.fixture
-def look(browser, url, request):
-    def look(path="#/", **options):
-        screen = Screen(browser, url + path, **options)
-        request.addfinalizer(screen.close)
-        return screen
+def show(browser):
+    """Open pages. After the test, check that none had an error."""
+    screens = []
 
-    return look
+    def show(url, **options):
+        screens.append(Screen(browser, url, **options))
+        return screens[-1]
+
+    yield show
+    for screen in screens:
+        screen.close()
+    assert not [error for screen in screens for error in screen.errors]
 
 
-@in_a_browser
-def test_the_fleet_at_a_glance(busy, look):
+@pytest.fixture
+def look(show, url):
+    return lambda path="#/", **options: show(url + path, **options)
+
+
+def test_overview_shows_the_fleet(busy, look):
     screen = look()
     screen.row("Types", "drawing").get_by_text("no live worker serves it").wait_for()
     cells = screen.row("Types", "pdf").locator("td").all_inner_texts()
@@ -163,11 +172,9 @@ def test_the_fleet_at_a_glance(busy, look):
     assert screen.page.locator("canvas").count() == 2
     busy.publish("more", "pdf")
     screen.row("Types", "pdf").locator("td").nth(1).get_by_text("2", exact=True).wait_for()
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_tenants_are_shown_once_there_are_some(busy, look):
+def test_tenants_are_shown_if_there_are_any(busy, look):
     screen = look()
     tenants = screen.page.locator("table", has=screen.page.locator("caption", has_text="Tenants"))
     screen.row("Types", "pdf").first.wait_for()
@@ -180,11 +187,9 @@ def test_tenants_are_shown_once_there_are_some(busy, look):
     assert row.locator("td").all_inner_texts()[:4] == ["acme", "0", "at least 2, any number; weight 3", "2"]
     row.get_by_role("link").click()
     screen.page.get_by_text("tenant:acme").first.wait_for()
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_a_type_is_paused_after_a_question_and_goes_on(busy, look):
+def test_type_is_paused_after_a_confirmation_and_resumed(busy, look):
     screen = look()
     screen.row("Types", "pdf").get_by_role("button", name="Pause").click()
     dialog = screen.page.get_by_role("dialog")
@@ -196,11 +201,9 @@ def test_a_type_is_paused_after_a_question_and_goes_on(busy, look):
     screen.page.get_by_role("dialog").get_by_role("button", name="Leave it").click()
     screen.page.goto(screen.page.url.replace("#/", "#/rules"))
     screen.row("Pauses", "db migration").wait_for()
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_a_job_is_found_by_its_id_explained_and_cancelled(busy, look):
+def test_job_is_found_by_id_explained_and_cancelled(busy, look):
     screen = look()
     screen.page.keyboard.press("/")
     screen.page.keyboard.type("task-waits")
@@ -211,11 +214,9 @@ def test_a_job_is_found_by_its_id_explained_and_cancelled(busy, look):
     screen.page.get_by_role("dialog").get_by_text("Its caller gets REVOKED").wait_for()
     screen.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     screen.page.locator(".state.revoked").wait_for()
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_a_stop_is_shown_to_both_sides_and_later_what_it_was_for(busy, look):
+def test_preemption_is_shown_for_both_jobs(busy, look):
     scheduler, key = busy.scheduler, busy.scheduler.keys.key
     scheduler.configure({"tenants": "beta=max:none,min:1", "preemption_delay_us": "0"})
     busy.join("gpu", "video")
@@ -233,11 +234,9 @@ def test_a_stop_is_shown_to_both_sides_and_later_what_it_was_for(busy, look):
     screen.sees(
         re.compile("^on gpu@host at .*, after 41 s, for tenant beta, below its minimum of 1; 1 time, of 3 at most$")
     )
-    assert screen.errors == taking.errors == []
 
 
-@in_a_browser
-def test_the_workers_near_a_job_are_shown_and_the_priority_of_a_worker(busy, look):
+def test_hint_holders_and_worker_priorities_are_shown(busy, look):
     busy.join("cold", "video", priority=3, settings={"locality_bonus": 80})
     busy.publish("first~", "video", rules="near=model%3Aa")
     busy.end("cold", *busy.inbox("cold"))
@@ -252,11 +251,9 @@ def test_the_workers_near_a_job_are_shown_and_the_priority_of_a_worker(busy, loo
     screen.sees("No worker holds its hint.")
     screen.page.goto(screen.page.url.replace("job/task-new~", "workers"))
     screen.row("Workers", "cold@host").get_by_text("priority 3").wait_for()
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_a_job_that_waits_is_moved(busy, look):
+def test_waiting_job_is_moved(busy, look):
     screen = look("#/job/task-waits")
     for button, label, value in (("Move", "Type", "movies"), ("Priority", "Priority", "7"), ("On demand", None, None)):
         screen.page.get_by_role("button", name=button, exact=True).click()
@@ -268,11 +265,9 @@ def test_a_job_that_waits_is_moved(busy, look):
         dialog.wait_for(state="hidden")
     screen.page.get_by_text("on demand, priority 7").wait_for()
     screen.page.locator("dd", has_text="movies").wait_for()
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_all_views_are_reached_by_keyboard_and_say_what_they_know(busy, look):
+def test_all_views_are_usable_by_keyboard(busy, look):
     screen = look()
     views = {"2": "Jobs that workers hold", "3": "What keeps jobs back", "4": "Settings", "5": "Dead letters"}
     for key, text in {**views, "6": "Jobs", "1": "Types"}.items():
@@ -280,58 +275,46 @@ def test_all_views_are_reached_by_keyboard_and_say_what_they_know(busy, look):
         screen.page.locator("caption", has_text=text).wait_for()
     screen.page.keyboard.press("7")
     screen.sees("celery affinity lab record --for 10m --output DIR/trace.jsonl")
-    assert screen.errors == []
 
 
-@in_a_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_a_phone_nothing_is_cut_off(busy, look, scheme):
+def test_phone_screen_shows_everything(busy, look, scheme):
     screen = look(width=390, height=844, scheme=scheme)
     for path in ("#/", "#/workers", "#/next", "#/rules", "#/jobs", "#/lab", "#/job/task-waits"):
         screen.page.goto(re.sub("#.*", path, screen.page.url))
         screen.page.locator("main section").first.wait_for()
         assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390, path
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_the_page_says_how_long_jobs_waited_lately(browser, url, busy):
-    screen = Screen(browser, url)
-    screen.row("Types", "pdf").wait_for()  # the first look, with which later ones are compared
+def test_recent_waits_are_shown(show, url, busy):
+    screen = show(url)
+    screen.row("Types", "pdf").wait_for()  # the first sample, which later samples are compared with
     (claim,) = busy.inbox("worker")
     busy.end("worker", claim)
     busy.hand_over("worker")
     row = screen.row("Waits and run times", "pdf")
     row.get_by_text("waited, queued").wait_for()
     row.get_by_text("ran").wait_for()
-    assert screen.errors == []
-    screen.close()
 
 
-@in_a_browser
-def test_a_bounded_type_says_how_full_it_is_and_what_comes_then(valkey, browser, busy):
+def test_bounded_type_shows_its_fill_and_policy(valkey, show, busy):
     bounds = {"affinity_max_pending": {"pdf": 4, "drawing": 1}}
-    screen = Screen(browser, serve(valkey.url, CONF=json.dumps(bounds)))
+    screen = show(serve(valkey.url, CONF=json.dumps(bounds)))
     screen.row("Types", "pdf").get_by_text("25 % full: 4 may wait, further calls are refused").wait_for()
     screen.row("Types", "drawing").get_by_text("100 % full: 1 may wait, further calls are refused").wait_for()
     busy.publish("more", "pdf")
     screen.row("Types", "pdf").get_by_text("50 % full: 4 may wait").wait_for()
-    assert screen.errors == []
-    screen.close()
 
 
-@in_a_browser
-def test_cohorts_are_named_one_that_is_down_is_said_and_a_worker_of_two_counts_once(valkey, browser, redis_client):
+def test_cohorts_are_shown_with_outages_and_shared_workers(valkey, show, redis_client):
     cohorts = {"ml": {"types": ["gpu*"]}, "eu": {"types": ["eu.*"], "url": "redis://127.0.0.1:1/0"}}
-    check_schema(
-        redis_client, Keys(), shown_cohorts(map_text(cohort_map(cohorts)))
-    )  # as the fleet's first process does
+    check_schema(redis_client, Keys(), shown_cohorts(map_text(cohort_map(cohorts))))  # like the fleet's first process
     for cohort, type_ in (("default", "pdf"), ("ml", "gpu")):
         fleet = ScriptedFleet(Scheduler(redis_client, Keys(cohort=cohort)))
         fleet.join("both", type_)
         for number in range(2):
             fleet.publish(f"{type_}-{number}", type_)
-    screen = Screen(browser, serve(valkey.url, CONF=json.dumps({"affinity_cohorts": cohorts})))
+    screen = show(serve(valkey.url, CONF=json.dumps({"affinity_cohorts": cohorts})))
     screen.row("Types", "gpu").get_by_text("cohort ml").wait_for()
     screen.row("Types", "pdf").get_by_text("cohort default").wait_for()
     screen.page.locator(".tile.bad", has_text="cohort eu").get_by_text("down").wait_for()
@@ -363,14 +346,11 @@ def test_cohorts_are_named_one_that_is_down_is_said_and_a_worker_of_two_counts_o
     screen.row("Jobs", "gpu").first.wait_for(state="hidden")
     screen.page.goto(screen.page.url.partition("#")[0] + "#/lab")
     assert choice.is_disabled(), "a trace is of one"
-    assert screen.errors == []
-    screen.close()
 
 
-@in_a_browser
-def test_a_broker_that_is_down_is_said_and_the_page_comes_back_by_itself(browser):
+def test_page_shows_an_outage_and_its_end(show):
     with EmbeddedServer() as server:
-        screen = Screen(browser, serve(server.url))
+        screen = show(serve(server.url))
         _publish(server, "drawing")
         screen.row("Types", "drawing").wait_for()
         server.kill()
@@ -380,8 +360,6 @@ def test_a_broker_that_is_down_is_said_and_the_page_comes_back_by_itself(browser
         _publish(server, "movies")
         screen.row("Types", "movies").wait_for()
         screen.page.get_by_text("The broker does not answer").wait_for(state="hidden")
-        assert screen.errors == []
-        screen.close()
 
 
 def _publish(server, type_):
@@ -389,12 +367,11 @@ def _publish(server, type_):
         ScriptedFleet(Scheduler(client, Keys())).publish(f"job of {type_}".replace(" ", "-"), type_)
 
 
-@in_a_browser
-def test_a_slider_of_the_lab_shows_what_more_slots_and_a_limit_would_change(valkey, browser, tmp_path):
+def test_lab_sliders_show_the_effect_of_slots_and_limits(valkey, show, tmp_path):
     made = make_trace(300)
     waits = TracedJob("ghost", enqueued_us=made.length_us, since_us=made.length_us)
     write_trace(replace(made, jobs=(*made.jobs, waits)), tmp_path / "night.jsonl")
-    screen = Screen(browser, serve(valkey.url, "--traces", str(tmp_path)) + "#/lab", width=390, height=844)
+    screen = show(serve(valkey.url, "--traces", str(tmp_path)) + "#/lab", width=390, height=844)
     screen.sees("100.00 %: 300 of 300 claims are made again")
     screen.sees("1 job as the recording ended, 1 in the replay")
     waits, recorded = screen.row("Waits", "ocr"), screen.row("Waits", "ocr").inner_text()
@@ -419,12 +396,9 @@ def test_a_slider_of_the_lab_shows_what_more_slots_and_a_limit_would_change(valk
     screen.page.get_by_role("button", name="As recorded").click()
     screen.sees("As recorded: move a slider.")
     assert (changed.count(), slots.input_value()) == (0, "4")
-    assert screen.errors == []
-    screen.close()
 
 
-@in_a_browser
-def test_names_of_tasks_are_no_html(busy, look):
+def test_task_names_are_escaped(busy, look):
     busy.scheduler.publish(NewJob("evil", "pdf", "message", task_id="evil", task_name="<img src=x onerror=alert(1)>"))
     screen = look("#/next")
     screen.sees("<img src=x onerror=alert(1)>")
@@ -441,8 +415,7 @@ def confirm(screen, name, words=""):
     dialog.get_by_role("button", name=name, exact=True).click()
 
 
-@in_a_browser
-def test_all_jobs_of_a_customer_are_cancelled_after_their_number_is_said(busy, look):
+def test_bulk_cancel_shows_the_number_of_jobs_first(busy, look):
     stamped = busy.made([f"job{number}" for number in range(3)], "drawing", stamps=["customer:acme"])
     busy.scheduler.publish(*stamped)
     screen = look("#/jobs")
@@ -454,19 +427,15 @@ def test_all_jobs_of_a_customer_are_cancelled_after_their_number_is_said(busy, l
     screen.sees("3 jobs done")
     screen.page.goto(re.sub("#.*", "#/job/task-job0", screen.page.url))
     screen.page.locator(".state.revoked").wait_for()
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_a_pause_of_a_type_that_nobody_serves_says_so(busy, look):
+def test_pause_of_an_unserved_type_shows_a_warning(busy, look):
     screen = look()
     row_of(screen, "Types", "drawing", "Pause").click()
     confirm(screen, "Pause", "No job of drawing starts")
     screen.sees("drawing is paused; no live worker serves type 'drawing'")
-    assert screen.errors == []
 
 
-@in_a_browser
 def test_no_button_changes_all_jobs_of_the_fleet(busy, look):
     screen = look("#/jobs")
     screen.sees("3 jobs found.")
@@ -475,8 +444,7 @@ def test_no_button_changes_all_jobs_of_the_fleet(busy, look):
     screen.page.get_by_role("button", name="Cancel all that match").wait_for()
 
 
-@in_a_browser
-def test_all_types_are_paused_and_resumed_and_a_type_says_why_it_is_paused(busy, look):
+def test_all_types_are_paused_and_resumed_with_a_reason(busy, look):
     screen = look("#/rules")
     screen.page.get_by_role("button", name="Pause all types").click()
     screen.page.locator("#confirm").get_by_label("Reason").fill("db migration")
@@ -489,11 +457,9 @@ def test_all_types_are_paused_and_resumed_and_a_type_says_why_it_is_paused(busy,
     row_of(screen, "Pauses", "all types", "Resume").click()
     confirm(screen, "Resume", "Its jobs start again")
     screen.sees("Nothing is paused.")
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_a_setting_is_changed_and_reset(busy, look):
+def test_setting_is_changed_and_reset(busy, look):
     screen = look("#/rules")
     row_of(screen, "Settings", "affinity_age_weight", "Change").click()
     screen.page.locator("#confirm").get_by_label("Value").fill("none at all")
@@ -506,18 +472,14 @@ def test_a_setting_is_changed_and_reset(busy, look):
     row_of(screen, "Settings", "affinity_age_weight", "Reset").click()
     confirm(screen, "Reset", "counts again for the whole fleet")
     screen.row("Settings", "affinity_age_weight").get_by_text("changed at run time").wait_for(state="hidden")
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_the_workers_view_says_how_many_slots_are_wanted(busy, look):
+def test_workers_view_shows_the_wanted_slots(busy, look):
     screen = look("#/workers")
     screen.row("Slots wanted", "drawing").get_by_text("1 more wanted").wait_for()
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_a_worker_that_was_drained_can_be_resumed_and_one_that_ends_cannot(busy, look):
+def test_drained_worker_can_be_resumed_but_no_leaving_one(busy, look):
     busy.join("drained")
     busy.join("ends", "pdf")
     busy.scheduler.sync("ends", {}, slots=1, other=0, draining=True)
@@ -528,11 +490,9 @@ def test_a_worker_that_was_drained_can_be_resumed_and_one_that_ends_cannot(busy,
     assert screen.row("Workers", "ends").get_by_role("button").count() == 0
     row_of(screen, "Workers", "excel", "Drain").click()
     confirm(screen, "Leave it", "No other worker serves excel, pdf: these jobs wait meanwhile.")
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_a_button_keeps_the_focus_when_its_row_changes(busy, look):
+def test_button_keeps_the_focus_when_its_row_changes(busy, look):
     screen = look()
     row_of(screen, "Types", "pdf", "Pause").focus()
     busy.publish("more", "pdf")
@@ -540,10 +500,9 @@ def test_a_button_keeps_the_focus_when_its_row_changes(busy, look):
     assert screen.page.evaluate("document.activeElement.textContent") == "Pause"
 
 
-@in_a_browser
-def test_the_page_asks_for_a_token_once_and_all_that_waited_for_it_go_on(browser, valkey, busy):
+def test_page_requests_a_token_once_and_continues(show, valkey, busy):
     token = "r" * 20
-    screen = Screen(browser, serve(valkey.url, CELERY_AFFINITY_WEB_TOKENS=f"read {token}") + "#/rules")
+    screen = show(serve(valkey.url, CELERY_AFFINITY_WEB_TOKENS=f"read {token}") + "#/rules")
     dialog = screen.page.locator("#token")
     dialog.get_by_label("Token").fill("wrong")
     screen.page.keyboard.press("Enter")
@@ -556,11 +515,9 @@ def test_the_page_asks_for_a_token_once_and_all_that_waited_for_it_go_on(browser
     screen.row("Settings", "affinity_age_weight").wait_for()
     assert not screen.page.get_by_role("button", name="Change").first.is_visible(), "the role is read"
     screen.page.get_by_text("up to date").wait_for()
-    assert screen.errors == []
-    screen.close()
 
 
-#: Counts in ``window.rewritten`` how often the page wrote something into a live region, and what.
+#: Counts in ``window.rewritten`` the page's writes to live regions, with their texts.
 COUNTS_LIVE_REGIONS = """
 window.rewritten = [];
 addEventListener("DOMContentLoaded", () => {
@@ -573,9 +530,8 @@ addEventListener("DOMContentLoaded", () => {
 """
 
 
-@in_a_browser
 @pytest.mark.parametrize("path", ["#/", "#/job/task-waits"])
-def test_a_screen_reader_hears_nothing_while_there_is_nothing_new(busy, look, path):
+def test_screen_reader_is_silent_without_new_data(busy, look, path):
     screen = look(path, scripts=[COUNTS_LIVE_REGIONS])
     screen.sees("up to date")
     screen.page.evaluate("window.rewritten = []")
@@ -586,10 +542,9 @@ def test_a_screen_reader_hears_nothing_while_there_is_nothing_new(busy, look, pa
     assert screen.page.evaluate("window.rewritten") == ["2 workers, up to date"]
 
 
-@in_a_browser
-def test_a_screen_reader_hears_once_that_the_broker_is_down_and_when_the_news_are_from(browser):
+def test_screen_reader_announces_an_outage_once(show):
     with EmbeddedServer() as server:
-        screen = Screen(browser, serve(server.url), scripts=[COUNTS_LIVE_REGIONS])
+        screen = show(serve(server.url), scripts=[COUNTS_LIVE_REGIONS])
         screen.sees("up to date")
         server.kill()
         screen.page.get_by_role("alert").get_by_text("The broker does not answer").wait_for()
@@ -597,11 +552,9 @@ def test_a_screen_reader_hears_once_that_the_broker_is_down_and_when_the_news_ar
         screen.page.evaluate("window.rewritten = []")
         screen.after_news(3, "down")
         assert screen.page.evaluate("window.rewritten") == []
-        screen.close()
 
 
-@in_a_browser
-def test_single_keys_can_be_turned_off_and_stay_off(busy, look):
+def test_single_key_shortcuts_can_be_turned_off_permanently(busy, look):
     screen = look()
     screen.page.get_by_label("Single keys").uncheck()
     screen.page.reload()
@@ -617,8 +570,7 @@ def test_single_keys_can_be_turned_off_and_stay_off(busy, look):
     screen.page.locator("caption", has_text="Jobs that workers hold").wait_for()
 
 
-@in_a_browser
-def test_a_second_search_begins_anew(busy, look):
+def test_second_search_starts_with_an_empty_field(busy, look):
     screen = look()
     for name in ("task-waits", "task-alone", "task-alone"):
         screen.page.keyboard.press("/")
@@ -632,11 +584,9 @@ def test_a_second_search_begins_anew(busy, look):
     screen.page.keyboard.type("task-runs")
     screen.page.keyboard.press("Enter")
     screen.page.locator("dd").get_by_text("task-runs", exact=True).wait_for()
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_no_view_shows_a_value_that_is_none(busy, look):
+def test_no_view_shows_a_null_value(busy, look):
     busy.publish("later", "pdf", delay_s=600)
     busy.publish("patient+", "pdf", rules="merge=m most=9 bytes=9999 wait=600000000/600000000")
     busy.bury("buried", "mail")
@@ -649,11 +599,9 @@ def test_no_view_shows_a_value_that_is_none(busy, look):
         for none in ("undefined", "NaN", "null", "[object", "Invalid Date"):
             assert none not in screen.page.locator("main").inner_text(), path
     screen.sees("never published here, or forgotten")
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_a_job_says_when_it_is_due_in_its_list_and_in_its_view_also_while_it_waits(busy, look):
+def test_scheduled_job_shows_its_due_time(busy, look):
     busy.publish("later", "pdf", delay_s=600)
     busy.publish("soon", "pdf", delay_s=0.001)
     wait_until(lambda: busy.scheduler.tick() and busy.state("soon") == "pending", 10, "the second job is due")
@@ -668,9 +616,8 @@ def test_a_job_says_when_it_is_due_in_its_list_and_in_its_view_also_while_it_wai
     assert screen.row("Jobs", "task-waits").locator("[data-name=due]").inner_text() == ""
 
 
-@in_a_browser
-@pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery
-def test_arguments_result_and_traceback_are_shown_when_they_are_asked_for(busy, look, load_app):
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # Celery calls it
+def test_arguments_result_and_traceback_are_shown_on_request(busy, look, load_app):
     message = json.dumps({"headers": {"argsrepr": "('a.pdf',)", "kwargsrepr": "{}"}})
     busy.publish("called", "pdf", message=message)
     load_app(APP).backend.store_result("task-called", ValueError("no page"), "RETRY", traceback="in <b>here</b>")
@@ -682,21 +629,17 @@ def test_arguments_result_and_traceback_are_shown_when_they_are_asked_for(busy, 
         screen.page.locator("dd").get_by_text(text, exact=True).wait_for()
     screen.page.get_by_role("button", name="Hide arguments and result").click()
     screen.page.get_by_text("a.pdf").wait_for(state="detached")
-    assert screen.errors == []
 
 
-@in_a_browser
-def test_who_does_not_see_values_has_no_button_for_them(valkey, busy, browser):
-    screen = Screen(browser, serve(valkey.url, CONF=json.dumps({"affinity_show_values_to": "nobody"})))
+def test_role_without_values_has_no_button_for_them(valkey, busy, show):
+    screen = show(serve(valkey.url, CONF=json.dumps({"affinity_show_values_to": "nobody"})))
     screen.page.locator("body.blind").wait_for(state="attached")
     screen.page.goto(re.sub("#.*", "", screen.page.url) + "#/job/task-waits")
     screen.sees("Why it waits")
     assert not screen.page.get_by_role("button", name="Show arguments and result").is_visible()
-    screen.close()
 
 
-@in_a_browser
-def test_a_job_that_has_ended_says_how_long_it_waited_and_ran(busy, look):
+def test_ended_job_shows_its_wait_and_run_time(busy, look):
     (claim,) = busy.inbox("worker")
     busy.end("worker", claim, inline=False)
     key = busy.scheduler.keys.key("job", "runs")
@@ -707,10 +650,9 @@ def test_a_job_that_has_ended_says_how_long_it_waited_and_ran(busy, look):
     assert waited.inner_text() == "7.0 s"
     ran = screen.page.locator("dt", has_text="ran").locator("+ dd")
     assert ran.inner_text() == "2.0 s, from its claim: its start is not known"
-    assert screen.errors == []
 
 
-#: Keeps in ``window.plots`` what uPlot made.
+#: Keeps uPlot's plots in ``window.plots``.
 KEEPS_PLOTS = """
 window.plots = [];
 let made;
@@ -721,10 +663,9 @@ Object.defineProperty(window, "uPlot", {
 """
 
 
-@in_a_browser
-def test_no_line_is_drawn_over_a_time_in_which_the_broker_was_down(browser):
+def test_charts_have_gaps_for_outages(show):
     with EmbeddedServer() as server:
-        screen = Screen(browser, serve(server.url), scripts=[KEEPS_PLOTS])
+        screen = show(serve(server.url), scripts=[KEEPS_PLOTS])
         _publish(server, "drawing")
         screen.row("Types", "drawing").wait_for()
         server.kill()
@@ -732,7 +673,7 @@ def test_no_line_is_drawn_over_a_time_in_which_the_broker_was_down(browser):
         server.start()
         _publish(server, "movies")
         screen.row("Types", "movies").wait_for()
-        for reload in (False, True):  # from the news; from the history
+        for reload in (False, True):  # from the events; from the history
             if reload:
                 screen.page.reload()
                 screen.row("Types", "movies").wait_for()
@@ -741,4 +682,3 @@ def test_no_line_is_drawn_over_a_time_in_which_the_broker_was_down(browser):
             assert 0 < gap < len(times) - 1
             assert times == sorted(times)
             assert all(line[gap] is None for line in lines)
-        screen.close()

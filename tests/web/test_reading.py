@@ -1,4 +1,4 @@
-"""What can be read over HTTP is what the commands print."""
+"""HTTP replies contain the same data as the commands."""
 
 import json
 
@@ -37,12 +37,12 @@ def without_times(found):
     ("path", "words"),
     [("/api/status", ["status"]), ("/api/dead/task-buried", ["dead", "show", "task-buried"])],
 )
-def test_http_and_commands_say_the_same(valkey, fleet, web, path, words):
+def test_http_and_commands_return_the_same_lists(valkey, fleet, web, path, words):
     printed = json.loads(affinity(valkey.url, *words, "--json").stdout)
     assert without_times(web.get(path).json()) == without_times(printed)
 
 
-def test_http_says_what_the_reports_of_commands_say(fleet, web, app):
+def test_http_and_commands_return_the_same_reports(fleet, web, app):
     scheduler, reader = fleet.scheduler, fleet.scheduler.reader
     reports = {
         "/api/settings": runtime_settings.read_settings(scheduler, settings_of(app)),
@@ -56,7 +56,7 @@ def test_http_says_what_the_reports_of_commands_say(fleet, web, app):
         assert without_times(web.get(path).json()) == without_times(json.loads(json.dumps(as_json(report)))), path
 
 
-def test_message_in_a_list_that_no_worker_serves_is_explained(fleet, web, redis_client):
+def test_message_in_an_unserved_list_is_explained(fleet, web, redis_client):
     redis_client.lpush("celery", wire("lost", task="shop.render"))
     found = web.get("/api/jobs/lost?explain=1")
     assert found.status_code == 404
@@ -66,14 +66,14 @@ def test_message_in_a_list_that_no_worker_serves_is_explained(fleet, web, redis_
     assert (row["queue"], row["messages"], row["oldest_task"]) == ("celery", 1, "shop.render")
 
 
-def test_an_explanation_comes_with_a_job(fleet, web):
+def test_job_includes_its_explanation(fleet, web):
     found = web.get("/api/jobs/task-two?explain=1").json()
     explained = json.loads(json.dumps(as_json(explain(fleet.scheduler.reader, "task-two"))))
     assert without_times(found.pop("explanation")) == without_times(explained)
     assert found == web.get("/api/jobs/task-two").json()
 
 
-def test_types_and_workers_are_those_of_the_status(fleet, web):
+def test_types_and_workers_equal_those_in_the_status(fleet, web):
     status = web.get("/api/status").json()
     assert without_times(web.get("/api/types").json()) == without_times(status["types"])
     assert without_times(web.get("/api/workers").json()) == without_times(status["workers"])
@@ -81,7 +81,7 @@ def test_types_and_workers_are_those_of_the_status(fleet, web):
     assert web.get("/api/reserves").json() == []
 
 
-def test_jobs_come_in_pages(fleet, web):
+def test_jobs_are_returned_in_pages(fleet, web):
     found, path = [], "/api/jobs?limit=2"
     while path:
         page = web.get(path).json()
@@ -91,7 +91,7 @@ def test_jobs_come_in_pages(fleet, web):
     assert [each["id"] for each in web.get("/api/jobs?state=scheduled").json()["jobs"]] == ["task-later"]
 
 
-def test_an_unknown_id_is_not_found(fleet, web):
+def test_unknown_id_is_not_found(fleet, web):
     reply = web.get("/api/jobs/nobody")
     assert (reply.status_code, reply.json()["state"], reply.json()["source"]) == (404, "unknown", None)
     assert web.get("/api/keys/nobody").status_code == 404
@@ -102,13 +102,13 @@ def test_an_unknown_id_is_not_found(fleet, web):
     "path",
     ["/api/jobs?state=done", "/api/jobs?limit=0", "/api/jobs?cursor=x", "/api/dead?reason=x", "/api/jobs/x?wait=99"],
 )
-def test_a_bad_question_is_answered_with_what_is_accepted(web, path):
+def test_invalid_query_is_refused_with_the_accepted_values(web, path):
     reply = web.get(path)
     assert reply.status_code == 400
     assert "got: " in reply.json()["error"]["message"]
 
 
-def test_metrics_and_probes(fleet, web):
+def test_metrics_and_probes_are_served(fleet, web):
     text = web.get("/metrics").text
     assert "celery_affinity_up 1" in text
     assert 'celery_affinity_pending_jobs{type="pdf",mode="queued"}' in text
@@ -118,7 +118,7 @@ def test_metrics_and_probes(fleet, web):
 
 @pytest.mark.parametrize("wait", ["nan", "inf", "-1", "0"])
 @pytest.mark.parametrize("path", ["/api/scale", "/api/scale/pdf"])
-def test_a_target_wait_that_is_no_time_is_refused_with_the_range(web, path, wait):
+def test_invalid_target_wait_is_refused_with_the_range(web, path, wait):
     reply = web.get(f"{path}?target_wait={wait}")
     said = "target_wait must be a number of seconds above 0, 1,000,000,000 at most, got: "
     assert (reply.status_code, reply.json()["error"]["message"].startswith(said)) == (400, True)

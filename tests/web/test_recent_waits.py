@@ -1,4 +1,4 @@
-"""Waits of the last minutes, from metrics that only grow."""
+"""Waits of the last minutes, computed from growing counters."""
 
 from celery_affinity.reports.type_metrics import TypeMetrics
 from celery_affinity.schema.histograms import histogram_of
@@ -10,7 +10,7 @@ def pdf(waited=0, long=0, ran=0):
     return TypeMetrics("pdf", queued=waits, runs=histogram_of({"done 08": str(ran)}, "done"))
 
 
-def test_only_what_has_come_since_counts():
+def test_only_waits_since_the_first_sample_count():
     waits = RecentWaits(900)
     assert waits.add(0, [pdf(100, 5, 90)]) == {"seconds": 0, "rows": []}
     found = waits.add(20, [pdf(108, 7, 93)])
@@ -22,7 +22,7 @@ def test_only_what_has_come_since_counts():
     assert 8 < queued["p95_s"] <= 16
 
 
-def test_looks_go_when_they_are_old_and_a_new_server_is_no_trouble():
+def test_old_samples_are_dropped_and_counters_may_restart():
     waits = RecentWaits(100)
     for number in range(30):
         waits.add(number * 10, [pdf(number)])
@@ -32,7 +32,7 @@ def test_looks_go_when_they_are_old_and_a_new_server_is_no_trouble():
     assert waits.add(310, [pdf(4)])["rows"][0]["jobs"] == 4
 
 
-def test_a_type_that_comes_later_counts_from_its_beginning():
+def test_later_type_is_counted_from_its_first_sample():
     waits = RecentWaits(900)
     waits.add(0, [])
     assert waits.add(20, [pdf(3)])["rows"][0]["jobs"] == 3

@@ -16,7 +16,7 @@ def app(load_app):
     return load_app("tests.support.apps.recurring")
 
 
-def test_a_recurring_call_is_listed_made_paused_resumed_and_removed(fleet, web, app):
+def test_recurring_call_is_listed_fired_paused_and_removed(fleet, web, app):
     recur("plan/a", app.tasks["reroute"].s("HH"), stale_after=300)
     (found,) = web.get("/api/recurring").json()
     assert (found["name"], found["task"], found["is_suspended"]) == ("plan/a", "reroute", False)
@@ -31,7 +31,7 @@ def test_a_recurring_call_is_listed_made_paused_resumed_and_removed(fleet, web, 
     assert web.get("/api/recurring").json() == []
 
 
-def test_the_signature_of_a_call_is_for_who_sees_arguments(fleet, serve, app, monkeypatch):
+def test_signature_of_a_call_requires_the_values_right(fleet, serve, app, monkeypatch):
     recur("plan", app.tasks["reroute"].s("HH"), stale_after=300)
     tokens = {role * 4: role for role in ("read", "submit", "admin")}
     for to, sees in (("submit", ("submit", "admin")), ("nobody", ())):
@@ -44,6 +44,6 @@ def test_the_signature_of_a_call_is_for_who_sees_arguments(fleet, serve, app, mo
 
 
 @pytest.mark.parametrize("call", [("POST", "plam/fire"), ("POST", "plam/pause"), ("DELETE", "x")])
-def test_a_name_that_is_none_is_not_found(fleet, web, app, call):
+def test_unknown_name_is_not_found(fleet, web, app, call):
     recur("plan", app.tasks["reroute"].s("HH"), stale_after=300)
     assert web(call[0], f"/api/recurring/{call[1]}").status_code == 404

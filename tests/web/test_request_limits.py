@@ -30,7 +30,7 @@ def web(valkey, redis_client, tmp_path):
 
 @pytest.fixture
 def connect(web):
-    """Return a function that opens a connection to the process."""
+    """Return a function that connects to the process."""
     clients = []
 
     def connect():
@@ -43,7 +43,7 @@ def connect(web):
 
 
 def asked(client, *headers, path="/healthz"):
-    """Send a complete request. Return the status of the reply."""
+    """Send a complete request. Return the reply's status."""
     lines = [f"GET {path} HTTP/1.1", "Host: localhost", *headers, "", ""]
     client.sendall("\r\n".join(lines).encode())
     return status_of(client)

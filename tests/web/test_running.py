@@ -1,4 +1,4 @@
-"""Workers over HTTP: what each request does, on a real server, with jobs that Celery has published."""
+"""HTTP workers: the effect of each request, on a real server, with jobs published by Celery."""
 
 import asyncio
 import threading
@@ -25,14 +25,14 @@ from ..support.apps import APP, app_for
 from ..support.processes import wait_until
 from ..support.remote_workers import RemoteWorker
 from ..support.scripted_fleet import ScriptedFleet
-from .conftest import Client
+from .conftest import Client, error_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery
+pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # Celery calls it
 
 
 @pytest.fixture(scope="module")
 def made():
-    """The HTTP interface of all tests here, as soon as one has made it: building it takes longer than a test."""
+    """The HTTP interface of all tests here, made by the first of them, because building it takes longer than a test."""
     found = []
     yield found
     for each in found:
@@ -59,18 +59,14 @@ def node(web):
     return RemoteWorker(web, "pdf")
 
 
-def said(reply):
-    return reply.json()["error"]["message"]
-
-
 def row_of(redis_client, job):
     return {name.decode(): value for name, value in redis_client.hgetall(Keys().key("job", job["id"])).items()}
 
 
-# -- a job's way
+# -- the life of a job
 
 
-def test_a_job_is_handed_out_started_and_ended_and_its_caller_gets_the_result(node, send, web, redis_client):
+def test_job_is_claimed_started_and_ended_with_a_result(node, send, web, redis_client):
     result = send("late", "a", 0.5)
     job = node.job()
     assert (job["task"], job["task_id"], job["args"], job["kwargs"]) == (f"{APP}.late", result.id, ["a", 0.5], {})
@@ -85,7 +81,7 @@ def test_a_job_is_handed_out_started_and_ended_and_its_caller_gets_the_result(no
     assert (worker.name, worker.free) == ("node", 1)
 
 
-def test_a_poll_waits_for_a_job_that_is_published_later(node, send):
+def test_poll_waits_for_a_later_job(node, send):
     timer = threading.Timer(0.3, send, ["late", "later"])
     timer.start()
     since_s = time.monotonic()
@@ -94,11 +90,11 @@ def test_a_poll_waits_for_a_job_that_is_published_later(node, send):
     timer.join()
 
 
-def test_a_poll_that_nothing_comes_for_is_204(node):
+def test_poll_without_a_job_is_204(node):
     assert node.poll(wait=0.2) is None
 
 
-def test_a_job_that_failed_says_so_to_its_caller_and_its_errback_is_published(node, send, app, redis_client):
+def test_failed_job_is_reported_and_its_errback_published(node, send, app, redis_client):
     result = send("late", "bad", link_error=app.tasks[f"{APP}.fail"].si("errback"))
     job = node.job()
     error = {"type": "RenderError", "message": "no such page", "traceback": "at render.js:7"}
@@ -110,7 +106,7 @@ def test_a_job_that_failed_says_so_to_its_caller_and_its_errback_is_published(no
     assert node.job()["args"] == ["errback"]
 
 
-def test_links_and_the_next_step_of_a_chain_are_published_with_the_result(node, app, redis_client):
+def test_links_and_next_chain_steps_get_the_result(node, app, redis_client):
     pdf = app.tasks[f"{APP}.late"]
     chain(pdf.si("first"), pdf.s(0)).apply_async(link=pdf.s(7))
     assert node.run(result="page").status_code == 200
@@ -120,7 +116,7 @@ def test_links_and_the_next_step_of_a_chain_are_published_with_the_result(node, 
     assert node.job()["args"] == ["end", 7]
 
 
-def test_a_chords_body_is_published_once_after_its_last_part(node, app, redis_client):
+def test_chord_body_is_published_once_after_its_last_part(node, app, redis_client):
     pdf = app.tasks[f"{APP}.late"]
     chord([pdf.si("a"), pdf.si("b")])(pdf.s())
     first = node.job()
@@ -132,8 +128,8 @@ def test_a_chords_body_is_published_once_after_its_last_part(node, app, redis_cl
 
 
 @pytest.mark.skipif(celery.VERSION[:2] < (5, 7), reason="Celery claims no chord before 5.7")
-def test_a_part_that_runs_again_is_counted_once_nobody_has_claimed_its_chord(node, app, redis_client):
-    """As after the death of a worker and of the web process that was telling that end."""
+def test_repeated_chord_part_is_counted_without_another_claim(node, app, redis_client):
+    """Such a claim remains after the death of a worker, and of the web process that reported the end."""
     pdf = app.tasks[f"{APP}.late"]
     result = chord([pdf.si("a"), pdf.si("b")])(pdf.s())
     assert node.end(node.job(), result=2).status_code == 200
@@ -148,7 +144,7 @@ def test_a_part_that_runs_again_is_counted_once_nobody_has_claimed_its_chord(nod
     assert sorted(node.job()["args"][0]) == [1, 2]
 
 
-def test_a_job_that_is_requeued_counts_a_requeue_and_one_that_is_returned_counts_none(node, send):
+def test_requeue_is_counted_but_a_return_is_not(node, send):
     send()
     error = {"type": "Busy", "message": ""}
     assert node.end(node.job(), "failed", error=error, requeue=True).json()["state"] == "pending"
@@ -159,18 +155,18 @@ def test_a_job_that_is_requeued_counts_a_requeue_and_one_that_is_returned_counts
     assert (again["deliveries"], again["requeues"]) == (0, 1)
 
 
-def test_a_task_that_acks_early_does_not_run_again_after_its_start(node, send, web):
+def test_early_acked_task_runs_once_after_its_start(node, send, web):
     result = send("early")
     job = node.job()
     assert job["acks_late"] is False
     node.start(job)
     refused = node.end(job, "returned")
-    assert (refused.status_code, "acks_late is off" in said(refused)) == (409, True)
+    assert (refused.status_code, "acks_late is off" in error_of(refused)) == (409, True)
     assert node.leave().json() == {"id": node.id, "returned": 0}
     assert web.get(f"/api/jobs/{result.id}").json()["state"] == "dead"
 
 
-def test_waits_and_times_in_the_slot_are_counted(node, send, redis_client):
+def test_waits_and_slot_times_are_counted(node, send, redis_client):
     send()
     node.run()
     row = redis_client.hgetall(Keys().key("metrics", "pdf"))
@@ -178,23 +174,25 @@ def test_waits_and_times_in_the_slot_are_counted(node, send, redis_client):
     assert {"queued", "done"} <= kinds
 
 
-# -- once
+# -- repeated requests
 
 
-def test_an_end_that_is_repeated_gets_the_same_reply_and_publishes_its_link_once(node, send, app, web, redis_client):
+def test_repeated_end_has_the_same_reply_and_one_link(node, send, app, web, redis_client):
     send("late", "one", link=app.tasks[f"{APP}.late"].s(3))
     job = node.job()
     first = node.end(job, result="x")
     second = node.end(job, result="x")
     assert (first.status_code, first.json()) == (second.status_code, second.json())
     other = node.end(job, result="y")
-    assert (other.status_code, "another end" in said(other)) == (409, True)
+    assert (other.status_code, "another end" in error_of(other)) == (409, True)
     node.end(node.job(), result=0)
     assert node.jobs() == []
 
 
-def test_an_end_goes_on_where_a_process_that_died_has_stopped(node, send, app, monkeypatch, redis_client):
-    """The process dies after callers were told, or after that was noted: the repeated request frees the slot."""
+def test_repeated_end_resumes_after_a_process_death(node, send, app, monkeypatch, redis_client):
+    """The process dies after it reported to the callers, or after it recorded that. The repeated request frees the
+    slot.
+    """
     told, tell = [], job_end.report_to_caller
     monkeypatch.setattr(job_end, "report_to_caller", lambda *_, **how: (told.append(how["is_stored"]), tell(*_, **how)))
     for place in (
@@ -216,7 +214,7 @@ def test_an_end_goes_on_where_a_process_that_died_has_stopped(node, send, app, m
     assert told == [False, True, False, False, False], "whether the end was known: both jobs, and their links"
 
 
-def test_a_stale_fence_is_409_and_changes_nothing(node, send, web):
+def test_stale_fencing_token_is_409_and_changes_nothing(node, send, web):
     result = send()
     job = node.job()
     node.end(job, "returned")
@@ -228,7 +226,7 @@ def test_a_stale_fence_is_409_and_changes_nothing(node, send, web):
     assert result.get(timeout=10) == 2
 
 
-def test_a_job_whose_reply_was_lost_comes_with_the_next_poll_that_says_what_is_held(node, send):
+def test_job_in_a_lost_reply_is_polled_again(node, send):
     send()
     lost = node.job()
     assert node.jobs() == []
@@ -237,7 +235,7 @@ def test_a_job_whose_reply_was_lost_comes_with_the_next_poll_that_says_what_is_h
     assert {**again, "waited_s": 0} == {**lost, "waited_s": 0}
 
 
-def test_a_job_whose_reply_was_lost_goes_back_with_a_heartbeat(node, send, redis_client):
+def test_job_in_a_lost_reply_is_returned_by_heartbeats(node, send, redis_client):
     send()
     lost = node.job()
     assert node.beat().status_code == 200
@@ -249,7 +247,7 @@ def test_a_job_whose_reply_was_lost_goes_back_with_a_heartbeat(node, send, redis
     assert node.beat(lost).json()["gone"] == [{"id": lost["id"], "fence": lost["fence"]}]
 
 
-def test_a_heartbeat_that_was_made_before_a_job_came_gives_it_not_back(node, send, redis_client):
+def test_heartbeat_sent_before_a_job_does_not_return_it(node, send, redis_client):
     send()
     job = node.job()
     row = Keys().key("job", job["id"])
@@ -265,10 +263,10 @@ def test_a_heartbeat_that_was_made_before_a_job_came_gives_it_not_back(node, sen
     assert node.job()["fence"] > job["fence"], "its worker has forgotten it"
 
 
-# -- what stops
+# -- stops
 
 
-def test_a_revoked_job_is_listed_to_be_stopped_and_its_end_is_told(node, send, web):
+def test_revoked_job_is_stopped_and_its_end_reported(node, send, web):
     result = send()
     job = node.job()
     node.start(job)
@@ -282,7 +280,7 @@ def test_a_revoked_job_is_listed_to_be_stopped_and_its_end_is_told(node, send, w
     assert result.state == states.REVOKED
 
 
-def test_a_job_that_was_revoked_or_has_expired_before_its_start_does_not_start(node, send, web, redis_client):
+def test_revoked_or_expired_job_does_not_start(node, send, web, redis_client):
     revoked, expired = send(), send("late", "two", expires=600)
     node_of_two = RemoteWorker(web, "pdf", name="other")
     jobs = {each["task_id"]: each for each in (node.job(), node_of_two.job())}
@@ -294,12 +292,12 @@ def test_a_job_that_was_revoked_or_has_expired_before_its_start_does_not_start(n
         job = jobs[result.id]
         holder = holders[row_of(redis_client, job)["worker"].decode()]
         refused = holder.start(job)
-        assert (refused.status_code, f"is {how}" in said(refused)) == (409, True)
+        assert (refused.status_code, f"is {how}" in error_of(refused)) == (409, True)
         assert web.get(f"/api/jobs/{result.id}").json()["state"] == how
         assert result.state == states.REVOKED
 
 
-def test_signs_of_the_server_are_obeyed_or_passed_by(node, send, redis_client):
+def test_control_messages_are_obeyed_or_ignored(node, send, redis_client):
     inbox = Keys().key("inbox", node.id)
     send()
     job = node.job()
@@ -312,7 +310,7 @@ def test_signs_of_the_server_are_obeyed_or_passed_by(node, send, redis_client):
     assert redis_client.llen(inbox) == 0
 
 
-def test_a_job_is_stopped_for_a_tenant_below_its_minimum_where_the_worker_heeds_that(web, app, redis_client):
+def test_job_is_preempted_only_on_a_worker_that_stops(web, app, redis_client):
     task = app.tasks[f"{APP}.late"]
     scheduler = Scheduler(redis_client, Keys())
     scheduler.configure(
@@ -340,25 +338,25 @@ def test_a_job_is_stopped_for_a_tenant_below_its_minimum_where_the_worker_heeds_
     assert heeding.job()["requeues"] == 1, "nobody had asked"
 
 
-def test_a_worker_says_its_priority(web, redis_client):
+def test_worker_sets_its_priority(web, redis_client):
     worker = RemoteWorker(web, "pdf", priority=3)
     assert redis_client.hget(Keys().key("worker", worker.id), "priority") == b"3"
 
 
-# -- lives
+# -- workers
 
 
-def test_a_worker_that_leaves_gives_its_jobs_back_and_is_not_known_any_more(node, send, web):
+def test_leaving_worker_returns_its_jobs_and_is_forgotten(node, send, web):
     send()
     job = node.job()
     assert node.leave().json() == {"id": node.id, "returned": 1}
     for reply in (node.leave(), node.beat(job), node.request("GET", f"/api/workers/{node.id}/jobs")):
-        assert (reply.status_code, "join again" in said(reply)) == (404, True)
+        assert (reply.status_code, "join again" in error_of(reply)) == (404, True)
     assert node.end(job).status_code == 409
     assert RemoteWorker(web, "pdf").job()["id"] == job["id"]
 
 
-def test_the_job_of_a_worker_that_is_taken_for_dead_runs_elsewhere(node, send, web, redis_client):
+def test_job_of_a_dead_worker_runs_elsewhere(node, send, web, redis_client):
     send()
     job = node.job()
     node.start(job)
@@ -369,7 +367,7 @@ def test_the_job_of_a_worker_that_is_taken_for_dead_runs_elsewhere(node, send, w
     assert node.beat(job).status_code == 404
 
 
-def test_a_secret_is_that_of_one_worker(node, send, web):
+def test_secret_is_valid_for_one_worker(node, send, web):
     send()
     job = node.job()
     other = RemoteWorker(web, "mail", name="other")
@@ -380,10 +378,10 @@ def test_a_secret_is_that_of_one_worker(node, send, web):
     assert node.end(job).status_code == 200
     assert other.end(job).status_code == 403
     without = web.get(f"/api/workers/{node.id}/jobs")
-    assert (without.status_code, "worker-secret" in said(without)) == (400, True)
+    assert (without.status_code, "worker-secret" in error_of(without)) == (400, True)
 
 
-def test_the_later_of_two_polls_of_a_worker_gets_the_job_and_the_other_one_ends_at_once(node, web, send):
+def test_later_of_two_polls_gets_the_job(node, web, send):
     path = f"/api/workers/{node.id}/jobs?wait=40"
 
     async def both():
@@ -395,7 +393,7 @@ def test_the_later_of_two_polls_of_a_worker_gets_the_job_and_the_other_one_ends_
     assert web.run(both()) == ([204], [200])
 
 
-def test_a_poll_is_503_while_the_broker_takes_no_connection(serve, redis_client, monkeypatch):
+def test_poll_is_503_while_the_broker_is_down(serve, redis_client, monkeypatch):
     node = RemoteWorker(serve(), "pdf")
 
     def opened(_):
@@ -403,18 +401,18 @@ def test_a_poll_is_503_while_the_broker_takes_no_connection(serve, redis_client,
 
     monkeypatch.setattr("celery_affinity.web.broker.Broker.opened", opened)
     refused = node.request("GET", f"/api/workers/{node.id}/jobs", params={"wait": 5})
-    assert (refused.status_code, "does not answer" in said(refused)) == (503, True)
+    assert (refused.status_code, "does not answer" in error_of(refused)) == (503, True)
 
 
-def test_a_worker_over_http_takes_no_commands(node, web):
+def test_http_worker_takes_no_remote_control(node, web):
     refused = web("POST", "/api/workers/node/drain")
-    assert (refused.status_code, "works over HTTP" in said(refused)) == (409, True)
+    assert (refused.status_code, "works over HTTP" in error_of(refused)) == (409, True)
 
 
-# -- tokens and bad input
+# -- tokens and invalid input
 
 
-def test_a_token_of_a_worker_runs_jobs_and_nothing_else(serve, redis_client):
+def test_worker_token_only_runs_jobs(serve, redis_client):
     tokens = {role * 4: role for role in ("read", "submit", "admin")} | {"worker" * 4: "worker"}
     clients = {role: serve(tokens=tokens, token=role * 4) for role in tokens.values()}
     joining = {"name": "node", "types": ["pdf"], "slots": 1}
@@ -444,9 +442,9 @@ def test_a_token_of_a_worker_runs_jobs_and_nothing_else(serve, redis_client):
         ({"name": "n", "types": ["pdf"], "pool": "x"}, "pool: "),
     ],
 )
-def test_a_bad_join_is_refused_and_says_why(web, redis_client, body, words):
+def test_invalid_join_is_refused_with_a_reason(web, redis_client, body, words):
     refused = web("POST", "/api/workers", json=body)
-    assert (refused.status_code, words in said(refused)) == (400, True), said(refused)
+    assert (refused.status_code, words in error_of(refused)) == (400, True), error_of(refused)
     assert not redis_client.exists(Keys().key("heartbeats"))
 
 
@@ -469,21 +467,21 @@ def test_a_bad_join_is_refused_and_says_why(web, redis_client, body, words):
         ({"fence": 1, "state": "done"}, 409, "is not that of a claim"),
     ],
 )
-def test_a_bad_end_is_refused_and_says_why(node, web, body, status, words):
+def test_invalid_end_is_refused_with_a_reason(node, web, body, status, words):
     refused = node.request("POST", "/api/jobs/nobody/end", json=body)
-    assert (refused.status_code, words in said(refused)) == (status, True), refused.text
+    assert (refused.status_code, words in error_of(refused)) == (status, True), refused.text
 
 
 @pytest.mark.parametrize("running", [[["id"]], [["id", "1"]], [["", 1]], [["x" * 256, 1]], [["id", 1]] * 1001, 7])
-def test_a_bad_heartbeat_is_refused(node, running):
+def test_invalid_heartbeat_is_refused(node, running):
     refused = node.request("POST", f"/api/workers/{node.id}/heartbeat", json={"running": running})
-    assert (refused.status_code, "running" in said(refused)) == (400, True)
+    assert (refused.status_code, "running" in error_of(refused)) == (400, True)
 
 
-def test_a_bad_poll_is_refused(node):
+def test_invalid_poll_is_refused(node):
     for params, words in (({"held": "1,x"}, "held must be fences"), ({"wait": 61}, "wait: "), ({"hold": "1"}, "held")):
         refused = node.request("GET", f"/api/workers/{node.id}/jobs", params=params)
-        assert (refused.status_code, words in said(refused)) == (400, True)
+        assert (refused.status_code, words in error_of(refused)) == (400, True)
     unknown = node.request("GET", "/api/workers/nobody/jobs")
     assert unknown.status_code == 404
 
@@ -493,7 +491,7 @@ def test_a_bad_poll_is_refused(node):
 
 @pytest.fixture
 def celerys(redis_client):
-    """A worker of Celery's that serves the type, with its only slot taken; what the test does with it."""
+    """A Celery worker of the type, with its only slot taken. The test controls it."""
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("celery", "pdf")
     fleet.publish("long", "pdf")
@@ -513,9 +511,7 @@ def findings(app):
         ({"compression": "gzip"}, "application/x-gzip"),
     ],
 )
-def test_a_job_that_is_no_json_stays_pending_for_celerys_workers(
-    celerys, node, send, app, web, redis_client, how, kind
-):
+def test_non_json_job_stays_pending_for_celery_workers(celerys, node, send, app, web, redis_client, how, kind):
     result = send("late", "a", **how)
     later = send("late", "b")
     assert node.jobs() == node.jobs(wait=0.2) == []
@@ -534,7 +530,7 @@ def test_a_job_that_is_no_json_stays_pending_for_celerys_workers(
     assert findings(app) == []
 
 
-def test_a_worker_that_waits_serves_a_type_again_as_soon_as_the_job_is_taken(celerys, node, send):
+def test_waiting_worker_continues_after_a_non_json_job(celerys, node, send):
     send(serializer="pickle")
     later = send("late", "b")
     timer = threading.Timer(0.5, celerys.end, ["celery", celerys.long])
@@ -545,9 +541,7 @@ def test_a_worker_that_waits_serves_a_type_again_as_soon_as_the_job_is_taken(cel
     timer.join()
 
 
-def test_a_job_that_is_no_json_is_a_dead_letter_once_only_workers_over_http_serve_its_type(
-    celerys, web, send, redis_client
-):
+def test_non_json_job_is_dead_lettered_without_celery_workers(celerys, web, send, redis_client):
     nodes = [RemoteWorker(web, "pdf", "mail", name=name, slots=2, priority=3, stops=True) for name in ("one", "two")]
     result = send(serializer="pickle")
     mail = send("mail")
@@ -573,7 +567,7 @@ def test_a_job_that_is_no_json_is_a_dead_letter_once_only_workers_over_http_serv
 
 @pytest.fixture
 def merging(valkey, redis_client, serve):
-    """An app whose calls merge, and a worker over HTTP there."""
+    """An app whose calls merge, and its HTTP worker."""
     merging = app_for(valkey.url, result_backend=valkey.url, task_acks_late=True)
 
     def plan(city, number): ...
@@ -586,7 +580,7 @@ def merging(valkey, redis_client, serve):
 
 
 @pytest.mark.parametrize("keep", ["first", "last"])
-def test_merged_calls_are_one_job_and_each_caller_gets_its_result(merging, keep):
+def test_merged_calls_are_one_job_with_a_result_each(merging, keep):
     app, node = merging
     node.leave()
     results = [app.tasks[keep].delay("HH", number) for number in range(3)]
@@ -600,7 +594,7 @@ def test_merged_calls_are_one_job_and_each_caller_gets_its_result(merging, keep)
     assert node.end(job, result="plan").json()["state"] == "done"
 
 
-def test_a_merged_run_that_failed_says_so_to_each_caller(merging):
+def test_failed_merged_run_fails_for_each_caller(merging):
     app, node = merging
     node.leave()
     results = [app.tasks["first"].delay("HH", number) for number in range(3)]
@@ -611,7 +605,7 @@ def test_a_merged_run_that_failed_says_so_to_each_caller(merging):
             each.get(timeout=20)
 
 
-def test_a_run_that_takes_all_its_calls_is_a_dead_letter(merging, redis_client):
+def test_run_that_keeps_all_calls_is_dead_lettered(merging, redis_client):
     app, node = merging
     app.tasks["whole"].delay("HH", 1)
     assert node.jobs() == []
@@ -619,10 +613,10 @@ def test_a_run_that_takes_all_its_calls_is_a_dead_letter(merging, redis_client):
     assert "keep='all', which is for workers in Python" in letter.why
 
 
-# -- jobs that are not for workers over HTTP
+# -- jobs that HTTP workers cannot run
 
 
-def test_a_body_that_is_no_json_is_a_dead_letter_that_says_why(node, send, redis_client):
+def test_non_json_body_is_dead_lettered_with_the_reason(node, send, redis_client):
     send("late", "one", serializer="pickle")
     send("late", "two")
     assert node.job()["args"] == ["two"]
@@ -631,16 +625,14 @@ def test_a_body_that_is_no_json_is_a_dead_letter_that_says_why(node, send, redis
     assert redis_client.exists(Keys().key("message", letter.job_id)), "it can be replayed"
 
 
-def test_a_task_that_the_app_lacks_is_a_dead_letter_that_says_why(node, app, redis_client):
+def test_unknown_task_is_dead_lettered_with_the_reason(node, app, redis_client):
     app.send_task("elsewhere.render", ("one",), queue="pdf")
     assert node.jobs() == []
     (letter,) = dead_letters.find_letters(Reader(redis_client, Keys()), dead_letters.LetterFilter())
     assert "NotRegistered: elsewhere.render" in letter.why
 
 
-def test_a_result_backend_that_hangs_takes_one_thread_however_often_the_end_is_repeated(
-    node, send, redis_client, monkeypatch
-):
+def test_hanging_result_backend_blocks_one_thread_per_job(node, send, redis_client, monkeypatch):
     result = send()
     job = node.job()
     goes_on, told = threading.Event(), []
@@ -650,12 +642,13 @@ def test_a_result_backend_that_hangs_takes_one_thread_however_often_the_end_is_r
         goes_on.wait(30)
 
     monkeypatch.setattr("celery_affinity.http_workers.job_end.report_end", hang)
-    hanging = threading.Thread(target=job_end.end_job, args=_arguments(redis_client, result.app, job, node))
+    given = Scheduler(redis_client, Keys()), result.app, job["id"], job["fence"], node.joined["secret"], Outcome("done")
+    hanging = threading.Thread(target=job_end.end_job, args=given)
     hanging.start()
     wait_until(lambda: told, 10, "it hangs")
     for _ in range(3):
         again = node.end(job)
-        assert (again.status_code, "is being told" in said(again)) == (503, True)
+        assert (again.status_code, "is being told" in error_of(again)) == (503, True)
     assert node.beat(job).status_code == 200
     goes_on.set()
     hanging.join()
@@ -663,12 +656,7 @@ def test_a_result_backend_that_hangs_takes_one_thread_however_often_the_end_is_r
     assert len(told) == 1
 
 
-def _arguments(redis_client, app, job, node):
-    secret = node.joined["secret"]
-    return Scheduler(redis_client, Keys()), app, job["id"], job["fence"], secret, Outcome("done")
-
-
-def test_an_end_that_celery_cannot_tell_is_a_dead_letter(node, send, app, redis_client, monkeypatch):
+def test_end_that_celery_cannot_report_is_dead_lettered(node, send, app, redis_client, monkeypatch):
     send()
     job = node.job()
     monkeypatch.setattr("celery_affinity.http_workers.job_end.report_to_caller", lambda *_, **__: 1 / 0)

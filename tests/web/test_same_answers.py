@@ -1,4 +1,4 @@
-"""Lists in pages are disjoint and complete, and REST, the command and Python give the same JSON, whatever the jobs."""
+"""Pages of lists are disjoint and complete, and REST, the command and Python return the same JSON for all jobs."""
 
 import json
 
@@ -17,7 +17,7 @@ from ..support.jobs_in_all_states import TYPES, fill, runs_of, some_jobs, tell
 
 
 class Asked:
-    """The same question, asked over HTTP, by the command and in Python."""
+    """One query, sent over HTTP, by the command and in Python."""
 
     def __init__(self, app, web):
         self.app, self.web = app, web
@@ -55,7 +55,7 @@ class Asked:
         whole = self.web.get(f"/api/jobs/{id}?explain=1").json()
         if "explanation" in whole:
             explained = self.by_command("explain", id)
-            moving = {name for name in explained if name.endswith(("_s", "score"))}  # what grows with the time
+            moving = {name for name in explained if name.endswith(("_s", "score"))}  # numbers that grow with time
             assert _without(whole.pop("explanation"), moving) == _without(explained, moving)
             assert whole == by_rest
         return by_rest
@@ -74,7 +74,7 @@ def asked(app, web):
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=some_jobs, limit=draw.sampled_from([1, 3, 7, 1000]))
-def test_pages_by_state_are_disjoint_and_complete_and_all_ways_agree(asked, fleet, drawn, limit):
+def test_pages_by_state_are_disjoint_complete_and_consistent(asked, fleet, drawn, limit):
     fleet.scheduler.client.flushall()
     ids = fill(fleet, drawn)
     tell(fleet, batches_alone=True)
@@ -93,5 +93,5 @@ def test_pages_by_state_are_disjoint_and_complete_and_all_ways_agree(asked, flee
     assert asked.all_pages(limit, task="others.*") == []
 
 
-def test_a_job_that_nobody_knows_is_unknown_in_all_ways(asked, fleet):
+def test_unknown_job_is_unknown_in_all_interfaces(asked, fleet):
     assert asked.one("nobody")["state"] == "unknown"

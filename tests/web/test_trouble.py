@@ -1,4 +1,4 @@
-"""When the broker, a result backend, users' code or a client is slow, or down."""
+"""The broker, a result backend, users' code or a client is slow or down."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ SECRET = "s3cr3t"
 
 @pytest.fixture
 def down(monkeypatch):
-    """A client of an app whose broker is down; `down.app` may get another URL."""
+    """A client of an app whose broker is down. A test may set another URL in `down.app`."""
     app = app_for(f"redis://user:{SECRET}@127.0.0.1:1/0")
 
     @app.task(name="task")
@@ -45,7 +45,7 @@ CALLS = [
 ]
 
 
-def test_a_broker_that_is_down_is_said_soon_and_without_its_password(down):
+def test_broker_outage_is_reported_without_the_password(down):
     since_s = time.monotonic()
     replies = [down(*call) for call in CALLS]
     replies.append(down("POST", "/api/jobs", json={"task": "task"}))
@@ -60,7 +60,7 @@ def test_a_broker_that_is_down_is_said_soon_and_without_its_password(down):
     assert "celery_affinity_up 0" in down.get("/metrics").text
 
 
-def test_a_broker_that_comes_back_is_used_again(fleet, web, monkeypatch):
+def test_returned_broker_is_used_again(fleet, web, monkeypatch):
     assert web.get("/api/status").status_code == 200
     reach = broker.Broker.reach
 
@@ -73,7 +73,7 @@ def test_a_broker_that_comes_back_is_used_again(fleet, web, monkeypatch):
     wait_until(lambda: web.get("/api/status").status_code == 200, 5, "it is back")
 
 
-def test_connections_that_the_server_closed_are_opened_anew(fleet, web, redis_client):
+def test_connections_closed_by_the_server_are_reopened(fleet, web, redis_client):
     fleet.publish("job", "pdf")
     body = {"task": f"{APP}.pdf", "args": [1]}
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_connections_that_the_server_closed_are_opened_anew(fleet, web, redis_cl
     assert len(web.get("/api/jobs").json()["jobs"]) == 4
 
 
-def test_a_connection_that_is_lost_midway_is_no_error(fleet, web, monkeypatch):
+def test_connection_lost_in_a_request_causes_no_error(fleet, web, monkeypatch):
     fleet.publish("job", "pdf")
     ask, lost = Reader.ask, []
 
@@ -105,13 +105,13 @@ def impatient(monkeypatch):
 
 @pytest.fixture
 def never():
-    """An event that is set when the test ends: what waits for it hangs."""
+    """An event that is set at the end of the test; a wait for it simulates a hanging call."""
     event = threading.Event()
     yield event
     event.set()
 
 
-def test_a_result_backend_that_hangs_holds_up_nobody_else(fleet, app, serve, impatient, never, monkeypatch):
+def test_hanging_result_backend_blocks_no_other_request(fleet, app, serve, impatient, never, monkeypatch):
     web = serve()
     fleet.publish("job", "pdf")
     monkeypatch.setattr(app.backend.__class__, "get_task_meta", lambda *_: never.wait())
@@ -122,7 +122,7 @@ def test_a_result_backend_that_hangs_holds_up_nobody_else(fleet, app, serve, imp
     assert web.get("/api/jobs/task-job").status_code == 200
 
 
-def test_a_handler_of_a_signal_that_hangs_or_fails_is_no_traceback(fleet, serve, impatient, never):
+def test_failing_or_hanging_signal_handler_sends_no_traceback(fleet, serve, impatient, never):
     web = serve()
     call = ("POST", "/api/jobs")
     body = {"task": f"{APP}.pdf", "args": [1]}
@@ -139,7 +139,7 @@ def test_a_handler_of_a_signal_that_hangs_or_fails_is_no_traceback(fleet, serve,
     assert web(*call, json=body).status_code == 201
 
 
-def test_a_task_that_fails_where_it_is_called_says_no_more_than_its_kind(fleet, serve, app, monkeypatch):
+def test_task_that_fails_eagerly_reveals_only_its_error_type(fleet, serve, app, monkeypatch):
     def fails(*_, **__):
         raise RuntimeError(SECRET)
 
@@ -150,7 +150,7 @@ def test_a_task_that_fails_where_it_is_called_says_no_more_than_its_kind(fleet, 
     assert "RuntimeError" in reply.json()["error"]["message"]
 
 
-def test_who_waits_for_a_job_is_answered_when_it_ends(fleet, web):
+def test_waiting_request_is_answered_at_the_jobs_end(fleet, web):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -166,13 +166,13 @@ def test_who_waits_for_a_job_is_answered_when_it_ends(fleet, web):
     assert {reply.json()["state"] for reply in web.run(waits())} == {"done"}
 
 
-def test_who_waits_in_vain_is_answered_with_what_is(fleet, web):
+def test_waiting_request_is_answered_after_its_timeout(fleet, web):
     fleet.publish("job", "pdf")
     assert web.get("/api/jobs/task-job?wait=0.3").json()["state"] == "pending"
     assert web.get("/api/jobs/nobody?wait=30").status_code == 404
 
 
-def test_work_that_hangs_is_given_up_and_does_not_use_up_other_threads(never):
+def test_hanging_work_is_given_up_and_frees_its_thread(never):
     async def main():
         threads = RequestThreads("test", 2, 0.2)
         with pytest.raises(BusyError):
@@ -187,7 +187,7 @@ def test_work_that_hangs_is_given_up_and_does_not_use_up_other_threads(never):
     never.set()
 
 
-def test_threads_raise_what_their_work_raises():
+def test_threads_raise_their_works_errors():
     def leaves():
         raise SystemExit(3)
 
@@ -214,7 +214,7 @@ def test_threads_raise_what_their_work_raises():
     ("POST", "/api/jobs/task-job/retry", "replay"),
     ("DELETE", "/api/dead/task-job", "drop"),
 ])  # fmt: skip
-def test_a_change_whose_reply_is_lost_is_not_said_to_be_impossible(fleet, web, monkeypatch, method, path, arrow):
+def test_change_with_a_lost_reply_is_reported_as_uncertain(fleet, web, monkeypatch, method, path, arrow):
     fleet.bury("job")
     change, calls = getattr(Scheduler, arrow), []
 

@@ -1,4 +1,4 @@
-"""Arguments, results and tracebacks over HTTP: where they are, and that a role without the right gets them nowhere."""
+"""Arguments, results and tracebacks over HTTP: the paths that return them, and roles that never get them."""
 
 import json
 
@@ -12,12 +12,12 @@ from celery_affinity.settings.table import Settings
 from ..support.apps import APP
 from ..support.openapi import description
 
-pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery
+pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # Celery calls it
 
 ROLES = ("read", "submit", "admin")
 TOKENS = {role * 4: role for role in ROLES}
 
-#: Stands in arguments, a result and a traceback, and nowhere else.
+#: Part of arguments, a result and a traceback, and of nothing else.
 SECRET = "s3cr3t-value"
 
 
@@ -36,7 +36,7 @@ def as_role(serve):
 
 @pytest.fixture
 def fleet(fleet, app):
-    """Jobs that have the secret in all places that there are."""
+    """Jobs that have the secret in all possible places."""
     message = json.dumps({"headers": {"argsrepr": f"('{SECRET}',)", "kwargsrepr": f"{{'to': '{SECRET}'}}"}})
     fleet.bury("buried", "mail")
     fleet.scheduler.client.set(fleet.scheduler.keys.key("message", "buried"), message)
@@ -48,7 +48,7 @@ def fleet(fleet, app):
 
 
 def paths():
-    """Return every path that can be read, for each id that there is; with the switch that asks for more."""
+    """Return every readable path for each existing id, with the option that adds values."""
     found = []
     for path, methods in description()["paths"].items():
         if "get" not in methods or path == "/api/events":
@@ -61,7 +61,7 @@ def paths():
     return found
 
 
-def test_the_result_of_a_job_comes_with_it(fleet, web):
+def test_job_includes_its_result(fleet, web):
     found = web.get("/api/jobs/ended?values=1").json()
     assert (found["state"], found["values"]["status"], found["values"]["result"]) == ("done", "SUCCESS", SECRET)
     assert "values" not in web.get("/api/jobs/ended").json()
@@ -74,7 +74,7 @@ def test_the_result_of_a_job_comes_with_it(fleet, web):
 
 
 @pytest.mark.parametrize("to", ["read", "submit", "admin", "nobody"])
-def test_a_role_that_does_not_see_values_gets_them_from_no_path(fleet, as_role, shown_to, to):
+def test_role_without_values_gets_them_from_no_path(fleet, as_role, shown_to, to):
     shown_to(to)
     for role, web in as_role.items():
         sees = to != "nobody" and ROLES.index(role) >= ROLES.index(to)
@@ -92,14 +92,14 @@ def test_a_role_that_does_not_see_values_gets_them_from_no_path(fleet, as_role, 
             assert not [text for text in texts if SECRET in text]
 
 
-def test_who_may_only_read_a_server_sees_what_its_token_sees(fleet, serve, shown_to):
+def test_read_only_server_shows_the_values_of_the_token(fleet, serve, shown_to):
     shown_to("admin")
     admin = serve(tokens=TOKENS, token="admin" * 4, read_only=True)
     assert admin.get("/api/jobs/ended?values=1").json()["values"]["result"] == SECRET
     assert admin.get("/api/me").json() == {"app": "typed", "role": "read", "sees_values": True}
 
 
-def test_jobs_are_changed_by_an_argument_only_by_who_sees_it(fleet, as_role, shown_to):
+def test_change_by_argument_requires_the_values_right(fleet, as_role, shown_to):
     shown_to("nobody")
     for method, body in (("DELETE", None), ("PATCH", {"priority": 1})):
         reply = as_role["admin"](method, "/api/jobs?dry_run=1&argument=args[0]=x", json=body)
@@ -113,13 +113,13 @@ def nested(depth, kind):
     return found
 
 
-def test_results_of_any_depth_get_a_reply_with_a_note(app, serve, caplog):
-    """JSON of 700 levels is stored by Celery, and written by Python only where few calls are under way."""
+def test_deeply_nested_results_get_replies_with_notes(app, serve, caplog):
+    """Celery stores JSON of 700 levels, but Python writes it only on a shallow call stack."""
     web, wrong = serve(), {}
     depths = {"list": (MAX_NESTED, MAX_NESTED + 1, 700), "mapping": (MAX_NESTED, 700), "both": (900,)}
     for kind, depth in ((kind, depth) for kind, of_kind in depths.items() for depth in of_kind):
         value = nested(depth, kind)
-        task_id = f"{kind}-{depth}"  # Celery overwrites no success
+        task_id = f"{kind}-{depth}"  # Celery does not overwrite a success
         app.backend.store_result(task_id, value, "SUCCESS")
         reply = web.get(f"/api/jobs/{task_id}?values=1")
         found = reply.json().get("values", {})

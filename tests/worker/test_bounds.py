@@ -1,4 +1,4 @@
-"""Queues with a bound, and real workers: accepted work goes on while the queue is full; whoever is dropped is told."""
+"""Bounded queues and real workers: follow-up calls pass while a queue is full; callers of dropped jobs get errors."""
 
 import pytest
 from celery import chain, chord
@@ -17,7 +17,7 @@ APP = "tests.support.apps.bounded"
 
 @pytest.fixture
 def bounded(load_app, valkey, redis_client, tmp_path):
-    """Return the app, with a function that starts a worker and one that counts what runs."""
+    """Return the app with its `report`, a function that starts workers, and the path that frees the tasks."""
     app = load_app(APP)
     app.report = Report(Scheduler(redis_client, Keys()).reader)
     app.start = lambda *types, pool="threads": start_worker(APP, valkey.url, types, pool=pool, concurrency=1)
@@ -34,7 +34,7 @@ def call(app, name, *args):
 
 
 @pytest.mark.parametrize("pool", in_time("threads", "prefork"))
-def test_a_retry_and_the_steps_that_follow_pass_while_fresh_calls_are_refused(bounded, pool):
+def test_retries_and_follow_up_calls_pass_a_full_queue(bounded, pool):
     bounded.start("pdf", pool=pool)
     retried = call(bounded, "flaky", str(bounded.free)).delay()
     wait_until(lambda: of_pdf(bounded).claimed == 1, 30, "it runs")
@@ -49,7 +49,7 @@ def test_a_retry_and_the_steps_that_follow_pass_while_fresh_calls_are_refused(bo
     assert both.get(timeout=30) == [2]
 
 
-def test_the_caller_of_a_dropped_job_is_told_by_a_worker_of_another_type(bounded):
+def test_worker_of_another_type_reports_a_dropped_job(bounded):
     results = [call(bounded, "log", line).delay() for line in range(3)]
     bounded.start("pdf")
     wait_for_state(results[0], "REVOKED")

@@ -113,7 +113,7 @@ def check_batches(buffers, worker, results):
         pytest.param("threads", True, marks=pytest.mark.slow),
     ],
 )
-def test_celery_batches_gathers_the_same_batches_as_on_stock_celery(buffers, valkey, pool, late):
+def test_celery_batches_gathers_batches_like_stock_celery(buffers, valkey, pool, late):
     pytest.importorskip("celery_batches")
     results = buffers.send("batch", *range(37))
     worker = buffers.start(pool=pool, acks_late=late, flush_every=10, flush_interval=8)
@@ -207,7 +207,7 @@ def test_own_strategy_gathers_more_calls_than_slots(buffers, valkey, pool):
     assert "Traceback" not in worker.log()
 
 
-def test_own_strategy_starts_all_its_buffered_calls(buffers, valkey):
+def test_own_strategy_starts_all_buffered_calls(buffers, valkey):
     worker = buffers.start(concurrency=2, flush_every=6)
     results = buffers.send("delay_start", *range(6))
     assert [each.get(timeout=30) for each in results] == list(range(6)), worker.log()

@@ -1,4 +1,4 @@
-"""Who counts the last part of a chord dies between Celery's claim of the chord and the body: the body runs, once."""
+"""The process that counts the last part of a chord dies after Celery claimed the chord: the body still runs once."""
 
 import json
 
@@ -12,11 +12,11 @@ pytestmark = pytest.mark.whole
 
 APP = "tests.support.apps.merging_dies"
 
-#: Longest time, s, until the body is published: Celery's claim of the chord lasts for 21 s, and another 40 s pass until
-#: the end of a job that was lost is told for the third time.
+#: Maximum seconds until the body is published. Celery's claim of the chord lasts 21 s, and another 40 s pass until a
+#: lost job is reported for the third time.
 CLAIMED_S = 80
 
-#: Who dies in which pool: "process" (of the pool), or "worker" (both).
+#: What dies in which pool: a "process" of the pool, or the "worker" with its processes.
 WHO = [
     ("prefork", "worker"),
     ("prefork", "process"),
@@ -36,8 +36,8 @@ def chord_of(fleet, part):
 
 
 def start(fleet, pool, who, *, is_done):
-    """Have a worker run what waits, and *who* die before the body of the first chord is published, or just after."""
-    fleet.start("threads", types=["others"])  # which does not die
+    """Start a worker for the waiting jobs. *who* dies before or just after the first chord's body is published."""
+    fleet.start("threads", types=["others"])  # this worker does not die
     worker = fleet.start(pool, app=APP, DIES=json.dumps(["body", 1, is_done, who]))
     fleet.go()
     wait_until(fleet.ledger.with_name("ledger.died").exists, SOON_S, "it dies")
@@ -48,7 +48,7 @@ def start(fleet, pool, who, *, is_done):
 
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize(("pool", "who"), WHO)
-def test_the_body_of_a_late_acked_chord_runs_once_whoever_dies_around_its_publication(fleet, pool, who, is_done):
+def test_late_acked_chord_runs_its_body_once_despite_deaths(fleet, pool, who, is_done):
     whole = chord_of(fleet, "late_part")()
     start(fleet, pool, who, is_done=is_done)
     assert whole.get(timeout=CLAIMED_S) == [0, 1, 2]
@@ -58,7 +58,7 @@ def test_the_body_of_a_late_acked_chord_runs_once_whoever_dies_around_its_public
 
 
 @pytest.mark.parametrize("is_done", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_body_of_an_early_acked_chord_runs_once_although_its_parts_do_not_run_again(fleet, is_done):
+def test_early_acked_chord_runs_its_body_once_without_reruns(fleet, is_done):
     whole = chord_of(fleet, "early_part")()
     start(fleet, "threads", "process", is_done=is_done)
     assert whole.get(timeout=CLAIMED_S) == [0, 1, 2]
@@ -67,7 +67,7 @@ def test_the_body_of_an_early_acked_chord_runs_once_although_its_parts_do_not_ru
     assert sorted(fleet.runs("early_part")) == [[0], [1], [2]]
 
 
-def test_a_chord_that_is_applied_twice_runs_its_body_twice(fleet):
+def test_chord_applied_twice_runs_its_body_twice(fleet):
     frozen = chord_of(fleet, "late_part")
     frozen.freeze()
     fleet.start("threads", types=["others", "merging"], app=APP)
@@ -76,6 +76,7 @@ def test_a_chord_that_is_applied_twice_runs_its_body_twice(fleet):
         whole = frozen.apply_async()
         fleet.go()
         wait_until(lambda times=times: len(fleet.runs("total")) == times, SOON_S, "its body runs")
-        # Celery publishes the body before it deletes the counts of the parts, and would delete those of the next time.
+        # Celery publishes the body before it deletes the counts of the parts, and would delete the counts of the second
+        # call.
         for each in [*whole.parent.results, whole]:
             wait_until(lambda each=each: not fleet.scheduler.reader.has_unended_job(each.id), SOON_S, "all have ended")

@@ -1,4 +1,4 @@
-"""The members of one worker in several cohorts, and the member of a worker without cohorts: no server, no pool."""
+"""Members of one worker in several cohorts, and the member of a worker without cohorts; no server, no pool."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ IN_COHORTS = {**CONF, "affinity_cohorts": {"eu": {"types": ["eu.*"], "url": "red
 
 
 def a_feed(cohort):
-    """Return the job feed of a member that has joined *cohort*, and records the calls."""
+    """Return the job feed of a member that has joined *cohort*. It records its calls."""
     reporter = reporting_of()
     member = Mock(reporter=reporter, claims=reporter.claims, returned=1)
     feed = Mock(member=member, reporter=reporter, worker=f"worker of {cohort}", key=f"inbox of {cohort}")
@@ -28,7 +28,7 @@ def a_feed(cohort):
 
 
 def members_in(*cohorts, conf=IN_COHORTS):
-    """Return the members of a worker, and their job feeds by cohort; no member in "down" has joined."""
+    """Return the members of a worker, and their job feeds by cohort. The member in "down" has not joined."""
     app = Celery(set_as_current=False, changes=conf)
     members = CohortMembers(SimpleNamespace(app=app), Pool(4), None)
     feeds = {cohort: a_feed(cohort) for cohort in cohorts if cohort != "down"}
@@ -43,7 +43,7 @@ def a_claim(job_id):
     return Claim(job_id, "7", "pdf", 0, 0, b"")
 
 
-def test_a_worker_without_cohorts_has_its_only_feed_as_inbox():
+def test_worker_without_cohorts_uses_its_only_feed_as_inbox():
     members, feeds = members_in("default", conf=CONF)
     channel = SimpleNamespace(keys=Keys())
     members.start(channel, {"default": ["pdf"]})
@@ -51,7 +51,7 @@ def test_a_worker_without_cohorts_has_its_only_feed_as_inbox():
     assert channel.inbox is feeds["default"], "a message is not searched for in several members"
 
 
-def test_a_worker_in_cohorts_reads_the_inbox_of_the_default_member_from_the_brokers_channel():
+def test_worker_in_cohorts_reads_default_inbox_from_broker_channel():
     members, feeds = members_in("default", "eu")
     channel = SimpleNamespace(keys=Keys())
     members.start(channel, {"default": ["pdf"], "eu": ["eu.pdf"]})
@@ -65,7 +65,7 @@ def test_a_worker_in_cohorts_reads_the_inbox_of_the_default_member_from_the_brok
     assert not feeds["eu"].receive.called
 
 
-def test_a_worker_outside_the_default_cohort_waits_on_a_list_that_no_server_fills():
+def test_worker_outside_the_default_cohort_waits_on_unused_list():
     members, _ = members_in("eu")
     channel = SimpleNamespace(keys=Keys())
     members.start(channel, {"eu": ["eu.pdf"]})
@@ -74,7 +74,7 @@ def test_a_worker_outside_the_default_cohort_waits_on_a_list_that_no_server_fill
         members.receive(a_claim("job"))
 
 
-def test_a_claim_is_reported_by_the_member_that_holds_it():
+def test_claim_is_reported_by_the_member_that_holds_it():
     members, feeds = members_in("default", "eu", "down")
     feeds["eu"].reporter.claims.hold(a_claim("job"))
     assert members.reporting_of(delivery_tag("job", "7")) is feeds["eu"].reporter
@@ -84,7 +84,7 @@ def test_a_claim_is_reported_by_the_member_that_holds_it():
     assert members.drained
 
 
-def test_a_slot_is_lent_in_the_cohort_of_the_waiting_jobs_type():
+def test_slot_is_lent_in_the_waiting_jobs_cohort():
     members, feeds = members_in("default", "eu", "down")
     members.lend(Counter({"pdf": 2, "eu.pdf": 1}), {"pdf"})
     feeds["default"].member.lend.assert_called_once_with({"pdf": 2}, {"pdf"})
@@ -92,7 +92,7 @@ def test_a_slot_is_lent_in_the_cohort_of_the_waiting_jobs_type():
     assert members.room() == 4
 
 
-def test_a_consumer_is_served_by_the_member_in_the_cohort_of_its_queue(caplog):
+def test_consumer_is_served_by_its_queues_cohort_member(caplog):
     members, feeds = members_in("default", "down")
     members.serve("pdf", True)
     feeds["default"].serve.assert_called_once_with("pdf", True)
@@ -100,7 +100,7 @@ def test_a_consumer_is_served_by_the_member_in_the_cohort_of_its_queue(caplog):
     assert "this worker was started without types of cohort 'eu'" in caplog.text
 
 
-def test_a_worker_has_left_once_all_servers_of_its_members_know():
+def test_worker_has_left_once_all_member_servers_know():
     members, _ = members_in("default", "eu")
     for cohort_member, has_left in zip(members._by_cohort.values(), (True, False), strict=True):
         cohort_member.leave.return_value = has_left

@@ -1,4 +1,4 @@
-"""Workers of one cohort and of two: jobs run where their types are, slots move to work, no server holds up another."""
+"""Workers of one and two cohorts: jobs run where their types are, slots move to work, no server blocks another."""
 
 import json
 from contextlib import contextmanager
@@ -23,9 +23,10 @@ HEARTBEAT_S = 1.0
 
 
 class CohortsFleet:
-    """Workers whose types that begin with ``eu.`` are on the server *other*; those with ``gpu`` have keys of their own.
+    """Workers with the cohorts "ml", "eu" and "default".
 
-    All others are in `default`, as the latter on *server*.
+    Types that begin with ``eu.`` are on the server *other*. Types that begin with ``gpu`` have their own Redis keys on
+    *server*. All other types are in `default` on *server*.
     """
 
     def __init__(self, server, client, other, tmp_path):
@@ -44,7 +45,7 @@ class CohortsFleet:
         return Report(Reader(self.clients[cohort], Keys(cohort=cohort))).status()
 
     def start(self, name, cohorts, *queues, pool="prefork", concurrency=1, **env):
-        """Start a worker, and wait until it is in *cohorts*."""
+        """Start a worker, and wait until it has joined *cohorts*."""
         env = {
             "LEDGER": str(self.ledger.path),
             "HEARTBEAT_INTERVAL": str(HEARTBEAT_S),
@@ -84,7 +85,7 @@ def cohorts(valkey, redis_client, other, tmp_path):
 
 @contextmanager
 def watched(fleet, *cohorts):
-    """Collect the claims in each of two *cohorts*, in which one worker is, again and again, until the end."""
+    """Repeatedly collect the claims of one worker in its two *cohorts*, until the context ends."""
     ended, seen = Event(), []
     first, second = cohorts
     keys = [Keys(cohort=each).key("claims", fleet.status(each).workers[0].id) for each in cohorts]
@@ -94,7 +95,7 @@ def watched(fleet, *cohorts):
 
     def watch():
         while not ended.is_set():
-            # A slot may move between two reads: a claim that the first has both before and after, it has all the while.
+            # A slot can move between two reads. A claim seen both before and after existed during the read in between.
             before, its, after = held(first, keys[0]), held(second, keys[1]), held(first, keys[0])
             seen.append((len(before & after), len(its)))
 
@@ -107,7 +108,7 @@ def watched(fleet, *cohorts):
         thread.join()
 
 
-def test_a_worker_of_one_cohort_is_on_its_server_and_listens_to_the_broker(cohorts):
+def test_worker_of_one_cohort_joins_only_its_server(cohorts):
     worker = cohorts.start("eu", ["eu"], "eu.pdf")
     calls = [cohorts.send(f"eu{number}", "eu.pdf") for number in range(5)]
     cohorts.wait_until_ran([f"eu{number}" for number in range(5)], 20, worker)
@@ -122,7 +123,7 @@ def test_a_worker_of_one_cohort_is_on_its_server_and_listens_to_the_broker(cohor
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent", "eventlet"))
-def test_slots_move_to_where_jobs_wait_and_claims_never_exceed_them(cohorts, pool):
+def test_free_slots_move_to_cohorts_with_waiting_jobs(cohorts, pool):
     worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", pool=pool, concurrency=4)
     wait_until(lambda: cohorts.slots("default", "eu") == [2, 2], 10, "each cohort has half of the slots")
     with watched(cohorts, "default", "eu") as claims:
@@ -136,7 +137,7 @@ def test_slots_move_to_where_jobs_wait_and_claims_never_exceed_them(cohorts, poo
 
 
 @pytest.mark.parametrize("task", in_time("late", "early"))
-def test_the_one_slot_of_a_solo_worker_goes_to_each_cohort_in_turn(cohorts, task):
+def test_solo_workers_slot_serves_both_cohorts_in_turn(cohorts, task):
     worker = cohorts.start("solo", ["default", "eu"], "pdf", "eu.pdf", pool="solo")
     with watched(cohorts, "default", "eu") as claims:
         for number in range(3):
@@ -147,7 +148,7 @@ def test_the_one_slot_of_a_solo_worker_goes_to_each_cohort_in_turn(cohorts, task
     assert set(cohorts.ledger.starts().values()) == {1}
 
 
-def test_a_server_that_is_down_stands_alone_and_its_jobs_run_when_it_is_back(cohorts, other):
+def test_server_that_is_down_delays_only_its_own_jobs(cohorts, other):
     worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", concurrency=2)
     cohorts.send("long", "eu.pdf", 3.0)
     wait_until(lambda: "long" in cohorts.ledger.starts(), 10, "it runs")
@@ -165,7 +166,7 @@ def test_a_server_that_is_down_stands_alone_and_its_jobs_run_when_it_is_back(coh
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("flooded", "rare"), [("eu.pdf", "pdf"), ("pdf", "eu.pdf")])
-def test_a_server_that_dies_under_a_skewed_load_holds_up_no_other(cohorts, other, flooded, rare):
+def test_server_that_dies_under_skewed_load_blocks_no_other(cohorts, other, flooded, rare):
     worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", concurrency=4)
     flood = [f"flood{number}" for number in range(200)]
     for job in flood:
@@ -191,7 +192,7 @@ def test_a_server_that_dies_under_a_skewed_load_holds_up_no_other(cohorts, other
 
 
 @pytest.mark.slow
-def test_a_seat_is_taken_when_the_server_answers_at_last(cohorts, other):
+def test_worker_joins_a_cohort_once_its_server_answers(cohorts, other):
     other.kill()
     worker = cohorts.start("both", ["default"], "pdf", "eu.pdf", concurrency=2)
     for number in range(4):
@@ -206,7 +207,7 @@ def test_a_seat_is_taken_when_the_server_answers_at_last(cohorts, other):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("pool", "task"), [("prefork", "early"), ("threads", "late")])
-def test_a_flood_of_one_cohort_starves_no_other_and_two_floods_share_the_slots(cohorts, pool, task):
+def test_flood_in_one_cohort_starves_no_other_cohort(cohorts, pool, task):
     worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", pool=pool, concurrency=4)
 
     def begun():

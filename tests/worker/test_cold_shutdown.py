@@ -1,4 +1,4 @@
-"""A cold shutdown is to the jobs of a worker what its death is: late ones run again, the callers of others know."""
+"""A cold shutdown affects a worker's jobs like its death: late-acked jobs run again, other callers get an error."""
 
 import json
 import signal
@@ -13,18 +13,18 @@ from ..support.fleet import POOLS
 from ..support.processes import start_worker, wait_until, wait_until_it_listens
 from ..support.worker_processes import pool_of
 
-#: How long a task runs, s, that a shutdown does not end, and one that it does.
+#: Run time in seconds of tasks that finish before a shutdown, and of tasks that the shutdown ends.
 SHORT_S, LONG_S = 4, 600
 
-#: Pools, and the time, s, that a soft shutdown waits; 0: the shutdown is cold. Celery cannot end a task of a threads
-#: pool, and cannot always wait where a signal of a green pool comes: then the tasks run to their end.
+#: Pools, and the seconds that a soft shutdown waits. 0 means that the shutdown is cold. Celery cannot end a task of a
+#: threads pool, and cannot always wait where a signal reaches a green pool. Such tasks run to their end.
 FINISH = [("threads", 0), ("threads", 1)]
 EITHER = [("gevent", 1), ("eventlet", 1)]
 CUT_SHORT = [(pool, soft_s) for pool in POOLS for soft_s in (0, 1) if (pool, soft_s) not in FINISH + EITHER]
 
 
 def shut_down(fleet, pool, soft_s, *names, seconds):
-    """Have a worker run tasks of these *names*, and end it by SIGQUIT meanwhile. Return their results."""
+    """Start a worker that runs tasks of these *names*, and end it by SIGQUIT while they run. Return their results."""
     conf = {"worker_soft_shutdown_timeout": soft_s, "task_track_started": True}
     env = {"LEDGER": str(fleet.ledger.path), "CONF": json.dumps(conf)}
     worker = start_worker(APP, fleet.url, ["pdf"], pool=pool, concurrency=len(names), name="leaving", env=env)
@@ -40,7 +40,7 @@ def shut_down(fleet, pool, soft_s, *names, seconds):
 
 
 @pytest.mark.parametrize(("pool", "soft_s"), CUT_SHORT)
-def test_a_late_acked_job_runs_again_after_a_cold_shutdown(fleet, pool, soft_s):
+def test_late_acked_job_runs_again_after_a_cold_shutdown(fleet, pool, soft_s):
     (late,) = shut_down(fleet, pool, soft_s, "late", seconds=LONG_S)
     assert late.get(timeout=20) == "late"
     assert fleet.ledger.starts()["late"] == 2
@@ -50,7 +50,7 @@ def test_a_late_acked_job_runs_again_after_a_cold_shutdown(fleet, pool, soft_s):
 
 @pytest.mark.whole
 @pytest.mark.parametrize(("pool", "soft_s"), CUT_SHORT)
-def test_an_early_acked_job_is_lost_in_a_cold_shutdown_and_its_caller_is_told(fleet, pool, soft_s):
+def test_cold_shutdown_loses_early_acked_jobs_and_reports_them(fleet, pool, soft_s):
     (early,) = shut_down(fleet, pool, soft_s, "early", seconds=LONG_S)
     with pytest.raises(WorkerLostError, match="died, and the task had been acknowledged"):
         early.get(timeout=20)
@@ -60,7 +60,7 @@ def test_an_early_acked_job_is_lost_in_a_cold_shutdown_and_its_caller_is_told(fl
 
 @pytest.mark.whole
 @pytest.mark.parametrize(("pool", "soft_s"), FINISH)
-def test_a_worker_that_cannot_end_its_tasks_waits_for_them(fleet, pool, soft_s):
+def test_worker_waits_for_tasks_that_it_cannot_end(fleet, pool, soft_s):
     results = shut_down(fleet, pool, soft_s, "late", "early", seconds=SHORT_S)
     assert [each.get(timeout=5) for each in results] == ["late", "early"]
     assert fleet.ledger.starts() == {"late": 1, "early": 1}
@@ -68,7 +68,7 @@ def test_a_worker_that_cannot_end_its_tasks_waits_for_them(fleet, pool, soft_s):
 
 
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
-def test_all_jobs_of_a_worker_are_ended_by_a_cold_shutdown(fleet, pool):
+def test_cold_shutdown_ends_all_jobs_of_a_worker(fleet, pool):
     *late, early = shut_down(fleet, pool, 0, "late", "late", "early", seconds=LONG_S)
     assert [each.get(timeout=20) for each in late] == ["late", "late"]
     with pytest.raises(WorkerLostError):
@@ -77,14 +77,14 @@ def test_all_jobs_of_a_worker_are_ended_by_a_cold_shutdown(fleet, pool):
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", ["late", "early"])
-def test_a_task_that_begins_in_the_middle_of_a_cold_shutdown_is_ended_as_well(fleet, name):
+def test_cold_shutdown_ends_a_task_that_begins_during_it(fleet, name):
     worker = fleet.start("leaving", "pdf")
     wait_until_it_listens(fleet.app, "leaving")
     (process,) = pool_of(worker)
-    process.suspend()  # so that the worker does not hear of the task's start before the signal
+    process.suspend()  # the signal must arrive before the worker learns of the task's start
     result = fleet.tasks[name].delay(name, LONG_S)
     worker.wait_for("received", 10)
-    for _ in range(2):  # iterations of the loop, which writes the job for the process
+    for _ in range(2):  # two iterations of the loop, which writes the job to the process
         assert fleet.app.control.ping(timeout=10, limit=1)
     worker.signal(signal.SIGQUIT)
     worker.wait_for("Hitting Ctrl+C again", 10)
@@ -100,7 +100,7 @@ def test_a_task_that_begins_in_the_middle_of_a_cold_shutdown_is_ended_as_well(fl
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("pool", "soft_s"), EITHER)
-def test_after_a_soft_shutdown_of_a_green_pool_no_job_is_without_an_end(fleet, pool, soft_s):
+def test_soft_shutdown_of_a_green_pool_ends_every_job(fleet, pool, soft_s):
     late, early = shut_down(fleet, pool, soft_s, "late", "early", seconds=SHORT_S)
     assert late.get(timeout=20) == "late"
     assert fleet.ledger.ends()["late"] == 1

@@ -1,4 +1,4 @@
-"""``--concurrency auto``: the fleet knows the number that Celery makes of it."""
+"""``--concurrency auto``: the fleet knows the number of slots that Celery chooses."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="new in Celery 5.7")
-def test_a_worker_that_counts_its_processors_has_as_many_slots(fleet):
+def test_worker_with_automatic_concurrency_has_matching_slots(fleet):
     worker = fleet.start("auto", "pdf", pool="threads", concurrency="auto")
     (slots,) = re.findall(r"concurrency: (\d+) \(thread\)", worker.log())
     (status,) = fleet.report.status().workers

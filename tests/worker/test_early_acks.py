@@ -1,6 +1,6 @@
-"""Early acks of the solo pool: the worker sends an ack before the task starts, and waits for no reply.
+"""Early acks of the solo pool: the worker sends an ack before the task starts, and does not wait for a reply.
 
-A fault of the worker or the connection at that moment makes no job run twice, and loses no job that did not start.
+If the worker or its connection fails at that moment, no job runs twice, and no unstarted job is lost.
 """
 
 import signal
@@ -25,7 +25,7 @@ FAULTY, SPARED = "tests.support.apps.acks", 2
 
 
 def start(fleet, type_, fault, **env):
-    """Start a solo worker, the only one of its type, that *fault* will hit; run the jobs that the fault spares."""
+    """Start a solo worker, the only worker of its type, that *fault* will hit. Run the jobs before the fault."""
     env = {"LEDGER": str(fleet.ledger.path), "FAULT": fault, "HEARTBEAT_INTERVAL": "0.5", **env}
     worker = start_worker(FAULTY, fleet.url, [type_], pool="solo", name=type_, env=env)
     wait_until(lambda: type_ in fleet.names(), 30, f"it joins\n{worker.log()}")
@@ -39,15 +39,11 @@ def send(fleet, type_, job, seconds=0.0):
     return fleet.tasks["early"].apply_async((job, seconds), affinity=type_)
 
 
-def is_stopped(worker):
-    return psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED
-
-
 def lost(fleet):
     return {letter.task_id for letter in fleet.dead() if letter.reason == "lost"}
 
 
-def test_a_worker_that_is_killed_at_any_moment_around_its_ack_runs_a_job_once_or_leaves_it_to_others(fleet):
+def test_worker_killed_around_its_ack_runs_no_job_twice(fleet):
     types = ("before", "after", "running")
     workers = {type_: start(fleet, type_, f"killed {type_}") for type_ in types}
     jobs = {type_: send(fleet, type_, type_, 30 if type_ == "running" else 0) for type_ in types}
@@ -65,10 +61,10 @@ def test_a_worker_that_is_killed_at_any_moment_around_its_ack_runs_a_job_once_or
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_worker_that_is_suspended_around_its_ack_for_too_long_starts_nothing_that_others_may_run(fleet, when):
+def test_worker_suspended_around_its_ack_starts_no_reclaimed_job(fleet, when):
     zombie = start(fleet, "pdf", f"suspended {when}", WORKER_TIMEOUT="2")
     job = send(fleet, "pdf", "job")
-    wait_until(lambda: is_stopped(zombie), 10, "it is suspended")
+    wait_until(lambda: psutil.Process(zombie.pid).status() == psutil.STATUS_STOPPED, 10, "it is suspended")
     fleet.start("healthy", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
     wait_until(lambda: fleet.ledger.starts()["job"] or lost(fleet) == {job.id}, 15, "it is taken for dead")
     zombie.signal(signal.SIGCONT)
@@ -79,7 +75,7 @@ def test_a_worker_that_is_suspended_around_its_ack_for_too_long_starts_nothing_t
     assert lost(fleet) == (set() if when == "before" else {job.id})
 
 
-def test_an_ack_that_vanishes_with_its_connection_is_said_again_while_the_task_runs(fleet):
+def test_lost_ack_is_sent_again_while_the_task_runs(fleet):
     worker = start(fleet, "pdf", "swallowed", CONF='{"broker_transport_options": {"socket_timeout": 2}}')
     job = send(fleet, "pdf", "job", 30)
     wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
@@ -90,7 +86,7 @@ def test_an_ack_that_vanishes_with_its_connection_is_said_again_while_the_task_r
     assert fleet.ledger.starts()["job"] == 1
 
 
-def test_the_end_of_a_task_whose_ack_vanished_is_said_as_well(fleet):
+def test_task_with_a_lost_ack_reports_its_end(fleet):
     worker = start(fleet, "pdf", "swallowed", CONF='{"broker_transport_options": {"socket_timeout": 2}}')
     for number in range(3):
         assert send(fleet, "pdf", number, 0.1).get(timeout=10) == number
@@ -98,7 +94,7 @@ def test_the_end_of_a_task_whose_ack_vanished_is_said_as_well(fleet):
     assert [fleet.ledger.starts()[str(number)] for number in range(3)] == [1, 1, 1]
 
 
-def test_a_job_whose_ack_is_refused_in_time_does_not_start_in_the_solo_pool(app):
+def test_job_with_refused_ack_never_starts_in_solo_pool(app):
     reporting = reporting_of(pool=Pool(blocks_the_loop=True))
     request, _ = request_of(app, reporting)
     request._pool = SoloPool()
@@ -111,8 +107,8 @@ def test_a_job_whose_ack_is_refused_in_time_does_not_start_in_the_solo_pool(app)
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
-def test_in_a_cold_shutdown_the_reply_to_an_early_ack_is_waited_for(monkeypatch, is_cold):
-    """No event loop reads replies any more: without a wait nobody would see a refusal."""
+def test_cold_shutdown_waits_for_replies_to_early_acks(monkeypatch, is_cold):
+    """The event loop no longer reads replies, so without a wait a refusal would be missed."""
     monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
     host = CeleryWorkerLoop(SimpleNamespace(hub=Mock()))
     host.loop = Mock(is_here=True)

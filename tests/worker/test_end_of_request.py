@@ -1,4 +1,4 @@
-"""Ends of requests whose task's result nobody can store, and starts of tasks whose job may be another worker's."""
+"""Request ends whose result cannot be stored, and task starts whose job another worker may have."""
 
 from contextlib import nullcontext
 from unittest.mock import Mock
@@ -14,7 +14,7 @@ from ..support.members import Pool, reporting_of
 from ..support.requests import request_of
 
 
-def test_a_job_that_is_revoked_ends_though_nobody_can_store_that(app):
+def test_revoked_job_ends_when_its_result_cannot_be_stored(app):
     reporting = reporting_of()
     revoked, message = request_of(app, reporting)
     revoked._announce_revoked("revoked", False, None, False)
@@ -24,7 +24,7 @@ def test_a_job_that_is_revoked_ends_though_nobody_can_store_that(app):
 
 
 @pytest.mark.parametrize("acks", [True, False])
-def test_a_task_that_takes_too_long_ends_as_its_author_wishes_though_nobody_can_store_that(app, acks):
+def test_timed_out_task_ends_when_result_cannot_be_stored(app, acks):
     reporting = reporting_of()
     long, message = request_of(app, reporting, acks_late=True, acks_on_failure_or_timeout=acks)
     long.on_timeout(soft=False, timeout=1)
@@ -33,7 +33,7 @@ def test_a_task_that_takes_too_long_ends_as_its_author_wishes_though_nobody_can_
 
 
 @pytest.mark.parametrize("error", [LookupError, SystemExit])
-def test_a_task_whose_start_cannot_be_told_runs_or_has_ended(app, error):
+def test_task_runs_or_ends_when_its_start_event_fails(app, error):
     reporting = reporting_of()
     started, _ = request_of(app, reporting, eventer=Mock(enabled=True, **{"send.side_effect": error}), send_events=True)
     with pytest.raises(error) if error is SystemExit else nullcontext():
@@ -42,7 +42,7 @@ def test_a_task_whose_start_cannot_be_told_runs_or_has_ended(app, error):
 
 
 class Busy(BasePool):
-    """A green pool whose greenlets are all busy: a task begins when the test calls `begin`."""
+    """A green pool with only busy greenlets: a task begins when the test calls `begin`."""
 
     is_green = True
 
@@ -54,12 +54,12 @@ class Busy(BasePool):
         self.begin = lambda: apply_target(target, args, kwargs or {}, **wanted)
 
 
-#: The same in a worker here.
+#: The pool class that a worker derives from it.
 Late = derive_pool(Busy)
 
 
 def give(app, reporting, began, eventer=None, **options):
-    """Give a job to a pool; return the job's message and the pool. A body that begins adds to *began*."""
+    """Give a job to a pool. Return the job's message and the pool. A task body that begins appends to *began*."""
     made, message = request_of(app, reporting, eventer, **options)
     pool = Late()
 
@@ -83,7 +83,7 @@ def is_silent(claims):
 @pytest.mark.parametrize("happens", [loses_it, is_silent])
 @pytest.mark.parametrize("when", ["before the task is accepted", "while its event is sent"])
 @pytest.mark.parametrize("acks_late", [True, False])
-def test_a_task_does_not_begin_when_its_job_may_be_anothers_by_then(app, happens, when, acks_late):
+def test_task_does_not_begin_when_its_job_is_unsure(app, happens, when, acks_late):
     reporting, began = reporting_of(), []
     sends = Mock(enabled=True, **{"send.side_effect": lambda *_, **__: happens(reporting.claims)})
     eventer = sends if when == "while its event is sent" else None
@@ -99,7 +99,7 @@ def test_a_task_does_not_begin_when_its_job_may_be_anothers_by_then(app, happens
         assert [each.outcome for each in reporting.claims._ends.values()] == [RETURNED]
 
 
-def test_an_early_ack_that_was_told_is_followed_by_its_task(app):
+def test_task_begins_after_its_early_ack_was_sent(app):
     reporting, began = reporting_of(), []
     message, pool = give(app, reporting, began)
 
@@ -113,18 +113,18 @@ def test_an_early_ack_that_was_told_is_followed_by_its_task(app):
     assert began, "nobody else would run it"
 
 
-def test_what_a_green_pool_was_given_is_kept_when_the_worker_drains(app):
+def test_draining_worker_keeps_jobs_accepted_by_a_green_pool(app):
     reporting, pool = reporting_of(), Late()
     claimed, _ = request_of(app, reporting)
     assert claimed._apply_result is None
     claimed.is_in_the_pool = is_accepted_inline
     assert reporting.claims.drop_unstarted(Pool(has=lambda each: still_has_job(pool, each))) == []
-    claimed.is_in_the_pool = None  # a request that waits for its ETA, say
+    claimed.is_in_the_pool = None  # for example a request that waits for its ETA
     assert len(reporting.claims.drop_unstarted(Pool(has=lambda each: still_has_job(pool, each)))) == 1
 
 
 @pytest.mark.parametrize("acks_late", [True, False])
-def test_a_greenlet_that_a_lost_connection_or_a_shutdown_ends_is_no_task_that_has_ended_well(app, acks_late):
+def test_cancelled_greenlet_is_not_recorded_as_success(app, acks_late):
     reporting = reporting_of()
     request, message = request_of(app, reporting, acks_late=acks_late)
     cls = type("Request", (create_request_cls(type(request), request.task, Mock(), "", None),), {})

@@ -1,4 +1,4 @@
-"""Ends: whatever happens after a task's body, its slot is free again, and the server is told soon."""
+"""After a task's body, its slot becomes free and the server soon learns of the end, regardless of errors."""
 
 import json
 from collections import Counter
@@ -20,12 +20,12 @@ ENDS = "tests.support.apps.ends"
 OURS = "celery_affinity:Transport"
 
 
-#: A server of results alone that is away is in the tests of outages of merged calls, too.
+#: The tests of merged calls cover an outage of only the result server, too.
 ELSEWHERE = pytest.param("elsewhere", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("results", ["on the broker's server", ELSEWHERE])
-def test_a_result_backend_that_is_away_for_a_while_stops_no_pool(tmp_path, results):
+def test_outage_of_the_result_backend_stops_no_pool(tmp_path, results):
     with (
         EmbeddedServer(directory=tmp_path / "broker", options=("--appendonly", "yes")) as broker,
         EmbeddedServer(directory=tmp_path / "results", options=("--appendonly", "yes")) as backend,
@@ -47,8 +47,8 @@ def test_a_result_backend_that_is_away_for_a_while_stops_no_pool(tmp_path, resul
             assert pools.active() == []
 
 
-def test_what_ends_while_the_server_is_away_is_told_as_soon_as_it_is_back(tmp_path, valkey):
-    """Celery's own reconnect comes seconds later: Celery tries after 2 s, 4 s more and 6 s more."""
+def test_ends_during_an_outage_are_reported_immediately_after_it(tmp_path, valkey):
+    """Celery reconnects only seconds later: it tries after 2 s, after 4 s more and after 6 s more."""
     with (
         EmbeddedServer(directory=tmp_path / "broker", options=("--appendonly", "yes")) as broker,
         closing(Pools(APP, broker, tmp_path, RESULT_URL=valkey.url)) as pools,
@@ -67,7 +67,7 @@ def test_what_ends_while_the_server_is_away_is_told_as_soon_as_it_is_back(tmp_pa
         wait_until(pools.all_slots_are_free, 20, f"all are back\n{pools.logs()}")
 
 
-#: Task that fails after its body -> number of runs if acked late: 2 if nobody could say what became of the job.
+#: Task that fails after its body -> number of runs if acked late: 2 if the end of the job could not be recorded.
 FAILS = {
     "on_failure_fails": 1,
     "on_failure_exits": 1,
@@ -83,15 +83,15 @@ FAILS = {
 
 
 @pytest.mark.parametrize("acks_late", [False, True])
-def test_whatever_fails_after_a_tasks_body_frees_its_slot(tmp_path, valkey, redis_client, acks_late):
-    conf = json.dumps({"task_acks_on_failure_or_timeout": False})  # a job that failed is rejected
+def test_error_after_a_tasks_body_frees_its_slot(tmp_path, valkey, redis_client, acks_late):
+    conf = json.dumps({"task_acks_on_failure_or_timeout": False})  # a failed job is rejected
     late = {"ACKS_LATE": "1", "MAX_DELIVERIES": "2", "CONF": conf} if acks_late else {}
     in_process = POOLS[1:]
     with closing(Pools(ENDS, valkey, tmp_path, pools=in_process, slots=2, **late)) as pools:
         runs = {}
         for pool in in_process:
             for task, times in FAILS.items():
-                if (pool, task) != ("solo", "on_failure_shuts_down"):  # a solo worker shuts down, as asked
+                if (pool, task) != ("solo", "on_failure_shuts_down"):  # it shuts the solo worker down
                     runs[f"{pool}-{task}"] = times if acks_late else 1
                     pools.send(task, f"{pool}-{task}", pool)
         wait_until(lambda: set(pools.ledger.starts()) == set(runs), 30, f"all run\n{pools.logs()}")
@@ -112,8 +112,8 @@ def test_whatever_fails_after_a_tasks_body_frees_its_slot(tmp_path, valkey, redi
         )
 
 
-def test_an_end_that_nobody_notices_is_found_and_a_long_task_is_left_alone(tmp_path, valkey, redis_client):
-    """Ends of jobs named "lost" go unnoticed here; a worker finds a job that has been nowhere for 2 s."""
+def test_unnoticed_end_is_found_and_long_task_is_spared(tmp_path, valkey, redis_client):
+    """Ends of jobs named "lost" go unnoticed here. A worker finds a job without a running task after 2 s."""
     env = {"NOBODY_NOTICES": "1", "HEARTBEAT_INTERVAL": "0.5"}
     with closing(Pools(ENDS, valkey, tmp_path, slots=4, **env)) as pools:
         runs, sent = {}, {}

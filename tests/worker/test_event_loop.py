@@ -1,4 +1,4 @@
-"""The worker's part in kombu's event loop: a wake has the loop iterate, and the loop reads replies without waiting."""
+"""The worker's part in kombu's event loop: a wake starts an iteration, and the loop reads replies without waiting."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from ..support.in_flight import connections
 
 
 class ByHand:
-    """A hub whose iterations a test calls, and the ticks and replies seen in these."""
+    """A hub with manual iterations, and the ticks and replies seen in them."""
 
     def __init__(self, in_flight):
         self.hub = Hub()
@@ -42,13 +42,13 @@ def by_hand(in_flight):
     by_hand.hub.close()
 
 
-def test_the_loop_reads_the_reply_when_it_is_there(by_hand, redis_client):
+def test_loop_reads_a_reply_when_it_arrives(by_hand, redis_client):
     by_hand.to_send += [[("ECHO", "one")], [("ECHO", "two")]]
     by_hand.iterate(2)
     assert by_hand.seen == ["tick", [b"one"], "tick", [b"two"]]
 
 
-def test_a_connection_that_the_server_closed_is_watched_no_more_and_another_is(by_hand, redis_client):
+def test_loop_drops_a_closed_connection_and_watches_the_next(by_hand, redis_client):
     by_hand.to_send.append([("ECHO", "one")])
     by_hand.iterate()
     (first,) = connections(redis_client)
@@ -63,7 +63,7 @@ def test_a_connection_that_the_server_closed_is_watched_no_more_and_another_is(b
     assert connections(redis_client) not in ([], [first])
 
 
-def test_a_connection_that_is_closed_leaves_the_loop_before_another_has_its_number(by_hand):
+def test_closed_connection_leaves_the_loop_before_fd_reuse(by_hand):
     by_hand.to_send.append([("ECHO", "one")])
     by_hand.iterate(2)
     fileno = by_hand.loop.in_flight.socket.fileno()
@@ -72,7 +72,7 @@ def test_a_connection_that_is_closed_leaves_the_loop_before_another_has_its_numb
     assert fileno not in by_hand.hub.readers
 
 
-def test_whoever_took_its_place_in_the_loop_does_not_keep_the_reply(by_hand):
+def test_loop_reads_a_reply_after_its_reader_was_replaced(by_hand):
     by_hand.loop.in_flight.send([("ECHO", "one")])
     by_hand.loop.watch()
     by_hand.hub.add_reader(by_hand.loop.in_flight.socket.fileno(), lambda: None)
@@ -80,7 +80,7 @@ def test_whoever_took_its_place_in_the_loop_does_not_keep_the_reply(by_hand):
     assert [b"one"] in by_hand.seen
 
 
-def test_a_reply_that_nobody_reads_is_read_when_it_is_late(by_hand, monkeypatch):
+def test_loop_reads_a_late_reply_without_a_reader(by_hand, monkeypatch):
     by_hand.loop.in_flight.send([("ECHO", "one")])
     monkeypatch.setattr(by_hand.loop, "watch", lambda: None)
     by_hand.loop.in_flight._connection.socket_timeout = 0.05
@@ -89,9 +89,9 @@ def test_a_reply_that_nobody_reads_is_read_when_it_is_late(by_hand, monkeypatch)
     assert by_hand.seen[0] == [b"one"]
 
 
-def test_another_thread_wakes_a_loop_that_waits(by_hand):
-    by_hand.hub.timer.call_after(30, lambda: None)  # the timer that the loop would wait for
-    by_hand.iterate()  # kombu's hub reads its own things
+def test_another_thread_wakes_a_waiting_loop(by_hand):
+    by_hand.hub.timer.call_after(30, lambda: None)  # otherwise the loop would wait for this timer
+    by_hand.iterate()  # kombu's hub first reads its own sockets
     waits = threading.Thread(target=by_hand.iterate)
     waits.start()
     by_hand.loop.wake()
@@ -99,7 +99,7 @@ def test_another_thread_wakes_a_loop_that_waits(by_hand):
     assert not waits.is_alive()
 
 
-def test_nothing_wakes_a_loop_that_is_to_be_answered(by_hand, redis_client, monkeypatch):
+def test_wake_is_skipped_while_a_reply_is_pending(by_hand, redis_client, monkeypatch):
     woken = []
     monkeypatch.setattr(by_hand.loop._waker, "wake", lambda: woken.append(1))
     by_hand.loop.in_flight.send([("ECHO", "one")])
@@ -110,7 +110,7 @@ def test_nothing_wakes_a_loop_that_is_to_be_answered(by_hand, redis_client, monk
     assert woken
 
 
-def test_a_loop_knows_its_own_thread(by_hand):
+def test_loop_recognises_its_own_thread(by_hand):
     elsewhere = []
     asking = threading.Thread(target=lambda: elsewhere.append(by_hand.loop.is_here))
     asking.start()

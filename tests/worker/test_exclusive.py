@@ -1,4 +1,4 @@
-"""Exclusive tasks on real workers: those of one key one after the other, those of others meanwhile."""
+"""Exclusive tasks on real workers: jobs of one key run one after another, while jobs of other keys run."""
 
 import time
 from itertools import pairwise
@@ -21,7 +21,7 @@ def hold(valkey, load_app):
 
 
 def ran(results):
-    """Return [begin, end] of each call, in s, in the order in which they began."""
+    """Return [begin, end] of each call in seconds, by begin."""
     return sorted(result.get(timeout=60) for result in results)
 
 
@@ -29,7 +29,7 @@ def most_at_once(times):
     return max(sum(began <= at < ended for began, ended in times) for at, _ in times)
 
 
-def test_jobs_of_one_key_run_one_after_the_other_and_those_of_others_meanwhile(hold):
+def test_jobs_of_one_key_run_one_after_another(hold):
     of_one = publish_many(hold, [("HH",)] * 8).results()
     others = publish_many(hold, [(f"city {number}",) for number in range(8)]).results()
     of_one, others = ran(of_one), ran(others)
@@ -37,14 +37,14 @@ def test_jobs_of_one_key_run_one_after_the_other_and_those_of_others_meanwhile(h
     assert max(ended for _, ended in others) < max(ended for _, ended in of_one), "nobody waited for the key"
 
 
-def test_as_many_run_at_once_as_the_limit_of_the_key_says(hold):
+def test_running_jobs_of_a_key_reach_its_limit(hold):
     times = ran([hold.apply_async(("HH",), exclusive=Exclusive("{city}", 2)) for _ in range(8)])
     assert most_at_once(times) == 2
     assert most_at_once(ran([hold.apply_async(("HH", 1), exclusive=False) for _ in range(6)])) > 2
 
 
-def test_jobs_with_a_rate_as_well_start_at_the_rate_and_those_of_one_key_one_after_the_other(hold):
-    """Four may start at once, and then one each 0.25 s."""
+def test_rate_limited_jobs_of_one_key_never_overlap(hold):
+    """The rate allows four starts immediately, and then one every 0.25 s."""
     rate, before = Rate("4/s", "all"), time.monotonic()
     of_cities = [[hold.apply_async((city, 0.2), rate=rate) for _ in range(4)] for city in ("HH", "B", "M")]
     times = [ran(results) for results in of_cities]

@@ -1,4 +1,4 @@
-"""Ends of jobs in every pool, with every ack: the words of `explain` and of the dead letters."""
+"""Job ends in every pool, with every ack mode: the texts of `explain` and of the dead letters."""
 
 import json
 
@@ -33,8 +33,8 @@ FAILED, REJECTED, GIVEN_UP = ("failed", None), ("dead", "rejected"), ("dead", "m
 REQUEUED_TOO_OFTEN = ("dead", "max_requeues")
 DONE, REVOKED = ("done", None), ("revoked", None)
 
-#: Task -> pools that can run the task; ends of the job if acked early, late, and late but not for a failure; the
-#: beginning of the recorded error.
+#: Task -> pools that can run the task; ends of the job if acked early, if acked late, and if acked late except after
+#: failures; beginning of the recorded error.
 ENDS = {
     "good": (POOLS, DONE, DONE, DONE, None),
     "fails": (POOLS, FAILED, FAILED, REJECTED, "ValueError: no such page\n\x1b[31m"),
@@ -60,7 +60,7 @@ ENDS = {
 }
 
 
-def test_each_end_is_called_what_it_was_and_says_why(tmp_path, valkey, redis_client):
+def test_each_job_end_has_its_state_and_reason(tmp_path, valkey, redis_client):
     wanted, sent, ended = {}, {}, {}
     reader = Reader(redis_client, Keys())
 
@@ -115,7 +115,7 @@ def _is_as(end, wanted):
 
 
 class RudeError(Exception):
-    """An exception whose author's code fails."""
+    """An exception that cannot be converted to text."""
 
     def __str__(self):
         raise SystemExit(self.args[0])
@@ -138,17 +138,17 @@ class RudeError(Exception):
         (UnpickleableExceptionWrapper("a", "TornError", ("page 7",), "page 7"), "TornError: page 7"),
     ],
 )
-def test_of_an_error_its_type_and_the_beginning_of_what_it_says_is_kept(error, kept):
+def test_recorded_error_has_its_type_and_shortened_message(error, kept):
     assert describe_error(error) == kept
 
 
-def test_the_server_has_room_for_whatever_a_worker_says_of_an_error():
+def test_longest_recorded_error_fits_the_servers_limit():
     longest = describe_error(type("\U0001f4a5" * 100, (Exception,), {})("\U0001f4a5" * 300))
     assert len(longest.encode()) <= MAX_WHY_BYTES
 
 
 class Told:
-    """The part of a scheduler that hears of ends."""
+    """A scheduler that records the outcomes of ends."""
 
     def release_and_claim(self, worker, *, acks, ends, **_):
         self.outcomes = [end.outcome for end in ends]
@@ -156,7 +156,7 @@ class Told:
 
 
 @pytest.mark.parametrize(("expired", "outcome"), [(False, "revoked"), (True, "expired")])
-def test_what_its_worker_finds_revoked_or_expired_ends_as_that(expired, outcome):
+def test_job_found_revoked_or_expired_ends_with_that_outcome(expired, outcome):
     reporting, told = reporting_of(), Told()
     with Celery("alone", broker="memory://", set_as_current=False) as app:
         request, message = request_of(app, reporting)

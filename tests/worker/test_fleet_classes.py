@@ -1,4 +1,4 @@
-"""The classes of a worker's consumer and pool derive from a user's own, whose methods go on to run."""
+"""The classes of a worker's consumer and pool derive from custom classes, whose methods still run."""
 
 import pytest
 from celery.concurrency.base import BasePool
@@ -74,7 +74,7 @@ def parsed():
 
 
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
-def test_a_users_consumer_and_pool_work(valkey, redis_client, tmp_path, pool):
+def test_custom_consumer_and_pool_work(valkey, redis_client, tmp_path, pool):
     (tmp_path / "own.py").write_text(APP)
     env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "HERE": str(tmp_path)}
     worker = start_worker("own", valkey.url, ["pdf"], pool=pool, name="own", env=env)
@@ -113,7 +113,7 @@ class Inline(BasePool):
         (derive_pool, Inline),
     ],
 )
-def test_a_class_has_the_name_of_a_users_own_and_is_derived_once(derived, own):
+def test_derived_class_keeps_the_name_and_is_cached(derived, own):
     ours = derived(own)
     assert issubclass(ours, own)
     assert (ours.__name__, ours.__module__) == (own.__name__, own.__module__)

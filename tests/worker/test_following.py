@@ -1,4 +1,4 @@
-"""Signs from other processes, obeyed or logged."""
+"""Control messages from other processes are obeyed or logged."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from ..support.from_outside import TEXTS
 
 
 class Ahead:
-    """Eight jobs ahead."""
+    """Eight prefetched jobs."""
 
     def __init__(self, did):
         self._did = did
@@ -25,7 +25,7 @@ class Ahead:
 
 
 @given(st.lists(TEXTS | st.sampled_from(["tick", "back", "paused", "preempt", "5", "pdf", "*", "type:pdf", "key:k"])))
-def test_a_sign_is_one_or_is_logged(words):
+def test_control_message_is_obeyed_or_logged(words):
     did = []
     following = JobFeed.__new__(JobFeed)
     recalled = SimpleNamespace(add=lambda what, fence: did.append((what, fence)))

@@ -1,23 +1,13 @@
 """If a server at `maxmemory` refuses writes, a worker keeps its connection, rejoins after a loss, and logs little."""
 
-from contextlib import contextmanager
-
 import pytest
 
 from ..support.broadcasts import CHANNEL, TO_NOBODY, command
 from ..support.fleet import POOLS_IN_TIME
+from ..support.full_server import full_server
 from ..support.processes import wait_until
 
 PING = command("ping", {}, **TO_NOBODY)
-
-
-@contextmanager
-def full(redis_client):
-    redis_client.config_set("maxmemory", "1")
-    try:
-        yield
-    finally:
-        redis_client.config_set("maxmemory", "0")
 
 
 def runs_jobs(fleet, worker, jobs):
@@ -31,7 +21,7 @@ def test_worker_keeps_its_connection_when_a_reply_is_refused(fleet, pool):
     for job in range(2):
         fleet.tasks["late"].apply_async((job, 0.5), ignore_result=True)
     wait_until(lambda: fleet.redis.publish(CHANNEL, PING), 20, "the worker listens")
-    with full(fleet.redis):
+    with full_server(fleet.redis):
         for bad in (PING, command("ping", {}, destination=7)):  # for both, Celery would create a new consumer
             fleet.redis.publish(CHANNEL, bad)
         worker.wait_for("A reply to remote control is dropped: the server does not take it: OperationalError", 20)
@@ -41,12 +31,12 @@ def test_worker_keeps_its_connection_when_a_reply_is_refused(fleet, pool):
 
 
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
-def test_worker_joins_a_full_server_again_after_a_lost_connection(fleet, pool):
+def test_worker_rejoins_a_full_server_after_a_lost_connection(fleet, pool):
     worker = fleet.start("worker", "pdf", pool=pool)
     worker.wait_ready(30)
     for job in range(3):
         fleet.tasks["late"].apply_async((job, 0.5), ignore_result=True)
-    with full(fleet.redis):
+    with full_server(fleet.redis):
         for kind in ("normal", "pubsub"):
             fleet.redis.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
         worker.wait_for("celery_affinity: joined again", 20)
@@ -54,11 +44,11 @@ def test_worker_joins_a_full_server_again_after_a_lost_connection(fleet, pool):
     assert "Cannot connect to" not in worker.log()
 
 
-def test_canceled_jobs_of_a_full_server_take_one_log_line_each(fleet):
+def test_full_server_logs_one_line_per_canceled_job(fleet):
     worker = fleet.start("worker", "pdf")
     worker.wait_ready(30)
     ids = [fleet.tasks["excel"].delay(job).id for job in range(3)]  # fewer than the log limit per second
-    with full(fleet.redis):
+    with full_server(fleet.redis):
         fleet.app.control.revoke(ids)
         wait_until(
             lambda: all(f"Cannot tell the caller of task {each} " in worker.log() for each in ids),

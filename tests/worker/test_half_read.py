@@ -1,4 +1,4 @@
-"""A prefork pool that ends while a result is half read, before Celery 5.7: the rest is read first."""
+"""Before Celery 5.7, a prefork pool that ends with a partly read result reads the rest first."""
 
 import os
 
@@ -6,7 +6,7 @@ from celery_affinity.worker.pool import AffinityResults
 
 
 class Reader:
-    """A pool's reader of results of one byte of length and as many bytes, on the pipe *fd*."""
+    """A pool's reader of results on the pipe *fd*: one byte with the length, then as many bytes."""
 
     def __init__(self, fd):
         self.fileno_to_outq = {fd: "process"}
@@ -22,10 +22,10 @@ class Reader:
 
 
 class Results(AffinityResults, Reader):
-    """The same in a worker here."""
+    """The reader that a worker derives from it."""
 
 
-def test_a_result_that_is_half_read_is_read_before_the_next_one():
+def test_partly_read_result_is_completed_before_the_next():
     (reads, writes), got = os.pipe(), []
     try:
         results = Results(reads)

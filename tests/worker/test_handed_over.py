@@ -1,4 +1,4 @@
-"""Real workers hand over what they add up of their jobs: first averages at once, the rest with heartbeats."""
+"""Real workers send their metric deltas: the first averages immediately, the rest with heartbeats."""
 
 import json
 
@@ -13,12 +13,12 @@ from ..support.processes import wait_until
 
 pytestmark = pytest.mark.whole
 
-#: Interval of heartbeats, s: much longer than any wait here.
+#: Seconds between heartbeats, much longer than any wait here.
 LONG_S = 120
 
 
 class Counted:
-    """What the server tells of the jobs of "pdf"."""
+    """The server's metrics of the type "pdf"."""
 
     def __init__(self, client):
         self.reader = Reader(client, Keys())
@@ -42,7 +42,7 @@ def counted(redis_client):
 
 
 @pytest.mark.parametrize("pool", in_time("solo", "threads", "prefork"))
-def test_the_first_average_of_a_type_is_known_before_the_next_heartbeat_and_the_rest_at_the_end(fleet, counted, pool):
+def test_first_average_of_a_type_precedes_the_next_heartbeat(fleet, counted, pool):
     worker = fleet.start("one", "pdf", pool=pool, timeout_s=3 * LONG_S, heartbeat_s=LONG_S)
     assert counted.average_us is None
     fleet.tasks["pdf"].delay("first", 0.3).get(timeout=20)
@@ -57,14 +57,14 @@ def test_the_first_average_of_a_type_is_known_before_the_next_heartbeat_and_the_
     assert (counted.runs, counted.waits) == (3, 3)
 
 
-def test_heartbeats_hand_over_what_was_added_up(fleet, counted):
+def test_heartbeats_send_metric_deltas(fleet, counted):
     fleet.start("one", "pdf", pool="solo", heartbeat_s=1)
     for number in range(5):
         fleet.tasks["pdf"].delay(f"job-{number}").get(timeout=20)
     wait_until(lambda: (counted.runs, counted.waits) == (5, 5), 20, "all are counted")
 
 
-def test_jobs_whose_requests_were_made_ahead_are_counted_once(fleet, counted):
+def test_jobs_with_prebuilt_requests_are_counted_once(fleet, counted):
     for number in range(40):
         fleet.tasks["pdf"].delay(f"job-{number}")
     fleet.start("one", "pdf", heartbeat_s=1, CONF=json.dumps({"affinity_lookahead": 8}))

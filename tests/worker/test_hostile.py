@@ -1,4 +1,4 @@
-"""Messages that anybody with write access to the server can send: none ends a real worker or holds up a job."""
+"""Messages that any client with write access can send: none of them ends a real worker or blocks a job."""
 
 # Longer than 300 lines: the cases are a table, and one fleet runs them all.
 
@@ -191,7 +191,7 @@ LISTS = [
 
 
 class Fleet:
-    """A worker, and the messages that a worker is to survive."""
+    """A worker, and the messages that it must survive."""
 
     def __init__(self, url, redis_client, ledger, app):
         self.url, self.redis, self.ledger, self.app = url, redis_client, ledger, app
@@ -206,11 +206,11 @@ class Fleet:
         return worker
 
     def broadcast(self, *messages, exchange="celery.pidbox"):
-        for each in messages:  # after an error Celery subscribes anew, and hears nothing meanwhile
+        for each in messages:  # after an error Celery subscribes again, and misses what is published before that
             wait_until(lambda each=each: self.redis.publish(f"/0.{exchange}", each), 20, "the worker hears it")
 
     def works(self, worker, queue="pdf"):
-        """Wait until the worker has answered, has run a job, and has all slots free."""
+        """Wait until the worker has answered and run a job, and all its slots are free."""
         self.number += 1
         self.app.send_task(f"{APP}.pdf", (f"job{self.number}",), queue=queue, affinity=queue, ignore_result=True)
         wait_until(lambda: f"job{self.number}" in self.ledger.ends() or not worker.is_running, 60, "a job runs")
@@ -238,11 +238,11 @@ def test_no_broadcast_ends_a_worker(fleet, pool):
     fleet.broadcast(*COMMANDS, *NO_MESSAGES)
     fleet.broadcast(*NO_MESSAGES, exchange="celeryev/worker.heartbeat")
     fleet.works(worker)
-    fleet.broadcast(command("revoke", {"task_id": [waiting.id, HALF]}))  # as stock Celery sends it
+    fleet.broadcast(command("revoke", {"task_id": [waiting.id, HALF]}))  # like stock Celery
     wait_until(lambda: Report(fleet.reader).status().counters.get("revoked"), 20, "what is good is done")
 
 
-def test_a_revoke_that_stock_celery_sends_without_an_error_is_none_here(fleet, caplog):
+def test_revoke_accepts_everything_that_stock_celery_sends(fleet, caplog):
     control = fleet.app.control
     for ids in (HALF, 7, [HALF, None, {"a": 1}], {"a": 1}, ""):
         control.revoke(ids)
@@ -253,7 +253,7 @@ def test_a_revoke_that_stock_celery_sends_without_an_error_is_none_here(fleet, c
     assert "a stamp is revoked by name=value" in caplog.text
 
 
-def test_no_item_in_its_inbox_ends_a_worker(fleet):
+def test_no_inbox_item_ends_a_worker(fleet):
     worker = fleet.start("prefork", "pdf")
     (member,) = Report(fleet.reader).status().workers
     for item in INBOX:
@@ -263,7 +263,7 @@ def test_no_item_in_its_inbox_ends_a_worker(fleet):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads", "solo"))
-def test_no_message_of_a_stock_producer_ends_a_worker_or_holds_up_others(fleet, pool):
+def test_no_stock_producers_message_ends_or_blocks_workers(fleet, pool):
     worker = fleet.start(pool, "pdf", "excel")
     fleet.redis.lpush("pdf", *LISTS)
     fleet.redis.lpush("excel", wire("other"))
@@ -278,7 +278,7 @@ def test_no_message_of_a_stock_producer_ends_a_worker_or_holds_up_others(fleet, 
     assert ended
 
 
-def test_no_message_in_a_list_of_kombus_own_ends_a_worker(fleet):
+def test_no_message_in_a_kombu_list_ends_a_worker(fleet):
     worker = fleet.start("threads", "pdf", "mail", affinity_queues=["pdf"])
     fleet.redis.lpush("mail", *LISTS)
     wait_until(lambda: not fleet.redis.exists("mail") or not worker.is_running, 60, "all is read")
@@ -287,7 +287,7 @@ def test_no_message_in_a_list_of_kombus_own_ends_a_worker(fleet):
     wait_until(lambda: "tally[good]" in worker.log(), 20, "what follows is run")
 
 
-def test_a_reply_that_is_none_hides_no_other(fleet):
+def test_invalid_replies_hide_no_valid_reply(fleet):
     fleet.start("threads", "pdf")
     garbage = [b"garbage", b"{}", message({}, body="%%%a"), message({}, headers={"clock": "x"}), b"[" * 100_000]
     garbage += [message(b"{"), message({}, **{"content-type": "application/x-python-serialize"})]

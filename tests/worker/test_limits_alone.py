@@ -1,4 +1,4 @@
-"""Rate limits in a worker without a pool and without a server: jobs that start, wait, or go back."""
+"""Rate limits in a worker without a pool and a server: jobs that start, wait, or are returned."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from ..support.worker_alone import LimitingConsumer, Request, Worker
 
 
 class Bucket:
-    """A consumer with a token bucket: four jobs came, one found a token."""
+    """A consumer with a token bucket: of four jobs, one got a token."""
 
     def __init__(self, rate=0.001, with_keys=""):
         self.started, self.told, self.given_back = [], [], []
@@ -49,7 +49,7 @@ class Bucket:
         return [request._tag for request, _ in self.bucket.contents]
 
 
-def test_what_waits_goes_in_the_order_in_which_it_was_claimed():
+def test_waiting_jobs_start_in_claim_order():
     limits = Bucket()
     assert [request._tag for request in limits.started] == ["a"], "it had come when there was a token"
     assert limits.waiting() == ["d", "c", "b"]
@@ -59,7 +59,7 @@ def test_what_waits_goes_in_the_order_in_which_it_was_claimed():
     assert limits.told[-1] == {"mail": 2}
 
 
-def test_when_no_slot_is_left_all_that_waits_goes_back_or_it_would_overtake_the_first():
+def test_all_waiting_jobs_are_returned_when_no_slot_remains():
     limits = Bucket()
     limits.room = -3  # the three waiting jobs have lent their slots
     limits.a_token_comes()
@@ -67,7 +67,7 @@ def test_when_no_slot_is_left_all_that_waits_goes_back_or_it_would_overtake_the_
     assert (len(limits.started), limits.waiting(), limits.told[-1]) == (1, [], {})
 
 
-def test_a_job_that_came_for_a_slot_that_is_needed_again_goes_back():
+def test_job_without_a_lent_slot_is_returned():
     limits = Bucket()
     limits.room = -3
     limits.consumer.on_task_request(Request("another", limits.reporting))
@@ -78,7 +78,7 @@ def test_a_job_that_came_for_a_slot_that_is_needed_again_goes_back():
     assert limits.started[-1]._tag == "another"
 
 
-def test_claims_from_before_a_pause_are_returned_when_a_token_comes():
+def test_claims_made_before_a_pause_are_returned():
     limits = Bucket()
     limits.withdrawn = "dc"
     limits.a_token_comes()
@@ -86,7 +86,7 @@ def test_claims_from_before_a_pause_are_returned_when_a_token_comes():
     assert limits.started[-1]._tag == "b"
 
 
-def test_a_job_that_would_hold_a_key_for_long_goes_back_and_no_more_of_its_type_come_until_a_token_is_near():
+def test_job_is_returned_when_its_key_would_block_long():
     limits = Bucket(rate=0.1, with_keys="abc")
     assert ([each._tag for each in limits.started], limits.given_back) == (["a"], ["b", "c"])
     assert limits.waiting() == ["d"]
@@ -99,7 +99,7 @@ def test_a_job_that_would_hold_a_key_for_long_goes_back_and_no_more_of_its_type_
     assert limits.avoided == frozenset()
 
 
-def test_a_job_with_a_key_waits_for_a_token_that_is_near():
+def test_job_with_a_key_waits_for_a_near_token():
     limits = Bucket(rate=10, with_keys="abcd")
     assert (limits.waiting(), limits.given_back, limits.avoided) == (["d", "c", "b"], [], frozenset())
 
@@ -110,7 +110,7 @@ def test_a_job_with_a_key_waits_for_a_token_that_is_near():
     moves=st.lists(st.sampled_from(["mail", "pdf", "pdf", "end", "lose", "inbox"]), max_size=24),
     makes=st.booleans(),
 )
-def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types, moves, makes):
+def test_no_slot_idles_while_prefetched_jobs_could_start(slots, types, moves, makes):
     worker = Worker(slots, types, makes=makes)
     for move in moves:
         if move == "end":
@@ -123,7 +123,7 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
             worker.hold(move)
         worker.iterate()
         waiting = worker.member.capacity._waiting["mail"]
-        others_wait = slots // 2 if types == ("mail",) else waiting  # beyond these the worker takes no more
+        others_wait = slots // 2 if types == ("mail",) else waiting  # the worker takes no more than these
         is_full = len(worker.running) + waiting - others_wait >= slots
         assert is_full or not worker.types_ahead()
         assert len(worker.running) + waiting <= slots + worker.member.capacity.lent
@@ -134,7 +134,7 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
 
 @pytest.mark.parametrize("makes", [False, True])
 @pytest.mark.parametrize("before", ["a drain", "a cancelled consumer"])
-def test_what_is_ahead_and_will_not_start_here_goes_back_though_all_slots_are_busy(before, makes):
+def test_prefetched_jobs_that_cannot_start_here_are_returned(before, makes):
     worker = Worker(1, ("mail", "pdf"), makes=makes)
     worker.hold("pdf")
     worker.iterate()

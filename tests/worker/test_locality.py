@@ -1,4 +1,4 @@
-"""Locality on real workers: jobs go where their hint is held, and a worker that is killed leaves no hint."""
+"""Locality on real workers: jobs run where their hint is held, and a killed worker holds no hint."""
 
 import json
 
@@ -9,10 +9,10 @@ from ..support.processes import wait_until
 CONF = json.dumps({"affinity_locality_bonus": 100_000, "affinity_lookahead": 0})
 
 
-def test_jobs_go_to_the_worker_that_holds_their_hint_and_a_killed_one_holds_none(fleet):
+def test_jobs_run_on_the_worker_that_holds_their_hint(fleet):
     pdf, pids = fleet.tasks["pdf"], {}
     workers = {}
-    for hint in ("m", "n"):  # one after the other: each is the only worker when its first job comes
+    for hint in ("m", "n"):  # sequential, so that each worker is the only one when its first job arrives
         workers[hint] = fleet.start(hint, "pdf", pool="solo", CONF=CONF)
         for other in pids:
             pdf.delay(f"busy {other}".replace(" ", "-"), 3)

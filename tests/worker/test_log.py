@@ -1,4 +1,4 @@
-"""A worker's log lines on the scheduler: the types joined, and the fate of the jobs when the worker leaves."""
+"""A worker's log lines on the scheduler: the joined types, and the fate of the jobs when the worker leaves."""
 
 import json
 import re
@@ -24,11 +24,11 @@ PASSWORD = "secret-of-the-broker"
 
 
 def said(worker):
-    """Return the worker's log lines of this package, without times."""
+    """Return this package's lines in the worker's log, without times."""
     return re.findall(r"INFO/\w+\] (celery_affinity.*)", worker.log())
 
 
-def test_a_worker_of_any_pool_says_what_it_joins_and_what_it_gives_back(fleet):
+def test_each_pools_worker_logs_types_and_returned_jobs(fleet):
     workers = {
         pool: start_worker(
             APP, fleet.url, [f"{pool}-b", f"{pool}-a"], pool=pool, concurrency=2, name=pool, env={"LEDGER": "/dev/null"}
@@ -53,7 +53,7 @@ def test_a_worker_of_any_pool_says_what_it_joins_and_what_it_gives_back(fleet):
 
 
 @pytest.mark.parametrize("how", ["warm", "cold"])
-def test_a_worker_that_leaves_says_how_many_jobs_go_to_others(fleet, how):
+def test_leaving_worker_logs_the_number_of_returned_jobs(fleet, how):
     conf = json.dumps({"affinity_lookahead": 3})
     worker = fleet.start("leaving", "pdf", pool="threads" if how == "warm" else "prefork", concurrency=2, CONF=conf)
     for number in range(4):
@@ -68,7 +68,7 @@ def test_a_worker_that_leaves_says_how_many_jobs_go_to_others(fleet, how):
     assert sum(each.pending for each in fleet.report.status().types) == (2 if how == "warm" else 4)
 
 
-def test_a_worker_says_how_it_came_back_and_nowhere_the_password(tmp_path):
+def test_worker_logs_how_it_rejoined_but_no_password(tmp_path):
     with EmbeddedServer(directory=tmp_path, password=PASSWORD) as server:
         env = {"LEDGER": str(tmp_path / "ledger"), "GUARD": "0", "CONF": '{"affinity_queues": ["pdf*"]}'}
         with redis.Redis.from_url(server.url) as client:
@@ -94,7 +94,7 @@ def test_a_worker_says_how_it_came_back_and_nowhere_the_password(tmp_path):
         assert PASSWORD not in worker.log()
 
 
-def test_a_worker_that_ends_while_it_connects_again_counts_what_it_gives_back_then(caplog):
+def test_worker_that_leaves_while_reconnecting_counts_returned_jobs(caplog):
     caplog.set_level("INFO")
     step = AffinityBootstep.__new__(AffinityBootstep)
     step._returned_before, step.members = None, Mock(returned=101)
@@ -117,11 +117,11 @@ def test_a_worker_that_ends_while_it_connects_again_counts_what_it_gives_back_th
         ({"redis_version": "1\nERROR all is lost"}, "a server that does not tell its version"),
     ],
 )
-def test_the_server_is_named_by_what_it_says(info, shown):
+def test_server_product_is_named_by_its_info(info, shown):
     assert product_of_info(info) == shown
 
 
-def test_a_worker_of_many_types_names_some():
+def test_worker_of_many_types_logs_some_of_them():
     given = {"guard": None, "timeout_s": 30.0, "prefix": "", "server": "Redis 7", "uri": "redis://host:6379/0"}
     many = cohort_member.line_on_joining(types=[f"type-{n}" for n in range(1000)], slots=2000, namespace="a", **given)
     assert (
@@ -136,7 +136,7 @@ def test_a_worker_of_many_types_names_some():
     assert "behind prefix 'mine:' on Redis 7 at redis://host:6379/0" in none
 
 
-def test_a_server_that_may_not_be_asked_for_its_version_is_joined(valkey, redis_client, fleet):
+def test_worker_joins_a_server_that_hides_its_version(valkey, redis_client, fleet):
     redis_client.execute_command("ACL", "SETUSER", "worker", "on", ">pass", "~*", "&*", "+@all", "-info")
     try:
         url = valkey.url.replace("://", "://worker:pass@")

@@ -1,4 +1,4 @@
-"""A worker keeps running and logs at most ten lines a second about bad messages, including Celery's own lines."""
+"""A worker keeps running and logs no more than ten lines a second about bad messages, including Celery's own lines."""
 
 import re
 from collections import Counter

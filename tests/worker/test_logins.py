@@ -1,4 +1,4 @@
-"""A login that a provider renews while workers run, as that of a managed server (IAM)."""
+"""A provider renews a login while workers run, as on a managed server (IAM)."""
 
 import json
 import threading
@@ -25,7 +25,9 @@ PROVIDERS = "tests.support.apps.logins"
 
 
 class Logins:
-    """Users of a server, of which one is valid: connections of earlier ones are ended, as by a managed server."""
+    """Users of a server with one valid login at a time: connections of earlier users are closed, as on a managed
+    server.
+    """
 
     def __init__(self, client, path):
         self._client, self._path, self._number = client, path, 0
@@ -42,13 +44,14 @@ class Logins:
         )
         written = self._path.with_suffix(".new")
         written.write_text(f"{self.user} secret")
-        written.replace(self._path)  # at once: a provider may read it at any moment
+        written.replace(self._path)  # in one step: a provider can read the file at any moment
 
     def of_connections(self):
-        return {each["user"] for each in self._client.client_list()} - {"default", "(superuser)"}  # replicas
+        users = {each["user"] for each in self._client.client_list()}
+        return users - {"default", "(superuser)"}  # replicas log in as the superuser
 
     def is_of(self, pid):
-        """Return whether process *pid* has connections, all of the valid user."""
+        """True if process *pid* has connections, and all belong to the valid user."""
         ports = {each.laddr.port for each in psutil.Process(pid).net_connections()}
         users = {each["user"] for each in self._client.client_list() if int(each["addr"].rpartition(":")[2]) in ports}
         return users == {self.user}
@@ -60,7 +63,7 @@ class Logins:
 
 @pytest.fixture
 def managed(server, tmp_path):
-    """A server whose users come and go, and its client."""
+    """A server whose users come and go, and a client of the server."""
     with (
         EmbeddedServer(directory=tmp_path / "managed", executable=server._executable) as managed,
         redis.Redis.from_url(managed.url) as client,
@@ -69,11 +72,11 @@ def managed(server, tmp_path):
 
 
 def start(managed, client, tmp_path, monkeypatch, provider, pool, broker=None):
-    """Start a worker of *pool*, and calls without end. Return the logins, the worker, its ledger and the calls.
+    """Start a worker of *pool*, and continuous calls. Return the logins, the worker, its ledger and the calls.
 
-    *broker*: another server, whose logins stay; the managed one has the jobs as that of a cohort.
+    *broker*: another server, whose logins stay; then the managed server has the jobs as the server of a cohort.
     """
-    monkeypatch.setenv("LOGIN", str(tmp_path / "login"))  # for the producer, too
+    monkeypatch.setenv("LOGIN", str(tmp_path / "login"))  # for the producer as well
     logins = Logins(client, tmp_path / "login")
     first, semicolon, others = managed.url.partition(";")
     url = f"{first}?credential_provider={PROVIDERS}.{provider}{semicolon}{others}"
@@ -82,7 +85,7 @@ def start(managed, client, tmp_path, monkeypatch, provider, pool, broker=None):
     if broker is not None:
         conf["affinity_cohorts"] = {"eu": {"types": ["pdf"], "url": url}}
         url = broker.url
-    results = url if semicolon else managed.url  # on one server Celery's own backend has them, and renews no login
+    results = url if semicolon else managed.url  # Celery's own backend, for one server, never renews a login
     env = {"LEDGER": str(ledger.path), "RESULT_URL": results, "HEARTBEAT_INTERVAL": "0.5", "CONF": json.dumps(conf)}
     worker = start_worker(APP, url, ["pdf"], pool=pool, concurrency=2, env=env)
     worker.wait_ready(60)
@@ -90,7 +93,7 @@ def start(managed, client, tmp_path, monkeypatch, provider, pool, broker=None):
 
 
 class Calls:
-    """Calls without end, by one producer that keeps its connection."""
+    """Continuous calls by one producer that keeps its connection."""
 
     def __init__(self, url, conf):
         self._app = app_for(url, **conf)
@@ -104,10 +107,12 @@ class Calls:
             self._app.send_task(f"{APP}.late", (job, 0.01), queue="pdf")
             self.sent.append(job)
 
-    def end(self):
+    def end(self, ledger, worker):
+        """Stop the calls, and wait until all jobs have ended. Return the jobs."""
         self._over.set()
         self._thread.join(20)
         self._app.close()
+        wait_until(lambda: set(self.sent) <= set(ledger.ends()), 20, f"every job ends\n{worker.log()[-4000:]}")
         return self.sent
 
     def go_on(self, ledger, worker):
@@ -118,7 +123,7 @@ class Calls:
 
 
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
-def test_a_login_that_streams_reaches_each_connection_before_the_earlier_one_ends(managed, tmp_path, monkeypatch, pool):
+def test_streamed_login_reaches_each_connection_before_the_earlier_ends(managed, tmp_path, monkeypatch, pool):
     server, client = managed
     logins, worker, ledger, calls = start(server, client, tmp_path, monkeypatch, "Streaming", pool)
     for _ in range(2):
@@ -132,30 +137,33 @@ def test_a_login_that_streams_reaches_each_connection_before_the_earlier_one_end
         )
         logins.end_earlier()
     calls.go_on(ledger, worker)
-    sent = calls.end()
-    wait_until(lambda: set(sent) <= set(ledger.ends()), 20, f"every job ends\n{worker.log()[-4000:]}")
+    sent = calls.end(ledger, worker)
     assert ledger.starts() == dict.fromkeys(sent, 1)
     assert "Connection to broker lost" not in worker.log()
 
 
 @pytest.mark.parametrize("provider", ["Plain", "Streaming"])
-def test_a_guard_reports_a_death_with_a_login_that_was_renewed(managed, tmp_path, monkeypatch, provider):
+def test_guard_reports_a_death_with_renewed_login(managed, tmp_path, monkeypatch, provider):
     server, client = managed
     logins, worker, ledger, calls = start(server, client, tmp_path, monkeypatch, provider, "prefork")
     calls.go_on(ledger, worker)
     logins.renew()
     logins.end_earlier()
     calls.go_on(ledger, worker)
-    sent = calls.end()
-    wait_until(lambda: set(sent) <= set(ledger.ends()), 20, f"every job ends\n{worker.log()[-4000:]}")
-    (guard,) = [each.pid for each in psutil.Process(worker.pid).children() if "guard of" in " ".join(each.cmdline())]
+    calls.end(ledger, worker)
+    check_guard_reports_death(logins, worker)
+
+
+def check_guard_reports_death(logins, worker):
+    children = psutil.Process(worker.pid).children()
+    (guard,) = [process.pid for process in children if "guard of" in " ".join(process.cmdline())]
     wait_until(lambda: logins.is_of(guard), 30, f"the guard is back\n{worker.log()[-4000:]}")
     worker.kill()
     wait_until(lambda: "died; jobs taken back from it" in worker.log(), 5, worker.log()[-2000:])
 
 
 class NodesClient:
-    """What `Logins` asks of a server, asked of each node of a cluster."""
+    """A client that sends each command of `Logins` to every node of a cluster."""
 
     def __init__(self, cluster):
         self._cluster = cluster
@@ -173,7 +181,7 @@ class NodesClient:
 
 @pytest.mark.parametrize("provider", ["Plain", pytest.param("Streaming", marks=pytest.mark.slow)])
 def test_logins_are_renewed_on_every_node_of_a_cluster(tmp_path, monkeypatch, provider):
-    """The node that takes over is asked with the new login alone; so is the guard's, which reports the death there."""
+    """After a failover, the worker and its guard, which reports the death, use the new primary with the new login."""
     with Cluster(directory=tmp_path / "nodes", primaries=1) as cluster:
         nodes = NodesClient(cluster)
         logins, worker, ledger, calls = start(cluster, nodes, tmp_path, monkeypatch, provider, "prefork")
@@ -183,23 +191,15 @@ def test_logins_are_renewed_on_every_node_of_a_cluster(tmp_path, monkeypatch, pr
         calls.go_on(ledger, worker)
         cluster.hand_over()
         calls.go_on(ledger, worker)
-        sent = calls.end()
-        wait_until(lambda: set(sent) <= set(ledger.ends()), 20, f"every job ends\n{worker.log()[-4000:]}")
+        sent = calls.end(ledger, worker)
         assert ledger.starts() == dict.fromkeys(sent, 1)
         assert logins.of_connections() == {logins.user}
-        (guard,) = [
-            each.pid for each in psutil.Process(worker.pid).children() if "guard of" in " ".join(each.cmdline())
-        ]
-        wait_until(lambda: logins.is_of(guard), 30, f"the guard is back\n{worker.log()[-4000:]}")
-        worker.kill()
-        wait_until(lambda: "died; jobs taken back from it" in worker.log(), 5, worker.log()[-2000:])
+        check_guard_reports_death(logins, worker)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("provider", ["Plain", "Streaming"])
-def test_logins_of_a_cohorts_server_are_renewed_and_its_guard_reports_a_death(
-    managed, valkey, redis_client, tmp_path, monkeypatch, provider
-):
+def test_guard_of_a_cohort_reports_with_renewed_login(managed, valkey, redis_client, tmp_path, monkeypatch, provider):
     server, client = managed
     logins, worker, ledger, calls = start(server, client, tmp_path, monkeypatch, provider, "prefork", broker=valkey)
     for _ in range(2):
@@ -207,10 +207,6 @@ def test_logins_of_a_cohorts_server_are_renewed_and_its_guard_reports_a_death(
         logins.renew()
         logins.end_earlier()
         calls.go_on(ledger, worker)
-    sent = calls.end()
-    wait_until(lambda: set(sent) <= set(ledger.ends()), 20, f"every job ends\n{worker.log()[-4000:]}")
+    sent = calls.end(ledger, worker)
     assert ledger.starts() == dict.fromkeys(sent, 1)
-    (guard,) = [each.pid for each in psutil.Process(worker.pid).children() if "guard of" in " ".join(each.cmdline())]
-    wait_until(lambda: logins.is_of(guard), 30, f"the guard is back\n{worker.log()[-4000:]}")
-    worker.kill()
-    wait_until(lambda: "died; jobs taken back from it" in worker.log(), 5, worker.log()[-2000:])
+    check_guard_reports_death(logins, worker)

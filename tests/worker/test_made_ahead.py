@@ -1,4 +1,4 @@
-"""Requests that are made while tasks run: a start is not held up, and a job can still go back."""
+"""Requests that are built while tasks run: they delay no start, and their jobs can still be returned."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from ..support.worker_alone import Worker
 
 
 def one_runs_and(*types):
-    """Return a worker of one slot, which is taken, and for which jobs of *types* wait."""
+    """Return a worker whose only slot is taken while jobs of *types* wait."""
     worker = Worker(1, ("pdf", "mail"), makes=True)
     for type_ in ("pdf", *types):
         worker.hold(type_)
@@ -28,7 +28,7 @@ def made(worker):
     return list(worker.job_feed._prebuilt._requests.values())
 
 
-def test_as_many_requests_are_made_as_there_are_slots_and_none_of_them_has_one():
+def test_one_prebuilt_request_per_slot_takes_no_slot():
     worker = one_runs_and("pdf", "pdf")
     (request,) = made(worker)
     ((_, tag),) = worker.reporter.lookahead.first(1)
@@ -43,7 +43,7 @@ def test_as_many_requests_are_made_as_there_are_slots_and_none_of_them_has_one()
 
 
 @pytest.mark.parametrize("has_a_token", [False, True])
-def test_a_limit_that_is_set_after_the_making_holds(has_a_token):
+def test_rate_limit_set_after_prebuilding_applies(has_a_token):
     worker = one_runs_and("pdf")
     (request,) = made(worker)
     bucket = worker.limited.task_buckets["pdf"] = TokenBucket(0.001)
@@ -54,7 +54,7 @@ def test_a_limit_that_is_set_after_the_making_holds(has_a_token):
     assert (worker.running, waiting) == (([request], []) if has_a_token else ([], [request]))
 
 
-def test_a_limit_that_is_gone_since_the_making_does_not_hold():
+def test_rate_limit_removed_after_prebuilding_does_not_apply():
     worker = one_runs_and("mail")
     (request,) = made(worker)
     worker.limited.task_buckets["mail"] = None
@@ -63,7 +63,7 @@ def test_a_limit_that_is_gone_since_the_making_does_not_hold():
     assert worker.running == [request]
 
 
-def test_a_job_that_ends_when_its_request_is_made_waits_no_more():
+def test_job_that_ends_during_prebuilding_is_dropped():
     worker = one_runs_and()
 
     def consume(claim, tag, **options):
@@ -76,7 +76,7 @@ def test_a_job_that_ends_when_its_request_is_made_waits_no_more():
     assert worker.claims.unfinished() == 1
 
 
-def test_a_job_that_cannot_start_is_a_dead_letter_and_the_next_one_starts():
+def test_job_that_cannot_start_is_dead_lettered():
     worker = one_runs_and("pdf", "pdf")
     (first,) = made(worker)
     may_start = worker.claims.check_may_start
@@ -103,13 +103,13 @@ class Pool:
 @pytest.mark.parametrize(
     ("blocks", "writes", "order"),
     [
-        (False, False, ["start", "write", "wake"]),  # the loop writes first; the rest is for the next iteration
+        (False, False, ["start", "write", "wake"]),  # the loop writes first, and leaves the rest to the next iteration
         (False, True, ["start", "write", "tell"]),
         (True, True, ["tell", "start", "wake"]),
     ],
     ids=["prefork, without an idle process", "prefork, threads", "solo"],
 )
-def test_what_can_wait_does_not_hold_up_a_start(monkeypatch, blocks, writes, order):
+def test_deferrable_work_does_not_delay_a_start(monkeypatch, blocks, writes, order):
     worker, did = one_runs_and("pdf", "pdf", "pdf"), []
     worker.end_one()
     following = worker.job_feed
@@ -130,7 +130,7 @@ def test_what_can_wait_does_not_hold_up_a_start(monkeypatch, blocks, writes, ord
     [(60, True, 3), (0, True, 1), (60, False, 1)],
     ids=["short tasks", "tasks that take their time", "the worker is told to stop"],
 )
-def test_a_solo_worker_runs_short_tasks_in_one_iteration_of_its_loop(monkeypatch, seconds, goes_on, run):
+def test_solo_worker_runs_short_tasks_in_one_iteration(monkeypatch, seconds, goes_on, run):
     monkeypatch.setattr(following_module, "_MAX_BLOCKING_S", seconds)
     worker, ran = one_runs_and("pdf", "pdf", "pdf"), []
     worker.end_one()
@@ -144,7 +144,7 @@ def test_a_solo_worker_runs_short_tasks_in_one_iteration_of_its_loop(monkeypatch
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_a_request_that_was_made_and_cannot_start_goes_back_and_the_task_runs_elsewhere(fleet, pool):
+def test_job_with_prebuilt_request_is_returned_and_runs_elsewhere(fleet, pool):
     options = {"CONF": json.dumps({"affinity_lookahead": 8})}
     for number in range(12):
         fleet.tasks["late"].delay(f"before-{number}", 0)

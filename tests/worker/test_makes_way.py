@@ -1,4 +1,4 @@
-"""A task that has ended makes way first: the next job is written to its process before all else that the end brings."""
+"""When a task ends, the next job is written to its process before any other work for the end."""
 
 import json
 from collections import Counter
@@ -22,7 +22,7 @@ from ..support.worker_alone import Worker
 
 
 def one_of_two_has_ended(*, forks=True, in_flight="a connection", ahead=3):
-    """Return a worker of two slots, which are taken, with jobs ahead, and the tag of a task that has just ended."""
+    """Return a worker with two busy slots and prefetched jobs, and the tag of a task that has just ended."""
     worker = Worker(2, ("pdf",), makes=True)
     for _ in range(2 + ahead):
         worker.hold("pdf")
@@ -35,7 +35,7 @@ def one_of_two_has_ended(*, forks=True, in_flight="a connection", ahead=3):
 
 @pytest.fixture
 def written(monkeypatch):
-    """The numbers of jobs that had started when the pool was told to write."""
+    """The number of started jobs at each write of the pool."""
     found = []
     monkeypatch.setattr(job_feed.pool, "writes_immediately", lambda pool, hub: found.append(pool.started()))
     return found
@@ -47,7 +47,7 @@ def in_a_pool(worker):
     return worker
 
 
-def test_the_next_job_has_the_slot_before_the_end_is_recorded_and_no_other_has_it_after_that(written):
+def test_next_job_gets_the_slot_before_the_record(written):
     worker, tag = one_of_two_has_ended()
     in_a_pool(worker)
     worker.reporter.start_next_in_freed_slot(tag)
@@ -67,14 +67,14 @@ def test_the_next_job_has_the_slot_before_the_end_is_recorded_and_no_other_has_i
 @pytest.mark.parametrize(
     "where", [{"in_flight": None}, {"forks": False}, {"ahead": 0}], ids=["no loop", "threads", "none ahead"]
 )
-def test_elsewhere_the_next_job_starts_in_the_next_iteration(written, where):
+def test_next_job_otherwise_starts_in_the_next_iteration(written, where):
     worker, tag = one_of_two_has_ended(**where)
     in_a_pool(worker).reporter.start_next_in_freed_slot(tag)
     assert (len(worker.running), written) == (2, [])
     assert worker.claims.unfinished() == 2 + where.get("ahead", 3)
 
 
-def test_an_end_that_made_way_for_the_last_job_ahead_goes_out_with_the_others_of_the_iteration(written):
+def test_end_before_the_last_prefetched_job_is_batched(written):
     worker, tag = one_of_two_has_ended(ahead=1)
     in_a_pool(worker)
     told = worker.reporter.tell = Mock()
@@ -86,11 +86,12 @@ def test_an_end_that_made_way_for_the_last_job_ahead_goes_out_with_the_others_of
     assert told.called, "it had nothing to make way for"
 
 
-def test_a_job_that_was_revoked_since_its_request_was_made_leaves_the_slot_to_the_next(written):
+def test_revoked_prebuilt_job_leaves_the_slot_to_the_next(written):
     worker, tag = one_of_two_has_ended()
     in_a_pool(worker)
     start = worker.limited.on_task_request
-    worker.limited.on_task_request = lambda request: worker.reporter.end(request._tag, REVOKED)  # as Celery's does
+    # Celery's on_task_request does the same for a revoked request.
+    worker.limited.on_task_request = lambda request: worker.reporter.end(request._tag, REVOKED)
     worker.reporter.start_next_in_freed_slot(tag)
     worker.reporter.end(tag)
     worker.running.pop(0)
@@ -100,17 +101,17 @@ def test_a_job_that_was_revoked_since_its_request_was_made_leaves_the_slot_to_th
     assert [request._tag for request in worker.running] == ["job2:2", "job4:4"]
 
 
-def test_who_stops_starts_nothing(monkeypatch):
+def test_stopping_worker_starts_nothing(monkeypatch):
     host = CeleryWorkerLoop(Mock())
     host.job_feed = Mock()
     host.start_next()
-    monkeypatch.setattr(state, "should_stop", 0)  # the exit code of a stop in good order
+    monkeypatch.setattr(state, "should_stop", 0)  # the exit code of a warm shutdown
     host.start_next()
     assert host.job_feed.start_next.call_count == 1
 
 
 @pytest.mark.parametrize("error", [OSError, SystemExit, WorkerShutdown])
-def test_an_error_of_the_next_start_is_raised_in_the_loop(written, error):
+def test_error_of_the_next_start_reaches_the_loop(written, error):
     worker, tag = one_of_two_has_ended()
     in_a_pool(worker).limited.call_soon = Mock()
     worker.job_feed._start_claim = Mock(side_effect=error("lost"))
@@ -121,7 +122,7 @@ def test_an_error_of_the_next_start_is_raised_in_the_loop(written, error):
 
 
 @pytest.mark.parametrize("failed", [0, 1])
-def test_an_end_makes_way_before_it_is_acked_and_then_it_is_recorded(app, failed):
+def test_next_job_starts_before_the_ack_and_the_record(app, failed):
     reporting = reporting_of(lookahead=8, pool=Pool(forks=True), host=Host("a connection"))
     reporting.lookahead.add(SimpleNamespace(type="pdf", fence="2"), "next")
     made, message = request_of(app, reporting, acks_late=True)
@@ -141,8 +142,8 @@ def test_an_end_makes_way_before_it_is_acked_and_then_it_is_recorded(app, failed
 
 
 @pytest.mark.parametrize("conf", in_time({"worker_max_tasks_per_child": 5}, {}))
-def test_whatever_becomes_of_the_tasks_each_runs_as_often_as_it_should(fleet, conf):
-    """A process that is killed, or replaced after some tasks, may have the next job in its pipe."""
+def test_each_task_runs_as_often_as_expected_despite_deaths(fleet, conf):
+    """The pipe of a process that is killed or replaced may already contain the next job."""
     for number in range(40):
         fleet.tasks["late" if number % 2 else "early"].delay(f"short-{number}", 0.002)
         if number % 20 == 5:

@@ -1,6 +1,6 @@
-"""Calls that merge beside everything that Celery knows of calls, and what users of other packages expect of them.
+"""Merged calls with Celery's call features, and the scenarios that users of other packages expect.
 
-The others are celery-singleton and celery-batches: the situations are those of their own tests.
+The other packages are celery-singleton and celery-batches. The scenarios come from their tests.
 """
 
 import json
@@ -11,30 +11,23 @@ from celery import Celery, chain, chord, group
 from celery.exceptions import Reject, TaskRevokedError, TimeLimitExceeded
 
 from celery_affinity.reports import dead_letters
-from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.keys import Keys
 
 from ..support.fleet import POOLS_IN_TIME
-from ..support.merging import APP, SOON_S, Merging
+from ..support.merging import SOON_S
 from ..support.processes import wait_until
 
 pytestmark = pytest.mark.whole
-
-
-@pytest.fixture
-def merging(load_app, valkey, redis_client, tmp_path):
-    return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
 
 
 def gets(results):
     return [each.get(timeout=SOON_S) for each in results]
 
 
-# -- whatever follows from a call, in every pool
+# -- follow-up calls, in every pool
 
 
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
-def test_whatever_follows_from_a_call_does_so_after_its_worker_was_killed(merging, pool):
+def test_follow_up_calls_run_after_the_worker_was_killed(merging, pool):
     fold, add, total = map(merging.task, ("fold_late", "add", "total"))
     calls = [fold.s("HH", [n], 60.0) for n in range(9)]
     linked = [calls[n].apply_async(link=add.s([n])) for n in range(2)]
@@ -57,20 +50,20 @@ def test_whatever_follows_from_a_call_does_so_after_its_worker_was_killed(mergin
     assert len(merging.runs("total")) == 1
 
 
-# -- what Celery knows of calls
+# -- Celery's call features
 
 
-def test_calls_with_a_countdown_merge_when_they_are_due(merging):
+def test_calls_with_a_countdown_merge_when_due(merging):
     results = [merging.task("fold").apply_async(("HH", [n]), countdown=2) for n in range(2)]
     merging.start("threads")
-    # Each by itself: they are due some milliseconds apart, and a run may start in between.
+    # Wait for both calls. They become due some milliseconds apart, and a run may start in between.
     wait_until(lambda: merging.calls_that_wait_together() == 2, SOON_S, "both are due")
     merging.go()
     assert [sorted(each) for each in gets(results)] == [[0, 1]] * 2
     assert len(merging.runs("fold")) == 1
 
 
-def test_a_stamp_that_is_revoked_takes_its_own_call_along(merging):
+def test_revoked_stamp_revokes_only_its_own_call(merging):
     stamped = merging.task("fold").s("HH", [0])
     stamped.stamp(customer="acme")
     first, other = stamped.apply_async(), merging.task("fold").delay("HH", [1])
@@ -83,7 +76,7 @@ def test_a_stamp_that_is_revoked_takes_its_own_call_along(merging):
         first.get(timeout=SOON_S)
 
 
-def test_a_call_whose_result_is_ignored_has_its_links_called(merging):
+def test_links_run_for_calls_with_ignored_results(merging):
     fold, add = merging.task("fold"), merging.task("add")
     results = [fold.apply_async(("HH", [n]), ignore_result=n > 0, link=add.s([n])) for n in range(3)]
     merging.start("threads")
@@ -94,7 +87,7 @@ def test_a_call_whose_result_is_ignored_has_its_links_called(merging):
     assert [merging.redis.exists(f"celery-task-meta-{each.id}") for each in results] == [1, 0, 0]
 
 
-def test_calls_of_different_serializers_merge(merging):
+def test_calls_with_different_serializers_merge(merging):
     results = [
         merging.task("fold").apply_async(("HH", [n]), serializer=serializer)
         for n, serializer in enumerate(("json", "msgpack", "yaml"))
@@ -104,25 +97,25 @@ def test_calls_of_different_serializers_merge(merging):
     assert gets(results) == [[0, 1, 2]] * 3
 
 
-def test_a_state_that_the_task_has_written_itself_is_that_of_each_caller(merging):
+def test_state_stored_by_the_task_applies_to_each_caller(merging):
     results = [merging.task("ignores").delay("HH") for _ in range(3)]
     merging.start()
     merging.go()
     assert gets(results) == ["HH by itself"] * 3
 
 
-def test_calls_that_come_back_too_often_are_one_dead_letter_and_fail(merging):
+def test_calls_requeued_too_often_are_one_dead_letter(merging):
     results = [merging.task("never_runs_well").delay("HH") for _ in range(3)]
     merging.start("threads", CONF=json.dumps({"affinity_max_requeues": 1}))
     merging.go()
     for each in results:
         with pytest.raises(Reject, match="affinity_max_requeues"):
             each.get(timeout=SOON_S)
-    (letter,) = dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(merging.scheduler.reader, dead_letters.LetterFilter())
     assert letter.reason == "max_requeues"
 
 
-def test_each_caller_has_the_result_in_its_own_reply_queue(merging):
+def test_each_caller_gets_the_result_in_its_reply_queue(merging):
     with Celery("far", broker=merging.url, backend="rpc://", set_as_current=False) as far:
         far.conf.broker_transport = "celery_affinity:Transport"
         calls = [("fold", ("HH", [n]), {"affinity": "merging", "merge_key": "HH"}) for n in range(3)]
@@ -135,7 +128,7 @@ def test_each_caller_has_the_result_in_its_own_reply_queue(merging):
 # -- celery-singleton
 
 
-def test_the_same_call_twice_runs_once_and_both_get_the_result(merging):
+def test_equal_calls_run_once_and_share_the_result(merging):
     pair = merging.task("pair")
     alike = [pair.delay(1, 2), pair.delay(1), pair.delay(b=2, a=1), pair.apply_async(kwargs={"a": 1, "b": 2})]
     alike.append(pair.delay(1, 2, other="is no part of the key"))
@@ -151,7 +144,7 @@ def test_the_same_call_twice_runs_once_and_both_get_the_result(merging):
 @pytest.mark.parametrize(
     ("name", "args", "error"), [("pair", ("bad",), ValueError), ("too_long", ("HH",), TimeLimitExceeded)]
 )
-def test_a_call_after_a_failure_runs_again(merging, name, args, error):
+def test_call_after_a_failure_runs_again(merging, name, args, error):
     merging.start()
     merging.go()
     for runs in (1, 2):
@@ -160,7 +153,7 @@ def test_a_call_after_a_failure_runs_again(merging, name, args, error):
         assert len(merging.runs(name)) == runs
 
 
-def test_a_call_after_all_like_it_were_revoked_runs(merging):
+def test_call_after_revoked_equal_calls_runs(merging):
     revoked = [merging.task("pair").delay(1) for _ in range(2)]
     merging.start("threads")
     for each in revoked:
@@ -171,7 +164,7 @@ def test_a_call_after_all_like_it_were_revoked_runs(merging):
     assert again.get(timeout=SOON_S) == [1, 2]
 
 
-def test_a_chord_of_the_same_call_gets_a_result_for_each(merging):
+def test_chord_of_equal_calls_gets_a_result_per_call(merging):
     same = chord([merging.task("pair").s(1)] * 3, merging.task("total").s())()
     merging.start("threads")
     merging.go()
@@ -179,7 +172,7 @@ def test_a_chord_of_the_same_call_gets_a_result_for_each(merging):
     assert len(merging.runs("pair")) == 1
 
 
-def test_chains_that_begin_with_the_same_call_all_go_on(merging):
+def test_chains_that_begin_with_equal_calls_all_continue(merging):
     pair, add = merging.task("pair"), merging.task("add")
     begun = [chain(pair.si(1), add.s([n]))() for n in range(2)]
     goes_through = [chain(add.si("a", "b"), pair.si(1), add.s([n]))() for n in (2, 3)]
@@ -195,7 +188,7 @@ def test_chains_that_begin_with_the_same_call_all_go_on(merging):
 
 
 @pytest.mark.parametrize("pool", ["prefork", pytest.param("threads", marks=pytest.mark.slow)])
-def test_all_calls_are_one_run_with_one_set_of_signals(merging, pool):
+def test_all_calls_are_one_run_with_one_signal_set(merging, pool):
     names = ["task_prerun", "task_postrun", "task_success", "task_failure", "task_retry", "task_revoked"]
     sums, stores = merging.task("sums"), merging.task("stores")
     results = [sums.delay(1), sums.delay(2, 3), sums.delay(a=4, b=5), sums.apply_async(kwargs={"a": 6})]
@@ -212,7 +205,7 @@ def test_all_calls_are_one_run_with_one_set_of_signals(merging, pool):
     )
 
 
-def test_a_run_takes_so_many_calls_and_the_rest_is_the_next_run(merging):
+def test_calls_beyond_the_batch_limit_are_the_next_run(merging):
     results = [merging.task("few").delay(n) for n in range(7)]
     merging.start("threads", concurrency=1)
     merging.go()
@@ -220,7 +213,7 @@ def test_a_run_takes_so_many_calls_and_the_rest_is_the_next_run(merging):
     assert merging.runs("few") == [[3], [3], [1]]
 
 
-def test_a_run_begins_after_some_time_although_it_is_not_full(merging):
+def test_run_begins_after_the_merge_window_although_not_full(merging):
     merging.go()
     merging.start("threads")
     results = [merging.task("patient").delay("HH", [n]) for n in range(3)]

@@ -1,4 +1,4 @@
-"""A process dies in the middle of telling the callers of a merged run: each is told all the same, its links once."""
+"""A process dies while it reports to the callers of a merged run: each caller gets a result, each link runs once."""
 
 import json
 from collections import Counter
@@ -14,11 +14,12 @@ pytestmark = pytest.mark.whole
 
 APP = "tests.support.apps.merging_dies"
 
-#: Longest time, s, until a caller is told in whose chord the process died: Celery's claim of the chord lasts for 21 s.
+#: Maximum seconds until a caller gets its result if the process died in its chord: Celery's claim of the chord lasts 21
+#: s.
 CLAIMED_S = 60
 
-#: Where the process dies: a place, the number of the call there, whether the call is done. The first end that is stored
-#: is that of the run's own call, whose links Celery publishes.
+#: Where the process dies: a place, the number of the call there, and whether the call is done. The first stored result
+#: belongs to the run's own call, whose links Celery publishes.
 PLACES = [
     ("publish", 2, False),
     ("publish", 2, True),
@@ -39,10 +40,10 @@ def merging(load_app, valkey, redis_client, tmp_path):
 
 @pytest.mark.parametrize("who", ["process", pytest.param("worker", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("place", "number", "is_done"), PLACES)
-def test_a_death_in_the_middle_of_telling_repeats_no_link(merging, place, number, is_done, who):
+def test_death_while_reporting_repeats_no_link(merging, place, number, is_done, who):
     told = merging.task("told")
     add, total = (merging.task(name).s().set(affinity="others") for name in ("add", "total"))
-    merging.start("threads", types=["others"])  # which does not die
+    merging.start("threads", types=["others"])  # this worker does not die
     first = told.delay("HH", [0])
     results = [told.apply_async(("HH", [n]), link=[add.clone(([n],)), add.clone(([n, n],))]) for n in range(1, 4)]
     chained = [chain(told.s("HH", [n]), add.clone(([n],)))() for n in range(4, 6)]
@@ -66,16 +67,16 @@ def test_a_death_in_the_middle_of_telling_repeats_no_link(merging, place, number
 
 
 @pytest.mark.parametrize(("place", "number", "is_done"), [("store_result", 2, True), ("store_result", 4, True)])
-def test_a_death_between_a_failure_and_its_links_leaves_none_out(merging, place, number, is_done):
+def test_death_between_a_failure_and_its_links_skips_none(merging, place, number, is_done):
     told, failed = merging.task("told"), merging.task("failed").s().set(affinity="others")
     merging.start("threads", types=["others"])
-    first = told.delay("HH", ["fail"])  # its links Celery calls
+    first = told.delay("HH", ["fail"])  # Celery publishes its links
     results = [told.apply_async(("HH", ["fail"]), link_error=failed) for _ in range(4)]
     chained = chain(told.s("HH", ["fail"]), merging.task("add").s([1]))()
     merging.start(app=APP, DIES=json.dumps([place, number, is_done, "process"]))
     merging.go()
     for each in [first, *results, chained.parent, chained]:
-        with pytest.raises((ValueError, WorkerLostError)):  # of a lost process Celery says so, after another failure
+        with pytest.raises((ValueError, WorkerLostError)):  # Celery reports a process lost after another failure
             each.get(timeout=SOON_S)
     merging.leaves_nothing()
     wait_until(lambda: len(merging.runs("failed")) >= 4, SOON_S, "all are called")
@@ -83,15 +84,15 @@ def test_a_death_between_a_failure_and_its_links_leaves_none_out(merging, place,
     assert len(merging.runs("told")) == 1
 
 
-def test_a_death_before_a_run_that_is_terminated_for_one_caller_has_ended_loses_none_of_the_others(merging):
+def test_death_after_terminate_for_one_caller_loses_no_other(merging):
     first, *others = [merging.task("fold_late").delay("HH", [n], 60.0) for n in range(3)]
     worker = merging.start(app="tests.support.apps.merging")
     merging.go()
     wait_until(lambda: merging.runs("fold_late"), SOON_S, "it runs")
-    merging.app.control.revoke(first.id, terminate=True, signal="SIGCONT")  # its process lives on
+    merging.app.control.revoke(first.id, terminate=True, signal="SIGCONT")  # its process survives
     with pytest.raises(TaskRevokedError):
         first.get(timeout=SOON_S)
-    wait_until_it_listens(merging.app, worker.name)  # what there was to say by then, it has said
+    wait_until_it_listens(merging.app, worker.name)  # then it has sent all earlier messages
     worker.kill()
     merging.start(app="tests.support.apps.merging")
     assert [each.get(timeout=SOON_S) for each in others] == [[1, 2]] * 2

@@ -1,4 +1,4 @@
-"""Events of merged calls, from real workers: a monitor such as Flower shows what became of each caller."""
+"""Events of merged calls from real workers: a monitor such as Flower shows the end of each caller."""
 
 import json
 from contextlib import contextmanager, suppress
@@ -7,17 +7,15 @@ import pytest
 from celery.events.state import State
 
 from ..support.fleet import POOLS_IN_TIME
-from ..support.merging import APP, SOON_S, Merging
+from ..support.merging import SOON_S
 from ..support.processes import wait_until
 
 
-@pytest.fixture
-def merging(load_app, valkey, redis_client, tmp_path):
-    return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
-
-
 class Monitor:
-    """What a monitor such as Flower knows of tasks: `tasks`, by task id. *merged_into*: of each event of a caller."""
+    """A task monitor such as Flower.
+
+    `tasks` maps task ids to their state. `merged_into` lists the event types of each caller, with the id of its run.
+    """
 
     def __init__(self, app):
         self._state, self.merged_into = State(), {}
@@ -48,7 +46,7 @@ class Monitor:
 
 
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
-def test_a_monitor_sees_the_end_of_each_caller(merging, pool):
+def test_monitor_sees_the_end_of_each_caller(merging, pool):
     results = [merging.task("fold").delay("HH", [n]) for n in range(3)]
     failures = [merging.task("fails").delay("HH", n) for n in range(2)]
     merging.start(pool, extra=["-E"])
@@ -66,7 +64,7 @@ def test_a_monitor_sees_the_end_of_each_caller(merging, pool):
     assert [kind for kind, _ in monitor.merged_into[failures[1].id]][2:] == ["task-failed"]
 
 
-def test_a_monitor_sees_what_the_dispatcher_tells(merging):
+def test_monitor_sees_ends_reported_by_the_dispatcher(merging):
     results = [merging.task("dies").delay("HH") for _ in range(3)]
     merging.start(extra=["-E"])
     with Monitor(merging.app).listening() as monitor:
@@ -75,7 +73,7 @@ def test_a_monitor_sees_what_the_dispatcher_tells(merging):
         monitor.wait(lambda: monitor.states(results) == ends, "all ends are heard")
 
 
-def test_a_worker_that_sends_no_events_sends_none_of_callers(merging):
+def test_worker_without_events_sends_none_for_callers(merging):
     results = [merging.task("fold").delay("HH", [n]) for n in range(3)]
     merging.start(CONF=json.dumps({"worker_send_task_events": False}))
     with Monitor(merging.app).listening() as monitor:

@@ -1,4 +1,4 @@
-"""Merged calls on real workers: one run, and every caller gets the end of that run, in every pool."""
+"""Merged calls on real workers: they are one run, whose end every caller gets, in every pool."""
 
 import json
 import time
@@ -10,28 +10,21 @@ from celery.exceptions import InvalidTaskError, Reject, TaskRevokedError, TimeLi
 from celery_affinity import jobs
 from celery_affinity.reports import dead_letters
 from celery_affinity.reports.explain import explain
-from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.keys import Keys
 from celery_affinity.worker import merged_run
 
 from ..support.fleet import POOLS_IN_TIME, in_time
-from ..support.merging import APP, SOON_S, Merging
+from ..support.merging import APP, SOON_S
 from ..support.processes import wait_until, wait_until_it_listens
 from ..support.since import RUNNING_IS_REVOKED_AT_ONCE
 
 
-@pytest.fixture
-def merging(load_app, valkey, redis_client, tmp_path):
-    return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
-
-
 def results_of(app, ids):
-    """Return what the result backend says of tasks, which may have failed before."""
+    """Return the stored results of tasks that may have failed before."""
     return [app.backend.get_task_meta(each.id, cache=False)["result"] for each in ids]
 
 
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
-def test_calls_that_wait_together_are_one_run_whose_result_each_caller_gets(merging, pool):
+def test_merged_calls_are_one_run_whose_result_all_get(merging, pool):
     fold, add, total = map(merging.task, ("fold", "add", "total"))
     results = [fold.delay("HH", changes=[n]) for n in range(3)]
     linked = fold.apply_async(("HH", [3]), link=add.s([9]))
@@ -52,7 +45,7 @@ def test_calls_that_wait_together_are_one_run_whose_result_each_caller_gets(merg
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_one_connection_in_the_pool_is_enough_to_tell_callers_and_to_call_what_follows(merging, pool):
+def test_one_broker_connection_is_enough_for_reports_and_links(merging, pool):
     add = merging.task("add")
     results = [merging.task("fold").apply_async(("HH", [n]), link=add.s([9])) for n in range(3)]
     merging.start(pool, concurrency=4, CONF='{"broker_pool_limit": 1}')
@@ -62,7 +55,7 @@ def test_one_connection_in_the_pool_is_enough_to_tell_callers_and_to_call_what_f
     merging.leaves_nothing()
 
 
-def test_a_run_has_the_arguments_of_the_first_call_of_the_last_one_or_all_of_them(merging):
+def test_run_gets_arguments_of_first_last_or_all_calls(merging):
     first = [merging.task("first").delay("HH", n) for n in range(3)]
     last = [merging.task("last").delay("HH", number=n) for n in range(3)]
     every = [merging.task("every").delay(n) for n in range(3)]
@@ -78,7 +71,7 @@ def test_a_run_has_the_arguments_of_the_first_call_of_the_last_one_or_all_of_the
     assert merging.task("every").delay(5).get(timeout=SOON_S) == 50, "alone"
 
 
-def test_the_calls_of_a_run_are_in_the_order_in_which_they_were_published_whenever_they_are_due(merging):
+def test_calls_of_a_run_are_in_publish_order(merging):
     names = ("first", "last", "fold", "every")
     ways = {
         "first": lambda n: ("HH", n),
@@ -97,11 +90,11 @@ def test_the_calls_of_a_run_are_in_the_order_in_which_they_were_published_whenev
 
 
 def all_merged(merging, results):
-    reader = Reader(merging.redis, Keys())
+    reader = merging.scheduler.reader
     return all(explain(reader, each.id).calls == 3 for its in results.values() for each in its)
 
 
-def test_a_retry_does_not_win_over_a_call_that_was_published_after_its_first_attempt(merging):
+def test_retry_does_not_win_over_a_later_call(merging):
     merging.go()
     early = merging.task("last_again").delay("HH", 1)
     worker = merging.start("threads")
@@ -110,14 +103,14 @@ def test_a_retry_does_not_win_over_a_call_that_was_published_after_its_first_att
     merging.scheduler.pause("type:merging")
     late = merging.task("last_again").delay("HH", 2)
     merging.ledger.with_name("ledger.gate").touch()
-    reader = Reader(merging.redis, Keys())
+    reader = merging.scheduler.reader
     wait_until(lambda: explain(reader, late.id).calls == 2, SOON_S, "the retry waits as well")
     merging.go()
     assert [each.get(timeout=SOON_S) for each in (early, late)] == [2, 2]
     assert merging.runs("last_again") == [["HH", 1], ["HH", 2]]
 
 
-def test_a_task_that_is_run_here_runs_for_its_own_call(load_app, valkey, monkeypatch, tmp_path):
+def test_task_applied_locally_runs_for_its_own_call(load_app, valkey, monkeypatch, tmp_path):
     monkeypatch.setenv("LEDGER", str(tmp_path / "ledger"))
     app = load_app(APP)
     for _ in range(2):
@@ -128,7 +121,7 @@ def test_a_task_that_is_run_here_runs_for_its_own_call(load_app, valkey, monkeyp
 
 
 @pytest.mark.parametrize("name", ["fails", "bad_fold"])
-def test_a_failure_is_that_of_each_caller(merging, name):
+def test_failure_is_raised_for_each_caller(merging, name):
     merging.start("threads")
     results = [merging.task(name).delay("HH", n) for n in range(3)]
     errors = merging.task(name).apply_async(("HH", 3), link_error=merging.task("total").s())
@@ -143,7 +136,7 @@ def test_a_failure_is_that_of_each_caller(merging, name):
 @pytest.mark.parametrize(
     ("name", "pool", "error"), [("fails", "threads", "ValueError"), ("too_long", "prefork", "TimeLimitExceeded")]
 )
-def test_each_caller_of_a_run_that_failed_is_found_as_failed_with_the_reason(merging, name, pool, error):
+def test_callers_of_a_failed_run_are_listed_with_reason(merging, name, pool, error):
     arguments = ("HH", 1) if name == "fails" else ("HH",)
     results = [merging.task(name).apply_async(arguments) for _ in range(3)]
     merging.start(pool, CONF='{"affinity_keep": 3600}').wait_ready(SOON_S)
@@ -153,7 +146,7 @@ def test_each_caller_of_a_run_that_failed_is_found_as_failed_with_the_reason(mer
     wait_until(lambda: {each.id for each in found.list("failed").jobs} == set(ids), SOON_S, f"{found.known_many(ids)}")
     assert {each.state for each in found.known_many(ids)} == {"failed"}
     assert all(each.why.startswith(error) for each in found.known_many(ids)), found.known_many(ids)
-    assert dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter()) == []
+    assert dead_letters.find_letters(merging.scheduler.reader, dead_letters.LetterFilter()) == []
 
 
 @pytest.mark.whole
@@ -161,7 +154,7 @@ def test_each_caller_of_a_run_that_failed_is_found_as_failed_with_the_reason(mer
     ("name", "pool", "reason"),
     [("mended", "threads", "failed"), ("mended", "prefork", "failed"), ("mended_late", "threads", "rejected")],
 )
-def test_a_run_that_failed_and_is_a_dead_letter_runs_again_for_all_callers(merging, name, pool, reason):
+def test_dead_letter_of_a_run_replays_for_all_callers(merging, name, pool, reason):
     results = [merging.task(name).delay("HH", n) for n in range(3)]
     add, failed = merging.task("add").s(1), merging.task("failed").s()
     linked = merging.task(name).apply_async(("HH", 3), link=add, link_error=failed)
@@ -171,7 +164,7 @@ def test_a_run_that_failed_and_is_a_dead_letter_runs_again_for_all_callers(mergi
         with pytest.raises(ValueError, match="3"):
             each.get(timeout=SOON_S)
     wait_until(lambda: merging.runs("failed") == [[linked.id]], SOON_S, "its error is linked")
-    (letter,) = dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(merging.scheduler.reader, dead_letters.LetterFilter())
     assert (letter.reason, letter.why, letter.calls, letter.replayable) == (reason, "ValueError: 3", 4, True)
     found = jobs(merging.app)
     for each in results:
@@ -185,7 +178,7 @@ def test_a_run_that_failed_and_is_a_dead_letter_runs_again_for_all_callers(mergi
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-def test_a_failure_whose_result_nobody_keeps_calls_the_error_link_of_each_caller(merging, keeps):
+def test_failure_with_ignored_results_calls_each_error_link(merging, keeps):
     fails = merging.task("fails")
     for n in range(3):
         fails.apply_async(("HH", n), link_error=merging.task("failed").s(), ignore_result=True)
@@ -195,7 +188,7 @@ def test_a_failure_whose_result_nobody_keeps_calls_the_error_link_of_each_caller
     assert len(merging.runs("fails")) == 1
 
 
-def test_a_call_that_comes_while_its_like_run_is_not_lost(merging):
+def test_call_published_during_an_equal_run_is_not_lost(merging):
     merging.start("threads")
     running = merging.task("fold_late").delay("HH", [1], 1.0)
     merging.go()
@@ -205,7 +198,7 @@ def test_a_call_that_comes_while_its_like_run_is_not_lost(merging):
     assert {tuple(each.get(timeout=SOON_S)) for each in next_ones} <= {(2,), (3,), (2, 3)}
 
 
-def test_a_caller_that_is_revoked_takes_no_other_down(merging):
+def test_revoked_caller_affects_no_other(merging):
     results = [merging.task("fold").delay("HH", [n]) for n in range(3)]
     merging.app.control.revoke(results[0].id)
     expired = merging.task("fold").apply_async(("HH", [3]), expires=0.01)
@@ -222,7 +215,7 @@ def test_a_caller_that_is_revoked_takes_no_other_down(merging):
 @pytest.mark.parametrize(
     ("name", "error"), [("too_long", TimeLimitExceeded), ("dies", WorkerLostError)], ids=["too_long", "dies"]
 )
-def test_what_the_process_could_not_tell_the_dispatcher_tells(merging, name, error):
+def test_dispatcher_reports_ends_that_a_lost_process_could_not(merging, name, error):
     results = [merging.task(name).delay("HH") for _ in range(3)]
     errors = chain(merging.task(name).s("HH"), merging.task("add").s(1))
     last = errors()
@@ -235,15 +228,16 @@ def test_what_the_process_could_not_tell_the_dispatcher_tells(merging, name, err
     assert not merging.runs("add")
 
 
-def test_a_task_that_replaces_itself_does_so_for_all_callers(merging):
-    results = [merging.task("replaces").delay("HH") for _ in range(3)]
+@pytest.mark.parametrize(("name", "result", "additions"), [("replaces", "HH!", 1), ("rejects", "again", 0)])
+def test_replaced_or_requeued_run_returns_to_all_callers(merging, name, result, additions):
+    results = [merging.task(name).delay("HH") for _ in range(3)]
     merging.start()
     merging.go()
-    assert [each.get(timeout=SOON_S) for each in results] == ["HH!"] * 3
-    assert len(merging.runs("add")) == 1
+    assert [each.get(timeout=SOON_S) for each in results] == [result] * 3
+    assert len(merging.runs("add")) == additions
 
 
-def test_a_run_that_is_terminated_for_one_caller_begins_again_for_the_others(merging):
+def test_run_terminated_for_one_caller_restarts_for_the_others(merging):
     first, *others = [merging.task("fold_late").delay("HH", [n], 30.0) for n in range(3)]
     merging.start()
     merging.go()
@@ -263,7 +257,7 @@ def test_a_run_that_is_terminated_for_one_caller_begins_again_for_the_others(mer
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
 @pytest.mark.parametrize("acks", ["early", "late"])
 @pytest.mark.parametrize("ended", [[0], [1], [1, 2], [0, 2]])
-def test_whichever_caller_a_run_is_terminated_for_it_begins_again_for_the_others(merging, ended, acks, pool):
+def test_run_restarts_for_the_callers_not_terminated(merging, ended, acks, pool):
     results = [merging.task(f"fold_{acks}").delay("HH", [n], 4.0) for n in range(4)]
     worker = merging.start(pool)
     wait_until_it_listens(merging.app, worker.name)
@@ -282,7 +276,7 @@ def test_whichever_caller_a_run_is_terminated_for_it_begins_again_for_the_others
 
 @pytest.mark.whole
 @pytest.mark.parametrize("ended", [[0], [0, 2], [1]])
-def test_a_run_that_is_terminated_by_a_stamp_ends_if_its_first_call_has_the_stamp(merging, ended):
+def test_stamp_of_its_first_call_terminates_a_run(merging, ended):
     results = []
     for n in range(4):
         call = merging.task("fold_late").s("HH", [n], 4.0)
@@ -303,7 +297,7 @@ def test_a_run_that_is_terminated_by_a_stamp_ends_if_its_first_call_has_the_stam
     merging.leaves_nothing()
 
 
-def test_a_run_that_its_pool_cannot_end_goes_on_whichever_caller_it_is_to_be_terminated_for(merging):
+def test_run_continues_when_its_pool_cannot_terminate_it(merging):
     results = [merging.task("fold_late").delay("HH", [n], 4.0) for n in range(2)]
     worker = merging.start("threads")
     wait_until_it_listens(merging.app, worker.name)
@@ -315,16 +309,16 @@ def test_a_run_that_its_pool_cannot_end_goes_on_whichever_caller_it_is_to_be_ter
         results[1].get(timeout=SOON_S)
     if not RUNNING_IS_REVOKED_AT_ONCE:
         assert results[0].get(timeout=SOON_S) == [0, 1], "as if it had been revoked without being terminated"
-    reader = Reader(merging.redis, Keys())
+    reader = merging.scheduler.reader
     wait_until(lambda: explain(reader, results[0].id).state == "done", SOON_S, "it ran to its end")
     assert len(merging.runs("fold_late")) == 1
 
 
-def test_each_caller_is_told_where_its_run_is(merging):
+def test_explain_shows_each_caller_its_run(merging):
     fold = merging.task("fold_late")
     results = [fold.delay("HH", [0], 1.0), fold.apply_async(("HH", [1]), priority=5, on_demand=True)]
     alone = fold.delay("B", [2])
-    reader = Reader(merging.redis, Keys())
+    reader = merging.scheduler.reader
     for each in results:
         found = explain(reader, each.id)
         assert (found.state, found.calls, found.priority, found.mode) == ("pending", 2, 5, "on_demand")
@@ -338,21 +332,14 @@ def test_each_caller_is_told_where_its_run_is(merging):
     assert {explain(reader, each.id).state for each in results} == {"done"}
 
 
-def test_a_run_that_is_rejected_comes_again_with_all_its_calls(merging):
-    results = [merging.task("rejects").delay("HH") for _ in range(3)]
-    merging.start()
-    merging.go()
-    assert [each.get(timeout=SOON_S) for each in results] == ["again"] * 3
-
-
-def test_a_run_that_is_rejected_for_good_is_the_failure_of_each_caller(merging):
+def test_finally_rejected_run_fails_for_each_caller(merging):
     results = [merging.task("rejects").delay("HH", requeue=False) for _ in range(3)]
     merging.start()
     merging.go()
     for each in results:
         with pytest.raises(Reject):
             each.get(timeout=SOON_S)
-    (letter,) = dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(merging.scheduler.reader, dead_letters.LetterFilter())
     assert (letter.reason, letter.why) == ("rejected", "Reject: HH")
     for each in results:
         job = jobs(merging.app).known(each.id)
@@ -360,7 +347,7 @@ def test_a_run_that_is_rejected_for_good_is_the_failure_of_each_caller(merging):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_a_retry_is_one_of_each_call_and_they_merge_again(merging, pool):
+def test_each_call_is_retried_and_the_retries_merge(merging, pool):
     retries = merging.task("retries")
     results = [retries.delay("HH", [n]) for n in range(3)]
     results += [merging.task("retries_all").delay(n) for n in range(3)]
@@ -375,7 +362,7 @@ def test_a_retry_is_one_of_each_call_and_they_merge_again(merging, pool):
     assert sorted(change for changes in tries[1:] for change in changes) == [0, 1, 2, 3]
 
 
-def test_a_retry_with_arguments_of_its_own_is_for_all_callers(merging):
+def test_retry_with_other_arguments_is_for_all_callers(merging):
     results = [merging.task("retries_with").delay("HH", [n]) for n in range(3)]
     merging.start()
     merging.go()
@@ -383,7 +370,7 @@ def test_a_retry_with_arguments_of_its_own_is_for_all_callers(merging):
     assert merging.runs("retries_with") == [["HH", [0, 1, 2]]] * 2
 
 
-def test_a_worker_that_is_killed_takes_no_caller_along(merging):
+def test_killed_worker_loses_no_caller(merging):
     results = [merging.task("fold_late").delay("HH", [n], 60.0) for n in range(3)]
     worker = merging.start()
     merging.go()
@@ -394,7 +381,7 @@ def test_a_worker_that_is_killed_takes_no_caller_along(merging):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_what_stock_producers_send_merges_by_the_name_of_its_task(merging, pool):
+def test_calls_of_stock_producers_merge_by_task_name(merging, pool):
     stock = Celery("stock", broker=merging.url, backend=merging.url, set_as_current=False)
     results = [stock.send_task("by_name", ("HH",), {"changes": [n]}, queue="merging") for n in range(3)]
     linked = stock.send_task("by_name", ("HH", [3]), queue="merging", link=merging.task("add").s([9]))
@@ -408,7 +395,7 @@ def test_what_stock_producers_send_merges_by_the_name_of_its_task(merging, pool)
     stock.close()
 
 
-def test_a_worker_whose_task_does_not_merge_loses_no_call(merging):
+def test_worker_whose_task_does_not_merge_loses_no_call(merging):
     far = Celery("far", broker=merging.url, backend=merging.url, set_as_current=False)
     far.conf.broker_transport = "celery_affinity:Transport"
     results = [far.send_task("by_name", ("HH", [n]), affinity="merging", merge_key="k") for n in range(2)]
@@ -422,7 +409,7 @@ def test_a_worker_whose_task_does_not_merge_loses_no_call(merging):
     far.close()
 
 
-def test_a_policy_of_retries_that_says_more_than_pauses_is_no_failure(merging):
+def test_retry_policy_with_more_than_pauses_is_accepted(merging):
     policy = {"max_retries": 3, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2, "retry_errors": None}
     results = [merging.task("fold").delay("HH", [n]) for n in range(2)]
     merging.start("threads", CONF=json.dumps({"task_publish_retry_policy": policy}))
@@ -431,7 +418,7 @@ def test_a_policy_of_retries_that_says_more_than_pauses_is_no_failure(merging):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent"))
-def test_connections_that_break_during_the_run_keep_no_caller_waiting(merging, pool):
+def test_connections_lost_during_the_run_block_no_caller(merging, pool):
     results = [merging.task("fold_late").delay("HH", [n], 1.0) for n in range(3)]
     merging.start(pool)
     merging.go()

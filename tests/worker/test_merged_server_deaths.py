@@ -1,6 +1,6 @@
-"""A server dies by ``kill -9`` in the middle of telling the callers of a merged run, and comes back with its data.
+"""A server dies by ``kill -9`` while a merged run is reported to its callers, and restarts with its data.
 
-Each caller ends once, and nobody waits for ever.
+Each caller gets one end, and no caller waits forever.
 """
 
 import json
@@ -22,16 +22,16 @@ pytestmark = pytest.mark.whole
 
 APP = "tests.support.apps.merging_dies"
 
-#: Longest time, s, until all know: the clients' own retries, Celery's reconnect, and the second way by ticks.
+#: Maximum seconds until all ends are reported: the clients' retries, Celery's reconnect, and reports by ticks.
 SOON_S = 60
 
-#: Longest time, s, until a result counts as lost: nobody knows it for 60 s, and somebody asks after up to 80 s more.
+#: Maximum seconds until a result is considered lost: it is missing for 60 s, and the next check is at most 80 s later.
 LOST_S = 200
 
-#: Time, s, for which the server is away.
+#: Seconds of the outage.
 OUTAGE_S = 3.0
 
-#: Whose server dies, and where: as in `test_merged_deaths`. "both": one server has jobs and results.
+#: Which server dies, and where: as in `test_merged_deaths`. "both": one server has jobs and results.
 DEATHS = [
     ("both", "store_result", 3, True),
     ("broker", "ack_batch_reports", 1, True),
@@ -67,11 +67,11 @@ def servers(tmp_path):
 
 
 class Calls:
-    """Calls of `told` that wait together, whose links, chains and chord another worker runs."""
+    """Calls of `told` that merge. Another worker runs their links, chains and chord."""
 
     def __init__(self, merging, backend):
         self.merging, self.backend = merging, backend
-        patient = json.dumps({"result_backend_always_retry": True})  # what runs there is not what is tested here
+        patient = json.dumps({"result_backend_always_retry": True})  # the other worker is not under test
         merging.start("threads", types=["others"], RESULT_URL=backend.url, CONF=patient)
         self.first = self.told(0).apply_async()
         self.linked = [
@@ -87,7 +87,7 @@ class Calls:
         return self.merging.app.signature(name, args, affinity="others")
 
     def run(self, *death, server):
-        """Run them, and have *server* die in the middle. Return when it is back."""
+        """Run the calls, let *server* die while the ends are reported, and restart it."""
         dies = json.dumps([*death, server.pid])
         worker = self.merging.start(app=APP, RESULT_URL=self.backend.url, DIES=dies)
         self.merging.go()
@@ -108,9 +108,7 @@ def calls(servers, whose, tmp_path):
 
 
 @pytest.mark.parametrize(("whose", "place", "number", "is_done"), DEATHS)
-def test_a_server_that_dies_in_the_middle_of_telling_has_each_caller_told_once(
-    servers, calls, whose, place, number, is_done
-):
+def test_server_death_while_reporting_loses_and_repeats_no_report(servers, calls, whose, place, number, is_done):
     calls.run(place, number, is_done, server=servers["results" if whose == "results" else "broker"])
     whole = list(range(9))
     assert [each.get(timeout=SOON_S) for each in [calls.first, *calls.linked]] == [whole] * 4
@@ -126,8 +124,8 @@ def test_a_server_that_dies_in_the_middle_of_telling_has_each_caller_told_once(
 @pytest.mark.slow
 @pytest.mark.timeout(LOST_S + 60)
 @pytest.mark.parametrize("whose", ["both", "results"])
-def test_a_result_that_could_not_be_stored_is_lost_for_each_caller_and_keeps_none_waiting(servers, calls, whose):
-    """The run's own call is left out: it is told what Celery tells one that ran alone, which is nothing."""
+def test_unstorable_result_is_lost_for_each_caller(servers, calls, whose):
+    """The run's own call is left out: like any Celery call, it gets no result."""
     calls.run("store_result", 1, False, server=servers["results" if whose == "results" else "broker"])
     for each in [*calls.linked, *calls.chained]:
         with pytest.raises(ResultLostError):

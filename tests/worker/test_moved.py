@@ -1,4 +1,4 @@
-"""A job that was moved, on a real worker: its retry has the type, priority and mode that somebody gave the job."""
+"""Moved jobs on a real worker: a retry keeps the type, priority and mode that an operator set."""
 
 import pytest
 
@@ -11,7 +11,7 @@ APP = "tests.support.apps.moved"
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_a_retry_keeps_what_its_job_was_moved_to(load_app, valkey, redis_client, pool):
+def test_retry_keeps_the_move_of_its_job(load_app, valkey, redis_client, pool):
     app = load_app(APP)
     jobs = celery_affinity.jobs(app)
     again, urgent, together = (app.tasks[f"{APP}.{name}"] for name in ("again", "again_on_demand", "again_together"))
@@ -19,7 +19,7 @@ def test_a_retry_keeps_what_its_job_was_moved_to(load_app, valkey, redis_client,
     calls = [together.delay("key") for _ in range(3)]
     for result in (moved, calm, typed, calls[1]):
         assert jobs.move(result.id, "pdf").done
-    assert jobs.prioritise(moved.id, priority=7, on_demand=True).done  # 10 is the highest here, 0 for the app
+    assert jobs.prioritise(moved.id, priority=7, on_demand=True).done  # 10 is the highest here; for the app it is 0
     assert jobs.prioritise(calm.id, on_demand=False).done
     assert jobs.prioritise(calls[0].id, priority=8).done
     start_worker(APP, valkey.url, ["pdf"], pool=pool)

@@ -1,24 +1,17 @@
-"""Calls that a `fold` does not take, on real workers: the next run has them, each caller gets the end of its own."""
+"""Calls that a `fold` refuses, on real workers: they are the next run, and each caller gets the end of its own run."""
 
 import pytest
 
 from celery_affinity.reports.explain import explain
-from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.keys import Keys
 
-from ..support.merging import APP, SOON_S, Merging
+from ..support.merging import SOON_S
 from ..support.processes import wait_until
-
-
-@pytest.fixture
-def merging(load_app, valkey, redis_client, tmp_path):
-    return Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
 
 
 @pytest.mark.parametrize(
     "pool", ["prefork", *(pytest.param(pool, marks=pytest.mark.slow) for pool in ("threads", "solo"))]
 )
-def test_the_calls_from_the_refused_one_on_are_the_next_run(merging, pool):
+def test_calls_from_the_first_refused_one_are_next_run(merging, pool):
     results = [merging.task("overlaps").delay("HH", [n]) for n in (0, 1, 5, 6, 9)]
     two = [merging.task("overlaps").delay("B", [n]) for n in (0, 2)]
     merging.start(pool)
@@ -29,8 +22,8 @@ def test_the_calls_from_the_refused_one_on_are_the_next_run(merging, pool):
     merging.leaves_nothing()
 
 
-def test_calls_that_were_published_before_the_runs_own_and_do_not_fit_are_the_next_run(merging):
-    overlaps, reader = merging.task("overlaps"), Reader(merging.redis, Keys())
+def test_earlier_calls_that_do_not_fit_run_next(merging):
+    overlaps, reader = merging.task("overlaps"), merging.scheduler.reader
     early = [overlaps.apply_async(("HH", [n]), countdown=0.2) for n in (0, 1)]
     own, *others = [overlaps.delay("HH", [n]) for n in (5, 6, 9)]
     everyone = [*early, own, *others]
@@ -44,12 +37,12 @@ def test_calls_that_were_published_before_the_runs_own_and_do_not_fit_are_the_ne
     merging.leaves_nothing()
 
 
-def test_a_worker_that_is_killed_after_it_sent_calls_back_loses_none_and_runs_none_twice(merging):
+def test_worker_killed_after_splitting_calls_off_loses_none(merging):
     results = [merging.task("overlaps_late").delay("HH", [n]) for n in (0, 1, 5, 6)]
     worker = merging.start("threads", concurrency=1)
     merging.go()
     wait_until(lambda: merging.runs("overlaps_late"), SOON_S, "it runs")
-    reader = Reader(merging.redis, Keys())
+    reader = merging.scheduler.reader
     states = [explain(reader, each.id).state for each in results]
     assert states == ["running", "running", "pending", "pending"]
     worker.kill()

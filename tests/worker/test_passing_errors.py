@@ -1,4 +1,4 @@
-"""What a server says in a state that passes, on each connection of a worker: no worker ends, and every job runs."""
+"""Transient server errors on each connection of a worker: no worker ends, and every job runs."""
 
 from types import SimpleNamespace
 
@@ -16,10 +16,10 @@ from ..support.processes import start_worker, wait_until
 
 pytestmark = pytest.mark.whole
 
-#: One error of each code, and one without.
+#: One error per code, including the error without a code.
 ERRORS = tuple({error.split()[0]: error for error in (*PASSING, *REFUSES_WRITES, *LOGIN)}.values())
 
-#: The commands by which a worker waits: for jobs, and for broadcasts once it has subscribed.
+#: The command that a worker uses to wait for jobs, and for broadcasts once it has subscribed.
 WAITS = "BRPOP"
 
 
@@ -37,7 +37,7 @@ def runs(fleet, job, worker):
 
 
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
-def test_no_error_of_a_state_that_passes_ends_a_worker(fleet, proxy, pool):
+def test_transient_error_ends_no_worker(fleet, proxy, pool):
     worker = worker_behind(proxy, fleet, pool)
     runs(fleet, "first", worker)
     for number, error in enumerate(ERRORS):
@@ -53,8 +53,8 @@ def test_no_error_of_a_state_that_passes_ends_a_worker(fleet, proxy, pool):
 
 
 @pytest.mark.parametrize(("is_connected", "raised"), [(True, redis.ConnectionError), (False, OperationalError)])
-def test_a_connection_that_is_cut_on_the_way_up_is_made_again_and_the_end_of_all_tries_is_one(is_connected, raised):
-    """Celery connects again after the one error, and ends for the other: `broker_connection_max_retries` counts."""
+def test_connection_cut_during_start_is_retried_until_the_limit(is_connected, raised):
+    """Celery reconnects after one error, and ends after the other because of `broker_connection_max_retries`."""
 
     class Blueprint(Consumer.Blueprint):
         def start(self, parent):

@@ -1,24 +1,21 @@
-"""Calls that wait for others, on real workers that have nothing else to do."""
+"""Merge windows on real workers that are otherwise idle."""
 
 import time
 
 import pytest
 
 from celery_affinity.reports.explain import explain
-from celery_affinity.scheduler.reader import Reader
-from celery_affinity.schema.keys import Keys
 
-from ..support.merging import APP, SOON_S, Merging
+from ..support.merging import SOON_S
 
 
 @pytest.fixture
-def merging(load_app, valkey, redis_client, tmp_path):
-    merging = Merging(load_app(APP), valkey, redis_client, tmp_path / "ledger")
+def merging(merging):
     merging.go()
     return merging
 
 
-def test_a_burst_at_an_idle_worker_is_one_run(merging):
+def test_burst_at_an_idle_worker_is_one_run(merging):
     merging.start("threads")
     results = []
     for number in range(50):
@@ -29,10 +26,10 @@ def test_a_burst_at_an_idle_worker_is_one_run(merging):
     merging.leaves_nothing()
 
 
-def test_a_call_on_demand_starts_the_run_at_once(merging):
+def test_on_demand_call_ends_the_merge_window(merging):
     merging.start("threads")
     results = [merging.task("very_patient").delay("HH", [number]) for number in range(3)]
-    assert {explain(Reader(merging.redis, Keys()), each.id).state for each in results} == {"scheduled"}
+    assert {explain(merging.scheduler.reader, each.id).state for each in results} == {"scheduled"}
     results.append(merging.task("very_patient").apply_async(("HH", [3]), on_demand=True))
     assert [each.get(timeout=SOON_S) for each in results] == [[0, 1, 2, 3]] * 4
     alone = merging.task("very_patient").apply_async(("HH", [4]), on_demand=True)
@@ -40,7 +37,7 @@ def test_a_call_on_demand_starts_the_run_at_once(merging):
     merging.leaves_nothing()
 
 
-def test_a_retry_is_patient_again(merging):
+def test_retry_has_a_merge_window_again(merging):
     merging.start("threads")
     assert merging.task("patient_again").delay("HH").get(timeout=SOON_S) == "HH"
     (_, first_s), (_, again_s) = merging.runs("patient_again")

@@ -1,4 +1,4 @@
-"""Pauses on real workers: what has not started goes back, uncounted, and what runs goes on."""
+"""Pauses on real workers: unstarted jobs are returned uncounted, and running jobs continue."""
 
 import json
 import signal
@@ -29,7 +29,7 @@ def deliveries(fleet):
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 @pytest.mark.parametrize("what", ["type:pdf", "*"])
-def test_jobs_that_lie_unread_in_an_inbox_go_back_and_others_run(fleet, scheduler, pool, what):
+def test_paused_jobs_unread_in_an_inbox_are_requeued(fleet, scheduler, pool, what):
     worker = fleet.start("worker", "pdf", "excel", pool=pool, concurrency=4)
     worker.signal(signal.SIGSTOP)
     wait_until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED, 5, "it stands still")
@@ -52,7 +52,7 @@ def test_jobs_that_lie_unread_in_an_inbox_go_back_and_others_run(fleet, schedule
     assert set(fleet.ledger.starts().values()) == {1}
 
 
-def test_jobs_ahead_go_back_and_the_one_that_runs_goes_on(fleet, scheduler):
+def test_paused_prefetched_jobs_are_requeued_and_running_job_continues(fleet, scheduler):
     for number in range(12):
         fleet.tasks["late"].delay(f"before-{number}", 0)
     fleet.tasks["late"].delay("long", 4)
@@ -70,7 +70,7 @@ def test_jobs_ahead_go_back_and_the_one_that_runs_goes_on(fleet, scheduler):
     assert set(fleet.ledger.starts().values()) == {1}
 
 
-def test_a_job_that_waits_for_a_rate_limit_goes_back_when_its_token_comes(fleet, scheduler):
+def test_paused_rate_limited_job_is_requeued_with_its_token(fleet, scheduler):
     fleet.start("worker", "mail", "pdf", pool="threads", concurrency=2, RATE_LIMIT="1/s")
     for number in range(4):
         fleet.tasks["mail"].delay(f"mail-{number}")

@@ -1,6 +1,6 @@
-"""Messages that no worker can run: unreadable ones, tasks that nobody knows, names that would break a keyspace.
+"""Messages that no worker can run: unreadable messages, unknown tasks, and names that would break a keyspace.
 
-Each message has a defined end; the worker and everybody else go on.
+Each message has a defined end, and the worker and all other jobs continue.
 """
 
 import base64
@@ -18,6 +18,7 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP
 from ..support.fleet import in_time
+from ..support.full_server import full_server
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
@@ -37,7 +38,7 @@ STRANGE = [
 
 
 class Fleet:
-    """A fleet of one worker, and the ledger of its runs."""
+    """One worker, and the ledger of its runs."""
 
     def __init__(self, url, redis_client, ledger, app):
         self.url, self.redis, self.ledger, self.app = url, redis_client, ledger, app
@@ -56,20 +57,17 @@ class Fleet:
         self.app.send_task(f"{APP}.pdf", (job,), **{"affinity": "pdf", **options})
 
     def dead(self):
-        return {
-            letter.job_id: letter.reason
-            for letter in dead_letters.find_letters(self.reader, dead_letters.LetterFilter())
-        }
+        letters = dead_letters.find_letters(self.reader, dead_letters.LetterFilter())
+        return {letter.job_id: letter.reason for letter in letters}
 
     def works(self, job):
-        """Wait until a good job has run, and every slot is free again."""
+        """Wait until a valid job has run, and every slot is free again."""
         self.good(job)
         wait_until(lambda: job in self.ledger.ends(), 20, f"{job} runs")
-        wait_until(
-            lambda: all(each.free == each.slots for each in Report(self.reader).status().workers),
-            20,
-            "no slot is leaked",
-        )
+        wait_until(self.all_slots_are_free, 20, "no slot is leaked")
+
+    def all_slots_are_free(self):
+        return all(worker.free == worker.slots for worker in Report(self.reader).status().workers)
 
 
 @pytest.fixture
@@ -78,7 +76,7 @@ def fleet(valkey, redis_client, tmp_path, load_app):
 
 
 def message(**changes):
-    """Return a message as Celery sends one, with *changes* of its parts."""
+    """Return a message like Celery's, with *changes* to its parts."""
     whole = {
         "body": base64.b64encode(json.dumps([["x"], {}, {}]).encode()).decode(),
         "content-encoding": "utf-8",
@@ -117,7 +115,7 @@ POISON = {
 
 
 @pytest.mark.parametrize("pool", in_time("threads", "prefork"))
-def test_what_cannot_be_run_ends_and_the_worker_goes_on(fleet, pool):
+def test_messages_that_cannot_run_end_and_worker_continues(fleet, pool):
     worker = fleet.start("pdf", pool=pool)
     for name, body in POISON.items():
         fleet.publish(name, body)
@@ -125,7 +123,7 @@ def test_what_cannot_be_run_ends_and_the_worker_goes_on(fleet, pool):
     ended = {name: fleet.reader.hash("job", name) for name in POISON}
     assert {name for name, row in ended.items() if row.get("state") not in ("dead", "failed", "done")} == set()
     assert {name for name, row in ended.items() if row["state"] == "done"} == {"bad-header-of-ours", "unknown-encoding"}
-    # Celery acks a message that can be read but not run, after telling the result backend; the rest are dead letters.
+    # Celery acks readable messages that it cannot run, after it stored the failure. The rest are dead letters.
     assert {name for name, row in ended.items() if row["state"] != "done" and not row.get("why")} == set()
     assert ended["unknown-task"]["why"] == "NotRegistered: 'no.such.task'"
     assert ended["refused-content"]["why"].startswith("ContentDisallowed: ")
@@ -137,33 +135,33 @@ def test_what_cannot_be_run_ends_and_the_worker_goes_on(fleet, pool):
     assert worker.is_running
 
 
-def test_a_payload_of_50_mb_arrives(fleet):
+def test_payload_of_50_mb_arrives(fleet):
     fleet.start("pdf")
     fleet.good("large", kwargs={"seconds": 0.0}, headers={"large": "x" * 50_000_000})
     wait_until(lambda: "large" in fleet.ledger.ends(), 60, "the large job runs")
     fleet.works("good")
 
 
-#: Names that -Q can give: other types are refused.
+#: Names that are valid for -Q; other types are refused.
 STRANGE_TYPES = [name for name in STRANGE if name.isprintable()]
 
 
 @pytest.mark.parametrize("name", STRANGE_TYPES)
-def test_a_type_may_have_any_name(fleet, name):
+def test_type_may_have_any_printable_name(fleet, name):
     fleet.good("job", affinity=name)
     (type_,) = Report(fleet.reader).status().types
     assert (type_.type, type_.pending) == (name, 1)
     assert all(key.startswith(Keys().base.encode()) or b"kombu" in key for key in fleet.redis.scan_iter())
 
 
-def test_a_worker_serves_types_with_strange_names(fleet):
+def test_worker_serves_types_with_strange_names(fleet):
     fleet.start(*STRANGE_TYPES)
     for number, name in enumerate(STRANGE_TYPES):
         fleet.good(f"job{number}", affinity=name)
     wait_until(lambda: len(fleet.ledger.ends()) == len(STRANGE_TYPES), 30, "all run")
 
 
-def test_a_task_may_have_any_id_and_name(fleet):
+def test_task_may_have_any_id_and_name(fleet):
     fleet.start("pdf")
     for name in STRANGE:
         fleet.app.send_task(f"{APP}.pdf", (name.encode().hex(),), affinity="pdf", task_id=name)
@@ -174,8 +172,8 @@ def test_a_task_may_have_any_id_and_name(fleet):
     assert len(fleet.dead()) == len(STRANGE)
 
 
-def test_many_types_cost_no_more_than_their_jobs(redis_client):
-    """Two thousand types that nobody serves block nobody, and go with their jobs."""
+def test_unserved_types_cost_only_their_jobs(redis_client):
+    """Two thousand unserved types block no call, and are deleted with their jobs."""
     scheduler = Scheduler(redis_client, Keys())
     fleet = ScriptedFleet(scheduler)
     for number in range(2_000):
@@ -186,7 +184,7 @@ def test_many_types_cost_no_more_than_their_jobs(redis_client):
     assert redis_client.keys() == [Keys().key("counters").encode()]
 
 
-def test_an_eviction_policy_that_drops_jobs_is_reported(fleet):
+def test_eviction_policy_that_drops_jobs_is_reported(fleet):
     try:
         fleet.redis.config_set("maxmemory-policy", "allkeys-lru")
         fleet.start("pdf").wait_for("maxmemory-policy is allkeys-lru: when its memory is full it drops jobs", 10)
@@ -194,23 +192,16 @@ def test_an_eviction_policy_that_drops_jobs_is_reported(fleet):
         fleet.redis.config_set("maxmemory-policy", "noeviction")
 
 
-def test_a_full_server_refuses_a_publish_with_a_clear_error_and_goes_on_with_the_rest(fleet):
-    fleet.start("pdf").wait_ready(30)  # until then a worker declares queues, which a full server refuses
+def test_full_server_refuses_a_publish_and_runs_queued_jobs(fleet):
+    fleet.start("pdf").wait_ready(30)  # before that a worker declares queues, which a full server refuses
     for number in range(3):
         fleet.good(f"job{number}", kwargs={"seconds": 1}, ignore_result=True)  # the result backend shares the server
     before = fleet.redis.dbsize()
-    fleet.redis.config_set("maxmemory", "1")
-    try:
+    with full_server(fleet.redis):
         with pytest.raises(OperationalError, match="maxmemory"):
             fleet.good("refused", retry=False)
         assert fleet.redis.dbsize() <= before, "nothing is half-written"
         assert len(fleet.ledger.ends()) < 3
         wait_until(lambda: len(fleet.ledger.ends()) == 3, 20, "what was there runs")
-        wait_until(
-            lambda: all(each.free == each.slots for each in Report(fleet.reader).status().workers),
-            20,
-            "slots are freed",
-        )
-    finally:
-        fleet.redis.config_set("maxmemory", "0")
+        wait_until(fleet.all_slots_are_free, 20, "slots are freed")
     fleet.works("good")

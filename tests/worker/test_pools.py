@@ -1,4 +1,4 @@
-"""Pool processes, results and jobs that Celery's pools must not forget at a reconnect."""
+"""Pool processes, results and jobs that Celery's pools must keep during a reconnect."""
 
 import os
 import pickle
@@ -24,7 +24,7 @@ from ..support.processes import wait_until
 
 _file_numbers = count()
 
-#: Celery's processes of a prefork pool, as a worker here has them.
+#: The processes of a prefork pool, as a worker derives them.
 Processes = derive_pool(TaskPool).Pool
 
 
@@ -38,7 +38,7 @@ def pipe():
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_a_worker_goes_on_beside_a_process_whose_end_was_noticed_and_that_is_still_there(pipe, is_closed):
+def test_reconnect_tracks_a_process_with_noticed_end_again(pipe, is_closed):
     tracked = []
     hub = SimpleNamespace(add_reader=lambda fd, *_: tracked.append(os.fstat(fd)))
     pool = object.__new__(Processes)
@@ -61,11 +61,11 @@ class Results(AffinityResults, ResultHandler):
         self.read_so_far = []
 
     def read(self, fd):
-        """Read on as the event loop does when *fd* has something; after a reconnect the loop asks for a new reader."""
+        """Continue to read like the event loop does when *fd* is readable: with a new reader after a reconnect."""
         next(self._recv_message(lambda *_: None, fd, self.read_so_far.append), None)
 
 
-def test_a_result_that_is_half_read_at_a_reconnect_is_read_to_its_end(pipe):
+def test_partly_read_result_survives_a_reconnect(pipe):
     read, write = pipe
     results = Results(read)
     result = pickle.dumps("result")
@@ -78,12 +78,12 @@ def test_a_result_that_is_half_read_at_a_reconnect_is_read_to_its_end(pipe):
     assert results.read_so_far == ["result", "result"]
 
 
-def test_half_a_result_of_a_dead_process_is_forgotten(pipe):
+def test_partial_result_of_a_dead_process_is_forgotten(pipe):
     read, write = pipe
     results = Results(read)
     os.write(write, struct.pack(">i", 1000))
     results.read(read)
-    results.fileno_to_outq[read] = "next process"  # the new pipe has got the old pipe's number
+    results.fileno_to_outq[read] = "next process"  # the new pipe reuses the old pipe's number
     result = pickle.dumps("result")
     os.write(write, struct.pack(">i", len(result)) + result)
     results.read(read)
@@ -91,7 +91,7 @@ def test_half_a_result_of_a_dead_process_is_forgotten(pipe):
 
 
 class Celerys:
-    """The part of a prefork pool that is flushed: a flush drops the jobs that nobody has accepted."""
+    """The part of a prefork pool that is flushed. A flush drops the jobs without an accept."""
 
     def __init__(self, **jobs):
         self.outbound_buffer = [job for job in jobs.values() if job.is_buffered]
@@ -111,7 +111,7 @@ class Celerys:
 
 
 class OldCelerys(Celerys):
-    """A prefork pool before Celery 5.6.3: a flush forgets all jobs, but none while a job is being written."""
+    """A prefork pool before Celery 5.6.3: a flush forgets all jobs, or none while a job is being written."""
 
     is_writing = False
 
@@ -123,11 +123,11 @@ class OldCelerys(Celerys):
 
 
 class PreforkPool(AffinityProcesses, Celerys):
-    """The same in a worker here."""
+    """The pool that a worker derives from it."""
 
 
 class OldPreforkPool(AffinityProcesses, OldCelerys):
-    """The same in a worker here."""
+    """The old pool that a worker derives from it."""
 
 
 def process(lives=True):
@@ -140,7 +140,7 @@ def job(process, *, is_buffered=False, accepted=False):
     return SimpleNamespace(_write_to=process, _accepted=accepted, is_buffered=is_buffered, ready=lambda: False)
 
 
-def test_a_reconnect_spares_what_a_process_has_and_nothing_else():
+def test_reconnect_keeps_only_jobs_that_a_process_has():
     pool = PreforkPool(
         running=job(process(), accepted=True),
         in_the_pipe=job(process()),
@@ -152,7 +152,7 @@ def test_a_reconnect_spares_what_a_process_has_and_nothing_else():
     assert not pool._cache["in_the_pipe"]._accepted
 
 
-def test_what_a_dead_process_had_is_not_spared():
+def test_reconnect_drops_jobs_of_a_dead_process():
     dying = process()
     pool = PreforkPool(in_the_pipe=job(dying), of_a_dead_one=job(process(lives=False)), in_another=job(process()))
     pool.dies_in_flush = dying
@@ -161,7 +161,7 @@ def test_what_a_dead_process_had_is_not_spared():
 
 
 @pytest.mark.parametrize("is_writing", [False, True])
-def test_a_reconnect_spares_the_same_in_an_old_celery_and_its_processes_stay_busy(is_writing):
+def test_reconnect_of_old_celery_keeps_jobs_and_busy_processes(is_writing):
     busy = process()
     pool = OldPreforkPool(
         running=job(busy, accepted=True),
@@ -207,7 +207,7 @@ def _note(path, text):
         file.write(text)
 
 
-def test_what_a_dead_process_has_not_read_is_not_read_by_the_next(hub, asynpool, tmp_path):
+def test_unread_job_of_a_dead_process_is_not_inherited(hub, asynpool, tmp_path):
     _iterate_until(hub, lambda: asynpool._all_inqueues)
     (process,) = asynpool._pool
     os.kill(process.pid, signal.SIGSTOP)
@@ -222,7 +222,7 @@ def test_what_a_dead_process_has_not_read_is_not_read_by_the_next(hub, asynpool,
     assert (tmp_path / "ran").read_text() == "following"
 
 
-def test_what_no_idle_process_takes_the_loop_writes_in_that_iteration(hub, asynpool, tmp_path, monkeypatch):
+def test_loop_writes_a_job_that_no_idle_process_takes(hub, asynpool, tmp_path, monkeypatch):
     def writable():
         return asynpool._all_inqueues & {fd for fd, _ in hub.poller.poll(0)}
 
@@ -237,7 +237,7 @@ def test_what_no_idle_process_takes_the_loop_writes_in_that_iteration(hub, asynp
     _iterate_until(hub, given.ready)
 
 
-def test_what_is_given_at_the_end_of_a_job_is_written_to_its_process_before_the_loop_goes_on(hub, asynpool, tmp_path):
+def test_job_given_at_a_jobs_end_is_written_first(hub, asynpool, tmp_path):
     given = []
 
     def next_one(_):
@@ -253,7 +253,7 @@ def test_what_is_given_at_the_end_of_a_job_is_written_to_its_process_before_the_
     assert (tmp_path / "ran").read_text() == "first second"
 
 
-def test_no_job_is_written_to_a_process_that_is_busy_or_dead(hub, asynpool):
+def test_busy_or_dead_process_gets_no_job(hub, asynpool):
     _iterate_until(hub, lambda: asynpool._all_inqueues)
     (process,) = asynpool._pool
     given = asynpool.apply_async(os.getpid)
@@ -273,14 +273,14 @@ def test_other_pools_have_nothing_to_write():
 
 
 @pytest.mark.parametrize(("writes_to", "has"), [("alive", True), ("dead", False), (None, True)])
-def test_pool_has_a_job_while_its_process_is_in_the_pool(writes_to, has):
+def test_pool_has_jobs_of_its_own_processes(writes_to, has):
     processes = {"alive": object(), "dead": object(), None: None}
     job = SimpleNamespace(_write_to=processes[writes_to])
     billiard_pool = SimpleNamespace(_pool=[object(), processes["alive"]], _cache={1: job})
     assert has_in_a_process(SimpleNamespace(_pool=billiard_pool), lambda: job) is has
 
 
-def test_pool_does_not_have_a_job_that_it_finished():
+def test_pool_does_not_have_a_finished_job():
     job = SimpleNamespace(_write_to=None)
     billiard_pool = SimpleNamespace(_pool=[object()], _cache={})
     assert not has_in_a_process(SimpleNamespace(_pool=billiard_pool), lambda: job)

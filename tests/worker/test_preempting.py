@@ -1,4 +1,4 @@
-"""What a worker does with the sign to stop a task, without a pool and a server."""
+"""A worker's reaction to the preemption message, without a pool and a server."""
 
 from time import monotonic
 from types import SimpleNamespace
@@ -44,7 +44,7 @@ def run_one(worker, **facts):
     return request
 
 
-def test_a_task_is_asked_once_and_the_grace_is_that_of_the_first_sign(worker, marks):
+def test_second_order_does_not_change_the_grace(worker, marks):
     request = run_one(worker)
     tag = order(worker, request)
     order(worker, request, "1")
@@ -56,7 +56,7 @@ def test_a_task_is_asked_once_and_the_grace_is_that_of_the_first_sign(worker, ma
     request.preempt.assert_called_once()
 
 
-def test_a_task_that_has_ended_in_the_grace_is_left_alone(worker):
+def test_task_that_ends_within_the_grace_is_not_stopped(worker):
     request = run_one(worker)
     tag = order(worker, request)
     worker.reporter.set_outcome(tag, ACKED)
@@ -68,7 +68,7 @@ def test_a_task_that_has_ended_in_the_grace_is_left_alone(worker):
     assert worker.limited.timer.call_after.call_count == 1
 
 
-def test_a_reconnect_which_may_drop_timers_ends_no_grace(worker):
+def test_reconnect_that_drops_timers_extends_no_grace(worker):
     request = run_one(worker)
     held = worker.claims.find(order(worker, request))
     held.stops_at_s = monotonic() - 1
@@ -80,9 +80,9 @@ def test_a_reconnect_which_may_drop_timers_ends_no_grace(worker):
     request.preempt.assert_called_once()
 
 
-def test_a_job_that_has_not_started_goes_back_at_once(worker):
+def test_unstarted_prefetched_job_is_returned_immediately(worker):
     run_one(worker)
-    worker.hold("excel")  # ahead
+    worker.hold("excel")  # prefetched
     worker.iterate()
     ((claim, tag),) = worker.reporter.lookahead.first(9)
     worker.job_feed.obey(["preempt", claim.job_id, claim.fence, "5000"])
@@ -91,7 +91,7 @@ def test_a_job_that_has_not_started_goes_back_at_once(worker):
     worker.limited.timer.call_after.assert_not_called()
 
 
-def test_a_job_that_waits_for_a_rate_limit_goes_back_at_once(worker):
+def test_rate_limited_job_is_returned_immediately(worker):
     claim = worker.claim("mail")
     worker.job_feed.receive(claim)
     worker.iterate()
@@ -100,7 +100,7 @@ def test_a_job_that_waits_for_a_rate_limit_goes_back_at_once(worker):
     worker.member._heartbeats.wake.assert_called()
 
 
-def test_a_task_that_was_acked_early_goes_on(worker, marks, caplog):
+def test_early_acked_task_continues(worker, marks, caplog):
     request = run_one(worker)
     worker.reporter.set_outcome(request._tag, ACKED)
     tag = order(worker, request)
@@ -108,13 +108,13 @@ def test_a_task_that_was_acked_early_goes_on(worker, marks, caplog):
     assert "goes on: the job may not run again" in caplog.text
 
 
-def test_a_sign_for_a_job_that_is_not_here_changes_nothing(worker, marks):
+def test_preemption_of_an_absent_job_changes_nothing(worker, marks):
     worker.job_feed.obey(["preempt", "job", "9", "0"])
     assert not marks.has("job:9")
     worker.limited.timer.call_after.assert_not_called()
 
 
-def test_the_memory_of_marks_has_room_again_when_claims_have_ended(marks):
+def test_preemption_marks_of_ended_claims_are_dropped_when_full(marks):
     for number in range(MAX_MARKED + 1):
         marks.mark(f"job:{number}", lambda tag: True)
     assert marks.has(f"job:{MAX_MARKED - 1}")
@@ -125,13 +125,13 @@ def test_the_memory_of_marks_has_room_again_when_claims_have_ended(marks):
     assert marks.has("job:6")
 
 
-def test_a_stopped_claim_tells_for_how_long_it_had_its_slot():
+def test_preempted_claim_reports_its_slot_time():
     held = HeldClaim("job", FENCE, "pdf", slot_since_s=10.0, ended_s=51.5, outcome=PREEMPTED, why="")
     assert held.outcome_text == "preempted 41500000"
     assert held.run is None
 
 
-def test_a_pool_without_force_names_the_tasks_that_ask_fifty_at_most():
+def test_pool_without_force_reports_at_most_fifty_stoppable_tasks():
     slots = PoolSlots(SimpleNamespace(pool=SimpleNamespace(terminate_job=None)))
     slots._stoppable_tasks = []
     assert [slots.stops_when_asked(name) for name in ("a", "b c", "a")] == [True, True, False]
@@ -141,5 +141,5 @@ def test_a_pool_without_force_names_the_tasks_that_ask_fifty_at_most():
     assert len(slots._stoppable_tasks) == 50
 
 
-def test_outside_of_a_task_nobody_is_asked_to_stop():
+def test_preempted_is_false_outside_of_a_task():
     assert preemption.preempted() is False

@@ -1,6 +1,6 @@
-"""A task is stopped for another tenant's: asked first, by force after the grace; its job waits again, and nobody hears.
+"""A running task is preempted for another tenant: first a flag, after the grace by force; the job is requeued silently.
 
-The signs are put into the inbox here, as the server does it.
+These tests put the control messages into the inbox, like the server.
 """
 
 import signal
@@ -19,7 +19,7 @@ from ..support.worker_processes import pool_of
 
 APP = "tests.support.apps.preemption"
 GRACE_MS = 300
-#: A grace that no test lives to see.
+#: A grace longer than any test.
 LONG_MS = 60_000
 
 
@@ -56,12 +56,12 @@ def check_that_it_came_back_as_it_was(before, victim):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "gevent", "eventlet"))
-def test_a_task_is_asked_to_stop_and_after_the_grace_it_is_stopped_by_force(start, call, pool, redis_client):
+def test_task_is_asked_to_stop_then_stopped_by_force(start, call, pool, redis_client):
     worker = start(pool)
     stubborn = call("ignores", True)
     stubborn.wait_for_run(1)
     before = stubborn.order(GRACE_MS)
-    stubborn.order(LONG_MS, before)  # two signs for a claim are one
+    stubborn.order(LONG_MS, before)  # two messages for a claim count once
     assert stubborn.end_of_run(2) == 2
     check_that_it_came_back_as_it_was(before, stubborn)
     assert redis_client.get(f"asked:{stubborn.id}") == b"1", "it was asked first"
@@ -76,7 +76,7 @@ def test_a_task_is_asked_to_stop_and_after_the_grace_it_is_stopped_by_force(star
 
 
 @pytest.mark.parametrize("pool", ["threads", "solo"])
-def test_where_force_is_impossible_the_server_knows_which_tasks_stop_when_asked_to(start, call, pool, redis_client):
+def test_server_learns_stoppable_tasks_of_pools_without_force(start, call, pool, redis_client):
     worker = start(pool)
     victim = call("counts")
     victim.wait_for_run(1)
@@ -95,7 +95,7 @@ def test_where_force_is_impossible_the_server_knows_which_tasks_stop_when_asked_
     assert "Traceback" not in worker.log()
 
 
-def test_a_run_of_merged_calls_and_a_part_of_a_chord_come_back_with_all(start, tasks, call, redis_client):
+def test_preempted_batch_and_chord_part_are_requeued_whole(start, tasks, call, redis_client):
     merged = [call("together", number) for number in range(3)]
     worker = start(concurrency=2)
     merged[0].wait_for_run(1)
@@ -115,14 +115,14 @@ def test_a_run_of_merged_calls_and_a_part_of_a_chord_come_back_with_all(start, t
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads", "solo", "gevent", "eventlet"))
-def test_nobody_hears_of_a_stop(start, call, tasks, pool, redis_client):
+def test_preemption_sends_no_event_and_calls_no_link(start, call, tasks, pool, redis_client):
     worker = start(pool, EVENTS="1")
     app = tasks["adds"].app
     with app.connection_for_read() as connection:
         heard = []
         receiver = app.events.Receiver(connection, handlers={"*": lambda event: heard.append(event)})
         consuming = receiver.itercapture(limit=None, timeout=None, wakeup=False)
-        next(consuming)  # it is subscribed
+        next(consuming)  # the receiver subscribes
         victim = call("counts", link=tasks["adds"].si([1]), link_error=tasks["adds"].si([2]))
         victim.wait_for_run(1)
         before = victim.order(LONG_MS)
@@ -139,7 +139,7 @@ def test_nobody_hears_of_a_stop(start, call, tasks, pool, redis_client):
     assert len({each for each in worker.log().splitlines() if "preemption.adds" in each and "received" in each}) == 1
 
 
-def test_a_task_that_fails_in_the_grace_has_failed(start, call, redis_client):
+def test_task_that_fails_within_the_grace_has_failed(start, call, redis_client):
     start()
     victim = call("fails")
     victim.wait_for_run(1)
@@ -151,7 +151,7 @@ def test_a_task_that_fails_in_the_grace_has_failed(start, call, redis_client):
     assert redis_client.get(f"runs:{victim.id}") == b"1"
 
 
-def test_a_task_that_stops_without_having_been_asked_counts_as_a_delivery(start, call):
+def test_task_that_stops_unasked_counts_a_delivery(start, call):
     worker = start()
     assert call("raises").result.get(timeout=20) == [0, True]
     early = call("early")
@@ -161,12 +161,12 @@ def test_a_task_that_stops_without_having_been_asked_counts_as_a_delivery(start,
     assert early.end() == "ended"
 
 
-def test_the_end_of_a_worker_in_the_grace(start, call, redis_client):
+def test_worker_death_or_shutdown_within_the_grace(start, call, redis_client):
     worker = start()
     victim = call("counts")
     victim.wait_for_run(1)
     (process,) = pool_of(worker)
-    process.suspend()  # the task does not see that it is asked
+    process.suspend()  # the task does not see the flag
     victim.order(LONG_MS)
     worker.wait_for("is to stop within", 10)
     worker.kill()
@@ -182,7 +182,7 @@ def test_the_end_of_a_worker_in_the_grace(start, call, redis_client):
     assert (after["state"], after["deliveries"], after["enqueued"]) == ("pending", "1", before["enqueued"])
 
 
-def test_a_cold_shutdown_in_the_grace_counts_as_always(start, call):
+def test_cold_shutdown_within_the_grace_counts_a_delivery(start, call):
     worker = start()
     victim = call("ignores")
     victim.wait_for_run(1)
@@ -195,12 +195,12 @@ def test_a_cold_shutdown_in_the_grace_counts_as_always(start, call):
     assert "preemptions" not in after
 
 
-def test_a_task_that_stops_in_a_soft_shutdown_was_stopped_for_the_tenant(start, call):
+def test_task_that_stops_in_a_soft_shutdown_was_preempted(start, call):
     worker = start(SOFT_S="3")
     victim = call("counts")
     victim.wait_for_run(1)
     (process,) = pool_of(worker)
-    process.suspend()  # the task does not see that it is asked before the shutdown has begun
+    process.suspend()  # the task does not see the flag before the shutdown has begun
     before = victim.order(LONG_MS)
     worker.wait_for("is to stop within", 10)
     worker.signal(signal.SIGQUIT)
@@ -212,10 +212,8 @@ def test_a_task_that_stops_in_a_soft_shutdown_was_stopped_for_the_tenant(start, 
     assert after["preemptions"] == "1"
 
 
-def test_a_tenant_below_its_minimum_gets_a_slot_and_the_job_that_is_stopped_for_it_ends_later(
-    start, call, tasks, redis_client
-):
-    """Nobody puts a sign here: the server chooses, the worker stops the job, and its slot is the other tenant's."""
+def test_tenant_below_its_minimum_gets_the_victims_slot(start, call, tasks, redis_client):
+    """Here the server chooses the victim, the worker stops it, and the other tenant gets its slot."""
     worker = start("threads", concurrency=2)
     victims = [call("counts") for _ in range(2)]
     for victim in victims:

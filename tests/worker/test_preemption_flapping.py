@@ -1,4 +1,4 @@
-"""A minimum flaps while victims oblige or ignore the flag, and a worker dies in a grace; judged by a ledger on disk."""
+"""A minimum flaps while victims obey or ignore the flag, and a worker dies in a grace; a ledger on disk is checked."""
 
 import json
 import time
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.whole
 APP = "tests.support.apps.preempted_flapping"
 KEYS = Keys()
 
-#: Slots that a worker has, by name: that of threads cannot stop a task by force.
+#: Slots of each worker; a threads pool cannot stop a task by force.
 WORKERS = {"one": ("prefork", 3), "two": ("prefork", 2), "three": ("threads", 2)}
 SLOTS = sum(slots for _, slots in WORKERS.values())
 LEAST = SLOTS - 3  # slots that the batch keeps
@@ -35,12 +35,12 @@ CONF = {
     "affinity_preemption_max": MAX_STOPS,
 }
 
-#: Time, s, for which the other tenant has its minimum, and has none; and the longest that an order takes.
+#: Seconds with and without a minimum of the other tenant, and the maximum duration of a preemption.
 ON_S, OFF_S, SEEN_S = 3, 5, 3
 
 
 class Run:
-    """A run of a task, by the lines of the ledger: when it began, was asked to stop, and ended, and how."""
+    """A task run from the ledger: the times of its start, stop request and end, and how it ended."""
 
     def __init__(self, line):
         self.task, self.name, self.worker, self.fence = line["task"], line["name"], line["worker"], line["fence"]
@@ -53,7 +53,6 @@ class Run:
 
 
 def runs_in(ledger):
-    """Return the runs of each task, by start."""
     runs = defaultdict(list)
     for line in map(json.loads, Path(ledger).read_text().splitlines()):
         its = runs[line["task"]]
@@ -68,7 +67,7 @@ def runs_in(ledger):
 
 
 def add_ends(runs, killed):
-    """Note how the runs ended that could not say so: their worker was killed, or they were stopped by force."""
+    """Add the ends that are missing in the ledger: the run's worker was killed, or the run was stopped by force."""
     for its in runs.values():
         for run, after in pairwise([*its, None]):
             at = killed.get(run.worker)
@@ -79,7 +78,7 @@ def add_ends(runs, killed):
 
 
 def judge_task(task, its):
-    """Yield what is wrong with the runs of a task."""
+    """Yield the errors in the runs of a task."""
     hows = [run.how for run in its]
     if hows.count("done") != 1 or hows[-1] != "done":
         yield f"{task} ended {hows}"
@@ -97,7 +96,7 @@ def judge_task(task, its):
 
 
 def judge_order(run, batch, needs):
-    """Yield why *run*, which was asked to stop, should not have been."""
+    """Yield the reasons against the stop order of *run*."""
     if not any(since <= run.asked <= until + SEEN_S for since, until in needs):
         yield f"{run.task} was asked to stop while nobody needed its slot"
     held = sum(each.start <= run.asked + 1 and each.end >= run.asked - SEEN_S for each in batch)
@@ -106,7 +105,7 @@ def judge_order(run, batch, needs):
 
 
 def judge(runs, needs):
-    """Return what is wrong. *needs*: times from and until which the other tenant had its minimum."""
+    """Return all errors. *needs*: periods in which the other tenant had its minimum."""
     found = [what for task, its in runs.items() for what in judge_task(task, its)]
     batch = [run for its in runs.values() for run in its if run.name not in ("urgent", "gathers") and run.end]
     return found + [what for run in batch if run.asked for what in judge_order(run, batch, needs)]
@@ -123,7 +122,7 @@ def ledger(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_stolen_or_stopped_for_nothing(valkey, redis_client, ledger, load_app):
+def test_no_run_is_lost_repeated_or_preempted_without_need(valkey, redis_client, ledger, load_app):
     app = load_app(APP)
     tasks = {name.partition(".")[2]: task for name, task in app.tasks.items() if name.startswith("flapping.")}
 
@@ -178,7 +177,7 @@ def test_nothing_is_lost_stolen_or_stopped_for_nothing(valkey, redis_client, led
 
 
 def kill_one_in_its_grace(workers, ledger, since):
-    """Kill the worker of a run that was asked to stop just now and ignores it. Return it and the time; else nothing."""
+    """Kill the worker of a run that ignores a fresh stop request. Return the worker and the time, or an empty dict."""
     for its in runs_in(ledger).values():
         run = its[-1]
         name = run.worker.partition("@")[0]

@@ -1,4 +1,4 @@
-"""Rate limits: limited jobs hold up no other job on their worker; no limited job is lost, or out of order."""
+"""Rate limits: limited jobs block no other job on their worker; no limited job is lost or out of order."""
 
 import json
 import time
@@ -37,7 +37,7 @@ def worker_of(fleet, name):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent"))
-def test_a_limited_type_leaves_the_slots_to_others_and_goes_at_its_rate_in_order(fleet, pool):
+def test_limited_type_lends_slots_and_keeps_its_order(fleet, pool):
     worker = fleet.start("worker", "mail", "pdf", pool=pool, concurrency=2, RATE_LIMIT="5/s")
     mails = send(fleet, "mail", 15)
     wait_until(lambda: worker_of(fleet, "worker").withdrawn == ["mail"], 5, "enough wait in the worker")
@@ -56,7 +56,7 @@ def test_a_limited_type_leaves_the_slots_to_others_and_goes_at_its_rate_in_order
 
 
 def wait_of_an_unlimited_job_s(fleet, transport):
-    """Return how long a job of another type waits for a worker with two slots and 20 limited ones."""
+    """Return the seconds that a job of another type waits for a worker with two slots and 20 limited jobs."""
     env = {"LEDGER": str(fleet.ledger.path), "TRANSPORT": transport, "RATE_LIMIT": "24/m"}
     worker = start_worker(APP, fleet.url, ["mail", "pdf"], concurrency=2, env=env)
     worker.wait_ready(30)
@@ -73,7 +73,7 @@ def wait_of_an_unlimited_job_s(fleet, transport):
     return starts(fleet, f"unlimited-{transport}")[0].time_s - sent_s
 
 
-def test_an_unlimited_job_does_not_wait_as_it_does_with_stock_celery(fleet):
+def test_unlimited_job_waits_less_than_with_stock_celery(fleet):
     stock_s = wait_of_an_unlimited_job_s(fleet, STOCK)
     fleet.redis.flushall()
     ours_s = wait_of_an_unlimited_job_s(fleet, OURS)
@@ -81,7 +81,7 @@ def test_an_unlimited_job_does_not_wait_as_it_does_with_stock_celery(fleet):
     assert ours_s < 0.5 < 1 < stock_s
 
 
-def test_what_waits_for_a_limit_goes_back_at_a_shutdown(fleet):
+def test_jobs_waiting_for_a_limit_are_returned_at_shutdown(fleet):
     worker = fleet.start("leaving", "mail", "pdf", concurrency=2, RATE_LIMIT="1/m")
     send(fleet, "mail", 5)
     running = fleet.tasks["pdf"].delay("running", 1)
@@ -98,7 +98,7 @@ def test_what_waits_for_a_limit_goes_back_at_a_shutdown(fleet):
     wait_until(lambda: jobs(fleet, "mail") == named("mail", 5), 10, "all ran, in order")
 
 
-def test_a_job_whose_slot_is_taken_when_its_token_comes_goes_to_who_has_one(fleet):
+def test_job_without_a_slot_for_its_token_runs_elsewhere(fleet):
     worker = fleet.start("worker", "mail", "pdf", pool="prefork", concurrency=2, RATE_LIMIT="1/s")
     send(fleet, "mail", 3)
     send(fleet, "pdf", 2, 60)
@@ -112,7 +112,7 @@ def test_a_job_whose_slot_is_taken_when_its_token_comes_goes_to_who_has_one(flee
 
 
 @pytest.mark.parametrize(("pool", "limit"), [("prefork", "50/s"), ("threads", "0")])
-def test_a_new_limit_counts_for_what_waits_already(fleet, pool, limit):
+def test_new_limit_applies_to_waiting_jobs(fleet, pool, limit):
     fleet.start("worker", "mail", "pdf", pool=pool, concurrency=2, RATE_LIMIT="1/m")
     send(fleet, "mail", 8)
     wait_until(lambda: worker_of(fleet, "worker").withdrawn == ["mail"], 5, "they wait")
@@ -126,7 +126,7 @@ def test_a_new_limit_counts_for_what_waits_already(fleet, pool, limit):
     assert fleet.tasks["pdf"].delay("pdf").get(timeout=1) == "pdf"
 
 
-def test_a_type_counts_as_served_while_its_worker_has_withdrawn_from_it(fleet):
+def test_type_is_served_while_its_worker_has_withdrawn(fleet):
     fleet.start("worker", "mail", "pdf", pool="threads", concurrency=2, RATE_LIMIT="1/m")
     send(fleet, "mail", 6)
     wait_until(lambda: worker_of(fleet, "worker").withdrawn == ["mail"], 5, "it withdraws")
@@ -138,7 +138,7 @@ def test_a_type_counts_as_served_while_its_worker_has_withdrawn_from_it(fleet):
     assert found.waiting.blocked_by[0].why.startswith("a rate limit, or a full buffer ")
 
 
-def test_a_lost_connection_gives_back_what_waits_and_runs_nothing_twice(fleet):
+def test_lost_connection_returns_waiting_jobs_and_repeats_none(fleet):
     worker = fleet.start("worker", "mail", "pdf", pool="prefork", concurrency=2, RATE_LIMIT="2/s")
     send(fleet, "mail", 6)
     wait_until(lambda: worker_of(fleet, "worker").withdrawn == ["mail"], 5, "they wait")
@@ -149,7 +149,7 @@ def test_a_lost_connection_gives_back_what_waits_and_runs_nothing_twice(fleet):
     assert sorted(jobs(fleet, "mail")) == named("mail", 6)
 
 
-def test_a_worker_with_no_other_types_stays_with_its_limited_one(fleet):
+def test_worker_without_other_types_keeps_its_limited_type(fleet):
     fleet.start("worker", "mail", pool="threads", concurrency=2, RATE_LIMIT="1/m")
     send(fleet, "mail", 6)
     claims = Keys().key("claims", worker_of(fleet, "worker").id)
@@ -160,7 +160,7 @@ def test_a_worker_with_no_other_types_stays_with_its_limited_one(fleet):
     assert worker_of(fleet, "worker").withdrawn == []
 
 
-# -- beside jobs that are taken ahead
+# -- with look-ahead
 
 
 def _ahead(fleet, name, *queues, pool="threads", **options):
@@ -169,7 +169,7 @@ def _ahead(fleet, name, *queues, pool="threads", **options):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_slots_that_limited_jobs_lend_are_used_with_look_ahead(fleet, pool):
+def test_lookahead_uses_slots_lent_by_limited_jobs(fleet, pool):
     _ahead(fleet, "worker", "mail", "pdf", pool=pool)
     send(fleet, "mail", 5)
     wait_until(lambda: jobs(fleet, "mail"), 10, "the first one runs")
@@ -181,7 +181,7 @@ def test_slots_that_limited_jobs_lend_are_used_with_look_ahead(fleet, pool):
     wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
 
 
-def test_what_waits_with_look_ahead_stays_within_reach_of_others(fleet):
+def test_lookahead_leaves_limited_jobs_to_other_workers(fleet):
     _ahead(fleet, "holder", "mail")
     send(fleet, "mail", 9)
     wait_until(lambda: jobs(fleet, "mail"), 10, "the first one runs")

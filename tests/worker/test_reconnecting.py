@@ -1,4 +1,4 @@
-"""Waits between tries to reconnect, in any pool."""
+"""Waits between reconnection attempts, in any pool."""
 
 import time
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from celery_affinity.worker.pool import let_pauses_yield
 
 
 class Server:
-    """A server that refuses the first *refuses* of kombu's tries to connect."""
+    """A server that refuses kombu's first *refuses* connection attempts."""
 
     def __init__(self, refuses):
         self.refuses = refuses
@@ -34,40 +34,40 @@ class Server:
 
 
 def reconnect(server, monkeypatch, returns):
-    """Return, in s, the waits before the tries and the pauses told to Celery's callback. No real time passes."""
-    said, waited, now = [], [], SimpleNamespace(s=0.0)
+    """Return the simulated seconds waited before each attempt, and the pauses passed to Celery's callback."""
+    passed, waited, now = [], [], SimpleNamespace(s=0.0)
 
     def sleeping(seconds):
         now.s += seconds
         waited[-1] += seconds
 
-    def said_and_tried(exc, pause_s):
-        said.append(pause_s)
+    def on_attempt(exc, pause_s):
+        passed.append(pause_s)
         waited.append(0.0)
 
     monkeypatch.setattr(consumer, "sleep", sleeping)
     monkeypatch.setattr(consumer, "monotonic", lambda: now.s)
 
     def connect(conn):
-        return conn.ensure_connection(said_and_tried, 100)
+        return conn.ensure_connection(on_attempt, 100)
 
     members = Mock()
     type(members).returns = PropertyMock(side_effect=lambda: returns(now.s))
     reconnects = consumer.ReconnectingConsumer(SimpleNamespace(pool=None), members)
     assert reconnects.connected(server, connect) is server
-    return [round(each) for each in waited], said
+    return [round(seconds) for seconds in waited], passed
 
 
-def test_a_reconnect_waits_as_celery_does_and_no_longer_than_the_server_is_away(monkeypatch):
+def test_reconnect_waits_like_celery_but_ends_with_the_outage(monkeypatch):
     assert reconnect(Server(3), monkeypatch, returns=lambda now_s: int(now_s >= 7)) == ([2, 4, 1], [2, 4, 6])
 
 
-def test_a_server_that_answers_others_alone_is_not_asked_more_often(monkeypatch):
+def test_reconnect_pauses_stay_when_only_others_are_answered(monkeypatch):
     assert reconnect(Server(4), monkeypatch, returns=lambda _: 0) == ([2, 4, 6, 8], [2, 4, 6, 8])
 
 
 @pytest.mark.parametrize("is_green", [True, False])
-def test_kombus_pauses_leave_other_greenlets_their_turn(monkeypatch, is_green):
+def test_kombus_pauses_yield_to_other_greenlets(monkeypatch, is_green):
     """kombu imported `time.sleep` before gevent patched the function; other pools patch nothing."""
     before, patched = functional.sleep, Mock()
     monkeypatch.setattr(functional, "sleep", before)

@@ -1,4 +1,4 @@
-"""Calls that recur, on real workers: any number of them make one call when nothing like it came."""
+"""Recurring calls on real workers: any number of workers makes one call when no equal call arrives."""
 
 import json
 import time
@@ -19,14 +19,14 @@ from ..support.processes import start_worker, wait_until
 
 APP = "tests.support.apps.recurring"
 
-#: An interval, s, and the longest time by which a firing may come later: a tick, and what a busy machine adds.
+#: An interval, and the maximum delay of a firing, in seconds: a tick, plus the delay of a busy machine.
 STALE_S, LATE_S = 2.0, 8.0
 
 CONF = {"affinity_recurring": {"hh": {"task": "reroute", "args": ["HH"], "stale_after": STALE_S}}}
 
 
 class Recurring:
-    """Workers of the app, the runs of its task, and what the server knows of its recurring calls."""
+    """Workers of the app, the runs of its task, and the server's records of its recurring calls."""
 
     def __init__(self, app, server, redis_client, ledger):
         self.app, self.server, self.redis, self.ledger = app, server, redis_client, ledger
@@ -56,7 +56,7 @@ def recurring(load_app, valkey, redis_client, tmp_path):
 
 
 @pytest.mark.parametrize("pool", POOLS_IN_TIME)
-def test_a_call_of_the_configuration_is_made_when_nothing_like_it_comes(recurring, pool):
+def test_configured_call_is_made_when_no_equal_call_arrives(recurring, pool):
     recurring.start(pool, CONF)
     wait_until(lambda: len(recurring.runs()) > 1, 3 * (STALE_S + LATE_S), "it is made twice")
     for one, other in pairwise(recurring.runs()):
@@ -64,7 +64,7 @@ def test_a_call_of_the_configuration_is_made_when_nothing_like_it_comes(recurrin
     assert recurring.counter("recurring_fired") >= 2
 
 
-def test_three_workers_make_one_call(recurring):
+def test_three_workers_make_one_recurring_call(recurring):
     for _ in range(3):
         recurring.start(conf=CONF)
     wait_until(lambda: len(recurring.runs()) > 2, 4 * (STALE_S + LATE_S), "it is made three times")
@@ -73,26 +73,26 @@ def test_three_workers_make_one_call(recurring):
     assert all(other["at"] - one["at"] > STALE_S - 0.5 for one, other in pairwise(recurring.runs()))
 
 
-def test_a_call_that_comes_puts_it_off(recurring):
+def test_arriving_call_postpones_the_recurring_call(recurring):
     recurring.start(conf=CONF)
     wait_until(lambda: "hh" in recurring.rows(), 20, "it is declared")
     until = time.monotonic() + 2 * STALE_S
     while time.monotonic() < until:
         recurring.reroute.delay("HH")
-        time.sleep(STALE_S / 10)  # what comes, at intervals; it hides no race
+        time.sleep(STALE_S / 10)  # the interval of the calls; it hides no race
     assert recurring.counter("recurring_fired") == 0
     assert recurring.counter("recurring_reset") > 10
     wait_until(lambda: recurring.counter("recurring_fired"), STALE_S + LATE_S, "it fires once they are over")
 
 
-def test_a_server_that_lost_everything_is_told_again(recurring):
+def test_recurring_calls_are_declared_again_after_data_loss(recurring):
     recurring.start(conf=CONF)
     wait_until(lambda: recurring.rows(), 20, "it is declared")
     recurring.redis.flushall()
     wait_until(lambda: recurring.rows(), 20, "it is declared again")
 
 
-def test_an_entry_that_is_gone_from_the_configuration_is_removed_at_the_next_start(recurring):
+def test_removed_entry_is_deleted_at_the_next_start(recurring):
     first = recurring.start(conf=CONF)
     wait_until(lambda: recurring.rows(), 20, "it is declared")
     first.end()
@@ -101,7 +101,7 @@ def test_an_entry_that_is_gone_from_the_configuration_is_removed_at_the_next_sta
     wait_until(lambda: set(recurring.rows()) == {"b", "by hand"}, 20, "the other one is declared")
 
 
-def test_an_entry_that_cannot_be_made_is_told_and_others_are_in_force(recurring):
+def test_invalid_entry_is_logged_and_others_take_effect(recurring):
     conf = {"affinity_recurring": {**CONF["affinity_recurring"], "gone": {"task": "proj.gone", "stale_after": 1}}}
     worker = recurring.start(conf=conf)
     words = "affinity_recurring['gone'] has no effect: affinity_recurring: the app has no task 'proj.gone'"
@@ -109,7 +109,7 @@ def test_an_entry_that_cannot_be_made_is_told_and_others_are_in_force(recurring)
     wait_until(lambda: set(recurring.rows()) == {"hh"}, 20, "the other one is declared")
 
 
-def test_a_call_recurs_until_it_is_stopped(recurring):
+def test_call_recurs_until_it_is_stopped(recurring):
     recur("b", recurring.reroute.s("B"), stale_after=1)
     recurring.start()
     wait_until(lambda: recurring.runs("B"), 20, "it is made")
@@ -122,7 +122,7 @@ def test_a_call_recurs_until_it_is_stopped(recurring):
     assert recurring.counter("recurring_fired") == fired
 
 
-def test_the_end_of_the_last_run_counts_if_the_entry_says_so(recurring):
+def test_interval_counts_from_the_last_runs_end_if_set(recurring):
     recur("b", recurring.reroute.s("B", seconds=1.5), stale_after=1, since="end")
     recurring.start(concurrency=2)
     wait_until(lambda: len(recurring.runs("B")) > 2, 40, "it is made three times")
@@ -130,7 +130,7 @@ def test_the_end_of_the_last_run_counts_if_the_entry_says_so(recurring):
 
 
 @pytest.mark.parametrize("how", ["fails", "ignores"])
-def test_a_run_that_did_not_say_that_it_succeeded_puts_off_nothing_that_counts_from_the_end(recurring, how):
+def test_unsuccessful_run_postpones_no_interval_since_end(recurring, how):
     recur("b", recurring.reroute.s("B"), stale_after=300, since="end")
     recurring.start()
     bad = recurring.reroute.delay("B", **{how: True})
@@ -140,7 +140,7 @@ def test_a_run_that_did_not_say_that_it_succeeded_puts_off_nothing_that_counts_f
     wait_until(lambda: recurring.counter("recurring_reset"), 60, "one that succeeds counts")
 
 
-def test_a_fleet_that_is_down_makes_one_call_when_it_is_back(recurring):
+def test_fleet_makes_one_call_after_being_down(recurring):
     worker = recurring.start(conf=CONF)
     wait_until(recurring.runs, 20, "it is made")
     wait_until(lambda: not recurring.claims(), 20, "its end is told: otherwise it would run again, by late acks")
@@ -180,6 +180,5 @@ def test_operators_list_fire_pause_resume_and_remove(recurring):
 
 
 def explain_only(recurring):
-    """Return where the only job is."""
     (key,) = recurring.redis.keys("*}:task:*")
     return explain(recurring.scheduler.reader, key.decode().rpartition(":")[2])

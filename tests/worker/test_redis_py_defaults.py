@@ -1,7 +1,9 @@
-"""A worker on the protocol that redis-py chooses, RESP3 since version 8, whose connections wait for a reply as long as
-redis-py 8 lets them by default, 5 s, or less. Version 5.2 chooses RESP2: the oldest corner of the matrix has it.
+"""A worker with redis-py's default protocol, and with connections that wait at most 5 s for a reply (redis-py 8's
+default).
 
-The event loop waits for the inbox of `default`, and a thread, whose read blocks, for that of another cohort.
+redis-py chooses RESP3 since version 8. Version 5.2, in the oldest corner of the matrix, chooses RESP2.
+
+The event loop waits for the inbox of `default`. A thread with a blocking read waits for the inbox of the other cohort.
 """
 
 import json
@@ -15,24 +17,24 @@ from ..support.apps import APP, app_for
 from ..support.fleet import POOLS, in_time
 from ..support.processes import wait_until
 
-#: The protocol that redis-py chooses if nobody says one.
+#: redis-py's default protocol.
 CHOSEN = "3" if int(redis.__version__.partition(".")[0]) >= 8 else "2"
 
 
 def waiting(client, pid):
-    """Return the id of each connection of process *pid* on which it waits for jobs or commands -> its protocol."""
+    """Map the ids of the connections on which process *pid* waits for jobs or commands to their protocols."""
     ports = {each.laddr.port for each in psutil.Process(pid).net_connections()}
     ours = [each for each in client.client_list() if int(each["addr"].rpartition(":")[2]) in ports]
     return {each["id"]: each["resp"] for each in ours if each["cmd"] in ("brpop", "psubscribe")}
 
 
 def waits(client):
-    """Return how often somebody has begun to wait for an inbox."""
+    """Return the number of waits for an inbox so far."""
     return client.info("commandstats").get("cmdstat_brpop", {"calls": 0})["calls"]
 
 
 @pytest.mark.parametrize(("pool", "timeout_s"), in_time(*((each, 1) for each in POOLS), ("threads", 5)))
-def test_a_worker_idles_longer_than_its_connections_wait_for_a_reply(fleet, pool, timeout_s):
+def test_worker_idles_longer_than_its_reply_timeout(fleet, pool, timeout_s):
     conf = {"broker_transport_options": {"socket_timeout": timeout_s}, "affinity_cohorts": {"ml": {"types": ["gpu*"]}}}
     worker = fleet.start("idle", "pdf", "gpu", pool=pool, CONF=json.dumps(conf))
     worker.wait_ready(30)

@@ -1,4 +1,4 @@
-"""Remote control: Celery's own commands and ours do what their names say."""
+"""Remote control: Celery's own commands and the additional ones."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from ..support.processes import run_celery, start_worker, wait_until, wait_until
 
 
 def start(fleet, *args, **kwargs):
-    """Start a worker that listens to commands."""
+    """Start a worker, and wait until it receives commands."""
     worker = fleet.start(*args, **kwargs)
     worker.wait_ready(30)
     wait_until_it_listens(fleet.app, args[0])
@@ -21,7 +21,7 @@ def start(fleet, *args, **kwargs):
 
 
 def inspect(fleet, command, workers=1, **arguments):
-    """Return the workers' answers, by the first part of each name, in the order of the names."""
+    """Return the workers' replies by the first part of their names, sorted."""
     replies = fleet.app.control.broadcast(command, arguments=arguments, reply=True, timeout=10, limit=workers)
     merged = {name.partition("@")[0]: answer for reply in replies for name, answer in reply.items()}
     assert len(merged) == workers
@@ -38,7 +38,7 @@ def told(fleet, worker):
     return next(each for each in fleet.report.status().workers if each.name.startswith(worker))
 
 
-def test_what_waits_in_redis_is_listed_once_for_the_fleet_as_celery_lists_it(fleet):
+def test_scheduled_jobs_are_listed_once_in_celerys_format(fleet):
     first = start(fleet, "first", "pdf", pool="threads", heartbeat_s=0.5)
     start(fleet, "second", "pdf", pool="threads", heartbeat_s=0.5)
     eta = datetime.now(UTC) + timedelta(hours=1)
@@ -74,7 +74,7 @@ def test_what_waits_in_redis_is_listed_once_for_the_fleet_as_celery_lists_it(fle
     wait_until(lambda: len(inspect(fleet, "scheduled")["second"]) == 2, 10, "the other one lists them")
 
 
-def test_stock_commands_answer(fleet):
+def test_stock_commands_get_their_usual_replies(fleet):
     start(fleet, "worker", "pdf", "index", pool="prefork", concurrency=2)
     running = fleet.tasks["pdf"].delay("running", 30)
     wait_until(lambda: fleet.ledger.starts()["running"], 10, "it runs")
@@ -91,20 +91,12 @@ def test_stock_commands_answer(fleet):
     assert ours.items() <= stats["affinity"].items()
 
 
-def test_inspect_affinity_on_the_command_line(fleet):
+def test_inspect_affinity_prints_json_on_the_command_line(fleet):
     worker = start(fleet, "worker", "mail", "pdf", pool="threads", concurrency=2, RATE_LIMIT="1/m")
     mails = [fleet.tasks["mail"].delay(f"mail-{number}") for number in range(4)]
     wait_until(lambda: told(fleet, "worker").withdrawn == ["mail"], 5, "they wait")
-    run = run_celery(
-        "-A",
-        APP,
-        "inspect",
-        "affinity",
-        "--json",
-        "--timeout",
-        "10",
-        env={**os.environ, "BROKER_URL": fleet.url, "LEDGER": os.devnull},
-    )
+    env = {**os.environ, "BROKER_URL": fleet.url, "LEDGER": os.devnull}
+    run = run_celery(*f"-A {APP} inspect affinity --json --timeout 10".split(), env=env)
     assert run.returncode == 0, run.stderr + worker.log()
     (found,) = json.loads(run.stdout.splitlines()[-1] if run.stdout.count("\n") else run.stdout).values()
     claims, settings = found.pop("claims"), found.pop("settings")
@@ -128,7 +120,7 @@ def test_inspect_affinity_on_the_command_line(fleet):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_a_drained_worker_goes_on_with_what_runs_and_takes_nothing_until_it_is_told_to(fleet, pool):
+def test_drained_worker_finishes_running_jobs_and_takes_none(fleet, pool):
     worker = start(fleet, "worker", "mail", "pdf", pool=pool, concurrency=2, heartbeat_s=0.5, RATE_LIMIT="1/m")
     mails = [fleet.tasks["mail"].delay(f"mail-{number}") for number in range(3)]
     running = fleet.tasks["late"].delay("running", 4)
@@ -150,7 +142,7 @@ def test_a_drained_worker_goes_on_with_what_runs_and_takes_nothing_until_it_is_t
     assert "no longer" not in worker.log()
 
 
-def test_a_worker_begins_with_a_priority_and_gets_another_one_at_run_time(fleet):
+def test_worker_priority_is_set_at_start_and_run_time(fleet):
     start(fleet, "worker", "pdf", pool="solo", timeout_s=120, heartbeat_s=60, CELERY_AFFINITY_PRIORITY="-3")
     assert told(fleet, "worker").priority == ask(fleet, "affinity")["priority"] == -3
     assert ask(fleet, "affinity_priority", priority=7) == {"ok": "has priority 7"}
@@ -160,7 +152,7 @@ def test_a_worker_begins_with_a_priority_and_gets_another_one_at_run_time(fleet)
     )
 
 
-def test_our_commands_say_so_in_a_worker_of_another_transport(fleet):
+def test_commands_fail_in_a_worker_of_another_transport(fleet):
     env = {"LEDGER": str(fleet.ledger.path), "TRANSPORT": "redis"}
     start_worker(APP, fleet.url, ["pdf"], pool="solo", env=env).wait_ready(30)
     assert ask(fleet, "affinity") == {"error": "this worker's broker_transport is 'redis'"}
@@ -171,10 +163,8 @@ def test_our_commands_say_so_in_a_worker_of_another_transport(fleet):
 # -- the pool, the queues, the limits
 
 
-def test_the_server_learns_at_once_how_the_pool_grows_and_shrinks(fleet):
-    start(
-        fleet, "worker", "pdf", pool="prefork", concurrency=1, timeout_s=120, heartbeat_s=60
-    )  # no heartbeat tells its size
+def test_pool_size_changes_reach_the_server_immediately(fleet):
+    start(fleet, "worker", "pdf", timeout_s=120, heartbeat_s=60)  # no heartbeat reports its size
     assert ask(fleet, "pool_grow", n=2) == {"ok": "pool will grow"}
     wait_until(lambda: told(fleet, "worker").slots == 3, 10, "it has three slots")
     results = [fleet.tasks["pdf"].delay(f"job-{number}", 3) for number in range(3)]
@@ -182,16 +172,16 @@ def test_the_server_learns_at_once_how_the_pool_grows_and_shrinks(fleet):
     assert not fleet.ledger.ends(), "at once"
     for result in results:
         result.get(timeout=10)
-    # A result is there before the pool knows that its process is idle; Celery ends idle processes alone.
+    # A result exists before the pool knows that its process is idle. Celery ends only idle processes.
     wait_until(lambda: "ok" in ask(fleet, "pool_shrink", n=told(fleet, "worker").slots - 1), 10, "the pool shrinks")
     wait_until(lambda: told(fleet, "worker").slots == 1, 10, "it has one slot")
     assert [fleet.tasks["pdf"].delay(job).get(timeout=5) for job in "ab"] == ["a", "b"]
     wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
 
 
-def test_autoscale_grows_for_what_there_is_to_do_shrinks_after_it_and_can_be_changed(fleet):
+def test_autoscale_grows_shrinks_and_changes_its_limits(fleet):
     env = {"LEDGER": str(fleet.ledger.path), "AUTOSCALE_KEEPALIVE": "1"}
-    env |= {"WORKER_TIMEOUT": "120", "HEARTBEAT_INTERVAL": "60"}  # no heartbeat tells its size
+    env |= {"WORKER_TIMEOUT": "120", "HEARTBEAT_INTERVAL": "60"}  # no heartbeat reports its size
     worker = start_worker(APP, fleet.url, ["pdf"], name="worker", extra=["--autoscale", "3,1"], env=env)
     worker.wait_ready(30)
     wait_until_it_listens(fleet.app, "worker")
@@ -215,7 +205,7 @@ def test_autoscale_grows_for_what_there_is_to_do_shrinks_after_it_and_can_be_cha
     wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
 
 
-def test_a_consumer_that_is_added_or_cancelled_changes_what_the_worker_serves_at_once(fleet):
+def test_added_and_cancelled_consumers_change_the_served_types(fleet):
     start(fleet, "worker", "pdf", pool="gevent")
     job = fleet.tasks["index"].delay("index")
     ask(fleet, "add_consumer", queue="index")
@@ -229,7 +219,7 @@ def test_a_consumer_that_is_added_or_cancelled_changes_what_the_worker_serves_at
     assert waiting.get(timeout=5) == "pdf"
 
 
-def test_a_new_time_limit_counts_for_the_next_task(fleet):
+def test_new_time_limit_applies_to_the_next_task(fleet):
     start(fleet, "worker", "pdf", pool="prefork")
     fleet.tasks["pdf"].delay("before").get(timeout=10)
     assert ask(fleet, "time_limit", task_name=f"{APP}.pdf", soft=None, hard=1)["ok"]
@@ -238,7 +228,7 @@ def test_a_new_time_limit_counts_for_the_next_task(fleet):
     wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
 
 
-def test_a_pool_that_is_restarted_loses_no_job_and_no_slot(fleet):
+def test_restarted_pool_loses_no_job_and_no_slot(fleet):
     start(fleet, "worker", "pdf", pool="prefork", concurrency=2, POOL_RESTARTS="1")
     running = fleet.tasks["late"].delay("running", 2)
     wait_until(lambda: fleet.ledger.starts()["running"], 10, "it runs")
@@ -250,7 +240,7 @@ def test_a_pool_that_is_restarted_loses_no_job_and_no_slot(fleet):
     assert set(fleet.ledger.starts().values()) == {1}
 
 
-def test_a_shutdown_by_remote_control_gives_back_what_waits(fleet):
+def test_remote_shutdown_returns_waiting_jobs(fleet):
     worker = start(fleet, "worker", "pdf", pool="prefork")
     running = fleet.tasks["pdf"].delay("running", 2)
     fleet.tasks["pdf"].delay("waiting")

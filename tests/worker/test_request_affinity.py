@@ -1,4 +1,4 @@
-"""What a task sees of its claim: its fencing number and its key, in every pool."""
+"""The task's view of its claim: fencing token and key, in every pool."""
 
 import pytest
 from celery.app.task import Context
@@ -20,7 +20,7 @@ def look(valkey, load_app):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_task_sees_the_claim_of_each_try(look, valkey, pool):
+def test_task_sees_the_claim_of_each_attempt(look, valkey, pool):
     start_worker(KEYED, valkey.url, ["celery", "lists"], pool=pool)
     (first, second) = look.delay("HH", again=True).get(timeout=60)
     assert first[1] == second[1] == "city:HH", "a retry keeps its key"
@@ -31,11 +31,11 @@ def test_a_task_sees_the_claim_of_each_try(look, valkey, pool):
     assert look.apply_async(("HH",), queue="lists").get(timeout=60) == [[None, None]], "a queue that is not scheduled"
 
 
-def test_a_task_that_is_called_directly_has_no_claim(look):
+def test_task_called_directly_has_no_claim(look):
     assert look("HH") == look.apply(("HH",)).get() == [[None, None]]
 
 
-def test_what_a_message_says_of_its_claim():
+def test_message_properties_yield_the_claim():
     tag = delivery_tag("an-id!", "42")
     rate = {"rules": "key=rate%3Aacme rate=100/60000000"}
     assert affinity_in({"delivery_tag": tag, PROPERTY: rate}) == RequestAffinity(42, "rate:acme")
@@ -45,14 +45,14 @@ def test_what_a_message_says_of_its_claim():
         assert affinity_in(other) == RequestAffinity(None, None)
 
 
-def test_a_header_of_that_name_is_the_users_as_on_stock():
+def test_affinity_header_of_users_is_kept_like_on_stock():
     request = Context({"affinity": "of a user", "id": "an-id"})
     assert request.affinity == "of a user"
     assert request.headers == {"affinity": "of a user"}
     assert Context().affinity == RequestAffinity()
 
 
-def test_a_request_lacks_what_it_lacked():
+def test_request_without_an_attribute_raises_celerys_error():
     assert not hasattr(Context(), "anything")
     with pytest.raises(AttributeError, match="'Context' object has no attribute 'anything'"):
         Context().anything  # noqa: B018

@@ -42,7 +42,7 @@ def test_task_that_requeues_itself_succeeds_in_run_24(fleet, pool):
 
 
 @pytest.mark.parametrize("task", ["late_too_long", "lose_each_child"])
-def test_younger_jobs_start_before_the_next_run_of_an_aborted_job(fleet, task):
+def test_aborted_job_restarts_after_younger_jobs(fleet, task):
     """A hard time limit or the death of the pool process aborts a run, and both count as a delivery."""
     result = fleet.tasks[task].delay("job")
     for job in YOUNGER:
@@ -56,7 +56,7 @@ def test_younger_jobs_start_before_the_next_run_of_an_aborted_job(fleet, task):
 
 @pytest.mark.parametrize("task", ["not_yet", "stop_unasked"])
 @pytest.mark.parametrize("pool", in_time("threads", "prefork"))
-def test_too_many_requeues_dead_letter_the_job_with_their_own_reason(fleet, pool, task):
+def test_job_requeued_too_often_is_dead_lettered_with_reason(fleet, pool, task):
     start(fleet, pool, affinity_max_requeues=2, affinity_max_deliveries=1)
     result = fleet.tasks[task].apply_async(("job", 24) if task == "not_yet" else ("job",))
     with pytest.raises(Exception, match="affinity_max_requeues"):
@@ -67,7 +67,7 @@ def test_too_many_requeues_dead_letter_the_job_with_their_own_reason(fleet, pool
     assert started(fleet) == ["job"] * 3
 
 
-def test_job_of_a_dead_worker_starts_without_a_pause_before_younger_jobs(fleet):
+def test_dead_workers_job_restarts_before_younger_jobs(fleet):
     result = fleet.tasks["late"].delay("job", 60)
     worker = start(fleet)
     wait_until(lambda: started(fleet), 20, "it runs")

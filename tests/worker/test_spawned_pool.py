@@ -1,4 +1,4 @@
-"""Pool processes that are spawned, not forked: they run tasks as forks do."""
+"""Spawned instead of forked pool processes run tasks in the same way."""
 
 import os
 import signal
@@ -75,7 +75,7 @@ def test_calls_merge_and_each_caller_gets_the_result(fleet):
     assert [each.get(timeout=30) for each in results] == [["a", "b", "c"]] * 3
 
 
-def test_a_task_sees_its_claim(fleet):
+def test_task_sees_its_claim(fleet):
     worker = fleet.start("one")
     pid, parent, fence, key = fleet.seen.delay("hamburg").get(timeout=30)
     assert pid != worker.pid
@@ -84,7 +84,7 @@ def test_a_task_sees_its_claim(fleet):
     assert key == "hamburg"
 
 
-def test_a_killed_worker_leaves_no_pool_process_and_its_job_runs_again(fleet):
+def test_killed_worker_leaves_no_pool_process(fleet):
     worker = fleet.start("one")
     result = fleet.once_killed.delay()
     path = fleet.here / "pid"

@@ -1,4 +1,4 @@
-"""Claims whose request is nowhere in the worker: each ends after a while."""
+"""Leaked claims, whose request is nowhere in the worker, end after a while."""
 
 from types import SimpleNamespace
 
@@ -22,7 +22,7 @@ class Consumer:
 
 
 class Requested:
-    """A request. *is_in_the_pool*: None if no pool has the request; "runs" if a pool says that the task runs."""
+    """A request. *is_in_the_pool*: None if no pool has the request; "runs" if a pool reports that the task runs."""
 
     name, id = "task", "id"
 
@@ -41,18 +41,13 @@ def clock(monkeypatch):
     return now
 
 
-def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock):
-    waiting, limited, running, queued_nowhere, ended = (
-        Requested(),
-        Requested(),
-        Requested("runs"),
-        Requested(),
-        Requested("ended"),
-    )
+def test_only_claims_without_a_task_leak_after_a_while(clock):
+    states = (None, None, "runs", None, "ended")
+    requests = waiting, limited, _, _, ended = [Requested(state) for state in states]
     reporting = reporting_of(lookahead=10)
     claims = reporting.claims
-    for fence, each in enumerate((waiting, limited, running, queued_nowhere, ended), start=1):
-        held(claims, fence, each)
+    for fence, request in enumerate(requests, start=1):
+        held(claims, fence, request)
     reporting.lookahead.add(Claim("job-8", "8", "pdf", 0, 0, b""), held(claims, 8))
     forgotten = held(claims, 9)
     found = request_end.LeakedClaims(Consumer([waiting], [limited]), reporting)
@@ -62,11 +57,11 @@ def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock)
     assert forgotten in dict(claims.open_claims())
     clock.s = 30.0
     found.free(loop_runs=True)
-    assert [each.has_ended for each in (waiting, limited, running, queued_nowhere, ended)] == [False] * 3 + [True] * 2
+    assert [request.has_ended for request in requests] == [False] * 3 + [True] * 2
     assert forgotten not in dict(claims.open_claims())
 
 
-def test_nothing_is_a_stray_while_the_event_loop_stands_still(clock):
+def test_no_claim_leaks_while_the_event_loop_is_blocked(clock):
     reporting = reporting_of(lookahead=10)
     claims = reporting.claims
     ended = Requested("ended")

@@ -1,4 +1,4 @@
-"""Tenants on real workers: how many slots each has, and for whom that runs which a tenant's jobs publish."""
+"""Tenants on real workers: their numbers of slots, and the tenants of calls that a tenant's jobs publish."""
 
 import pytest
 from celery import chain, chord, group
@@ -19,7 +19,7 @@ def most_at_once(times):
     return max(sum(began <= at < ended for began, ended in times) for at, _ in times)
 
 
-def test_a_tenant_has_no_more_slots_than_its_maximum_and_others_run_meanwhile(tasks):
+def test_tenant_never_exceeds_its_maximum_while_others_run(tasks):
     render = tasks["tenants.render"]
     flood = [render.delay("acme", 0.2, number % 2 == 0) for number in range(8)]
     other = [render.delay("other", 0.2) for _ in range(3)]
@@ -29,7 +29,7 @@ def test_a_tenant_has_no_more_slots_than_its_maximum_and_others_run_meanwhile(ta
     assert last_of_other < max(ended for _, ended in times)
 
 
-def test_what_a_tenants_task_publishes_is_its_tenants(tasks):
+def test_calls_of_a_tenants_task_inherit_the_tenant(tasks):
     told, publish, becomes = (tasks[f"tenants.{name}"] for name in ("told", "publish", "becomes"))
     app = told.app
     found = [app.AsyncResult(each).get(timeout=60) for each in publish.delay("beta").get(timeout=60)]
@@ -38,7 +38,7 @@ def test_what_a_tenants_task_publishes_is_its_tenants(tasks):
     assert becomes.delay("beta").get(timeout=60) == "beta"
 
 
-def test_the_parts_of_a_canvas_are_its_tenants(tasks):
+def test_parts_of_a_canvas_inherit_the_tenant(tasks):
     told, publish = tasks["tenants.told"], tasks["tenants.publish"]
     first = chain(publish.si("beta"), told.si(), told.si())()
     assert [first.parent.get(timeout=60), first.get(timeout=60)] == ["beta", "beta"]
@@ -50,7 +50,7 @@ def test_the_parts_of_a_canvas_are_its_tenants(tasks):
     assert [*both.parent.get(timeout=60), both.get(timeout=60)] == ["zed"] * 3
 
 
-def test_links_are_the_tenants_of_their_task(tasks):
+def test_links_inherit_their_tasks_tenant(tasks):
     told, publish, fails = (tasks[f"tenants.{name}"] for name in ("told", "publish", "fails"))
     link, of_failure = told.si().set(task_id="the link"), told.si().set(task_id="the error link")
     publish.apply_async(("beta",), link=link)

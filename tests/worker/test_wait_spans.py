@@ -1,4 +1,4 @@
-"""Spans of waits, in one trace with the spans that opentelemetry-instrumentation-celery makes."""
+"""Spans of waits, in one trace with the spans of opentelemetry-instrumentation-celery."""
 
 import json
 import time
@@ -29,7 +29,7 @@ SOON_S = 30
 
 
 class Traced:
-    """Workers that write their spans to a file, and a producer that keeps its own."""
+    """Workers that write their spans to a file, and a producer that keeps its spans in memory."""
 
     def __init__(self, app, server, redis_client, ledger):
         self.url, self.ledger, self.tasks = server.url, ledger, app.tasks
@@ -48,7 +48,7 @@ class Traced:
 
     @contextmanager
     def producer(self):
-        """Make spans of what is published here."""
+        """Record spans of the calls published in this context."""
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self.published))
         CeleryInstrumentor().instrument(tracer_provider=provider)
@@ -58,7 +58,7 @@ class Traced:
             CeleryInstrumentor().uninstrument()
 
     def spans(self, *names):
-        """Return the spans that the workers wrote, in order, once there are as many of each name as *names* has."""
+        """Return the spans that the workers wrote in order of *names*, once they have exactly these names."""
 
         def written():
             found = [json.loads(line) for line in whole_lines(self.ledger)]
@@ -78,7 +78,7 @@ def test_publish_wait_and_run_are_one_trace(traced, pool):
     with traced.producer():
         before_s = time.time()
         result = traced.task("render").apply_async(("a",), priority=3, on_demand=True)
-        time.sleep(0.3)  # the wait that the span is to show
+        time.sleep(0.3)  # the wait that the span records
         begun_s = time.time()
         traced.start(pool)
         assert result.get(timeout=SOON_S) == "a"
@@ -103,7 +103,7 @@ def test_publish_wait_and_run_are_one_trace(traced, pool):
     assert begun_s <= end <= _unix_s(run["start_time"]) + 0.1
 
 
-def test_each_wait_of_a_retry_is_under_the_publish_of_that_retry(traced):
+def test_retrys_wait_is_under_the_retrys_publish(traced):
     with traced.producer():
         traced.start()
         traced.task("again").delay().get(timeout=SOON_S)
@@ -114,7 +114,7 @@ def test_each_wait_of_a_retry_is_under_the_publish_of_that_retry(traced):
     assert first["parent_id"] != second["parent_id"]
 
 
-def test_the_wait_of_merged_calls_links_to_each_of_them(traced):
+def test_wait_of_merged_calls_links_to_each_publish(traced):
     traced.scheduler.pause("type:pdf")
     with traced.producer():
         results = [traced.task("merged").delay("HH") for _ in range(3)]
@@ -129,7 +129,7 @@ def test_the_wait_of_merged_calls_links_to_each_of_them(traced):
     assert wait["attributes"]["celery_affinity.calls"] == 3
 
 
-def test_the_calls_that_a_run_refused_have_a_wait_of_their_own(traced):
+def test_calls_refused_by_a_run_have_their_own_wait(traced):
     traced.scheduler.pause("type:pdf")
     with traced.producer():
         results = [traced.task("in_pairs").delay("HH", [n]) for n in range(3)]
@@ -143,7 +143,7 @@ def test_the_calls_that_a_run_refused_have_a_wait_of_their_own(traced):
     assert {each["parent_id"]: each["attributes"]["celery_affinity.calls"] for each in waits} == {first: 2, third: 1}
 
 
-def test_a_job_that_came_back_has_waited_from_its_first_moment_each_time(traced):
+def test_requeued_jobs_wait_begins_at_its_publish(traced):
     traced.task("comes_back").delay("HH")
     traced.start()
     first, second, *_ = traced.spans("wait pdf", "wait pdf", *[f"run/{TRACED}.comes_back"] * 2)
@@ -156,7 +156,7 @@ def test_a_job_that_came_back_has_waited_from_its_first_moment_each_time(traced)
     assert _unix_s(second["end_time"]) > _unix_s(first["end_time"])
 
 
-def test_a_wait_begins_at_its_eta_and_ends_when_the_worker_has_the_job_whatever_its_rate_limit(traced):
+def test_wait_lasts_from_eta_to_claim_despite_rate_limits(traced):
     traced.start()
     published_s = time.time()
     ids = [traced.task("limited").apply_async(countdown=1).id for _ in range(2)]
@@ -170,7 +170,7 @@ def test_a_wait_begins_at_its_eta_and_ends_when_the_worker_has_the_job_whatever_
     assert max(_unix_s(each["end_time"]) for each in waits) < late - 1, "in its worker"
 
 
-def test_the_wait_of_a_job_that_its_worker_holds_beyond_its_slots_ended_when_the_worker_got_it(traced):
+def test_wait_of_a_prefetched_job_ends_at_its_claim(traced):
     first, running = [traced.task("sleep").delay(seconds).id for seconds in (0, 0.4)]
     published_s = time.time()
     held = traced.task("sleep").delay(0).id
@@ -184,7 +184,7 @@ def test_the_wait_of_a_job_that_its_worker_holds_beyond_its_slots_ended_when_the
     assert began > published_s - 0.1, "one machine has one clock"
 
 
-def test_many_calls_that_are_published_together_are_in_the_trace_that_publishes_them(traced):
+def test_calls_of_publish_many_join_the_publishing_trace(traced):
     with traced.producer() as tracer:
         with tracer.start_as_current_span("import"):
             ids = publish_many(traced.task("render"), [("a",), ("b",)])
@@ -196,21 +196,21 @@ def test_many_calls_that_are_published_together_are_in_the_trace_that_publishes_
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
-def test_without_a_trace_of_the_producer_wait_and_run_are_one(traced, pool):
+def test_wait_and_run_share_a_trace_without_producer_spans(traced, pool):
     traced.task("render").delay("a")
     traced.start(pool)
     wait, run = traced.spans("wait pdf", f"run/{TRACED}.render")
     assert wait["context"]["trace_id"] == run["context"]["trace_id"]
 
 
-def test_without_the_instrumentation_of_celery_there_are_waits(traced):
+def test_waits_are_recorded_without_celerys_instrumentation(traced):
     traced.task("render").delay("a")
     traced.start(WITHOUT_CELERY="1")
     (wait,) = traced.spans("wait pdf")
     assert wait["parent_id"] is None
 
 
-def test_nothing_is_recorded_unless_the_setting_says_so(traced):
+def test_nothing_is_recorded_when_traces_are_off(traced):
     traced.start(CONF='{"affinity_traces": false}')
     assert traced.task("render").delay("a").get(timeout=SOON_S) == "a"
     traced.spans(f"run/{TRACED}.render")
@@ -218,7 +218,7 @@ def test_nothing_is_recorded_unless_the_setting_says_so(traced):
 
 @pytest.mark.parametrize("fault", ["raises", "cannot start"])
 @pytest.mark.parametrize("pool", in_time("prefork", "threads", "solo"))
-def test_tasks_run_though_spans_cannot_be_made(traced, pool, fault):
+def test_tasks_run_when_spans_cannot_be_made(traced, pool, fault):
     worker = traced.start(pool, FAULT=fault)
     results = [traced.task("render").delay(n) for n in range(3)]
     assert [each.get(timeout=SOON_S) for each in results] == [0, 1, 2]
@@ -226,7 +226,7 @@ def test_tasks_run_though_spans_cannot_be_made(traced, pool, fault):
     assert "is broken" in worker.log()
 
 
-def test_an_exporter_that_hangs_holds_its_task_and_nothing_else(traced):
+def test_hanging_exporter_blocks_only_its_task(traced):
     traced.start("threads", FAULT="hangs")
     traced.task("render").delay("a")
     wait_until(lambda: traced.status().workers[0].free == 0, SOON_S, "the task's thread hangs")
@@ -237,7 +237,7 @@ def test_an_exporter_that_hangs_holds_its_task_and_nothing_else(traced):
     assert not worker.stalled
 
 
-def test_a_worker_without_the_package_says_what_to_install(traced, tmp_path):
+def test_worker_without_opentelemetry_names_the_package_to_install(traced, tmp_path):
     (tmp_path / "opentelemetry").mkdir()  # a package of this name without the module `trace`
     (tmp_path / "opentelemetry" / "__init__.py").touch()
     env = {"PYTHONPATH": str(tmp_path), "CONF": '{"affinity_traces": true}', "LEDGER": str(traced.ledger)}

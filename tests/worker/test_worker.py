@@ -1,4 +1,4 @@
-"""Real workers, in processes of their own, killed with kill -9."""
+"""Real workers in their own processes, killed with ``kill -9``."""
 
 import signal
 import time
@@ -20,7 +20,7 @@ from ..support.processes import wait_until
 POOLS = ("prefork", "threads", "solo")
 
 
-def test_a_specialists_work_never_lands_on_the_versatile_worker_while_a_specialist_slot_is_free(fleet):
+def test_specialists_jobs_avoid_the_versatile_worker(fleet):
     specialists = {type_: fleet.start(type_, type_, pool="solo") for type_ in ("pdf", "excel")}
     versatile = fleet.start("versatile", "pdf", "excel", "index", pool="solo")
     for turn in range(20):
@@ -34,7 +34,7 @@ def test_a_specialists_work_never_lands_on_the_versatile_worker_while_a_speciali
     assert fleet.ran_on("rare") == [versatile.pid]
 
 
-def test_a_rare_job_starts_at_once_while_the_specialists_are_busy(fleet):
+def test_rare_job_starts_while_the_specialists_are_busy(fleet):
     fleet.start("pdf", "pdf", pool="solo")
     fleet.start("versatile", "pdf", "index", pool="solo")
     long = fleet.tasks["pdf"].delay("long", 5)
@@ -44,7 +44,7 @@ def test_a_rare_job_starts_at_once_while_the_specialists_are_busy(fleet):
 
 
 @pytest.mark.parametrize("pool", in_time(*POOLS))
-def test_a_job_longer_than_the_worker_timeout_is_not_run_twice(fleet, pool):
+def test_job_longer_than_the_worker_timeout_runs_once(fleet, pool):
     fleet.start("long", "pdf", pool=pool, timeout_s=2, heartbeat_s=0.5)
     fleet.start("other", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
     sleeping = [fleet.tasks["late"].delay("sleeping-1", 5), fleet.tasks["late"].delay("sleeping-2", 5)]
@@ -58,7 +58,7 @@ def test_a_job_longer_than_the_worker_timeout_is_not_run_twice(fleet, pool):
     assert len(fleet.ledger.starts()) == 4
 
 
-def test_killed_workers_late_jobs_run_once_more_elsewhere_in_their_place_and_early_ones_are_lost(fleet):
+def test_killed_workers_late_acked_jobs_run_again_first(fleet):
     fleet.start("ticker", "index", pool="solo", timeout_s=2, heartbeat_s=0.5)
     doomed = fleet.start("doomed", "pdf", pool="threads", concurrency=3, timeout_s=2, heartbeat_s=0.5)
     late = [fleet.tasks["late"].delay(f"late-{number}", 30) for number in range(2)]
@@ -85,7 +85,7 @@ def test_killed_workers_late_jobs_run_once_more_elsewhere_in_their_place_and_ear
     assert (lost.task_id, lost.reason) == (early.id, "lost")
 
 
-def test_a_warm_shutdown_finishes_what_runs_and_returns_the_rest(fleet):
+def test_warm_shutdown_finishes_running_jobs_and_returns_the_rest(fleet):
     worker = fleet.start("leaving", "pdf", pool="prefork", concurrency=2)
     running = [fleet.tasks["pdf"].delay(f"running-{number}", 3) for number in range(2)]
     waiting = [fleet.tasks["pdf"].delay(f"waiting-{number}") for number in range(5)]
@@ -99,7 +99,7 @@ def test_a_warm_shutdown_finishes_what_runs_and_returns_the_rest(fleet):
     assert [result.get(timeout=10) for result in waiting] == [f"waiting-{number}" for number in range(5)]
 
 
-def test_a_cold_shutdown_gives_back_what_runs_and_says_how_much(fleet):
+def test_cold_shutdown_returns_and_counts_running_jobs(fleet):
     worker = fleet.start("leaving", "pdf", pool="prefork", concurrency=6)
     late = [fleet.tasks["late"].delay(f"late-{n}", 30) for n in range(5)]
     early = fleet.tasks["early"].delay("early", 30)
@@ -116,7 +116,7 @@ def test_a_cold_shutdown_gives_back_what_runs_and_says_how_much(fleet):
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
-def test_what_a_cold_shutdown_ends_is_left_to_be_counted(monkeypatch, is_cold):
+def test_ends_in_a_cold_shutdown_are_left_unreported(monkeypatch, is_cold):
     """Before the worker stops, the pool may notice killed processes, and the server may answer."""
     monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
     host = CeleryWorkerLoop(SimpleNamespace(hub=Mock()))
@@ -128,7 +128,7 @@ def test_what_a_cold_shutdown_ends_is_left_to_be_counted(monkeypatch, is_cold):
     assert told.called != is_cold
 
 
-def test_a_suspended_workers_late_ack_changes_nothing(fleet):
+def test_late_ack_of_a_suspended_worker_changes_nothing(fleet):
     zombie = fleet.start("zombie", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
     result = fleet.tasks["late"].delay("job", 3)
     wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
@@ -189,7 +189,7 @@ def test_every_end_of_a_task_frees_its_slot_once(fleet, pool):
     assert not {"expired", "revoked"} & starts.keys()
 
 
-def test_scheduled_jobs_wait_in_redis_and_start_within_half_a_second_of_their_time(fleet):
+def test_scheduled_jobs_start_within_half_a_second_of_eta(fleet):
     fleet.start("worker", "pdf", pool="threads", concurrency=4)
     due = {}
     for number in range(8):

@@ -1,5 +1,5 @@
-"""Mutants of the Lua library: whether the tests notice a change of it. `make mutants`.
+"""Mutation tests of the Lua library, `make mutants`: do the tests notice a change?
 
-`operators` makes the changes, `judge` has tests look for one, `judges.toml` says which tests, `survivors.toml` has the
-accepted mutants that no test can notice, and `__main__` is the program.
+`operators` makes the changes, `judge` runs the tests, `judges.toml` lists which tests, `survivors.toml` has the
+accepted equivalent mutants, and `__main__` is the program.
 """

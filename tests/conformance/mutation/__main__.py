@@ -1,7 +1,7 @@
-"""Judges mutants of the Lua library: `make mutants N=60 SEED=7`, or all of them without N; `ARGS=lanes` a part.
+"""Run mutation tests of the Lua library: `make mutants N=60 SEED=7`; without N all mutants; `ARGS=lanes` a part.
 
-Verdicts are kept in build/mutants, by the text of the whole library with the mutant: a run that was ended goes on
-where it was, until the Lua changes. Survivors are judged again if ARGS has `--again`, for tests that came since.
+Verdicts are stored in build/mutants, by the text of the whole library with the mutant. An interrupted run continues
+until the Lua changes. `--again` in ARGS repeats the survivors, for example after new tests.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from .survivors import reason_for
 
 VERDICTS = ROOT / "build" / "mutants" / "verdicts.jsonl"
 
-#: Random steps for each mutant.
+#: Random steps per mutant.
 STEPS = 10_000
 
 _BLOCK = "mutants"
@@ -40,13 +40,13 @@ _BLOCK = "mutants"
 
 @cache
 def all_mutants() -> list[Mutant]:
-    """Return the mutants of all Lua files, in an order in which the names of files have no part."""
+    """Return the mutants of all Lua files, in an order independent of file names."""
     found = [mutant for file, text in texts().items() for mutant in mutants_of(file, text)]
     return sorted(found, key=lambda mutant: (mutant.key, mutant.start))
 
 
 def sample(mutants: Sequence[Mutant], number: int, seed: str) -> list[Mutant]:
-    """Return *number* of *mutants*: as many of each operator as of another; the same ones for the same *seed*."""
+    """Return *number* of *mutants*, equally many per operator, and the same for an equal *seed*."""
     of_operator = defaultdict(list)
     for mutant in mutants:
         of_operator[mutant.operator].append(mutant)
@@ -58,13 +58,13 @@ def sample(mutants: Sequence[Mutant], number: int, seed: str) -> list[Mutant]:
 
 
 def digest_of(mutant: Mutant) -> str:
-    """Return what stands for the whole library with *mutant*, but for spaces and comments in other places."""
+    """Return a digest of the library with *mutant*, which ignores spaces and comments elsewhere."""
     text = " ".join(assemble({mutant.file: mutant.applied(texts()[mutant.file])}).split())
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def kept_verdicts(path: Path, *, again: bool) -> dict[str, Verdict]:
-    """Return the verdicts in the file *path*, by digest; *again*: without survivors."""
+    """Return the verdicts in the file *path* by digest. *again*: without the survivors."""
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     found = {row["digest"]: Verdict(row["verdict"], row["by"]) for row in rows}
     left_out = {UNJUDGED, SURVIVED} if again else {UNJUDGED}
@@ -75,7 +75,7 @@ def kept_verdicts(path: Path, *, again: bool) -> dict[str, Verdict]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Judge mutants and print those that survive. Return how many do that are not accepted."""
+    """Judge mutants and print the survivors. Return the number of survivors that are not accepted."""
     options = _options(words)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended: the next run goes on from here"))
     mutants = [mutant for mutant in all_mutants() if _is_of(mutant, options.words)]
@@ -128,7 +128,7 @@ def _is_of(mutant: Mutant, words: Iterable[str]) -> bool:
 
 
 def judge_all(mutants: Sequence[Mutant], options: argparse.Namespace) -> Iterable[tuple[Mutant, Verdict, float]]:
-    """Yield each of *mutants* with its verdict and the seconds that took, as they come."""
+    """Yield each of *mutants* with its verdict and duration in seconds, as they complete."""
     if not mutants:
         return
     with EmbeddedServer() as server:
@@ -149,7 +149,7 @@ def judge_all(mutants: Sequence[Mutant], options: argparse.Namespace) -> Iterabl
 def as_markdown(
     mutants: Sequence[Mutant], picked: Sequence[Mutant], verdicts: Mapping[Mutant, Verdict], how: str
 ) -> str:
-    """Return the number of mutants of each operator, and what became of those that were picked. *how*: for a reader."""
+    """Return a Markdown table with the mutants and verdicts per operator. *how*: a note for the reader."""
     there = Counter(mutant.operator for mutant in mutants)
     ends = Counter((mutant.operator, verdicts[mutant].verdict) for mutant in picked if mutant in verdicts)
     excused = Counter(mutant.operator for mutant in picked if mutant not in verdicts)

@@ -1,4 +1,4 @@
-"""Judges a mutant: by random steps, by the tests of its Lua file, then by all other short tests of the server."""
+"""Judge a mutant: by random steps, by the tests of its Lua file, then by all other short server tests."""
 
 import os
 import re
@@ -28,15 +28,15 @@ from .replay import Replay, Run
 LUA = Path("celery_affinity", "lua")
 JUDGES = Path(__file__).with_name("judges.toml")
 
-#: Longest time, s, for a test, which fails then; and for all of them, after which nothing is known of the mutant.
+#: Maximum seconds per test, which then fails, and for all tests, after which the mutant has no verdict.
 _TEST_S, _TESTS_S = 60, 600
 
-#: Most memory, bytes, of a server or a process of tests: a mutant that loops for ever may ask for all there is.
+#: Maximum memory in bytes of a server or a test process: a mutant with an endless loop may allocate everything.
 _MEMORY_BYTES = 4 << 30
 
 _OPTIONS = f"-x -q -k valkey --tb=no -rfE -p no:cacheprovider -p pytest_timeout -o timeout={_TEST_S}".split()
 
-#: Tests that run if nothing else finds a mutant: those of the server that do not take long.
+#: Tests that run if nothing else notices a mutant: the short server tests.
 _LONG = ("spoiled", "costs", "costs_of_rules", "instructions")
 OTHERS = ("tests/scheduler", *(f"--ignore=tests/scheduler/test_{name}.py" for name in _LONG))
 
@@ -46,23 +46,23 @@ KILLED, SURVIVED, UNLOADED, UNJUDGED = "killed", "survived", "does not load", "n
 
 
 class Verdict(NamedTuple):
-    """What became of a mutant. *by*: the step, or the test, that noticed it."""
+    """The outcome of a mutant. *by*: the step or the test that noticed it."""
 
     verdict: str
     by: str = ""
 
 
 class Tree:
-    """A copy of the tree in *directory*, whose tests may see other Lua."""
+    """A copy of the source tree in *directory*, whose tests may use other Lua files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        for part in ("celery_affinity", "tests", "docs", "examples"):  # tests read pages, and run examples
+        for part in ("celery_affinity", "tests", "docs", "examples"):  # some tests read docs pages and run examples
             shutil.copytree(ROOT / part, directory / part)
         shutil.copy(ROOT / "pyproject.toml", directory)
 
     def failing(self, tests: Sequence[str], instead: Mapping[str, str]) -> str:
-        """Return the first of *tests* to fail where the Lua files of *instead* have other texts; "" if all pass."""
+        """Return the first of *tests* that fails with the replaced Lua files of *instead*, or ""."""
         if not tests:
             return ""
         whole = {self.directory / LUA / f"{file}.lua": text for file, text in texts().items() if file in instead}
@@ -85,7 +85,7 @@ class Tree:
             **os.environ,
             "PYTHONPATH": str(self.directory),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # of some dozen plugins these tests need one
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # of several dozen plugins these tests need only one
         }
         return subprocess.run(
             [sys.executable, "-m", "pytest", *_OPTIONS, *tests],
@@ -99,7 +99,7 @@ class Tree:
 
 
 def verdict_on(mutant: Mutant, replay: Replay, tree: Tree, others: Sequence[str] = OTHERS) -> Verdict:
-    """Return the verdict on *mutant* of *replay*, of its file's tests in *tree*, and of the *others* there."""
+    """Return the verdict on *mutant* by *replay*, by its file's tests in *tree*, and by the *others* there."""
     source = mutant.applied(texts()[mutant.file])
     text = assemble({mutant.file: source})
     if not _loads(text, replay):
@@ -110,7 +110,7 @@ def verdict_on(mutant: Mutant, replay: Replay, tree: Tree, others: Sequence[str]
 
 
 def _loads(text: str, replay: Replay) -> bool:
-    """Return whether the library can be loaded: any test would notice one that cannot, so it is not counted."""
+    """Return True if the library can be loaded. Any test would notice the others, so they are not counted."""
     with replay.client() as client:
         client.flushall()
         client.function_flush()
@@ -124,12 +124,12 @@ def _loads(text: str, replay: Replay) -> bool:
 def _step(text: str, replay: Replay) -> str:
     try:
         library = walked(text)
-    except AssertionError:  # a mutant of what walks change themselves
+    except AssertionError:  # a mutant of code that the test library replaces itself
         return ""
     return replay.notices(library)
 
 
-# -- which tests
+# -- selection of tests
 
 
 @cache
@@ -142,23 +142,23 @@ def texts() -> dict[str, str]:
 
 @cache
 def judges() -> dict[str, list[str]]:
-    """Return the Lua files that each test of the list judges."""
+    """Return the Lua files of each listed test."""
     found: dict[str, list[str]] = tomllib.loads(JUDGES.read_text())["judges"]
     return found
 
 
 def judges_of(file: str) -> list[str]:
-    """Return the tests that judge mutants of *file*."""
+    """Return the listed tests for mutants of *file*."""
     return [test for test, files in judges().items() if file in files]
 
 
-# -- in a process of its own
+# -- in a separate process
 
 _judges: tuple[Replay, Tree, Sequence[str]]
 
 
 def begin(directory: str, runs: list[Run], others: Sequence[str]) -> None:
-    """Prepare this process to judge, one mutant after the other."""
+    """Prepare this process to judge mutants one after another."""
     global _judges
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     server = EmbeddedServer()
@@ -167,7 +167,7 @@ def begin(directory: str, runs: list[Run], others: Sequence[str]) -> None:
 
 
 def judged(mutant: Mutant) -> tuple[Verdict, float]:
-    """Return the verdict on *mutant*, and the seconds that it took. An error of a judge ends no run of many hours."""
+    """Return the verdict on *mutant*, and the seconds it took. An error of a test must not end a run of hours."""
     began_s = monotonic()
     try:
         verdict = verdict_on(mutant, *_judges)

@@ -1,7 +1,7 @@
-"""Operators that change one place of a Lua file. Each change makes a mutant, which some test should notice.
+"""Operators that change one place of a Lua file. Each change is a mutant, which some test should notice.
 
-A mutant's key is its function, its operator and its statement, whose spaces and comments do not count, with the change
-in brackets: a file that is moved, renamed or formatted anew has the same keys.
+A mutant's key consists of its function, its operator and its statement without spaces and comments, with the change in
+brackets. So the key survives moves, renames and reformatting of the file.
 """
 
 import re
@@ -14,10 +14,10 @@ from tree_sitter import Language, Node, Parser
 
 _PARSER = Parser(Language(tree_sitter_lua.language()))
 
-#: A change: the bytes from *start* to *end* of the source become *text*.
+#: A change: *text* replaces the bytes from *start* to *end* of the source.
 Change = tuple[int, int, str]
 
-#: Name of an operator -> what yields its changes at a node of the syntax tree.
+#: Operator name -> generator of its changes at a node of the syntax tree.
 OPERATORS: dict[str, Callable[[Node], Iterator[Change]]] = {}
 
 _SWAPPED_COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
@@ -33,9 +33,9 @@ _FIRST_AND_LAST = (
     ("math.floor", "math.ceil"),
 )
 _SWAPPED_ENDS = {old: new for pair in _FIRST_AND_LAST for old, new in (pair, pair[::-1])}
-_SWAPPED_ENDS['"HSETNX"'] = '"HSET"'  # the last value is kept, instead of the first
+_SWAPPED_ENDS['"HSETNX"'] = '"HSET"'  # the last value is stored instead of the first
 
-#: Statements that have other statements in them: a mutant of one names its head alone.
+#: Statements that contain other statements. The key of their mutants contains only their head.
 _WITH_BODY = {
     "if_statement",
     "elseif_statement",
@@ -50,17 +50,17 @@ _BEFORE_EXPRESSIONS = ("and", "or", "not", "return", "if", "elseif", "while", "u
 _BLOCKS = ("block", "chunk")
 _LITERALS = ("string", "number", "true", "false", "table_constructor")
 
-#: An option of a Redis command, such as "NX": the command can do without it.
+#: An optional argument of a Redis command, such as "NX".
 _OPTION = re.compile(r'"[A-Z]{2,}"')
 
-#: Commands of several fields, members or keys: where these begin, and how many arguments one has.
+#: Commands with several fields, members or keys: the index of the first, and the number of arguments of each.
 _SEVERAL = {'"HSET"': (2, 2), '"HDEL"': (2, 1), '"ZREM"': (2, 1), '"UNLINK"': (1, 1), '"DEL"': (1, 1)}
 
 _WHOLE_NUMBER = re.compile(r'(?P<quote>"?)(?P<number>-?\d+)(?P=quote)')
 
 
 class Mutant(NamedTuple):
-    """A change of the Lua file *file*, whose path is below ``celery_affinity/lua``, without its suffix."""
+    """A change of the Lua file *file*, a path below ``celery_affinity/lua`` without its suffix."""
 
     file: str
     function: str
@@ -82,7 +82,7 @@ class Mutant(NamedTuple):
 
 
 def mutants_of(file: str, source: str) -> list[Mutant]:
-    """Return all mutants of *source*, in the order of their places."""
+    """Return all mutants of *source*, in order of their places."""
     root = _PARSER.parse(source.encode()).root_node
     if root.has_error:
         raise ValueError(f"{file}.lua cannot be parsed")
@@ -121,7 +121,7 @@ def _drop_call(node: Node) -> Iterator[Change]:
 
 @_operator("drop an assignment")
 def _drop_assignment(node: Node) -> Iterator[Change]:
-    """Drop an assignment to what exists already: the only one of its statement, or one of several."""
+    """Drop an assignment to an existing variable or field, alone in its statement or one of several."""
     if node.type != "assignment_statement" or not _is_statement(node):
         return
     names, values = (_parts(part) for part in _parts(node))
@@ -135,7 +135,7 @@ def _drop_assignment(node: Node) -> Iterator[Change]:
 
 @_operator("drop an exit")
 def _drop_exit(node: Node) -> Iterator[Change]:
-    """Go on where a function returned early, or a loop ended."""
+    """Continue where a function returned early, or a loop ended."""
     around = node.parent.parent if node.parent else None
     is_early = node.type == "return_statement" and around is not None and "function" not in around.type
     if is_early or node.type == "break_statement":
@@ -151,7 +151,7 @@ def _negate(node: Node) -> Iterator[Change]:
 
 @_operator("fix a condition")
 def _fix_condition(node: Node) -> Iterator[Change]:
-    """Have a condition always, or never, be met; a loop ends after one round at the latest."""
+    """Make a condition always true or always false. A loop then ends after at most one round."""
     condition = node.child_by_field_name("condition")
     if condition:
         for text in {"while_statement": ("false",), "repeat_statement": ("true",)}.get(node.type, ("true", "false")):
@@ -161,9 +161,9 @@ def _fix_condition(node: Node) -> Iterator[Change]:
 
 @_operator("drop an operand")
 def _drop_operand(node: Node) -> Iterator[Change]:
-    """Drop one of the operands of `and`, `or`, a sum or a product: of `a and b and c` each one, and no two of them.
+    """Drop one operand of `and`, `or`, a sum or a product: each operand of `a and b and c`, one at a time.
 
-    Of `a and b or c`, b is not dropped: a may be no value of its kind at all.
+    In `a and b or c`, b is not dropped, because a may have another type.
     """
     if _binary(node) in ("and", "or", "+", "-", "*", "/") and not _is_next_place(node):
         left, right = _parts(node)
@@ -188,7 +188,7 @@ def _swap_bounds(node: Node) -> Iterator[Change]:
 
 @_operator("turn a comparison")
 def _turn_comparison(node: Node) -> Iterator[Change]:
-    """Turn a comparison that is no whole condition: one that is gets negated."""
+    """Reverse a comparison within a condition; a comparison that is the whole condition gets negated instead."""
     if _binary(node) in _TURNED_COMPARISONS and not _is_condition(node):
         yield _replaced(_sign(node), _TURNED_COMPARISONS[_binary(node)])
 
@@ -201,7 +201,7 @@ def _swap_arithmetic(node: Node) -> Iterator[Change]:
 
 @_operator("shift a number")
 def _shift_number(node: Node) -> Iterator[Change]:
-    """Add one to a whole number, or to a text of one."""
+    """Add one to a whole number, or to a string with a number."""
     found = _WHOLE_NUMBER.fullmatch(_text(node)) if node.type in ("number", "string") else None
     if found:
         yield _replaced(node, f"{found['quote']}{int(found['number']) + 1}{found['quote']}")
@@ -228,9 +228,9 @@ def _swap_ends(node: Node) -> Iterator[Change]:
 
 @_operator("drop an argument")
 def _drop_argument(node: Node) -> Iterator[Change]:
-    """Leave out the last argument of a call if it is a literal; of a command one that it can do without.
+    """Drop the last argument of a call if it is a literal, or an optional argument of a Redis command.
 
-    A command can do without an option, and without one of several fields, members or keys.
+    Optional are options, and each but one of several fields, members or keys.
     """
     if node.type != "arguments" or node.parent is None or len(_parts(node)) < 2:
         return
@@ -249,7 +249,7 @@ def _drop_argument(node: Node) -> Iterator[Change]:
 
 @_operator("drop a field")
 def _drop_field(node: Node) -> Iterator[Change]:
-    """Leave out a field of a table, or an item of a list, but no nil, which only makes room for what comes."""
+    """Drop a field of a table or an item of a list, except a nil that only holds a place."""
     if node.type == "field" and _text(node) != "nil":
         after = node.next_sibling
         end = after.end_byte if after and after.type == "," else node.end_byte
@@ -258,7 +258,7 @@ def _drop_field(node: Node) -> Iterator[Change]:
 
 @_operator("drop min, max")
 def _drop_bound(node: Node) -> Iterator[Change]:
-    """Take one of the numbers of which a function takes the least or the greatest."""
+    """Use one of the numbers whose minimum or maximum a function takes."""
     if node.type == "function_call" and _text(_parts(node)[0]) in ("math.min", "math.max"):
         for argument in _parts(_parts(node)[1]):
             yield _replaced(node, _text(argument))
@@ -266,7 +266,7 @@ def _drop_bound(node: Node) -> Iterator[Change]:
 
 @_operator("empty a text")
 def _empty_text(node: Node) -> Iterator[Change]:
-    """Empty a text that is compared, joined, kept or returned; in other places it is a name, which must be right."""
+    """Empty a string that is compared, joined, stored or returned. Elsewhere it is a name, which must be valid."""
     if node.type != "string" or _text(node) == '""' or node.parent is None:
         return
     if node.parent.type in ("binary_expression", "expression_list") and not _WHOLE_NUMBER.fullmatch(_text(node)):
@@ -305,7 +305,7 @@ def _binary(node: Node) -> str:
 
 
 def _is_next_place(node: Node) -> bool:
-    """Whether *node* is the first free place of a list, ``#list + 1``."""
+    """Return True if *node* is the next free index of a list, ``#list + 1``."""
     return _text(_parts(node)[0]).startswith("#") and _text(node).endswith("+ 1")
 
 
@@ -334,7 +334,7 @@ def _statement_of(node: Node) -> Node:
 
 
 def _function_of(node: Node) -> str:
-    """Return the name of the outermost function with a name; "" at the top of a file."""
+    """Return the name of the outermost named function, or "" at the top of a file."""
     name = ""
     at: Node | None = node
     while at:
@@ -359,8 +359,8 @@ def _tokens(node: Node) -> Iterator[Node]:
 
 @cache
 def _words_of(text: str) -> str:
-    """Return *text*, a part of Lua, as it stands in a key."""
-    for before in ("return ", ""):  # an expression alone is no Lua
+    """Return *text*, a part of Lua, in the form used in keys."""
+    for before in ("return ", ""):  # a single expression is not valid Lua
         root = _PARSER.parse(f"{before}{text}".encode()).root_node
         if not root.has_error:
             return _joined([_text(token) for token in _tokens(root) if token.start_byte >= len(before)])
@@ -377,7 +377,7 @@ def _shown(statement: Node, change: Change) -> str:
 
 
 def _head(statement: Node) -> Iterator[Node]:
-    """Yield the tokens of a statement, without those of the statements in it."""
+    """Yield the tokens of a statement, without the tokens of the statements in it."""
     if statement.type not in _WITH_BODY:
         yield from _tokens(statement)
         return

@@ -1,8 +1,8 @@
-"""Random steps that were made beside the reference once, and are made again on a server with a mutant.
+"""Random steps that were recorded next to the reference once, and are replayed on a server with a mutant.
 
-The reference costs more than the server, and is needed once: it agrees with what the library as it is replies and
-keeps. A mutant that makes the same bytes of a run is not noticed by it. If the bytes are others, the steps of the run
-are made beside the reference, which is to tell: what has no order may come in another one.
+The reference is slower than the server and is needed once, because it agrees with the replies and the state of the
+unchanged library. A run with identical bytes does not notice the mutant. Otherwise the steps of the run are repeated
+next to the reference, which decides: unordered data may have another order.
 """
 
 import re
@@ -22,17 +22,17 @@ from ..mirror import LONGER
 from ..walk import run
 from ..wire import LIBRARY, Wire
 
-#: How many looks at the state there are for each that is made again: most differences stay.
+#: Recorded state checks per replayed state check: most differences persist.
 _LOOKS_FOR_ONE = 3
 
-#: Commands that are sent at once.
+#: Number of commands sent together.
 _TOGETHER = 40
 
-#: Longest wait, s, for one reply: a mutant that loops for ever is noticed by that.
+#: Maximum seconds for a reply; a mutant with an endless loop is noticed by it.
 REPLY_S = 20
 
-#: Returns a digest of the state, with the time for which keys are kept, of which some seconds make no difference.
-#: Fields of a hash have no order, and neither have the types and lanes in a text of such.
+#: Return a digest of the state with its expiry times, whose differences of some seconds are ignored. Hash fields have
+#: no order, and neither have types and lanes within a field.
 _DIGEST = f"""
 local function sorted(text)
     if not string.find(text, " ", 1, true) then
@@ -72,7 +72,7 @@ _FAILED_AT = re.compile(r"failed at step (\d+);")
 
 
 class Run(NamedTuple):
-    """A run from an empty server on, which *seed* makes again. *digests*: of the replies to each part of *sent*."""
+    """A run from an empty server that *seed* repeats. *digests*: digests of the replies to each part of *sent*."""
 
     seed: int
     sent: list[bytes]
@@ -80,7 +80,7 @@ class Run(NamedTuple):
 
 
 class _Recorder(Wire):
-    """A wire that keeps the commands of each run; None stands for a look at the state."""
+    """A wire that records the commands of each run; None represents a state check."""
 
     def __init__(self, client):
         super().__init__(client)
@@ -104,7 +104,7 @@ class _Recorder(Wire):
 
 
 def recorded(server: EmbeddedServer, steps: int, seed: int) -> list[Run]:
-    """Return the runs of *steps* random steps. Raises what the reference finds in the library as it is."""
+    """Return the runs of *steps* random steps. Raise the reference's findings in the unchanged library."""
     with redis.Redis.from_url(server.url) as client, _Recorder(client) as wire:
         digest = client.script_load(_DIGEST)
         _walk(wire, steps, seed)
@@ -112,18 +112,18 @@ def recorded(server: EmbeddedServer, steps: int, seed: int) -> list[Run]:
     with closing(_connection(server)) as connection:
         once, twice = ([[_reply(connection, part) for part in parts] for parts in sent] for _ in range(2))
     rows = zip(range(seed, seed + len(sent)), sent, once, twice, strict=True)
-    #: A run that does not make the same bytes twice is of no use.
+    #: A run that does not repeat its own bytes is useless.
     return [Run(own, parts, replies) for own, parts, replies, again in rows if replies == again]
 
 
 class Replay:
-    """*runs* that were recorded, made again on *server*."""
+    """Recorded *runs*, replayed on *server*."""
 
     def __init__(self, server: EmbeddedServer, runs: list[Run]) -> None:
         self._server, self._runs = server, runs
 
     def client(self) -> redis.Redis:
-        """Return a client of the server, which is started again if a mutant took it down, and has memory again."""
+        """Return a client of the server, which is restarted after a crash, with its memory limit reset."""
         if not self._server.is_running:
             self._server.start()
         client = redis.Redis.from_url(self._server.url, socket_timeout=REPLY_S)
@@ -131,7 +131,7 @@ class Replay:
         return client
 
     def notices(self, library: Library) -> str:
-        """Return the step at which a run notices that *library*, for walks, is a mutant; "" if none does."""
+        """Return the step at which a run notices that *library* (a test library) is a mutant, or ""."""
         with self.client() as client:
             client.function_flush()
             client.script_load(_DIGEST)
@@ -140,7 +140,7 @@ class Replay:
             try:
                 with closing(_connection(self._server)) as connection:
                     is_same = all(_reply(connection, part) == digest for part, digest in zip(*each[1:], strict=True))
-            except OSError:  # it loops for ever, or has taken the server down
+            except OSError:  # endless loop, or the server crashed
                 is_same = False
                 self._server.kill()
             found = "" if is_same else self._noticed_by_reference(library, each.seed)
@@ -152,8 +152,8 @@ class Replay:
         with self.client() as client, Wire(client, library=library) as wire:
             try:
                 _walk(wire, STEPS_IN_A_RUN, seed)
-            except Exception as error:  # any error is a find
-                if isinstance(error, redis.RedisError):  # it loops for ever, or has taken the server down
+            except Exception as error:  # any error is a finding
+                if isinstance(error, redis.RedisError):  # endless loop, or the server crashed
                     self._server.kill()
                 found = _FAILED_AT.search("".join(getattr(error, "__notes__", ())))
                 return f"SEED={seed} step {found[1] if found else '?'}"

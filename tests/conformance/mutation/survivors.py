@@ -1,4 +1,4 @@
-"""The accepted survivors, `survivors.toml`: mutants that no test can notice, or classes of them, with the reasons."""
+"""The accepted survivors in `survivors.toml`: equivalent mutants, or classes of them, with the reasons."""
 
 import re
 import tomllib
@@ -10,19 +10,19 @@ LIST = Path(__file__).with_name("survivors.toml")
 
 
 class Accepted(NamedTuple):
-    """Mutants that are accepted for one *reason*: those with one of *keys*, or whose whole key *matching* matches."""
+    """Mutants that are accepted for one *reason*: by *keys*, or by the pattern *matching* for the whole key."""
 
     reason: str
     keys: frozenset[str] = frozenset()
     matching: re.Pattern[str] | None = None
 
     def has(self, key: str) -> bool:
-        """Return whether the mutant with *key* is one of them."""
+        """Return True if the mutant with *key* is accepted."""
         return key in self.keys or (self.matching is not None and self.matching.fullmatch(key) is not None)
 
 
 def parsed(text: str) -> tuple[Accepted, ...]:
-    """Return what the list *text* accepts. Raises ValueError for a row without a reason, keys or pattern."""
+    """Return the accepted mutants in the list *text*. Raise ValueError for an incomplete row."""
     found = []
     for row in tomllib.loads(text)["accepted"]:
         if row.keys() - {"reason", "keys", "matching"} or not row.get("reason") or len(row) != 2:
@@ -34,10 +34,10 @@ def parsed(text: str) -> tuple[Accepted, ...]:
 
 @cache
 def accepted() -> tuple[Accepted, ...]:
-    """Return what the checked-in list accepts."""
+    """Return the accepted mutants in the checked-in list."""
     return parsed(LIST.read_text())
 
 
 def reason_for(key: str) -> str:
-    """Return why the mutant with *key* is accepted; "" if it is not."""
+    """Return the reason to accept the mutant with *key*, or ""."""
     return next((row.reason for row in accepted() if row.has(key)), "")

@@ -1,4 +1,4 @@
-"""The calls that merged into a batch, and what is open for further ones."""
+"""The calls that merged into a batch, and the calls or batches open for further calls."""
 
 from typing import Literal
 
@@ -9,28 +9,28 @@ from .model import Cohort, Job
 
 
 def place(job: Job) -> tuple[str, str, str, str]:
-    """Return what calls merge by that are alike in it."""
+    """Return the attributes that calls must share to merge."""
     merge = decode_rules(job.rules).merge
     return job.type, merge.key if merge else "", decode_rules(job.rules).text_of_keys, job.task_name
 
 
 def published_us(call: Job) -> int:
-    """Return when *call* was published, a retry as its first attempt was."""
+    """Return the publish time of *call*; for a retry, the publish time of its first attempt."""
     times_us = (call.again_us, call.published_us, call.enqueued_us)
     return next(each for each in times_us if each is not None)
 
 
 def close(cohort: Cohort, job: Job) -> None:
-    """Let no further call join *job*, which may be one that merges, or a batch."""
+    """Close *job*, a merging call or a batch, for further calls."""
     if decode_rules(job.rules).merge and cohort.merging.get(place(job)) == job.id:
         del cohort.merging[place(job)]
 
 
 def let_go(cohort: Cohort, caller: Job, how: Literal["revoked", "expired"], now_us: int) -> bool:
-    """Take a call that is to end out of its batch. Return False if the run is under way that its result comes from.
+    """Remove an ending call from its batch. Return False if the call must wait for the result of the current run.
 
-    While the batch is claimed, the call whose message the worker has is the worker's, and no other expires whose time
-    came after the claim. The last call that leaves ends the batch.
+    While the batch is claimed, its primary belongs to the worker, and a call whose expiry is later than the claim does
+    not expire. The last removed call ends the batch.
     """
     batch = cohort.jobs[caller.into or ""]
     if batch.state == "claimed":
@@ -48,13 +48,12 @@ def let_go(cohort: Cohort, caller: Job, how: Literal["revoked", "expired"], now_
 
 
 def remove(cohort: Cohort, caller: Job) -> None:
-    """Take *caller* out of its batch."""
     del cohort.jobs[caller.into or ""].callers[caller.id]
     caller.into = None
 
 
 def vanish(cohort: Cohort, batch: Job, now_us: int) -> None:
-    """Forget a batch that has no call left."""
+    """Delete a batch without calls."""
     recurring.take_back(cohort, batch, now_us)
     close(cohort, batch)
     del cohort.jobs[batch.id]

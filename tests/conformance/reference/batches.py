@@ -1,4 +1,4 @@
-"""A batch that a worker held: what becomes of its calls when the run ends, or the batch goes back or dies."""
+"""A batch held by a worker: what happens to its calls when the run ends, or the batch is returned or dead-lettered."""
 
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import BATCH_SIZE, LARGEST_BATCH_COUNTED
@@ -6,13 +6,13 @@ from celery_affinity.schema.constants import BATCH_SIZE, LARGEST_BATCH_COUNTED
 from . import batch_calls, ends, hooks, job_index, recurring, requeue
 from .model import Cohort, Job, State
 
-# -- A batch that a worker held: what becomes of its calls.
+# -- A batch held by a worker: what happens to its calls.
 
 
 def may_report(cohort: Cohort, batch: Job, fence: int | None) -> bool:
-    """Return whether somebody tells the calls of *batch*: the worker whose claim has the number *fence*.
+    """Return True if the holder of *fence* may report the end of *batch* to its calls.
 
-    None: whoever tells ends that no worker tells.
+    None: the process that reports ends without a worker.
     """
     if not job_record.is_batch(batch.id):
         return False
@@ -20,7 +20,7 @@ def may_report(cohort: Cohort, batch: Job, fence: int | None) -> bool:
 
 
 def end_caller(cohort: Cohort, caller: Job, state: State, why: str, now_us: int) -> None:
-    """Record how a call ended whose caller knows, or is told by the worker."""
+    """Record the end of a call whose caller has the result, or gets it from the worker."""
     batch_calls.remove(cohort, caller)
     job_index.remove(cohort, caller, keeps_last=True)
     caller.state, caller.why, caller.ended_us, caller.message = state, why, now_us, None
@@ -28,7 +28,7 @@ def end_caller(cohort: Cohort, caller: Job, state: State, why: str, now_us: int)
 
 
 def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
-    """*batch* comes back from its worker: end the call that was run if it is to end. Return whether others are left."""
+    """End the primary of a returned *batch* if it was revoked or has expired. Return True if calls remain."""
     primary = cohort.jobs[batch.primary or ""]
     batch.primary = None
     ended = ends.meanwhile(cohort, primary, now_us)
@@ -41,7 +41,7 @@ def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
 
 
 def dead_letter(cohort: Cohort, batch: Job, reason: str, now_us: int) -> None:
-    """*batch* is dead: all of its callers are to be told, but for the one whom the worker tells."""
+    """Dead-letter *batch*: all of its callers need a report, except the one that its worker reports to."""
     if reason in ("rejected", "failed"):
         primary = batch.primary or ""
         batch.told_callers[primary] = batch.callers.pop(primary)
@@ -51,7 +51,7 @@ def dead_letter(cohort: Cohort, batch: Job, reason: str, now_us: int) -> None:
 
 
 def forget_some(cohort: Cohort, batch: Job, max_calls: int, now_us: int) -> bool:
-    """Delete *max_calls* calls of a *batch* that goes. Return whether that was all; if not, the others go later."""
+    """Delete *max_calls* calls of an ending *batch*. Return True if none remain; later calls delete the others."""
     calls = {**batch.told_callers, **batch.callers}
     for job_id in [*calls][:max_calls]:
         job_index.remove(cohort, cohort.jobs.pop(job_id), keeps_last=False)
@@ -64,7 +64,7 @@ def forget_some(cohort: Cohort, batch: Job, max_calls: int, now_us: int) -> bool
 
 
 def wait_again(cohort: Cohort, batch: Job) -> None:
-    """All calls of a dead *batch* wait again, and nothing ends them that would have."""
+    """Let all calls of a dead *batch* wait again, without their former expiry and revocation."""
     calls = batch.callers | batch.told_callers
     batch.callers, batch.told_callers = dict(sorted(calls.items(), key=lambda each: each[1])), {}
     batch.task_id = ""
@@ -74,15 +74,15 @@ def wait_again(cohort: Cohort, batch: Job) -> None:
         caller.expires_us, caller.stamps, caller.is_moved = None, (), False
 
 
-# -- How the run of a batch ended: for the call that was run, as its worker says; what of the others, is decided here.
+# -- The end of a batch's run: as the worker reports for the primary; this decides the others.
 
 
 def release(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[str]:
-    """Record the end of a claim of *batch*. Return the types that got a pending job: one, or none."""
-    if how == "returned" and batch.acked:  # the run was ended for one of the other calls, which is revoked
+    """Record the end of a claim of *batch*. Return the type that got a pending job, if any."""
+    if how == "returned" and batch.acked:  # the run was stopped for one of the other calls, which is revoked
         return _go_on(cohort, batch, now_us)
     primary = cohort.jobs[batch.primary or ""]
-    is_without_result = how in ("revoked", "expired")  # the worker ended the call before it came to a result
+    is_without_result = how in ("revoked", "expired")  # the worker ended the call before it had a result
     if how in ends.STATE_AFTER or batch.acked:
         state, its_why = (ends.STATE_AFTER[how], why) if how in ends.STATE_AFTER else ("done", "")
         end_caller(cohort, primary, state, its_why, now_us)
@@ -101,7 +101,7 @@ def release(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[
 
 
 def _count(cohort: Cohort, batch: Job) -> None:
-    """Count a run of several calls, and these: those of a type for as long as workers serve it."""
+    """Count a run of several calls, and the calls of each type while workers serve it."""
     calls = batch.size or 0
     if calls < 2:
         return
@@ -113,7 +113,7 @@ def _count(cohort: Cohort, batch: Job) -> None:
 
 
 def _go_on(cohort: Cohort, batch: Job, now_us: int) -> set[str]:
-    """Have the other calls wait again; others do not join them."""
+    """Let the other calls wait again, closed for further calls."""
     requeue.remove_claim(cohort, batch, now_us)
     batch_calls.close(cohort, batch)
     batch.primary, batch.task_id, batch.acked = None, "", False

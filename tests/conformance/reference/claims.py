@@ -1,4 +1,4 @@
-"""Claims: a job held by a worker's slot, with a fencing number that grows at each delivery."""
+"""Claims: a job held by a worker's slot, with a fencing token that grows with each delivery."""
 
 from celery_affinity.schema import job_record
 
@@ -7,7 +7,7 @@ from .model import Cohort, Delivery, Job, Worker
 
 
 def payload(cohort: Cohort, job: Job) -> Delivery:
-    """Return what a worker reads of a claimed job; of a batch, the message of the call that is run."""
+    """Return the claim payload; for a batch, the message of its primary."""
     assert job.fence is not None
     run = cohort.jobs[job.primary] if job.primary else job
     lane = (job.on_demand, job.priority) if job.is_moved else None
@@ -16,7 +16,7 @@ def payload(cohort: Cohort, job: Job) -> Delivery:
 
 
 def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
-    """Give a job to *worker*; one that has expired ends instead, and nobody gets it."""
+    """Claim a job for *worker*. An expired job ends instead."""
     if job_record.is_batch(job.id) and merging.choose(cohort, job, now_us) is None:
         hooks.leave(cohort, job, now_us)
         return None
@@ -34,13 +34,13 @@ def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | N
 
 
 def held(cohort: Cohort, worker_id: str, job_id: str, fence: int) -> Job | None:
-    """Return the job if the worker holds it with this very number: a stale one changes nothing."""
+    """Return the job if the worker holds it with this fencing token; a stale token changes nothing."""
     worker = cohort.workers.get(worker_id)
     return cohort.jobs[job_id] if worker and worker.claims.get(job_id) == fence else None
 
 
 def is_unread(cohort: Cohort, worker: Worker, job: Job) -> bool:
-    """Remove a job from its worker's inbox. Return whether the job was there: then the worker has not read it."""
+    """Remove a job from its worker's inbox. Return True if it was there, that is, unread."""
     delivery = payload(cohort, job)
     if delivery not in worker.inbox:
         return False

@@ -1,4 +1,4 @@
-"""How jobs end, with a worker and without one, and for how long a job is known that has ended."""
+"""Ends of jobs, with and without a worker, and the retention of ended jobs."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -10,15 +10,14 @@ from celery_affinity.schema.constants import ENDED_KEPT_S, MAX_TRIMMED, MAX_WHY_
 from . import batch_calls, hooks, job_index, recurring
 from .model import Cohort, Job, Outcome, State
 
-# -- A job ends without a worker that could say so: revoked or expired while it waited. `announce` has its caller
-# told.
+# -- A job ends without a worker that could report it: revoked or expired while it waited. `next_report` follows.
 
 
 How = Literal["revoked", "expired"]
 
 
 def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
-    """Record how *job*, which has no slot, has ended."""
+    """Record the end of *job*, which has no slot."""
     if job.state in ("pending", "claimed") or job.is_patient or job.is_paused:
         recurring.take_back(cohort, job, now_us)
     job.state, job.ended_us = how, now_us
@@ -31,7 +30,7 @@ def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
 
 
 def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
-    """End a job if it waits; a claimed one is its worker's. Return whether it did."""
+    """End a job if it waits; a claimed job belongs to its worker. Return True if it ended."""
     if job.state == "merged":
         is_let_go = batch_calls.let_go(cohort, job, how, now_us)
         if is_let_go:
@@ -45,24 +44,24 @@ def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
 
 
 def meanwhile(cohort: Cohort, job: Job, now_us: int) -> How | None:
-    """Return how a job that comes back from its worker has ended meanwhile; None if it may wait again."""
+    """Return the outcome of a returned job that was revoked or has expired, or None if it may wait again."""
     if job.has_expired(now_us):
         return "expired"
     return "revoked" if job_index.is_revoked(cohort, job.task_id, job.stamps, job.enqueued_us) else None
 
 
 def mark_reported(cohort: Cohort, job: Job, now_us: int) -> None:
-    """The caller of *job* knows: keep only what is known of the job."""
+    """Record that the caller of *job* has the result, and keep only its summary."""
     job.message = None
     job_index.remove(cohort, job, keeps_last=True)
     remember(cohort, job, keep_s(cohort), now_us)
 
 
-# -- A job that its worker ended: only what is known of it is kept, and for a while.
+# -- A job that its worker ended: its summary is kept for a while.
 
 
 def on_worker(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> None:
-    """Record how a claimed job ended: a repeated publish changes nothing until a server forgets the job."""
+    """Record the end of a claimed job: a repeated publish changes nothing until the job is deleted."""
     assert job.worker is not None
     keep_s = cohort.workers[job.worker].keep_s
     del cohort.workers[job.worker].claims[job.id]
@@ -73,10 +72,10 @@ def on_worker(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> 
     remember(cohort, job, keep_s, now_us)
 
 
-# -- What a worker says of the end of a job that did not end well.
+# -- The worker's description of an unsuccessful end.
 
 
-#: Outcome of a claimed job that was settled -> the state of the job then.
+#: Outcome of a settled claim -> the job's new state.
 STATE_AFTER: Mapping[str, State] = {
     "acked": "done",
     "ignored": "done",
@@ -87,28 +86,28 @@ STATE_AFTER: Mapping[str, State] = {
 
 
 def read_outcome(outcome: Outcome) -> tuple[str, str]:
-    """Return how the job ended, and why: in words, "" if nothing is said."""
+    """Return the outcome and the error text, "" if there is none."""
     how, _, words = outcome.partition(" ")
     return how, words.encode()[:MAX_WHY_BYTES].decode(errors="replace")
 
 
-# -- For how long a job that has ended is known (``affinity_keep``), and the index of those known for over a minute.
+# -- Retention of ended jobs (``affinity_keep``), and the index of jobs that are retained for over a minute.
 
 
 def keep_s(cohort: Cohort) -> int:
-    """Return the seconds for which a job that ends now is known."""
+    """Return the seconds for which a job that ends now is retained."""
     return max(ENDED_KEPT_S, int(cohort.settings.get("keep_us")) // SECOND_US)
 
 
 def remember(cohort: Cohort, job: Job, seconds: int, now_us: int) -> None:
-    """Have *job*, which has ended, be known for *seconds*. A batch is not in the index: its calls are."""
+    """Retain the ended *job* for *seconds*. A batch is not in the index, but its calls are."""
     job.keep_s, job.forgotten_us = seconds, now_us + seconds * SECOND_US
     if seconds > ENDED_KEPT_S and not job_record.is_batch(job.id):
         cohort.ended[job.id] = now_us
 
 
 def trim(cohort: Cohort, now_us: int) -> bool:
-    """Take jobs out that are too old, or too many: these are known for another minute. Return whether more may be."""
+    """Unlist jobs that are too old or too many, and retain them another minute. Return True if there may be more."""
     oldest = sorted(cohort.ended, key=lambda job_id: (cohort.ended[job_id], job_id))
     since_us = now_us - int(cohort.settings.get("keep_us"))
     gone = [job_id for job_id in oldest if cohort.ended[job_id] <= since_us][:MAX_TRIMMED]

@@ -1,4 +1,4 @@
-"""A message becomes a job: pending, or scheduled if its time is still to come."""
+"""A message becomes a job: pending, or scheduled if its ETA is in the future."""
 
 from typing import cast
 
@@ -15,7 +15,7 @@ from .replies import NONE, Published
 
 
 def insert(cohort: Cohort, new: job_record.NewJob, enqueued_us: int, now_us: int, *, recurring: str = "") -> Published:
-    """Add a job. *enqueued_us*: when it counts as published. *recurring*: the recurring call that it is a firing of."""
+    """Add a job. *enqueued_us*: its publish time. *recurring*: the recurring call that fired it."""
     if new.id in cohort.jobs:  # perhaps with another task id
         return Published(IS_KNOWN, NONE, True)
     is_due = new.delay_us <= 0
@@ -61,11 +61,11 @@ def insert(cohort: Cohort, new: job_record.NewJob, enqueued_us: int, now_us: int
 
 
 def _first_published_us(cohort: Cohort, job: Job) -> int | None:
-    """Return when the first of the jobs of the task of *job* was published; None if *job* does not merge."""
+    """Return the publish time of the first job of the task of *job*, or None if *job* does not merge."""
     first = next(iter(cohort.tasks[job.task_id]))
     return batch_calls.published_us(cohort.jobs[first]) if decode_rules(job.rules).merge else None
 
 
 def _is_served(cohort: Cohort, type_: str) -> bool:
-    """Return whether a live worker serves *type_*, if only after it has withdrawn from it for a moment."""
+    """Return True if a live worker serves *type_*, even if it has withdrawn from it temporarily."""
     return bool(cohort.capacity(type_) or cohort.capacity(withdrawn_mark(type_)))

@@ -1,7 +1,7 @@
-"""Whose turn it is among the tenants of a lane, by the time that each has used of the fleet's slots.
+"""Fair shares: turns among the tenants of a lane, by the slot time that each has used.
 
-Start-time fair queueing: the start of a job is the tag of its tenant, or the clock when the job came, if that is more.
-With a half-life it is the tag alone, the logarithm of what the tenant has used, of which each part halves with time.
+Start-time fair queueing: a job's start tag is its tenant's tag, or the clock at the job's arrival, if that is greater.
+With a half-life, it is only the tenant's tag, the logarithm of the tenant's use, each part of which decays.
 """
 
 from collections.abc import Container, Iterable
@@ -20,14 +20,14 @@ def key_of(job: Job) -> str | None:
 
 
 def change_shares(cohort: Cohort) -> None:
-    """Settings have changed: if they begin another era, nothing counts that was used before."""
+    """If the changed settings begin another generation, ignore all earlier use."""
     if cohort.shares_era != cohort.settings.shares_era:
         cohort.shares_era = cohort.settings.shares_era
         cohort.tags, cohort.credits, cohort.clock = {}, {}, None
 
 
 def admit(cohort: Cohort, job: Job) -> None:
-    """*job* waits from now on; it may have waited before."""
+    """Add the waiting *job*, which may have waited before."""
     era = cohort.settings.shares_era
     is_of_now = job.since is not None and job.since[0] == era
     if key_of(job) is not None and cohort.settings.half_life_us == 0 and cohort.clock is not None and not is_of_now:
@@ -35,7 +35,7 @@ def admit(cohort: Cohort, job: Job) -> None:
 
 
 def renew(cohort: Cohort, jobs: Iterable[Job], standing: Container[str]) -> None:
-    """Give those of *jobs*, of one tenant, that stand in their lanes a turn each."""
+    """Give a turn to each of *jobs* (of one tenant) that is admitted to its lane."""
     era = None if cohort.settings.half_life_us is None else cohort.settings.shares_era
     for job in jobs:
         job.turn = era if job.id in standing else None
@@ -49,9 +49,7 @@ def start_of(cohort: Cohort, job: Job) -> float:
 
 
 def turn(cohort: Cohort, job: Job, standing: Iterable[Job]) -> Job:
-    """Return the job that goes instead of *job*, the best of those *standing*: of its lane, the one with the least
-    start of those that have a turn.
-    """
+    """Return the job that replaces *job*, the best candidate: in its lane, the turn with the least start tag."""
     if key_of(job) is None or cohort.settings.half_life_us is None:
         return job
     lane = (job.type, job.on_demand, job.priority)
@@ -61,9 +59,9 @@ def turn(cohort: Cohort, job: Job, standing: Iterable[Job]) -> Job:
 
 
 def charge(cohort: Cohort, job: Job, key: str, now_us: int, *, is_its_turn: bool) -> None:
-    """*job* was claimed: its tenant is charged the usual time of the type, as far as it has no credit.
+    """Charge the tenant of the claimed *job* the usual time of the type, minus its credit.
 
-    Not *is_its_turn*: it was claimed since its tenant had less than its minimum.
+    Not *is_its_turn*: the job was claimed because its tenant was below its minimum.
     """
     if cohort.settings.half_life_us is None:
         return
@@ -78,7 +76,7 @@ def charge(cohort: Cohort, job: Job, key: str, now_us: int, *, is_its_turn: bool
 
 
 def correct(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
-    """*job* has its slot no more: what it took beyond what was charged is charged, the rest is credit."""
+    """Correct the charge of *job*, which has left its slot: charge the additional time, or credit the rest."""
     if cohort.settings.half_life_us is None:
         return
     more_us = max(0, now_us - (job.claimed_us or 0)) - (job.charged_us or 0)
@@ -96,9 +94,9 @@ def _with_more(cohort: Cohort, key: str, tag: float, us: int, now_us: int) -> fl
 
 
 def tick(cohort: Cohort, active: Container[str], now_us: int) -> bool:
-    """Forget some tags that the clock has reached, or that are of long ago, of tenants not *active*.
+    """Delete tags of tenants not *active* that are behind the clock or very old.
 
-    Return whether there may be more.
+    Return True if there may be more.
     """
     half_life_us = cohort.settings.half_life_us
     least = score.least_used(half_life_us, now_us) if half_life_us else cohort.clock

@@ -1,7 +1,7 @@
-"""The registry of rules of jobs. A moment of a job asks all rules here, so that no file of such a moment names a rule.
+"""The registry of job rules. Server functions call rules only through it, so they name no rule.
 
-A rule is a module with those of the functions `enter`, `leave`, `hold` and `free` that it needs. Each gets the cohort,
-the job, and the time; `enter` also gets whether the job was published just now.
+A rule is a module with some of the functions `enter`, `leave`, `hold` and `free`. Each receives the cohort, the job,
+and the time; `enter` also receives True for a job that was just published.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,30 +10,30 @@ from types import ModuleType
 from . import keys, type_limits
 from .model import Cohort, Job
 
-#: The rules, in the order in which a job meets them. What a claim holds is freed in the reverse order.
+#: The rules in the order in which a job meets them. They release a claim in the reverse order.
 RULES: tuple[ModuleType, ...] = (keys, type_limits)
 
 
 def wait(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> None:
-    """*job* begins to wait. *is_fresh*: whether it was published just now."""
+    """Let *job* begin to wait. *is_fresh*: True if it was just published."""
     for enter in _hooks(RULES, "enter"):
         enter(cohort, job, now_us, is_fresh=is_fresh)
 
 
 def leave(cohort: Cohort, job: Job, now_us: int) -> None:
-    """*job* waits no more, and no worker has it."""
+    """Remove *job* from waiting, without a claim."""
     for its_leave in _hooks(RULES, "leave"):
         its_leave(cohort, job, now_us)
 
 
 def hold(cohort: Cohort, job: Job, now_us: int) -> None:
-    """*job* was claimed."""
+    """Record the claim of *job*."""
     for its_hold in _hooks(RULES, "hold"):
         its_hold(cohort, job, now_us)
 
 
 def free(cohort: Cohort, job: Job, now_us: int) -> None:
-    """*job* has left its slot: it has ended, or is about to wait again."""
+    """Record that *job* has left its slot: it has ended, or is about to wait again."""
     for its_free in _hooks(reversed(RULES), "free"):
         its_free(cohort, job, now_us)
 

@@ -1,4 +1,4 @@
-"""Jobs with keys: how many may hold a key or start in a period, which of them stand in their lanes, and turns."""
+"""Jobs with keys: the limits of keys and rates, the jobs that they admit, and turns."""
 
 import sys
 from collections.abc import Collection, Iterable
@@ -12,12 +12,12 @@ from celery_affinity.settings.tenants import maximum_of, minimum_of
 from . import fair_share, preemption, type_limits, workers
 from .model import Cohort, Job, SubLane
 
-# -- Jobs that have keys: at most so many of one key hold it, or start in a period. The others wait. A job that has two
-# passes them in the order of its rules. Which of them may start is found further below.
+# -- Jobs with keys: a limited number of jobs holds a key or starts per period, and the others wait. A job with two keys
+# passes them in the order of its rules. Further below is decided which jobs are admitted.
 
 
 def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> None:
-    """Have *job* wait for its keys. What the job published last says counts for its task."""
+    """Let *job* wait for its keys. The limit in the latest job of its task applies."""
     keys = keys_of(job)
     if not keys:
         return
@@ -34,7 +34,7 @@ def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> N
 
 
 def _note(cohort: Cohort, job: Job, rules: StatedKey, *, is_fresh: bool) -> bool:
-    """Note what *job* states of a key; return whether that is new. What a task published last counts."""
+    """Record the limit of a key in *job*. Return True if it is new. The latest job of each task applies."""
     stated = cohort.stated.setdefault(rules.key, {})
     if stated.get(job.task_name) == rules.stated or not (is_fresh or job.task_name not in stated):
         return False
@@ -43,7 +43,7 @@ def _note(cohort: Cohort, job: Job, rules: StatedKey, *, is_fresh: bool) -> bool
 
 
 def hold(cohort: Cohort, job: Job, now_us: int) -> None:
-    """*job* was claimed: it holds its exclusive key, and took one of the starts of its rate."""
+    """Record the claim of *job*: it holds its exclusive key, and used one start of its rate."""
     keys = keys_of(job)
     if _is_alone_and_unbounded(cohort, job):
         (rules,) = keys
@@ -63,16 +63,16 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
             fair_share.charge(
                 cohort, job, rules.key, now_us, is_its_turn=cohort.in_turn and rules.key not in cohort.first_keys
             )
-    for rules in keys:  # others go on to their next keys as these are renewed
+    for rules in keys:  # others advance to their next keys during this re-evaluation
         if cohort.kept_for.pop(rules.key, None):
-            cohort.due_keys[rules.key] = AT_ONCE_US  # others may have room now: the next tick fills their types
+            cohort.due_keys[rules.key] = AT_ONCE_US  # others may have capacity now: the next tick fills their types
     reevaluate(cohort, {each.key for each in keys}, now_us, fills=False)
 
 
 def _is_alone_and_has_room(cohort: Cohort, job: Job) -> bool:
-    """Return whether the only key of *job*, which was claimed, is that of a tenant with room for several more.
+    """Return True if the only key of the claimed *job* is a tenant's, with capacity for several more jobs.
 
-    Then other sub-lanes stay as they are. Not so if the job went before all others, or its turn was of before.
+    Then other sub-lanes do not change, unless the job had a minimum lane or an old turn.
     """
     keys, settings = keys_of(job), cohort.settings
     if len(keys) != 1 or not _has_room(cohort, keys[0].key, 2) or f"key:{keys[0].key}" in cohort.pauses:
@@ -82,7 +82,7 @@ def _is_alone_and_has_room(cohort: Cohort, job: Job) -> bool:
 
 
 def _hold_with_room(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
-    """The only key of *job* is that of a tenant with room: from now on the next job of its sub-lane stands."""
+    """Admit the next job in the sub-lane of *job*, whose only key is a tenant with capacity."""
     fair_share.charge(cohort, job, key, now_us, is_its_turn=cohort.in_turn)
     alike = [each for each in waiting(cohort, key) if sublane_of(key, each) == sublane_of(key, job)]
     reevaluate(cohort, set() if alike else {key}, now_us, fills=False)
@@ -90,25 +90,25 @@ def _hold_with_room(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
 
 
 def leave(cohort: Cohort, job: Job, now_us: int) -> None:
-    """*job* waits no more. If a key was kept for it, others may have the key."""
+    """Remove *job* from waiting. A key that was reserved for it becomes available."""
     many_leave(cohort, [job], now_us)
 
 
 def many_leave(cohort: Cohort, jobs: Iterable[Job], now_us: int) -> None:
-    """All of *jobs* wait no more. Their keys are renewed together, once all have left."""
+    """Remove all of *jobs* from waiting, and then re-evaluate their keys together."""
     leaving = [(job, rules) for job in jobs for rules in keys_of(job)]
     for job, rules in leaving:
         if cohort.kept_for.get(rules.key) == job.id:
             del cohort.kept_for[rules.key]
-            cohort.due_keys[rules.key] = AT_ONCE_US  # the arrow may fill no slots: the next tick does
+            cohort.due_keys[rules.key] = AT_ONCE_US  # the function may fill no slots, so the next tick does
     before = cohort.stood
     reevaluate(cohort, {rules.key for _, rules in leaving}, now_us, fills=False, has_left=True)
-    if any(len(keys_of(job)) > 1 for job, _ in leaving):  # it may have held up others beside free slots
+    if any(len(keys_of(job)) > 1 for job, _ in leaving):  # it may have blocked others next to free slots
         cohort.may_fit |= {job_id for job_id in cohort.stood - before if keys_of(cohort.jobs[job_id])}
 
 
 def free(cohort: Cohort, job: Job, now_us: int) -> None:
-    """*job* was claimed, and is no more. With ``keep_order`` its retry is the next one that gets the key."""
+    """End the claim of *job*. With ``keep_order``, its retry is the next job that gets the key."""
     preemption.free(cohort, job)
     kept_for = {}
     for rules in keys_of(job):
@@ -122,12 +122,12 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
             cohort.to_fill |= {retry.type} if retry.state == "pending" else set()
         elif rules.key not in cohort.turns and rules.key not in cohort.kept_for:
             give_turn(cohort, job, rules.key, now_us)
-    cohort.kept_for |= kept_for  # the retry goes on to its next key as the first one is renewed
+    cohort.kept_for |= kept_for  # the retry advances to its next key during the first one's re-evaluation
     cohort.to_fill |= reevaluate(cohort, {each.key for each in held}, now_us, fills=True)
 
 
 def reserve_keys(cohort: Cohort, job: Job, now_us: int) -> None:
-    """Keep the keys of *job* with ``keep_order`` for it: it waits for the end of a pause, as a retry for its time."""
+    """Reserve the ``keep_order`` keys of *job* during its pause, as for a retry before its ETA."""
     keys = {
         rules.key
         for rules in keys_of(job)
@@ -138,12 +138,12 @@ def reserve_keys(cohort: Cohort, job: Job, now_us: int) -> None:
 
 
 def _had_room_for_several(cohort: Cohort, rules: StatedKey) -> bool:
-    """Return whether a tenant, one of whose jobs has ended, had room for all types before: then nothing changes."""
+    """Return True if a tenant had capacity for all types before one of its jobs ended: then nothing changes."""
     return _has_room(cohort, rules.key, 3)
 
 
 def _has_room(cohort: Cohort, key: str, number: int) -> bool:
-    """Return whether *key* is that of a tenant without a minimum that may have *number* jobs more."""
+    """Return True if *key* is a tenant without a minimum, with capacity for *number* more jobs."""
     if not key.startswith(TENANT_PREFIX) or _least_of(cohort, key):
         return False
     return limit_of(cohort, key) - len(holders(cohort, key)) >= number
@@ -157,7 +157,7 @@ def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
 
 
 def recheck(cohort: Cohort, now_us: int) -> bool:
-    """Look at keys that the limits or the time may let go on. Return whether there may be more of them."""
+    """Re-evaluate keys whose limits or times may admit jobs. Return True if there may be more."""
     has_more_tags = fair_share.tick(cohort, _active_keys(cohort), now_us)
     revision = cohort.settings.limits_revision
     stale = [key for key, renewed in cohort.waiting_keys.items() if renewed < revision][:MAX_KEYS]
@@ -166,20 +166,20 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
     due = sorted((at_us, key) for key, at_us in cohort.due_keys.items() if at_us <= now_us)[:MAX_KEYS]
     for _, key in due:
         del cohort.due_keys[key]
-    for _, key in due:  # who made them due may have renewed them, and filled no slots
+    for _, key in due:  # an earlier function may have re-evaluated them without filling slots
         cohort.to_fill |= {job.type for job in standing_of(cohort, key)}
     cohort.to_fill |= reevaluate(cohort, {*stale, *(key for _, key in due)}, now_us, fills=True)
     free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MAX_KEYS]
-    for key in free:  # all starts of these are free again
+    for key in free:  # all starts of these rates are available again
         del cohort.rates[key]
     return has_more_tags or MAX_KEYS in (len(stale), len(due), len(free))
 
 
-# -- What is known of a key: the rules of its jobs, who waits for it, and who holds it.
+# -- Data of a key: the rules of its jobs, the waiting jobs, and the holders.
 
 
 def keys_of(job: Job) -> tuple[StatedKey, ...]:
-    """Return the keys that the rules of *job* say, in the order in which it passes them."""
+    """Return the keys in the rules of *job*, in the order in which it passes them."""
     return decode_rules(job.rules).keys
 
 
@@ -188,31 +188,31 @@ def has(job: Job, key: str) -> bool:
 
 
 def waiting(cohort: Cohort, key: str) -> list[Job]:
-    """Return the pending jobs that wait for *key*: they stand for the keys before it."""
+    """Return the pending jobs that wait for *key*, admitted by the keys before it."""
     waits_for = keys_waited_for(cohort)
     return [cohort.jobs[job_id] for job_id, keys in waits_for.items() if key in keys]
 
 
 def coming(cohort: Cohort, key: str) -> list[Job]:
-    """Return the pending jobs that have *key* as a later one than their first."""
+    """Return the pending jobs whose later key is *key*."""
     several = ((job, keys_of(job)) for job in cohort.jobs.values() if job.state == "pending")
     return [job for job, keys in several if any(rules.key == key and rules.stated is not None for rules in keys[1:])]
 
 
 def _active_keys(cohort: Cohort) -> set[str]:
-    """Return the keys that jobs wait for or hold."""
+    """Return the keys with waiting jobs or holders."""
     waited_for = {key for keys in keys_waited_for(cohort).values() for key in keys}
     claimed = (cohort.jobs[job_id] for worker in cohort.workers.values() for job_id in worker.claims)
     return waited_for | {rules.key for job in claimed for rules in keys_of(job)}
 
 
 def keys_waited_for(cohort: Cohort) -> dict[str, list[str]]:
-    """Return for each pending job that has keys those that it waits for, or stands for."""
+    """Return for each pending job with keys the keys that it waits for or is admitted by."""
     return _passing(cohort, [job for job in cohort.jobs.values() if job.state == "pending"])[0]
 
 
 def holders(cohort: Cohort, key: str) -> list[Job]:
-    """Return the jobs that hold *key*; those of a rate hold nothing."""
+    """Return the holders of *key*; a rate has none."""
     claimed = (cohort.jobs[job_id] for worker in cohort.workers.values() for job_id in worker.claims)
     return [job for job in claimed if any(_holds(rules, key) for rules in keys_of(job))]
 
@@ -221,13 +221,13 @@ def _holds(rules: StatedKey, key: str) -> bool:
     return rules.key == key and not isinstance(rules.stated, StatedRate)
 
 
-# -- How many jobs more may hold a key, or start now: by limits, rates and pauses.
+# -- The capacity of a key: limits, rates and pauses.
 
 
 def capacity_of(cohort: Cohort, key: str, now_us: int) -> int:
-    """Return how many jobs more may hold *key*, or start now.
+    """Return how many more jobs may hold *key*, or start now.
 
-    A job that the key is kept for counts as a holder, and may start itself unless the room is below 0.
+    A job that the key is reserved for counts as a holder, and may start itself unless the capacity is below 0.
     """
     if f"key:{key}" in cohort.pauses:
         return -sys.maxsize
@@ -238,12 +238,12 @@ def capacity_of(cohort: Cohort, key: str, now_us: int) -> int:
 
 
 def free_at(cohort: Cohort, key: str, rate: StatedRate, now_us: int) -> int:
-    """Return when all starts of *key* are free again, µs; at most a period from now, if the clock was set back."""
+    """Return the time in µs at which all starts of *key* are available, at most a period from now."""
     return min(cohort.rates.get(key, 0), now_us + rate.period_us)
 
 
 def limit_of(cohort: Cohort, key: str) -> int:
-    """Return how many jobs may hold *key*: what the settings say, else the least that a task of the key stated last."""
+    """Return the limit of *key*: from the settings, or the least of the latest limits of its tasks."""
     if key.startswith(TENANT_PREFIX):
         most = maximum_of(key, cohort.settings.values.get("tenants", ""))
         return sys.maxsize if most is None else most
@@ -253,14 +253,14 @@ def limit_of(cohort: Cohort, key: str) -> int:
 
 
 def _least_of(cohort: Cohort, key: str) -> int:
-    """Return how many jobs are to hold *key* before others get slots: the minimum of its tenant."""
+    """Return how many jobs must hold *key* before others get slots: its tenant's minimum."""
     return minimum_of(key, cohort.settings.values.get("tenants", "")) if key.startswith(TENANT_PREFIX) else 0
 
 
 def is_unbounded(cohort: Cohort, key: str) -> bool:
-    """Return whether no job need wait for *key*, that of a tenant: all that wait and hold it may hold it in any order.
+    """Return True if no job must wait for *key*, a tenant: all waiting jobs and holders fit in any order.
 
-    With a maximum they are counted only in a few sub-lanes.
+    With a maximum, they are counted only in a few sub-lanes.
     """
     if not key.startswith(TENANT_PREFIX) or f"key:{key}" in cohort.pauses:
         return False
@@ -272,12 +272,12 @@ def is_unbounded(cohort: Cohort, key: str) -> bool:
 
 
 def sublane_of(key: str, job: Job) -> SubLane:
-    """Return where *job* waits for *key*."""
+    """Return the sub-lane where *job* waits for *key*."""
     return key, job.type, job.on_demand, job.priority
 
 
 def _is_alone_and_unbounded(cohort: Cohort, job: Job) -> bool:
-    """Return whether *job* has but the key of a tenant, and no job has to wait for it where it waits: see `_bound`."""
+    """Return True if the only key of *job* is a tenant's, and no job in its sub-lane must wait: see `_bound`."""
     keys = keys_of(job)
     if len(keys) != 1 or keys[0].key in cohort.turns or not is_unbounded(cohort, keys[0].key):
         return False
@@ -285,10 +285,10 @@ def _is_alone_and_unbounded(cohort: Cohort, job: Job) -> bool:
 
 
 def _bound(cohort: Cohort, key: str) -> None:
-    """Find out which sub-lanes of *key* are unbounded: those that began when it was, until it is not.
+    """Find the unbounded sub-lanes of *key*: those that began while it was unbounded, until it no longer is.
 
-    All jobs of such a sub-lane are in their lane. A sub-lane of which all jobs have left has ended, even if others have
-    come: a job that stands is called back before an older one goes on in its stead.
+    All jobs of such a sub-lane are in their lane. A sub-lane ends when all of its jobs have left, even if others
+    arrived: an admitted job is blocked again before an older one is admitted in its place.
     """
     before = {each: jobs for each, jobs in cohort.sublanes.items() if each[0] == key}
     now: dict[SubLane, set[str]] = {}
@@ -303,30 +303,30 @@ def _bound(cohort: Cohort, key: str) -> None:
 
 
 def goes_first(cohort: Cohort, job: Job) -> bool:
-    """Return whether *job* goes before all others, since its tenant has less than its minimum."""
+    """Return True if *job* belongs in a minimum lane, because its tenant is below its minimum."""
     return any(rules.key in cohort.first_keys for rules in keys_of(job))
 
 
 def rate_of(cohort: Cohort, key: str) -> StatedRate | None:
-    """Return the rate of *key*: what the settings say, else the slowest that a task of the key stated last.
+    """Return the rate of *key*: from the settings, or the slowest of the latest rates of its tasks.
 
-    None for a key that is no rate's.
+    Return None for a key that is not a rate.
     """
     rates = (stated for stated in cohort.stated.get(key, {}).values() if isinstance(stated, StatedRate))
     slowest = min(rates, key=lambda rate: (rate.tokens / rate.period_us, rate), default=None)
     return slowest and (rate_set(key, cohort.settings.values.get("limits", "")) or slowest)
 
 
-# -- Which jobs of a key may start, by the room that the key has. Here they are found by looking at all jobs; scripts
-# keep them in lanes (``lua/keys/admission.lua``).
+# -- Admission by the capacity of a key. Here it is found by reading all jobs; scripts keep admitted jobs in lanes
+# (``lua/keys/admission.lua``).
 
 
 def reevaluate(cohort: Cohort, keys: Collection[str], now_us: int, *, fills: bool, has_left: bool = False) -> set[str]:
-    """Find out which jobs of *keys* may start. Return the types of those that might not before.
+    """Re-evaluate which jobs *keys* admit. Return the types of newly admitted jobs.
 
-    Then come the keys to which jobs have gone on from these, or that they wait for no more.
-    Not *fills*: nobody fills these types. Then a rate that lets no job start goes on so until a tick says otherwise.
-    *has_left*: a job has left: others that it kept from going on may fit free slots.
+    After these, the keys that jobs have reached or left are re-evaluated. Not *fills*: the caller fills no slots of
+    these types. A rate that admits no job stays closed until a tick. *has_left*: a job has left, and others behind it
+    may fit free slots.
     """
     before, advanced, renewed = standing_ids(cohort), cohort.advanced, set()
     to_renew = set(keys)
@@ -345,7 +345,7 @@ def reevaluate(cohort: Cohort, keys: Collection[str], now_us: int, *, fills: boo
 
 
 def _give_turns(cohort: Cohort, renewed: Collection[str]) -> None:
-    """Have the jobs of renewed tenants that stand take part in turns, and those that stand no more not."""
+    """Give turns to admitted jobs of the re-evaluated tenants, and remove the turns of blocked ones."""
     for job in cohort.jobs.values():
         job.turn = job.turn if job.id in cohort.stood else None
     for key in renewed:
@@ -354,16 +354,16 @@ def _give_turns(cohort: Cohort, renewed: Collection[str]) -> None:
 
 
 def leave_to_tick(cohort: Cohort) -> None:
-    """Have a tick fill slots with the jobs that have gone on since others left, for arrows that fill none."""
+    """Let a tick fill slots with jobs that advanced because others left, for functions that fill none."""
     for job_id in cohort.may_fit & standing_ids(cohort):
         keys = keys_of(cohort.jobs[job_id])
         held = [each.key for each in keys if not isinstance(each.stated, StatedRate)]
-        cohort.due_keys[(held or [keys[0].key])[0]] = AT_ONCE_US  # that of a rate is closed until then
+        cohort.due_keys[(held or [keys[0].key])[0]] = AT_ONCE_US  # a rate is closed until then
     cohort.may_fit = set()
 
 
 def _advanced(cohort: Cohort) -> set[str]:
-    """Return the later keys of jobs that have come to them now, or do not wait for them any more."""
+    """Return the later keys of jobs that have just reached them, or no longer wait for them."""
     before = cohort.advanced
     cohort.advanced = {(job_id, key) for job_id, keys in keys_waited_for(cohort).items() for key in keys[1:]}
     for _, key in cohort.advanced - before:
@@ -389,7 +389,7 @@ def _renew_one(cohort: Cohort, key: str, now_us: int, *, fills: bool) -> None:
 
 
 def _forget(cohort: Cohort, key: str) -> None:
-    """Forget what is known of *key* if no job waits for it, and none holds it or has it as its second key."""
+    """Delete the data of *key* if no job waits for it, holds it, or has it as second key."""
     if waiting(cohort, key):
         return
     cohort.waiting_keys.pop(key, None)
@@ -400,7 +400,7 @@ def _forget(cohort: Cohort, key: str) -> None:
 
 
 def _look_again(cohort: Cohort, key: str, now_us: int) -> None:
-    """Have a tick look at *key* when its rate lets the next job start."""
+    """Schedule a re-evaluation of *key* for the next start of its rate."""
     rate = rate_of(cohort, key)
     if rate is None or f"key:{key}" in cohort.pauses:
         return
@@ -416,9 +416,9 @@ def _look_again(cohort: Cohort, key: str, now_us: int) -> None:
 
 
 def standing(cohort: Cohort, types: Collection[str]) -> list[Job]:
-    """Return the pending jobs of *types* that may start, as far as keys are concerned.
+    """Return the pending jobs of *types* that their keys admit.
 
-    Of each key with room these are the first jobs of each type, mode and priority, as when the key was renewed last.
+    For each key with capacity, these are the first jobs per type, mode and priority at its last re-evaluation.
     """
     pending = cohort.pending(types)
     passing = _passing(cohort, pending)[1] if any(job.rules for job in pending) else set()
@@ -426,10 +426,10 @@ def standing(cohort: Cohort, types: Collection[str]) -> list[Job]:
 
 
 def _passing(cohort: Cohort, pending: Collection[Job]) -> tuple[dict[str, list[str]], set[str]]:
-    """Return the keys that each job waits for, of *pending* ones that have keys; and the ids of those that pass all.
+    """Return the keys that each of the *pending* jobs with keys waits for, and the ids of jobs that pass all.
 
-    A job waits for its second key only while it stands for the first: while that has room, as the oldest of its
-    type, mode and priority.
+    A job waits for its second key only while the first admits it: while that has capacity, as the oldest of its type,
+    mode and priority.
     """
     waits_for: dict[str, list[str]] = {}
     passing, is_taken = set(), set()
@@ -452,37 +452,37 @@ def _passing(cohort: Cohort, pending: Collection[Job]) -> tuple[dict[str, list[s
 
 
 def standing_ids(cohort: Cohort) -> set[str]:
-    """Return the ids of all pending jobs that may start, as far as keys are concerned."""
+    """Return the ids of all pending jobs that their keys admit."""
     return {job.id for job in standing(cohort, {job.type for job in cohort.jobs.values()})}
 
 
 def standing_of(cohort: Cohort, key: str) -> list[Job]:
-    """Return the jobs of *key* that may start, as far as keys are concerned."""
+    """Return the jobs of *key* that their keys admit."""
     with_keys = standing(cohort, {job.type for job in cohort.jobs.values() if job.rules})
     return [job for job in with_keys if has(job, key)]
 
 
-# -- A key that jobs of other types get again and again is kept, after a while, for the type that has waited longest.
-# A release of a busy type takes the key again in the same call: a type whose slots are busy at each such moment would
-# never get it.
+# -- Turns: a key that other types take continually is reserved, after a while, for the type that has waited longest. A
+# release of a busy type takes the key again in the same invocation, so a type whose slots are busy at these moments
+# would never get it.
 
 
 def end_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
-    """*job* got *key*: if it was the turn of its type, the turn is over."""
+    """End the turn of the type of *job*, which got *key*."""
     if cohort.turns.get(key, ("",))[0] == job.type:
         del cohort.turns[key]
-        cohort.due_keys[key] = AT_ONCE_US  # others may have room now
+        cohort.due_keys[key] = AT_ONCE_US  # others may have capacity now
     if _has_room(cohort, key, 2):
-        return  # nobody waits for the key
+        return  # no job waits for the key
     if any(other.type != job.type for other in waiting(cohort, key)):
         cohort.had_key.setdefault(key, {})[job.type] = now_us
 
 
 def give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
-    """*job* held *key*: keep it for the type that has waited longest while others got it, if that is too long.
+    """Reserve *key*, freed by *job*, for the type that has waited longest while others got it, if that is too long.
 
-    A type that no slot serves, or that is held back, loses its turn: it waits as if it had just had the key. Of an
-    unbounded sub-lane all jobs are in their lane: none of them needs a turn.
+    A type that no slot serves, or that is blocked, loses its turn: it waits as if it had just had the key. Jobs of an
+    unbounded sub-lane are all in their lane, so they need no turn.
     """
     patience_us = int(cohort.settings.get("key_patience_us"))
     had = cohort.had_key.get(key, {})
@@ -498,21 +498,21 @@ def give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
 
 
 def end_turn_unused(cohort: Cohort, key: str, now_us: int, *, fills: bool) -> None:
-    """Have a turn end that is over. Else a tick looks at *key* when it is over.
+    """End a turn that has expired. Otherwise schedule a tick for its end.
 
-    Not *fills*: nobody fills the types that may have room then, until the next tick does.
+    Not *fills*: types that may have capacity then are filled by the next tick.
     """
     if key not in cohort.turns:
         return
     _, since_us, until_us = cohort.turns[key]
-    if not since_us <= now_us < until_us:  # the clock may have been set back
+    if not since_us <= now_us < until_us:  # the clock may have been reset
         _end_in_vain(cohort, key, now_us, fills=fills)
     elif _waits_for_its_turn(cohort, key):
         cohort.due_keys[key] = min(until_us, cohort.due_keys.get(key, until_us))
 
 
 def _end_turns_of_nobody(cohort: Cohort, renewed: Collection[str], now_us: int, *, fills: bool) -> set[str]:
-    """Have the turns of *renewed* keys end of whose types no job waits, once all have gone on. Return these keys."""
+    """End the turns of *renewed* keys without waiting jobs of the type, after all have advanced. Return these keys."""
     keys = {key for key in renewed if key in cohort.turns and not _waits_for_its_turn(cohort, key)}
     for key in keys:
         _end_in_vain(cohort, key, now_us, fills=fills)

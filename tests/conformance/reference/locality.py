@@ -1,4 +1,4 @@
-"""Hints: a worker holds those of the last jobs that it ended well, and a job goes to a worker that holds its hint."""
+"""Hints: a worker holds the hints of its last successful jobs, and a job runs on a worker that holds its hint."""
 
 import math
 
@@ -12,23 +12,23 @@ from .model import Cohort, Job, Worker
 
 
 def hint_of(job: Job) -> str:
-    """Return the hint of *job*; "" for none."""
+    """Return the hint of *job*, or ""."""
     return decode_rules(job.rules).hint if HINTED in job_record.suffix_of(job.id) else ""
 
 
 def bonus(cohort: Cohort) -> int:
-    """Return the bonus of a job whose hint the worker holds, micro-points; 0 while tenants go by shares."""
+    """Return the bonus in micro-points for a job whose hint the worker holds; 0 while tenants take turns by shares."""
     settings = complete_settings(cohort.settings.values)
     return 0 if settings["tenant_turns"] == "share" else math.floor(float(settings["locality_bonus"]) * MICRO)
 
 
 def holders(cohort: Cohort, job: Job) -> set[str]:
-    """Return the ids of the workers that hold the hint of *job*; without a hint none."""
+    """Return the ids of the workers that hold the hint of *job*; without a hint, none."""
     return {each.id for each in cohort.workers.values() if hint_of(job) in each.hints}
 
 
 def record(cohort: Cohort, worker: Worker, job: Job, now_us: int) -> None:
-    """*worker* ended *job* well: it holds the hint of the job now, and the oldest one of many no more."""
+    """Let *worker*, which ended *job* successfully, hold its hint, and drop the oldest one beyond the limit."""
     hint = hint_of(job)
     if hint:
         cohort.counters["locality_hits" if hint in worker.hints else "locality_misses"] += 1

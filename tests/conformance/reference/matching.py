@@ -1,4 +1,4 @@
-"""Where a job meets a slot: which job goes first, which slot it gets, and which slots are free."""
+"""Matching of jobs and slots: which job is first, which slot it gets, and which slots are free."""
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from functools import cache
@@ -13,7 +13,7 @@ from . import claims, fair_share, keys, locality, type_limits
 from .model import Cohort, Delivery, Job, Worker
 from .replies import NONE
 
-# -- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot.
+# -- fill: pending -> inbox. The only place that matches jobs and slots: the best job first, then its best slot.
 
 
 def fill(
@@ -26,16 +26,15 @@ def fill(
     alone: bool = False,
     only: Collection[str] | None = None,
 ) -> Set[str]:
-    """Place the best job of *types*, and of those that a rule let go on, on its best slot until none fits.
+    """Place the best job of *types* and of newly admitted types on its best slot, until none fits.
 
-    Return `unfilled`: types this call did not get to.
+    Return `unfilled`: types that this invocation did not reach.
 
-    A job that has expired, and that no tick has seen yet, ends when it is chosen, and takes no slot.
+    An expired job that no tick has seen ends when it is chosen, and takes no slot.
 
-    The jobs that *caller* gets are added to *inline* instead of its inbox. *alone*: only the caller's slots are filled,
-    since every other free slot was offered to the pending jobs when the slot became free, or when the jobs came; unless
-    a reserve kept these back. *only*: ids of the jobs that may be moved, none but those just published, since whoever
-    publishes may have no right to read messages.
+    The jobs of *caller* are added to *inline* instead of its inbox. *alone*: only the caller's slots are filled,
+    because every other free slot was offered to the pending jobs before, unless a reserve blocked them. *only*: ids of
+    the jobs that may be moved: those just published, because a publisher may have no right to read other messages.
     """
     may_fit = cohort.may_fit & keys.standing_ids(cohort) if cohort.may_fit else set()
     types = {*types, *cohort.to_fill, *(cohort.jobs[each].type for each in may_fit)}
@@ -52,7 +51,7 @@ def fill(
         job = first(cohort, fits, now_us, counts=may_choose, worker=caller if alone else None)
         worker = caller if alone else best(cohort, job.type, job) if job else None
         if job is None or worker is None:
-            cohort.may_fit = set()  # whom jobs held up that expired here: of their types, which no free slot fits
+            cohort.may_fit = set()  # jobs that were blocked by jobs that expired here; no free slot fits their types
             return NONE
         if only is not None and job.id not in only:
             break
@@ -66,20 +65,20 @@ def fill(
         size += delivery.size
         if size > cohort.most_bytes:
             break
-    cohort.may_fit = set()  # whom jobs held up that expired here: the caller goes on with their types
+    cohort.may_fit = set()  # jobs that were blocked by jobs that expired here; the caller continues with their types
     return {job.type for job in keys.standing(cohort, types) if type_limits.open(cohort, job.type)}
 
 
-# -- Which job: by score, or by age alone.
+# -- Which job: by score, or by age.
 
 
 def has_choice(cohort: Cohort, types: Collection[str]) -> bool:
-    """Return whether jobs of more than one lane of *types* wait."""
+    """Return True if jobs in more than one lane of *types* wait."""
     return len({(job.type, job.on_demand, job.priority) for job in keys.standing(cohort, types)}) > 1
 
 
 def slots_that_fit(cohort: Cohort, type_: str) -> int:
-    """Return the slots that make *type_* less rare: the free ones, or all, as the setting ``rarity`` says."""
+    """Return the slots that determine the rarity of *type_*: free or all slots, by the setting ``rarity``."""
     if cohort.settings.get("rarity") == "free":
         return free_for(cohort, type_)
     return cohort.capacity(type_)
@@ -94,13 +93,13 @@ def first(
     is_ahead: bool = False,
     worker: Worker | None = None,
 ) -> Job | None:
-    """Return the job that goes first of those that no reserve keeps back; None if there is none.
+    """Return the first job that no reserve blocks, or None.
 
-    Those of tenants below their minimum go before all others, by score, and not in turns; nor do those that go by age.
+    Jobs of tenants below their minimum precede all others, by score and without turns. Claims by age ignore turns, too.
 
-    *fits*: type -> number of slots that fit it. *counts*: whether the claim had a choice among lanes. Only such claims
-    are numbered, for the share that goes by age. *is_ahead*: whether the job gets a place beyond the slots of a worker.
-    *worker*: the only one whose slots are filled: jobs whose hints it holds get a bonus, unless the claim goes by age.
+    *fits*: type -> number of slots that fit it. *counts*: True if the claim had a choice among lanes. Only such claims
+    are numbered for the percentage by age. *is_ahead*: True if the job is prefetched. *worker*: the only worker whose
+    slots are filled; its hints give jobs a bonus, unless the claim is by age.
     """
     percentage = int(cohort.settings.get("priority_percentage"))
     may_start = [
@@ -119,7 +118,7 @@ def first(
     if job is None or not cohort.in_turn:
         return job
     other = fair_share.turn(cohort, job, keys.standing(cohort, {job.type}))
-    cohort.in_turn = other in may_start  # a reserve keeps back the younger ones
+    cohort.in_turn = other in may_start  # a reserve blocks the younger ones
     return other if cohort.in_turn else job
 
 
@@ -144,12 +143,12 @@ def _best(
     return cohort.jobs[best.job_id] if best else None
 
 
-# -- Applies `rules.slot.choose` to a cohort's workers; of very many profiles the scripts compare only
-# `MAX_COMPARED`, and of very many holders of a hint `MAX_FREE_HOLDERS`.
+# Applies `policy.placement` to a cohort's workers. The scripts compare only `MAX_COMPARED` of many profiles, and
+# `MAX_FREE_HOLDERS` of many holders of a hint.
 
 
 def best(cohort: Cohort, type_: str, job: Job | None = None) -> Worker | None:
-    """Return the worker that *job*, or any job of *type_*, goes to; None if no free slot fits."""
+    """Return the worker for *job*, or for any job of *type_*, or None if no free slot fits."""
     free = [
         FreeWorker(each.id, each.types, each.free_since_us, each.free, each.priority, _profile(each.types))
         for each in cohort.workers.values()
@@ -167,7 +166,7 @@ _WORDS = ("placement_priority_weight", "placement_locality_weight", "placement_f
 
 
 def words(cohort: Cohort) -> str:
-    """Return the bonus of locality and the weights of workers, as the scripts keep them; "" for none."""
+    """Return the locality bonus and the placement weights in the scripts' format, or ""."""
     settings = complete_settings(cohort.settings.values)
     bonus = settings["locality_bonus"] if locality.bonus(cohort) else ""
     return " ".join((bonus or "0", *(settings[name] for name in _WORDS))) if parse_placement(settings) else bonus
@@ -179,21 +178,21 @@ def _profile(types: frozenset[str]) -> str:
     return JoinArguments("", "", [*types], 1).profile
 
 
-# -- Free slots: counted from what a worker holds, so that no sequence of calls can leak one.
+# -- Free slots: computed from a worker's claims, so that no sequence of invocations can leak one.
 
 
 def count(worker: Worker) -> int:
-    """Return how many slots of *worker* are free for jobs."""
+    """Return the number of slots of *worker* that are free for jobs."""
     return max(0, free_slots(worker.slots, worker.other, len(worker.claims))) if worker.takes_jobs else 0
 
 
 def recount(worker: Worker, now_us: int) -> None:
-    """Bring the free slots of *worker* up to date with what it holds."""
+    """Recompute the free slots of *worker* from its claims."""
     free = count(worker)
     if free != worker.free:
         worker.free, worker.free_since_us = free, now_us
 
 
 def free_for(cohort: Cohort, type_: str) -> int:
-    """Return how many free slots fit *type_*."""
+    """Return the number of free slots that fit *type_*."""
     return sum(worker.free for worker in cohort.workers.values() if type_ in worker.types)

@@ -1,6 +1,6 @@
-"""At most so many jobs of a type wait: what becomes of a job that is one too many.
+"""Bounds of the waiting jobs of a type, and the handling of excess jobs.
 
-The bounds come with the publish that they concern, as ``type -> Bound``.
+The bounds are arguments of the publish, as ``type -> Bound``.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ Bounds = Mapping[str, Bound]
 
 
 def refuses(cohort: Cohort, jobs: Sequence[job_record.NewJob | str], bounds: Bounds, now_us: int) -> str | None:
-    """Return the type of the first of *jobs* that finds no room, and that is refused then with all others; or None."""
+    """Return the type of the first of *jobs* above its bound, for which the whole publish is refused, or None."""
     trial, more = deepcopy(cohort), dict.fromkeys(bounds, 0)
     for nth, job in enumerate(jobs):
         if isinstance(job, str) or enqueue.insert(trial, job, now_us + nth, now_us).state != IS_PENDING:
@@ -37,9 +37,9 @@ def refuses(cohort: Cohort, jobs: Sequence[job_record.NewJob | str], bounds: Bou
 def enforce_max_pending(
     cohort: Cohort, job: job_record.NewJob, state: int, bounds: Bounds, now_us: int
 ) -> tuple[int, bool]:
-    """Drop a job if *job*, which was added with this *state*, is one too many.
+    """Drop a job if *job*, which was added with this *state*, exceeds the bound.
 
-    Return the state of *job* then, and whether another job was dropped.
+    Return the new state of *job*, and True if another job was dropped.
     """
     bound = bounds.get(job.type)
     if bound is None or bound.refuses or state != IS_PENDING or len(cohort.pending({job.type})) <= bound.most:
@@ -52,7 +52,7 @@ def enforce_max_pending(
 
 
 def _oldest(cohort: Cohort, type_: str) -> Job | None:
-    """Return the job that waits longest, among the first of each lane, and of what is kept out of it; no batch."""
+    """Return the oldest waiting job among the first of each lane and its blocked jobs, except batches."""
     standing = {job.id for job in keys.standing(cohort, {type_})}
     lanes: dict[object, list[Job]] = defaultdict(list)
     for job in sorted(cohort.pending({type_}), key=_age):

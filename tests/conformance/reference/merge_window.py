@@ -1,6 +1,6 @@
-"""With ``wait`` a call that others may join waits for them: it is pending once no call has joined for so long.
+"""Merge windows: with ``wait``, a call collects others, and becomes pending once no call has joined for a while.
 
-Meanwhile it is scheduled, or its batch is. The rules of the first call say how long; a tick ends the patience.
+Until then, it or its batch is scheduled. The rules of the first call set the window; a tick ends it.
 """
 
 from celery_affinity.schema.constants import AT_ONCE_US, TICK_US
@@ -11,7 +11,7 @@ from .model import Cohort, Job
 
 
 def begin(cohort: Cohort, call: Job, merge: StatedMerge, now_us: int) -> None:
-    """Have *call*, the first of its kind, wait for more, unless somebody waits for it or it has waited enough."""
+    """Start the merge window of *call*, unless another collects already, or it has waited enough."""
     until_us = _until_us(call, now_us)
     if merge.wait_us and not call.on_demand and until_us > now_us and (call.bytes or 0) < merge.most_bytes:
         call.state, call.patient_us = "scheduled", until_us
@@ -20,16 +20,16 @@ def begin(cohort: Cohort, call: Job, merge: StatedMerge, now_us: int) -> None:
 
 
 def restart(cohort: Cohort, batch: Job, merge: StatedMerge, now_us: int) -> None:
-    """A call that merges as *merge* says has joined *batch*: have the batch wait anew, unless it is full or urgent."""
+    """Restart the window of *batch* after a call with the rules *merge* joined, unless it is full or urgent."""
     is_full = (batch.calls or 0) >= merge.most or (batch.bytes or 0) >= merge.most_bytes
     if is_full or batch.on_demand:
         finish(cohort, batch)
-    elif (batch.patient_us or 0) > now_us:  # else it is due, and the next tick sees it
-        batch.patient_us = _until_us(batch, now_us)  # a tick that comes too early learns the new time
+    elif (batch.patient_us or 0) > now_us:  # otherwise it is due, and the next tick sees it
+        batch.patient_us = _until_us(batch, now_us)  # a tick that is too early learns the new time
 
 
 def finish(cohort: Cohort, job: Job) -> None:
-    """Have *job* wait for no more calls, if it does: it is due from now on, even if the clock is set back."""
+    """End the merge window of *job*, if any: it is due now, even after a clock reset."""
     if job.is_patient and job.patient_us != AT_ONCE_US:
         job.patient_us = AT_ONCE_US
         workers.trigger_tick(cohort)

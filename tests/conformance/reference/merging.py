@@ -1,4 +1,4 @@
-"""Calls that merge: which batch a call joins, and which call of a batch is run."""
+"""Merged calls: the batch that a call joins, and the call of a batch that runs."""
 
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import MAX_MOVES
@@ -7,15 +7,15 @@ from celery_affinity.schema.rules_codec import StatedMerge, decode_rules
 from . import batch_calls, ends, hooks, merge_window
 from .model import Cohort, Job
 
-# -- Calls of one task with one merge key that wait together are one run. The second makes a batch of the two. The
-# batch waits, is claimed and comes back as a job does. A call alone is a job like others. Calls join in the moment at
-# which they would wait: what is open for them waits itself, and was never delivered.
+# -- Waiting calls of one task with one merge key are one run. The second call makes a batch of the two. The batch
+# waits, is claimed and requeued like a job. A single call is a plain job. Calls join when they would begin to wait, and
+# only jobs that wait themselves and were never delivered.
 
 
 def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
-    """Have *job* join what is open for calls like it. Return whether it did; if not, *job* is what is open from now on.
+    """Let *job* join an open job with the same merge attributes. Return True if it joined; otherwise it is open itself.
 
-    Then *job* is scheduled if it waits for more calls, else still to be put where it waits (`patience`).
+    Then *job* is scheduled if it collects others, or must still be placed (`merge_window`).
 
     The batch keeps the oldest enqueue time, and the best mode and priority, of all calls that ever joined.
     """
@@ -43,7 +43,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
         batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
         merge_window.restart(cohort, batch, merge, now_us)
     elif (on_demand, priority, enqueued_us) != (batch.on_demand, batch.priority, batch.enqueued_us):
-        batch.state = "merged"  # in no place
+        batch.state = "merged"  # in no lane
         hooks.leave(cohort, batch, now_us)
         batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
         batch.state = "pending"
@@ -59,14 +59,14 @@ def _add(call: Job, batch: Job, number: int) -> None:
 
 
 def open_unless_open(cohort: Cohort, batch: Job) -> None:
-    """Let further calls join *batch*, unless they have something else to join."""
+    """Open *batch* for further calls, unless they have another open job."""
     other = cohort.jobs.get(cohort.merging.get(batch_calls.place(batch), ""))
     if other is None or other.state not in ("pending", "scheduled") or other.deliveries:
         cohort.merging[batch_calls.place(batch)] = batch.id
 
 
 def _open(cohort: Cohort, job: Job, merge: StatedMerge) -> Job | None:
-    """Return the call, or the batch, that *job* is to join; None if none is open, or has room."""
+    """Return the call or batch that *job* can join, or None if none is open or has space."""
     other = cohort.jobs.get(cohort.merging.get(batch_calls.place(job), ""))
     if other is None or other.state not in ("pending", "scheduled") or other.deliveries:
         return None
@@ -78,7 +78,7 @@ def _open(cohort: Cohort, job: Job, merge: StatedMerge) -> Job | None:
 
 
 def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
-    """Return a new batch, which waits instead of *first*, its first call."""
+    """Return a new batch that replaces *first*, its first call."""
     batch = Job(
         id=job_record.batch_of(first.id),
         type=first.type,
@@ -104,13 +104,14 @@ def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
     return batch
 
 
-# -- Which call of a batch is run.
+# -- The primary: the call of a batch that runs.
 
 
 def choose(cohort: Cohort, batch: Job, now_us: int) -> Job | None:
-    """Choose the call that is run: the first that has not expired. Those before it end; None if no call is left.
+    """Choose the primary: the first call that has not expired. End those before it. Return None if no call remains.
 
-    A call chooses among `MAX_MOVES` at most. If all of these have expired, the next one is for the worker to look at.
+    One invocation chooses among at most `MAX_MOVES` calls. If all of these have expired, the worker checks the next
+    one.
     """
     for job_id in list(batch.callers)[:MAX_MOVES]:
         caller = cohort.jobs[job_id]

@@ -1,4 +1,4 @@
-"""What a cohort holds: jobs, workers, and what is known of them together. Times are µs of the server's clock."""
+"""The data of a cohort: jobs, workers, and shared data. Times are µs of the server's clock."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
@@ -13,19 +13,18 @@ from .settings_in_force import InForce
 
 State = Literal["scheduled", "pending", "merged", "claimed", "done", "failed", "dead", "revoked", "expired"]
 
-#: Where jobs wait for a key: the key, and their type, whether they are on demand, and their priority.
+#: Where jobs wait for a key: the key, and their type, mode and priority.
 SubLane = tuple[str, str, bool, int]
 
-#: How a claimed job ended. Settled: "acked", "ignored" (the task alone knows whether it succeeded), "failed",
-#: "revoked" (its worker was told), "expired" (before its start). Refused for good: "rejected". Neither: "unsettled".
-#: Its task asks for another run: "requeued". A time limit, or the loss of its pool process, ended its run: "aborted".
-#: Sent back by a worker that did not start it: "returned". Why may follow, after a blank: "failed ValueError: no such
-#: page".
+#: How a claimed job ended. Settled: "acked", "ignored" (only the task knows whether it succeeded), "failed", "revoked"
+#: (its worker was told), "expired" (before its start). Finally refused: "rejected". Neither: "unsettled". Its task
+#: requests another run: "requeued". A time limit, or the loss of its pool process, ended its run: "aborted". Returned
+#: unstarted by its worker: "returned". A reason may follow a space: "failed ValueError: no such page".
 Outcome = str
 
 
 class Delivery(NamedTuple):
-    """A job as a worker gets it. *fence* tells this delivery from every other of the same job."""
+    """A delivery of a job to a worker. *fence* distinguishes the deliveries of a job."""
 
     job_id: str
     fence: int
@@ -44,7 +43,7 @@ class Delivery(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the message. The scripts count the line before it as well, which makes no difference to speak of."""
+        """Bytes of the message. The scripts also count the line before it, a negligible difference."""
         return len(self.message.encode())
 
 
@@ -61,13 +60,13 @@ class Stop(NamedTuple):
 
     @property
     def sign(self) -> str:
-        """What the worker reads in its inbox."""
+        """The control message in the worker's inbox."""
         return f"\n{PREEMPT_SIGN} {self.job_id} {self.fence} {self.grace_ms}"
 
 
 @dataclass
 class Job:
-    """One published message. *enqueued_us*: when it was published or due, however often it came back since."""
+    """One published message. *enqueued_us*: when it was published or due, also after later requeues."""
 
     id: str
     type: str
@@ -169,22 +168,22 @@ class Job:
 
     @property
     def is_patient(self) -> bool:
-        """Whether it waits for more calls that merge."""
+        """True if it collects merging calls."""
         return self.state == "scheduled" and self.patient_us is not None
 
     @property
     def is_paused(self) -> bool:
-        """Whether it waits for the end of a pause after a requeue or an aborted run."""
+        """True if it waits for the end of a pause after a requeue or an aborted run."""
         return self.state == "scheduled" and self.rank_us is not None
 
     @property
     def order_us(self) -> int:
-        """The time by which it is ordered among the jobs that wait."""
+        """The time that orders it among the waiting jobs."""
         return self.enqueued_us if self.rank_us is None else self.rank_us
 
     @property
     def due_us(self) -> int:
-        """When it is pending, of a job that is scheduled."""
+        """When a scheduled job becomes pending."""
         return self.order_us if self.patient_us is None else self.patient_us
 
     def has_expired(self, now_us: int) -> bool:
@@ -193,9 +192,9 @@ class Job:
 
 @dataclass
 class Recurring:
-    """A recurring call that was declared. *due_us*: when it is made, unless a call that matches puts it off.
+    """A declared recurring call. *due_us*: when it fires, unless a matching call postpones it.
 
-    *handed_out_us*: when it is handed out, for the first time or again; None: it is suspended.
+    *handed_out_us*: the next time it is handed out, or None if it is suspended.
     """
 
     call: RecurringCall
@@ -216,7 +215,7 @@ class Recurring:
 
 @dataclass
 class Worker:
-    """A live worker. *free*: its free slots when they were last counted; they changed at *free_since_us*."""
+    """A live worker. *free*: its last number of free slots, which changed at *free_since_us*."""
 
     id: str
     name: str
@@ -259,15 +258,15 @@ class Worker:
 
     @property
     def takes_jobs(self) -> bool:
-        """Whether jobs are placed on it: a worker without slots has none to lend either."""
+        """True if jobs are placed on it: a worker without slots has none to lend either."""
         return self.accepting and not self.stalled and self.slots > 0
 
 
 @dataclass
 class Cohort:
-    """All that a server knows of one cohort, without what lets the scripts not look at everything.
+    """All data of a cohort on a server, without the indexes that spare the scripts from reading everything.
 
-    *most_bytes*: of messages, after which a call moves no more.
+    *most_bytes*: an invocation stops after it has moved so many bytes of messages.
     """
 
     most_bytes: int = MAX_BYTES
@@ -371,7 +370,7 @@ class Cohort:
     """Since when silence counts, µs."""
 
     def types(self) -> set[str]:
-        """Return the types of all jobs, and of all workers."""
+        """Return the types of all jobs and workers."""
         return {job.type for job in self.jobs.values()}.union(*(worker.types for worker in self.workers.values()))
 
     def pending(self, types: Collection[str]) -> list[Job]:
@@ -383,14 +382,14 @@ class Cohort:
         return min(scheduled, key=lambda job: (job.due_us, job.id), default=None)
 
     def dead(self, job_ids: Iterable[str]) -> list[Job]:
-        """Return those of the jobs that are dead, each once; not what is being deleted."""
+        """Return the dead jobs, each once, without those being deleted."""
         found = [self.jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self.jobs]
         return [job for job in found if job.state == "dead" and job.reason != "deleted"]
 
     def capacity(self, type_: str) -> int:
-        """Return the slots of the live workers that serve *type_*."""
+        """Return the number of slots of live workers that serve *type_*."""
         return sum(worker.slots for worker in self.workers.values() if type_ in worker.types)
 
     def is_fading(self, job: Job) -> bool:
-        """Return whether *job* has ended, and is only known for a while still."""
+        """Return True if *job* has ended and is only retained."""
         return job.state in ("done", "failed", "revoked", "expired") and job.id not in self.unreported

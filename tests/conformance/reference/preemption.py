@@ -1,4 +1,4 @@
-"""A running job is stopped for a tenant that waits with fewer slots than its minimum: which job, when, and the end."""
+"""Preemption of a running job for a waiting tenant below its minimum: which job, when, and its end."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,18 +27,18 @@ from . import keys as keys_module
 from . import matching, prefetch, type_limits
 from .model import Cohort, Job, Stop, Worker
 
-# -- The end of a claim that might be stopped, or was.
+# -- The end of a claim with or without a stop order.
 
 
 def free(cohort: Cohort, job: Job) -> None:
-    """The claim of *job* has ended, however: nobody is to stop it any more."""
+    """The claim of *job* has ended in any way: withdraw its stop order."""
     cohort.stop_orders.pop(job.id, None)
 
 
 def stopped(cohort: Cohort, job: Job, worker: Worker, stop: Stop | None, ran: str, now_us: int) -> str:
-    """*worker* says that it stopped *job*, for which there was the order *stop*. Return how the claim has ended.
+    """*worker* reports that it preempted *job*, which had the order *stop*. Return the outcome of the claim.
 
-    A stop that nobody ordered counts as a requeue.
+    A stop without an order counts as a requeue.
     """
     if stop is None:
         return "requeued"
@@ -55,12 +55,12 @@ def stopped(cohort: Cohort, job: Job, worker: Worker, stop: Stop | None, ran: st
     return "returned"
 
 
-# -- tick: which tenants need slots, and whose jobs are stopped for them.
+# -- tick: the tenants that need slots, and the jobs stopped for them.
 
 
 @dataclass
 class _Stops:
-    """The orders that are under way: *needed* by tenants, and by tenant and type; *lost* by the tenants that give."""
+    """The current orders: *needed* by tenants, and by tenant and type; *lost* by their victims' tenants."""
 
     needed: Counter[tuple[str, str]] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ class _Stops:
 
 
 def order_evictions(cohort: Cohort, now_us: int) -> None:
-    """See to the stops that are under way, and order others for tenants that need slots which nobody has free."""
+    """Review the current orders, and order stops for tenants that need slots while none is free."""
     if not cohort.stop_orders and not cohort.first_keys:
         return
     since_us = now_us - int(cohort.settings.get("preemption_delay_us"))
@@ -113,7 +113,7 @@ def order(cohort: Cohort, victim: Job, key: str, type_: str, now_us: int) -> Non
 
 
 def review(cohort: Cohort, since_us: int, now_us: int) -> _Stops:
-    """Withdraw the orders that no worker has read, and that nobody needs, or that are overdue. Return what is left."""
+    """Withdraw orders that are unread and no longer needed, or overdue. Return the remaining ones."""
     stops = _Stops()
     for stop in sorted(cohort.stop_orders.values(), key=lambda stop: (stop.ordered_us, stop.job_id)):
         wanted, missing = _wanted(cohort, stop.key, since_us, now_us)
@@ -135,11 +135,11 @@ def review(cohort: Cohort, since_us: int, now_us: int) -> _Stops:
     return stops
 
 
-# -- For whom: tenants below their minimum, with a job that would go first, and that no free slot fits.
+# -- For whom: tenants below their minimum with a job that would be first, while no free slot fits it.
 
 
 def find(cohort: Cohort, since_us: int, now_us: int) -> list[str]:
-    """Return the keys of tenants in need, the one whose job has waited longest first."""
+    """Return the keys of tenants in need, the one with the longest waiting job first."""
     of_lane: dict[tuple[str, bool, int], list[Job]] = {}
     standing = keys_module.standing(cohort, cohort.types())
     for job in sorted(standing, key=_age):
@@ -152,7 +152,7 @@ def find(cohort: Cohort, since_us: int, now_us: int) -> list[str]:
 
 
 def _wanted(cohort: Cohort, key: str, since_us: int, now_us: int) -> tuple[dict[str, int], int]:
-    """Return how many jobs of each type the tenant *key* needs slots for, and how many slots it lacks."""
+    """Return the number of jobs per type that the tenant *key* needs slots for, and the number of slots it lacks."""
     missing = max(0, _min_of(cohort, key) - len(keys_module.holders(cohort, key)))
     if not missing or key not in cohort.first_keys:
         return {}, missing
@@ -168,7 +168,7 @@ def _wanted(cohort: Cohort, key: str, since_us: int, now_us: int) -> tuple[dict[
 
 
 def _is_needed(cohort: Cohort, job: Job, now_us: int) -> bool:
-    """Return whether *job* would start if one slot came free that fits it, and none is free."""
+    """Return True if *job* would start in one fitting free slot, and there is none."""
     is_open = type_limits.open(cohort, job.type) and not matching.free_for(cohort, job.type)
     return is_open and type_limits.may_start(cohort, job, now_us, free=1)
 
@@ -177,12 +177,12 @@ def _is_needed(cohort: Cohort, job: Job, now_us: int) -> bool:
 
 
 def tenant_of(job: Job) -> str:
-    """Return the key of the tenant of *job*: its last one."""
+    """Return the key of the tenant of *job*, its last one."""
     return keys_module.keys_of(job)[-1].key
 
 
 def _giving(cohort: Cohort, stops: _Stops) -> dict[str, int]:
-    """Return how many jobs may be stopped of each tenant that is above its minimum, whatever is under way."""
+    """Return the number of possible victims per tenant above its minimum, ignoring current orders."""
     stoppable = Counter(tenant_of(job) for job in _claimed(cohort) if decode_rules(job.rules).is_preemptible)
     keys = sorted(stoppable, key=lambda key: (stoppable[key], key), reverse=True)[:MAX_GIVING_LOOKED_AT]
     spare = {key: len(keys_module.holders(cohort, key)) - stops.lost[key] - _min_of(cohort, key) for key in keys}
@@ -190,7 +190,7 @@ def _giving(cohort: Cohort, stops: _Stops) -> dict[str, int]:
 
 
 def _candidates(cohort: Cohort, giving: dict[str, int], now_us: int) -> list[Job]:
-    """Return the jobs that may be stopped, the first one first."""
+    """Return the possible victims in order."""
     found: list[Job] = []
     for key in giving:
         its = [job for job in _claimed(cohort) if decode_rules(job.rules).is_preemptible and tenant_of(job) == key]
@@ -215,12 +215,12 @@ def _may_be_stopped(cohort: Cohort, job: Job, now_us: int) -> bool:
 
 
 def _next_of(cohort: Cohort, candidates: Sequence[Job], giving: dict[str, int], type_: str, now_us: int) -> Job | None:
-    """Return the first of *candidates* whose slot serves *type_*, and whose tenant stays at its minimum at least."""
+    """Return the first of *candidates* whose slot serves *type_*, and whose tenant stays at or above its minimum."""
     return next((job for job in candidates if giving[tenant_of(job)] and _frees(cohort, job, type_, now_us)), None)
 
 
 def _frees(cohort: Cohort, job: Job, type_: str, now_us: int) -> bool:
-    """Return whether the stop of *job* frees a slot that serves *type_*, where none was vacated lately."""
+    """Return True if stopping *job* frees a slot that serves *type_*, and none was freed by a stop recently."""
     worker = cohort.workers[job.worker or ""]
     if not worker.takes_jobs or type_ not in worker.types:
         return False

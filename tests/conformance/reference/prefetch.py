@@ -1,4 +1,4 @@
-"""Jobs that a worker holds beyond its slots (``affinity_lookahead``), to start them when its slots are free."""
+"""Prefetched jobs: a worker holds jobs beyond its slots (``affinity_lookahead``), to start them in free slots."""
 
 from collections.abc import Set
 
@@ -14,9 +14,9 @@ from .model import Cohort, Delivery, Job, Worker
 
 
 def fill(cohort: Cohort, worker: Worker, may_hold: PrefetchLimit, now_us: int, inline: list[Delivery]) -> None:
-    """Give *worker*, whose slots all have a job, pending jobs of its types that it *may_hold* beyond its slots.
+    """Give *worker*, whose slots are all busy, pending jobs of its types up to *may_hold* beyond its slots.
 
-    A worker that holds an amount of work gives way to jobs on demand: it takes none, and is asked for those it holds.
+    A worker limited by an amount of work yields to on-demand jobs: it takes none, and returns its prefetched ones.
     """
     beyond = -free_slots(worker.slots, worker.other, len(worker.claims))
     if not worker.takes_jobs or beyond < 0:
@@ -40,7 +40,7 @@ def fill(cohort: Cohort, worker: Worker, may_hold: PrefetchLimit, now_us: int, i
         }
         job = matching.first(cohort, fits, now_us, counts=has_choice, is_ahead=True, worker=None if kept else worker)
         if job is None or not may_be_ahead(cohort, job) or type_limits.limit_of(cohort, job.type) is not None:
-            return  # a job ahead would hold its key, or count, while it waits for a slot
+            return  # a prefetched job would hold its key, or count, while it waits for a slot
         delivery = claims.grant(cohort, job, worker, now_us)
         if delivery is not None:
             inline.append(delivery)
@@ -52,13 +52,13 @@ def fill(cohort: Cohort, worker: Worker, may_hold: PrefetchLimit, now_us: int, i
 
 
 def note_return(cohort: Cohort, worker: Worker, again: set[str]) -> None:
-    """Have *worker*, which gave back jobs of the types in *again*, be asked once more if it holds too many still."""
+    """*worker* returned jobs of the types in *again*: request more if it still holds too many."""
     if free_slots(worker.slots, worker.other, len(worker.claims)) < 0:
         cohort.ahead |= {type_: worker.id for type_ in again if cohort.capacity(type_)}
 
 
 def request_jobs(cohort: Cohort, worker: Worker) -> None:
-    """Ask who took jobs of the types of *worker* ahead last for as many as it has free slots."""
+    """Request jobs from the last worker that prefetched the types of *worker*, one per free slot."""
     if not worker.free:
         return
     for type_ in sorted(worker.types & cohort.ahead.keys(), key=encode_part):
@@ -69,14 +69,14 @@ def request_jobs(cohort: Cohort, worker: Worker) -> None:
 
 
 def request_return(holder: Worker, number: int, types: Set[str]) -> None:
-    """Ask *holder* for *number* jobs of *types* that have not started."""
+    """Request *number* unstarted jobs of *types* back from *holder*."""
     holder.inbox.append(f"\nback {number} {' '.join(sorted(map(encode_part, types)))}")
 
 
 def may_be_ahead(cohort: Cohort, job: Job) -> bool:
-    """Return whether *job* may wait for a slot in a worker: it holds no key, but that of a tenant that goes by age.
+    """Return True if *job* may be prefetched: it has no key except a tenant whose turns are by age.
 
-    What is left to a tick may fit a slot that is free.
+    A job left to a tick may fit a free slot.
     """
     is_left = any(cohort.due_keys.get(each.key) == AT_ONCE_US for each in decode_rules(job.rules).keys)
     goes_by_age = cohort.settings.half_life_us is None and not is_left

@@ -1,22 +1,22 @@
-"""Recurring calls: what puts them off, and their times after a clock was set back."""
+"""Recurring calls: what postpones them, and their times after a clock reset."""
 
 from celery_affinity.schema.rules_codec import decode_rules
 
 from .model import Cohort, Job, Recurring
 
-# -- Recurring calls: what puts one off, and what does so no more. A call is made when none that matches came in time.
+# -- Postponements: a call fires when no matching call arrived in time.
 
 
 def match(cohort: Cohort, job: Job, now_us: int) -> None:
-    """*job* has become pending, and is no retry: it puts off what it matches."""
+    """*job* has become pending and is not a retry: it postpones matching calls."""
     for entry in _matching(cohort, job, "enqueue"):
         _reset(cohort, entry, job, job.task_id, now_us)
 
 
 def run(cohort: Cohort, job: Job, ran: Job, now_us: int) -> None:
-    """The run of *job* has succeeded: it puts off what counts from there. *ran*: the job, or the call of a batch.
+    """Postpone calls with ``since="end"``: the run of *job* has succeeded. *ran*: the job, or the primary of a batch.
 
-    A run that was retried has come to no end yet: then its task has another job.
+    A retried run has not ended: its task has another job.
     """
     if ran.task_id and [*cohort.tasks.get(ran.task_id, ())] != [ran.id]:
         return
@@ -25,15 +25,14 @@ def run(cohort: Cohort, job: Job, ran: Job, now_us: int) -> None:
 
 
 def take_back(cohort: Cohort, job: Job, now_us: int) -> None:
-    """*job*, which was pending, ends without a run: what it put off is due as if no call had come since *job* did."""
+    """The pending *job* ends without a run: the calls that it postponed are due as if it had never been published."""
     for entry in _matching(cohort, job, "enqueue"):
-        due_us = max(now_us + 1, job.enqueued_us + entry.call.stale_after_us)  # what is past may have been made
+        due_us = max(now_us + 1, job.enqueued_us + entry.call.stale_after_us)  # a past firing may have been made
         if due_us < entry.due_us:
             set_due(entry, due_us)
 
 
 def set_due(entry: Recurring, due_us: int) -> None:
-    """Have *entry* be due at another time."""
     entry.due_us = due_us
     if entry.handed_out_us is not None:
         entry.handed_out_us = due_us
@@ -57,11 +56,11 @@ def _reset(cohort: Cohort, entry: Recurring, job: Job, task_id: str, now_us: int
         cohort.counters["recurring_reset"] += 1
 
 
-# -- The times of recurring calls, after the server's clock was set back.
+# -- Times of recurring calls after a clock reset.
 
 
 def clock_was_set_back(cohort: Cohort, now_us: int) -> None:
-    """Have nothing be due later than if it were put off now."""
+    """Limit each due time to the time after a postponement now."""
     for entry in cohort.recurring.values():
         latest_us = now_us + entry.call.stale_after_us
         entry.due_us = min(entry.due_us, latest_us)

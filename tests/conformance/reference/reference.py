@@ -1,15 +1,16 @@
-"""The scheduler's arrows in plain Python: what the Lua scripts must equal, in state and in every reply.
+"""The reference model in plain Python: the Lua scripts must equal it in state and in every reply.
 
-This is the specification to read. It does no I/O and has no clock: the time is an argument. It knows neither lanes nor
-heads, nor counts by profile or by type: those are how the scripts avoid looking at everything, and
-``tests/conformance/test_conformance.py`` shows after each of thousands of random steps that they come to the same.
+Read this specification first. It does no I/O and has no clock: the time is an argument. It has neither lanes nor heads,
+nor sums by profile or type, which spare the scripts from reading everything.
+``tests/conformance/test_conformance.py`` shows after each of thousands of random steps that both agree.
 
     publish -> [scheduled] -> pending -> claim -> inbox -> start -> ack -> release
                                  ^                                    |
                                  +---------- requeue, recover --------+
 
-Every arrow that adds a job or a slot ends with `fill`, the one place where a job meets a slot. A file here is named
-after a room of ``lua`` or one of its files, and a function after its twin there; `arrows` has files by subject.
+Every function that adds a job or a slot ends with `fill`, the only place that matches jobs and slots. A file here has
+the name of a folder of ``lua`` or of a file there, and a function has the name of its Lua counterpart; `functions` has
+files by subject.
 """
 
 from .functions import fleet, operating, publishing, recurring, telling, ticking, working
@@ -17,19 +18,19 @@ from .model import Cohort
 
 
 class Reference(Cohort):
-    """The scheduler of one cohort: its state, and each arrow as a method, in the order in which a job takes them."""
+    """The scheduler of one cohort: its state, and each function as a method, in the order of a job's life."""
 
-    # A job comes,
+    # A job is published,
     publish = publishing.publish
     ingest = publishing.ingest
     # gets a slot,
     claim = publishing.claim
-    # has been done, or comes back.
+    # has run, or is requeued.
     ack = working.ack
     release = working.release
     requeue = working.requeue
 
-    # A worker comes, lives, goes,
+    # A worker joins, lives, leaves,
     join = fleet.join
     sync = fleet.sync
     add_metrics = fleet.add_metrics
@@ -39,7 +40,7 @@ class Reference(Cohort):
     recover = fleet.recover
     tick = ticking.tick
 
-    # A job ends without a worker, and its caller is told.
+    # A job ends without a worker, and its caller gets a report.
     revoke = operating.revoke
     revoke_stamped = operating.revoke_stamped
     batch_calls = telling.batch_calls
@@ -57,7 +58,7 @@ class Reference(Cohort):
     remove_recurring = recurring.remove_recurring
     pause_recurring = recurring.pause_recurring
 
-    # A person asks for it.
+    # Operators' functions.
     purge = operating.purge
     move = operating.move
     replay = operating.replay

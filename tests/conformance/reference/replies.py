@@ -1,25 +1,25 @@
-"""What the arrows reply."""
+"""The replies of the server functions."""
 
 from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from .model import Delivery
 
-#: `unfilled` that names no type, since the call got to all pending jobs.
+#: `unfilled` without types, because the invocation reached all pending jobs.
 NONE: Set[str] = frozenset()
 
-# *unfilled*: types whose pending jobs a call did not get to, since it moves `MAX_MOVES` at most: the caller passes
-# them to `claim`. *again*: the arrow itself has more to do.
+# *unfilled*: types whose pending jobs an invocation did not reach, because it moves at most `MAX_MOVES`. The caller
+# passes them to `claim`. *again*: the function itself has more to do.
 
 
 class Published(NamedTuple):
-    """*state*: 0 the id was known already, 1 pending or placed, 2 scheduled, 3 revoked before, or expired, 5 refused.
+    """*state*: 0 known id, 1 pending or placed, 2 scheduled, 3 already revoked or expired, 5 refused.
 
-    And 6: merged with others that wait. 7: as many wait as the type in *refused* may have: all of the call is refused.
+    6: merged with waiting calls. 7: the type in *refused* is at its bound, and the whole publish is refused.
 
-    Of `ingest` also -1: the message is not next in its list, and 4: it is a dead letter.
+    For `ingest` also -1: the message is not next in its list, and 4: it is a dead letter.
 
-    Not *served*: it is pending, and no live worker serves its type. *refused*: for which field.
+    Not *served*: it is pending, and no live worker serves its type. *refused*: the invalid field.
     """
 
     state: int
@@ -29,11 +29,11 @@ class Published(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """*namesake*: a live worker that has the same node name. *replaced*: settings that were otherwise so far.
+    """*namesake*: a live worker with the same node name. *replaced*: settings that had other values.
 
-    *void_up_to*: claims with a fencing number up to this are not the worker's.
+    *void_up_to*: claims with a fencing token up to this do not belong to the worker.
 
-    *now_us*: what the server's clock says: by it the worker knows whether a job that waits there has expired.
+    *now_us*: the server's clock, by which the worker knows if a job that waits there has expired.
     """
 
     unfilled: Set[str]
@@ -44,16 +44,16 @@ class Joined(NamedTuple):
 
 
 class Released(NamedTuple):
-    """*deliveries*: the jobs that the caller got for its free slots, if it takes them inline."""
+    """*deliveries*: the jobs for the caller's free slots, if it takes them inline."""
 
     unfilled: Set[str]
     deliveries: list[Delivery]
 
 
 class Synced(NamedTuple):
-    """Not *known*: join again. *asked*: claims it did not name. *void*: jobs it named that are not its own.
+    """Not *known*: join again. *asked*: claims it did not report. *void*: reported jobs that it does not hold.
 
-    *revision*: that of the settings in force. *now_us*: as in `Joined`. *returned*: jobs of its that are pending again.
+    *revision*: the revision of the settings. *now_us*: as in `Joined`. *returned*: its jobs that are pending again.
     """
 
     known: bool
@@ -67,21 +67,21 @@ class Synced(NamedTuple):
 
 
 class Configured(NamedTuple):
-    """*revision*: that of the settings in force."""
+    """*revision*: the revision of the settings."""
 
     revision: int
     unfilled: Set[str]
 
 
 class Resumed(NamedTuple):
-    """*resumed*: whether it was paused."""
+    """*resumed*: True if it was paused."""
 
     resumed: bool
     unfilled: Set[str]
 
 
 class Left(NamedTuple):
-    """*unfinished*: the worker still holds something. *returned*: how many jobs are pending again."""
+    """*unfinished*: the worker still holds jobs. *returned*: number of jobs that are pending again."""
 
     unfilled: Set[str]
     unfinished: bool
@@ -97,7 +97,7 @@ class Beaten(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """*recovered*: jobs that came back."""
+    """*recovered*: number of reclaimed jobs."""
 
     again: bool
     recovered: int
@@ -105,10 +105,10 @@ class Recovered(NamedTuple):
 
 
 class Ticked(NamedTuple):
-    """*next_due_us*: until the next scheduled job is due, or None. *unreported*: some ends are to be told.
+    """*next_due_us*: time until the next scheduled job is due, or None. *unreported*: there are unreported ends.
 
-    *recurring*: some recurring calls are due (`due`). *lists*: those with messages of stock Celery. *ticked_us*: the
-    time of the tick before, None if there was none.
+    *recurring*: there are due recurring calls. *lists*: lists with messages of stock Celery. *ticked_us*: the time of
+    the previous tick, or None.
     """
 
     again: bool
@@ -125,9 +125,9 @@ class Ticked(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """*ended*: how many jobs. *left*: with how many of the names, the last ones, the caller is to go on.
+    """*ended*: number of jobs. *left*: number of names, the last ones, for which the caller must continue.
 
-    *after*: what it then says: the number of the last job that was looked at of the first of these tasks; else 0.
+    *after*: the argument to continue with: the number of the last checked job of the first of these tasks, or 0.
     """
 
     ended: int
@@ -136,28 +136,28 @@ class Revoked(NamedTuple):
 
 
 class Purged(NamedTuple):
-    """*deleted*: how many jobs."""
+    """*deleted*: number of jobs."""
 
     deleted: int
     again: bool
 
 
 class Replayed(NamedTuple):
-    """*job_ids*: those that are pending again."""
+    """*job_ids*: the jobs that are pending again."""
 
     unfilled: Set[str]
     job_ids: list[str]
 
 
 class WasFound(NamedTuple):
-    """The *state* of a job, or of the batch that it was merged into; "": not known. *calls*: those of the batch."""
+    """The *state* of a job, or of its batch; "" if unknown. *calls*: number of calls in the batch."""
 
     state: str
     calls: int
 
 
 class Moved(NamedTuple):
-    """*served*: whether a live worker serves the type. *found*: what was known of each job before."""
+    """*served*: True if a live worker serves the type. *found*: the former state of each job."""
 
     unfilled: Set[str]
     served: bool
@@ -165,7 +165,7 @@ class Moved(NamedTuple):
 
 
 class DueCall(NamedTuple):
-    """A recurring call that is to be made. *due*: the time, µs, by which `fire` knows that it is so still."""
+    """A recurring call to fire. *due*: the time in µs, which `fire_recurring` compares."""
 
     name: str
     due: str
@@ -174,7 +174,7 @@ class DueCall(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """A call of a batch. *published_us*: when it was, a retry as its first attempt. *message*: "" if it is gone."""
+    """A call of a batch. *published_us*: publish time of its first attempt. *message*: "" if deleted."""
 
     job_id: str
     task_id: str
@@ -183,7 +183,7 @@ class Caller(NamedTuple):
 
 
 class Callers(NamedTuple):
-    """*after*: what the next call is to say; -1 if these are all. *primary_us*: when the other call was published."""
+    """*after*: the next `after` argument, -1 after the last page. *primary_us*: the primary's publish time."""
 
     after: int
     primary_us: int
@@ -191,19 +191,19 @@ class Callers(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """*calls*: how many went into a batch of their own; -1 if the batch was not the caller's."""
+    """*calls*: number of calls split off, or -1 if the caller does not hold the batch."""
 
     calls: int
     unfilled: Set[str]
 
 
 class Ending(NamedTuple):
-    """How a job ended without a worker. *how*: "revoked", "expired", or the reason for which it is dead.
+    """How a job ended without a worker. *how*: "revoked", "expired", or the reason of its dead letter.
 
-    Of a batch also "shared": its run has ended, and some calls do not know their result.
+    For a batch also "shared": its run has ended, and some calls do not have the result.
 
-    *since_us*: how long ago. *for_anyone*: whether an app tells it as well that does not know its task. *message*: ""
-    if it is gone, None if it is large.
+    *since_us*: µs since the end. *for_anyone*: True if an app that does not define the task may report it. *message*:
+    "" if deleted, None if it is large.
     """
 
     job_id: str

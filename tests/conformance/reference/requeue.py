@@ -1,4 +1,4 @@
-"""The ways a claimed job leaves its slot without having been done: pending again, or dead."""
+"""The ways in which a claimed job leaves its slot unfinished: pending again, or dead."""
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.schema import job_record
@@ -7,14 +7,14 @@ from celery_affinity.schema.constants import MAX_FORGOTTEN, MAX_MOVES, REASONS, 
 from . import batch_calls, batches, ends, hooks, job_index, keys, workers
 from .model import Cohort, Job
 
-#: Ways in which a job comes back from its worker. "returned": it counts as no delivery. "unsettled", as after the death
-#: of its worker: it counts as one. "aborted": it counts as one, and a pause comes before the next run. "requeued": its
-#: task asked for another run, which counts as a requeue; a pause comes before that run.
+#: Ways in which a worker's job is requeued. "returned": no delivery is counted. "unsettled", as after a worker's death:
+#: a delivery is counted. "aborted": a delivery is counted, and the next run follows after a pause. "requeued": its task
+#: requested another run, which is counted as a requeue and follows after a pause.
 WAYS = ("returned", "unsettled", "aborted", "requeued")
 
 
 def remove_claim(cohort: Cohort, job: Job, now_us: int) -> None:
-    """Free the slot of *job*. The caller recounts the worker's slots."""
+    """Free the slot of *job*. The caller recomputes the worker's slots."""
     assert job.worker is not None
     del cohort.workers[job.worker].claims[job.id]
     job.worker = job.fence = job.started_us = None
@@ -23,11 +23,10 @@ def remove_claim(cohort: Cohort, job: Job, now_us: int) -> None:
 
 
 def requeue(cohort: Cohort, job: Job, now_us: int, *, how: str, why: str = "") -> set[str]:
-    """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
+    """Take a job from its worker: pending again, dead after too many deliveries, or lost if it had been acked.
 
-    A job that was revoked meanwhile ends, acked or not: its worker may have told the caller so. So does one that has
-    expired, unless it was acked. Return the types that got a pending job: one, or none.
-    *how*: one of `WAYS`.
+    A job revoked during its claim ends, acked or not, because its worker may have told the caller. An expired job ends
+    unless it was acked. Return the type that got a pending job, if any. *how*: one of `WAYS`.
     """
     remove_claim(cohort, job, now_us)
     ended = None if job_record.is_batch(job.id) else ends.meanwhile(cohort, job, now_us)
@@ -60,10 +59,10 @@ def requeue(cohort: Cohort, job: Job, now_us: int, *, how: str, why: str = "") -
 
 
 def _begin_pause(cohort: Cohort, job: Job, now_us: int) -> None:
-    """Have *job* wait for the end of its pause: 0, 1, 2, 4 ... s, at most ``requeue_delay_max``.
+    """Let *job* wait for the end of its pause: 0, 1, 2, 4 ... s, at most ``requeue_delay_max``.
 
-    The end of the pause decides its place among the jobs that wait. No further call joins it. A key with
-    ``keep_order`` is kept for it.
+    The end of the pause decides its place among the waiting jobs. It is closed for further calls. A key with
+    ``keep_order`` is reserved for it.
     """
     job.pauses += 1
     longest_us = int(cohort.settings.get("requeue_delay_max_us"))
@@ -77,7 +76,7 @@ def _begin_pause(cohort: Cohort, job: Job, now_us: int) -> None:
 
 
 def dead_letter(cohort: Cohort, job: Job, reason: str, now_us: int, why: str = "") -> None:
-    """Put a job among the dead letters, of which the newest are kept."""
+    """Make a job a dead letter; the newest dead letters are kept."""
     job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
     cohort.counters[reason] += 1
     if cohort.capacity(job.type) and reason != "failed":  # its worker counts it
@@ -91,7 +90,7 @@ def dead_letter(cohort: Cohort, job: Job, reason: str, now_us: int, why: str = "
 
 
 def _trim_dead(cohort: Cohort, now_us: int) -> None:
-    """Forget the oldest dead letters, some at a time; those whose callers do not know yet as soon as they do."""
+    """Delete the oldest dead letters in parts, and unreported ones as soon as they are reported."""
     listed = [job for job in cohort.jobs.values() if job.state == "dead" and job.is_listed]
     listed.sort(key=lambda job: (job.ended_us or 0, job.id))
     for job in listed[: max(0, len(listed) - int(cohort.settings.get("dead_max")))][:MAX_MOVES]:
@@ -102,9 +101,9 @@ def _trim_dead(cohort: Cohort, now_us: int) -> None:
 
 
 def mark_reported(cohort: Cohort, job: Job, now_us: int, max_calls: int = MAX_FORGOTTEN) -> None:
-    """The caller of *job*, which was unreported, knows how it ended; or all callers, of a batch.
+    """The caller of the unreported *job* has the result; for a batch, all callers.
 
-    *max_calls*: calls of a batch that are deleted now, if it is to go.
+    *max_calls*: number of calls to delete now from a batch that is being deleted.
     """
     del cohort.unreported[job.id]
     job.left, job.tries = (), 0
@@ -115,9 +114,9 @@ def mark_reported(cohort: Cohort, job: Job, now_us: int, max_calls: int = MAX_FO
 
 
 def delete(cohort: Cohort, job: Job, now_us: int, max_calls: int = MAX_FORGOTTEN) -> None:
-    """Delete a job and all that is known of it; with a batch, *max_calls* of its calls.
+    """Delete a job and all its data; for a batch, with *max_calls* of its calls.
 
-    If the batch has more calls, `told` deletes it with the last of them; no caller is told.
+    If the batch has more calls, `ack_report` deletes it with the last of them, without reports to callers.
     """
     batch_calls.close(cohort, job)
     if not batches.forget_some(cohort, job, max_calls, now_us):

@@ -1,7 +1,7 @@
-"""Which settings count, in plain Python: what the Lua of ``lua/base/settings.lua`` must equal.
+"""The settings in force, in plain Python; the Lua of ``lua/base/settings.lua`` must equal it.
 
-A value in an app.conf counts when it is new. A change at run time counts until it is reset, or until app.conf's own
-value changes. Settings go by their name in Redis, as in `shared_settings`.
+A new value in an app.conf applies. A change at run time applies until a reset, or until app.conf's own value changes.
+Settings have their names in Redis, as in `shared_settings`.
 """
 
 from collections.abc import Mapping
@@ -43,9 +43,9 @@ class InForce:
         return weights_of(self.values)
 
     def adopt(self, app: str, given: Mapping[str, str]) -> list[str]:
-        """Adopt what the app.conf of *app* says. Return the settings that another app, or version of it, had otherwise.
+        """Adopt the app.conf of *app*. Return the settings that another app, or version of it, had changed.
 
-        A change of its own value ends a change at run time; the first word of an unknown app does not.
+        A change of its own value ends a change at run time; the first values of an unknown app do not.
         """
         own = self.conf_of.get(app, {})
         replaced, changed = [], False
@@ -64,13 +64,13 @@ class InForce:
         return replaced
 
     def change(self, changes: Mapping[str, str]) -> int:
-        """Change settings at run time, "" resets one to what app.conf said last. Return the revision."""
+        """Change settings at run time; "" resets one to the last value in app.conf. Return the revision."""
         for name, value in changes.items():
             self._put(name, value or self.conf.get(name))
         return self._record_change()
 
     def _put(self, name: str, value: str | None) -> None:
-        """Write a setting; None is its default."""
+        """Write a setting; None means its default."""
         if name == "limits":
             self.limits_revision += _of_keys(self.values.get(name)) != _of_keys(value)
         if name == "tenants":
@@ -81,7 +81,7 @@ class InForce:
             self.values[name] = value
 
     def _record_change(self) -> int:
-        """Count a change. Jobs carry priorities as their app's own order has them: another one turns them all."""
+        """Count a change. Jobs carry priorities in their app's order; a change of the order reverses all."""
         own = self.conf.get("priority_order", _DEFAULTS["priority_order"])
         self.values["priority_reversed"] = str(int(self.get("priority_order") != own))
         half_life_us = int(self.get("tenant_half_life_us")) if self.get("tenant_turns") == "share" else None
@@ -94,11 +94,11 @@ class InForce:
         return self.revision
 
     def renew_for_claims(self) -> None:
-        """Settings, or the slots of a type, have changed."""
+        """Update the data for claims after a change of settings or slots."""
         counted = {**DEFAULTS, **self.values}
         self.for_claims = " ".join(counted[name] for name in FOR_A_CLAIM)
 
 
 def _of_keys(limits: str | None) -> list[str]:
-    """Return the part of the setting ``limits`` that is about keys."""
+    """Return the part of the setting ``limits`` that concerns keys."""
     return [word for word in (limits or "").split() if not word.startswith("type%3A")]

@@ -1,4 +1,4 @@
-"""What holds back whole types: limits, pauses and reserves, and what follows when they change."""
+"""Rules of whole types: limits, pauses and reserves, and the consequences of their changes."""
 
 import re
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from celery_affinity.settings.reserves import Reserve
 from . import keys, matching
 from .model import Cohort, Job
 
-# -- What holds back a whole type: a pause, or a limit of the jobs of the type that run together.
+# -- Rules that block a whole type: a pause, or a limit of its running jobs.
 
 
 def open(cohort: Cohort, type_: str) -> bool:  # noqa: A001  # its twin's name
-    """Return whether jobs of *type_* may start, as far as rules of the type are concerned."""
+    """Return True if the rules of *type_* let its jobs start."""
     if "*" in cohort.pauses or f"type:{encode_part(type_)}" in cohort.pauses or type_ in cohort.counting:
         return False
     limit = limit_of(cohort, type_)
@@ -24,12 +24,12 @@ def open(cohort: Cohort, type_: str) -> bool:  # noqa: A001  # its twin's name
 
 
 def limit_of(cohort: Cohort, type_: str) -> int | None:
-    """Return how many jobs of *type_* may run together; None: any number."""
+    """Return the maximum number of running jobs of *type_*, or None."""
     return limits_in(cohort.settings.values.get("limits", "")).get(encode_part(type_))
 
 
 def hold(cohort: Cohort, job: Job, _now_us: int) -> None:
-    """*job* was claimed: a limit of its type, or a reserve for its class, counts it."""
+    """Count the claimed *job* for the limit of its type, or a reserve for its class."""
     _count(cohort, job)
 
 
@@ -40,7 +40,7 @@ def _count(cohort: Cohort, job: Job) -> None:
 
 
 def free(cohort: Cohort, job: Job, _now_us: int) -> None:
-    """*job* was claimed, and is no more."""
+    """Uncount *job*, whose claim has ended."""
     if not job.is_limited:
         return
     was_open = open(cohort, job.type)
@@ -52,21 +52,21 @@ def free(cohort: Cohort, job: Job, _now_us: int) -> None:
 
 
 def gain(cohort: Cohort, type_: str, *, was_open: bool) -> None:
-    """Have the next `fill` look at *type_*, if the type is open and was not."""
+    """Let the next `fill` check *type_*, if the type has just been opened."""
     if not was_open and open(cohort, type_):
         cohort.to_fill.add(type_)
 
 
 def limits_in(text: str) -> dict[str, int]:
-    """Return type, encoded -> its limit, from the setting ``limits``."""
+    """Return a limit for each encoded type, from the setting ``limits``."""
     return {type_: int(limit) for type_, limit in re.findall(r"(?:^| )type%3A(\S+)=([0-9]+)", text)}
 
 
-# -- What holds back whole types changes: limits, pauses, reserves. Claims from before a limit are counted.
+# -- Changes of limits, pauses and reserves. Earlier claims are counted.
 
 
 def change(cohort: Cohort, before: Mapping[str, str]) -> None:
-    """The settings were *before*. A new limit is closed until claims from before it are counted."""
+    """The settings were *before*. A new limit is closed until earlier claims are counted."""
     now = cohort.settings.values
     _change_limits(cohort, before.get("limits", ""), now.get("limits", ""))
     if before.get("reserve", "") != now.get("reserve", ""):
@@ -106,7 +106,7 @@ def pause(cohort: Cohort, what: str, words: str | None) -> None:
 
 
 def recount(cohort: Cohort) -> None:
-    """Count claims from before a limit, or a reserve."""
+    """Count claims from before a limit or a reserve."""
     if not cohort.recounts:
         return
     for worker in cohort.workers.values():
@@ -123,14 +123,14 @@ def _gain_all(cohort: Cohort) -> None:
     cohort.to_fill |= {job.type for job in keys.standing(cohort, cohort.types())}
 
 
-# -- Free slots that jobs of a class leave to others: such a job starts only if enough slots that fit stay free.
+# -- Reserves: a job of the class starts only if enough fitting slots stay free.
 
 
 _parsed = lru_cache(reserves.parse_reserves)
 
 
 def in_force(cohort: Cohort) -> bool:
-    """Return whether there is any reserve."""
+    """Return True if there is any reserve."""
     return bool(cohort.settings.values.get("reserve", "").strip())
 
 
@@ -140,14 +140,14 @@ def concerning(cohort: Cohort, type_: str) -> list[Reserve]:
 
 
 def covers(cohort: Cohort, job: Job) -> bool:
-    """Return whether *job* is of a class with a reserve."""
+    """Return True if *job* belongs to a class with a reserve."""
     return any(each.covers(job.on_demand, job.priority) for each in concerning(cohort, job.type))
 
 
 def may_start(cohort: Cohort, job: Job, now_us: int, *, is_ahead: bool = False, free: int | None = None) -> bool:
-    """Return whether all reserves let *job* have a free slot; *is_ahead*: a place beyond the slots of a worker.
+    """Return True if all reserves let *job* have a free slot. *is_ahead*: for a prefetched job.
 
-    *free*: slots that fit it, if these are others than those that are free now.
+    *free*: the number of fitting slots, if it differs from the current one.
 
     A job that has waited for longer than ``reserve_patience`` may start in any case.
     """
@@ -159,9 +159,9 @@ def may_start(cohort: Cohort, job: Job, now_us: int, *, is_ahead: bool = False, 
 
 
 def _allows(cohort: Cohort, reserve: Reserve, type_: str, free: int | None) -> bool:
-    """Return whether another job of the class may start.
+    """Return True if another job of the class may start.
 
-    A reserve of all live slots, or more, would mean never: then a job may start while none of its class runs.
+    A reserve of all live slots or more would never let one start. Then a job may start while none of its class runs.
     """
     live = cohort.capacity(type_)
     kept = reserve.slots(live)
@@ -171,5 +171,5 @@ def _allows(cohort: Cohort, reserve: Reserve, type_: str, free: int | None) -> b
 
 
 def _running(cohort: Cohort, reserve: Reserve, type_: str) -> int:
-    """Return how many jobs of *type_* that are of the class are claimed."""
+    """Return the number of claimed jobs of *type_* in the class."""
     return sum(reserve.covers(*values.lane_of_number(number)) for number in cohort.limited.get(type_, {}).values())

@@ -1,4 +1,4 @@
-"""Who is alive: the workers, who of them ticks for the fleet, and what a dead one held."""
+"""Live workers, the workers that tick for the fleet, and the claims of dead workers."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from celery_affinity.schema.constants import GIVEN_UP_US, TICKED_LATELY_US, TICK
 from . import ends, matching, requeue, type_limits
 from .model import Cohort, Worker
 
-# -- Who is alive, with which types and how many slots.
+# -- The live workers, with their types and numbers of slots.
 
 
 def close(worker: Worker, now_us: int) -> None:
-    """Place no job on *worker* from here on; what it holds it keeps."""
+    """Place no more jobs on *worker*; it keeps its claims."""
     worker.accepting = False
     matching.recount(worker, now_us)
 
@@ -24,14 +24,14 @@ def stall(worker: Worker, now_us: int) -> None:
 
 
 def write_retention(cohort: Cohort, worker: Worker) -> None:
-    """Have *worker* know how long jobs are known that end there, and whether those that fail are kept."""
+    """Write to *worker* how long jobs that end there are retained, and if failed ones are kept."""
     worker.keep_s, worker.keeps_failed = ends.keep_s(cohort), cohort.settings.get("keep_failed") == "1"
 
 
 def detach(cohort: Cohort, gone: Worker) -> None:
-    """Forget what was known of types that went with the last worker of a profile. The next `fill` looks at its types.
+    """Delete data of types that were removed with the last worker of a profile. The next `fill` checks its types.
 
-    Shares of fewer live slots are smaller reserves.
+    Percentages of fewer live slots are smaller reserves.
     """
     if gone.slots and type_limits.in_force(cohort):
         cohort.to_fill |= gone.types
@@ -46,7 +46,7 @@ def detach(cohort: Cohort, gone: Worker) -> None:
 
 
 def remove(cohort: Cohort, worker: Worker) -> None:
-    """Forget a worker that holds nothing any more."""
+    """Delete a worker without claims."""
     detach(cohort, worker)
     del cohort.workers[worker.id]
     if cohort.names.get(worker.name) == worker.id:
@@ -54,7 +54,7 @@ def remove(cohort: Cohort, worker: Worker) -> None:
 
 
 def trigger_tick(cohort: Cohort) -> None:
-    """Have one of the workers that tick for the fleet tick now, one whose event loop runs."""
+    """Request a tick from one of the ticking workers with a running event loop."""
     for worker in _tickers(cohort):
         if worker.accepting and not worker.stalled:
             worker.inbox.append("\ntick")
@@ -62,7 +62,7 @@ def trigger_tick(cohort: Cohort) -> None:
 
 
 def is_ticker(cohort: Cohort, worker: Worker, now_us: int) -> bool:
-    """Return whether *worker* is to tick: if the last tick is old, any is."""
+    """Return True if *worker* must tick; if the last tick is old, any worker must."""
     first = _tickers(cohort)
     return worker in first or now_us - (cohort.ticked_us or 0) > TICKED_LATELY_US
 
@@ -71,20 +71,20 @@ def _tickers(cohort: Cohort) -> list[Worker]:
     return sorted(cohort.workers.values(), key=lambda each: (each.joined_us, each.id))[:TICKERS]
 
 
-# -- The jobs of a dead worker come back, whoever noticed: a tick, by silence, or the worker's guard, at once.
+# -- The jobs of a dead worker are reclaimed by a tick after its silence, or by its guard immediately.
 
 
 class TakenBack(NamedTuple):
-    """*jobs*: how many came back. *workers*: how many dead ones are gone, since they hold nothing any more."""
+    """*jobs*: number of reclaimed jobs. *workers*: number of deleted dead workers, which hold nothing."""
 
     jobs: int
     workers: int
 
 
 def take_back(cohort: Cohort, worker: Worker, max_jobs: int, types: set[str], now_us: int) -> TakenBack:
-    """Take back at most *max_jobs* jobs of a dead worker, adding the types that got a pending job to *types*.
+    """Reclaim at most *max_jobs* jobs of a dead worker, and add the types with pending jobs to *types*.
 
-    This counts as a delivery of the jobs that had a slot: those that were claimed last, beyond the slots, come first.
+    This is counted as a delivery of the jobs that had a slot. Prefetched jobs, claimed last, are reclaimed first.
     """
     close(worker, now_us)
     worker.seen_us = GIVEN_UP_US

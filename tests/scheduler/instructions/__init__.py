@@ -1,5 +1,5 @@
-"""What each arrow costs the server, in instructions: a number that does not depend on how busy the machine is.
+"""Cost of each server function in instructions, which do not depend on the load of the machine.
 
-make instructions                              # measured beside what is recorded, for each server that is installed
-make instructions ARGS=--record                # the new numbers are right: keep them
+make instructions                              # compare with the recorded numbers, for each installed server
+make instructions ARGS=--record                # record the new numbers
 """

@@ -1,8 +1,7 @@
-"""What each arrow costs the server, in instructions, beside what is recorded.
+"""Cost of each server function in instructions, compared with the recorded numbers.
 
-make instructions                       # on Valkey, and on redis-server where it is installed
-make instructions ARGS=--record         # the new numbers are right: keep them
-
+make instructions                       # on Valkey, and on redis-server if it is installed
+make instructions ARGS=--record         # record the new numbers
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The arrows that are counted, on fleets that are the same in each run."""
+"""The measured server functions, on fleets that are equal in each run."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -17,29 +17,29 @@ from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.table import Settings
 from celery_affinity.settings.wire import shared_settings
 
-#: Calls of each arrow before those that are counted, and those: so many that Lua collects their garbage meanwhile.
+#: Numbers of invocations before and within the measurement: enough for Lua to collect their garbage in it.
 WARM_UP, CALLS = 50, 400
 
 PENDING = 1_500
-MESSAGE = "x" * 700  # size of Celery's message of a small task
+MESSAGE = "x" * 700  # size of Celery's message for a small task
 SLOTS = 8
 
 
 @dataclass(frozen=True)
-class Arrow:
-    """*call* is counted, *calls* times. *jobs*: how many jobs a call is for; the cost is that of one."""
+class MeasuredFunction:
+    """A server function with its measured invocation. Costs are per job."""
 
     name: str
     call: Callable[[], object]
-    jobs: int = 1
-    calls: int = CALLS
+    jobs: int = 1  # per call
+    calls: int = CALLS  # in the measurement
 
 
-#: Arrows of a fleet, which are called one after the other.
-Arrows = Iterator[Arrow]
+#: Measured functions of one fleet, which are called one after another.
+MeasuredFunctions = Iterator[MeasuredFunction]
 
 
-class Held(NamedTuple):
+class HeldJob(NamedTuple):
     """A job that a worker holds."""
 
     worker: str
@@ -47,9 +47,9 @@ class Held(NamedTuple):
 
 
 class Fleet:
-    """So many alike workers of *slots* for all *types*, and *pending* jobs; the workers have their first jobs.
+    """Equal workers with *slots* each for all *types*, their first jobs, and *pending* jobs.
 
-    *rules*: of each job, in which ``{}`` stands for one of so many *names*. *settings*: those that differ.
+    *rules*: the rules of each job; ``{}`` is replaced by one of *names* numbers. *settings*: changes to the defaults.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Fleet:
         self.workers = [f"worker{number}" for number in range(workers)]
         for worker in self.workers:
             self.scheduler.join(JoinArguments(worker, f"{worker}@host", self.types, slots), shared_settings(Settings()))
-        self.held: list[Held] = []
+        self.held: list[HeldJob] = []
         self.take()
 
     def publish(self, number: int = 1) -> None:
         self.scheduler.publish(*[self._job(next(self._numbers)) for _ in range(number)])
 
     def _job(self, number: int) -> NewJob:
-        """Return a job: with priorities, one of four is on demand."""
+        """Return a job. With priorities, every fourth job is on demand."""
         rules = self.rules.format(number % self.names)
         return NewJob(
             with_suffix(f"job{number:06}", rules),
@@ -97,32 +97,32 @@ class Fleet:
         )
 
     def take(self) -> None:
-        """Have the workers read their inboxes."""
+        """Let the workers read their inboxes."""
         for worker in self.workers:
             while payload := self.scheduler.client.rpop(Keys().key("inbox", worker)):
                 if not payload.startswith(b"\n"):
-                    self.held.append(Held(worker, Claim.parse(payload)))
+                    self.held.append(HeldJob(worker, Claim.parse(payload)))
 
     def release(self) -> None:
-        """End the job that is held the longest; its worker's next one comes with the reply."""
+        """End the job that was held longest. The reply contains its worker's next job."""
         self._sequence += 1
         worker, claim = self.held.pop(0)
         ends = [EndArguments(claim.job_id, claim.fence, "acked")]
         claims = self.scheduler.release_and_claim(worker, acks=[], ends=ends, sequence=self._sequence, inline=True)
-        self.held += [Held(worker, each) for each in claims]
+        self.held += [HeldJob(worker, each) for each in claims]
 
     def acks(self) -> Callable[[], None]:
-        """Return a function whose calls ack one job after the other."""
-        left = iter(list(self.held))
+        """Return a function that acks the next job per call."""
+        remaining = iter(list(self.held))
 
         def ack() -> None:
-            worker, claim = next(left)
+            worker, claim = next(remaining)
             self.scheduler.release_and_claim(worker, acks=[claim[:2]], ends=[], sequence=0, inline=True)
 
         return ack
 
     def count(self) -> None:
-        """Hand over what a worker adds up between two heartbeats: of each type waits of two sizes, and times of two."""
+        """Send the metric deltas of one heartbeat interval: two wait sizes per type, and two times."""
         self._sequence += 1
         kinds = ("queued", "done")
         grown = {wait_field(kind, size): 5 for kind in kinds for size in (3, 4)} | dict.fromkeys(
@@ -136,79 +136,80 @@ class Fleet:
         assert self.scheduler.sync(self.workers[0], running, slots=self.slots, other=0, draining=False).is_registered
 
 
-def one_type(client: redis.Redis) -> Arrows:
+def one_type(client: redis.Redis) -> MeasuredFunctions:
     """Jobs of one type, and one worker."""
     fleet = Fleet(client, pending=PENDING, slots=1)
-    yield Arrow("publish", fleet.publish)
-    yield Arrow("publish, 25 in a call", lambda: fleet.publish(25), jobs=25, calls=6)
-    yield Arrow("release", fleet.release)
+    yield MeasuredFunction("publish", fleet.publish)
+    yield MeasuredFunction("publish, 25 in a call", lambda: fleet.publish(25), jobs=25, calls=6)
+    yield MeasuredFunction("release", fleet.release)
 
 
-def tenants(client: redis.Redis) -> Arrows:
-    """Jobs of a hundred tenants and one worker: without quotas, with maxima above what waits and below, with shares."""
+def tenants(client: redis.Redis) -> MeasuredFunctions:
+    """Jobs of a hundred tenants and one worker: without quotas, with high and low maxima, and with shares."""
     of_tenants = {"pending": PENDING, "slots": 1, "rules": "key=tenant%3At{} quota=settings", "names": 100}
     fleet = Fleet(client, **of_tenants)
-    yield Arrow("publish of a tenant", fleet.publish)
-    yield Arrow("release of a tenant", fleet.release)
+    yield MeasuredFunction("publish of a tenant", fleet.publish)
+    yield MeasuredFunction("release of a tenant", fleet.release)
     client.flushall()
     fleet = Fleet(client, **of_tenants, settings={"tenants": "*=max:20"})
-    yield Arrow("publish with a maximum", fleet.publish)
-    yield Arrow("release with a maximum", fleet.release)
+    yield MeasuredFunction("publish with a maximum", fleet.publish)
+    yield MeasuredFunction("release with a maximum", fleet.release)
     client.flushall()
     fleet = Fleet(client, **of_tenants, settings={"tenants": "*=max:3"})
-    yield Arrow("publish of a flood", fleet.publish)
-    yield Arrow("release of a flood", fleet.release)
+    yield MeasuredFunction("publish of a flood", fleet.publish)
+    yield MeasuredFunction("release of a flood", fleet.release)
     client.flushall()
     fleet = Fleet(client, **of_tenants, settings={"tenant_turns": "share"})
-    yield Arrow("publish with a share", fleet.publish)
-    yield Arrow("release with a share", fleet.release)
+    yield MeasuredFunction("publish with a share", fleet.publish)
+    yield MeasuredFunction("release with a share", fleet.release)
 
 
-def keys(client: redis.Redis) -> Arrows:
-    """Jobs with one of a hundred keys, of which one job at a time may run, and one worker."""
+def keys(client: redis.Redis) -> MeasuredFunctions:
+    """Jobs with one of a hundred exclusive keys, and one worker."""
     fleet = Fleet(client, pending=PENDING, slots=1, rules="key=city%3A{} limit=1", names=100)
-    yield Arrow("publish with a key", fleet.publish)
-    yield Arrow("release with a key", fleet.release)
+    yield MeasuredFunction("publish with a key", fleet.publish)
+    yield MeasuredFunction("release with a key", fleet.release)
 
 
-def hints(client: redis.Redis) -> Arrows:
-    """Jobs with ten hints and one worker, which soon holds all of them; and jobs with twenty, of which it holds ten: a
-    younger job with one of these goes first.
+def hints(client: redis.Redis) -> MeasuredFunctions:
+    """Jobs with ten hints, and one worker that soon holds all of them; then jobs with twenty hints.
+
+    The worker holds ten of the twenty, and a younger job with one of them is claimed first.
     """
     of_hints = {"pending": PENDING, "slots": MAX_HINTS, "rules": "near=h{}"}
     fleet = Fleet(client, **of_hints, names=MAX_HINTS, settings={"locality_bonus": "80"})
-    yield Arrow("publish with a hint", fleet.publish)
-    yield Arrow("release with a hint", fleet.release)
+    yield MeasuredFunction("publish with a hint", fleet.publish)
+    yield MeasuredFunction("release with a hint", fleet.release)
     client.flushall()
     fleet = Fleet(client, **of_hints, names=2 * MAX_HINTS, settings={"locality_bonus": "1000000"})
-    yield Arrow("release of a younger job", fleet.release)
+    yield MeasuredFunction("release of a younger job", fleet.release)
 
 
-def several_types(client: redis.Redis) -> Arrows:
+def several_types(client: redis.Redis) -> MeasuredFunctions:
     """Jobs of three types, eleven priorities and both modes, and one worker."""
     fleet = Fleet(client, types=3, priorities=11, pending=PENDING, slots=1)
-    yield Arrow("publish, 3 types, 11 priorities", fleet.publish)
-    yield Arrow("release, 3 types, 11 priorities", fleet.release)
+    yield MeasuredFunction("publish, 3 types, 11 priorities", fleet.publish)
+    yield MeasuredFunction("release, 3 types, 11 priorities", fleet.release)
 
 
-def idle(client: redis.Redis) -> Arrows:
+def idle(client: redis.Redis) -> MeasuredFunctions:
     """Workers with free slots."""
     fleet = Fleet(client, workers=math.ceil((WARM_UP + CALLS) / SLOTS), slots=SLOTS)
-    yield Arrow("publish to an idle slot", fleet.publish)
+    yield MeasuredFunction("publish to an idle slot", fleet.publish)
     fleet.take()
-    yield Arrow("ack", fleet.acks())
-    yield Arrow("release, no job follows", fleet.release)
+    yield MeasuredFunction("ack", fleet.acks())
+    yield MeasuredFunction("release, no job follows", fleet.release)
 
 
-def busy(client: redis.Redis) -> Arrows:
-    """A worker whose slots all run jobs, and what it says now and then."""
+def busy(client: redis.Redis) -> MeasuredFunctions:
+    """A worker whose slots all run jobs, and its periodic calls."""
     fleet = Fleet(client, pending=20, slots=SLOTS)
-    yield Arrow("sync of 8 jobs", fleet.sync)
-    yield Arrow("count", fleet.count)
-    yield Arrow("heartbeat", lambda: fleet.scheduler.heartbeat(fleet.workers[0], loop_runs=True))
-    yield Arrow("tick", fleet.scheduler.tick)
+    yield MeasuredFunction("sync of 8 jobs", fleet.sync)
+    yield MeasuredFunction("count", fleet.count)
+    yield MeasuredFunction("heartbeat", lambda: fleet.scheduler.heartbeat(fleet.workers[0], loop_runs=True))
+    yield MeasuredFunction("tick", fleet.scheduler.tick)
 
 
-FLEETS: dict[str, Callable[[redis.Redis], Arrows]] = {
+FLEETS: dict[str, Callable[[redis.Redis], MeasuredFunctions]] = {
     each.__name__: each for each in (one_type, several_types, tenants, keys, hints, idle, busy)
 }

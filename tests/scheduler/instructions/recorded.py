@@ -1,4 +1,4 @@
-"""The numbers that are recorded, and what to say of a number that differs."""
+"""The recorded costs, and the messages about different costs."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,10 +7,10 @@ from pathlib import Path
 
 RECORDED = Path(__file__).with_name("recorded.json")
 
-#: By how much an arrow's instructions may differ from what is recorded. Measured again, they differ by 1 % at most.
+#: Accepted relative difference between measured and recorded instructions. Repeated measurements differ by up to 1 %.
 ALLOWED = 0.02
 
-#: By how many commands a call may differ: some arrows write metrics once in a while, by the clock.
+#: Accepted difference of commands per invocation: some functions write metrics only periodically, by the clock.
 ALLOWED_COMMANDS = 0.5
 
 _TO_RECORD = "If that is what the change is worth, record it: make instructions ARGS=--record"
@@ -18,10 +18,10 @@ _TO_RECORD = "If that is what the change is worth, record it: make instructions 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one job of a call costs. *instructions*: None without valgrind. *commands*: by name."""
+    """The cost of one job in an invocation."""
 
-    instructions: int | None
-    commands: Mapping[str, float]
+    instructions: int | None  #: None without valgrind
+    commands: Mapping[str, float]  #: number of calls by name
 
     def __lt__(self, other: "Cost") -> bool:
         return self._size < other._size
@@ -39,7 +39,7 @@ Costs = Mapping[str, Cost]
 
 
 class Recorded:
-    """The recorded numbers: commands, which are those of any server, and instructions of each server's build."""
+    """The recorded numbers: commands, equal for all servers, and instructions per server build."""
 
     def __init__(self, path: Path = RECORDED) -> None:
         self._path = path
@@ -51,7 +51,7 @@ class Recorded:
         return self._instructions.get(build)
 
     def record(self, measured: Mapping[str, Costs]) -> list[str]:
-        """Keep the costs of each build, and these alone. Return the builds whose numbers were dropped: they are old."""
+        """Record only the costs of these builds. Return the builds whose old numbers were dropped."""
         dropped = sorted(self._instructions.keys() - measured)
         self.commands = {
             name: dict(sorted(cost.commands.items())) for name, cost in next(iter(measured.values())).items()
@@ -69,12 +69,12 @@ class Recorded:
         return set(self.commands).union(*self._instructions.values())
 
     def differences(self, build: str, costs: Costs) -> list[str]:
-        """Return a line for each arrow whose cost is another one than is recorded, and how to record it."""
+        """Return a line per function with a different cost, and the command that records the new cost."""
         lines = [*self._other_instructions(build, costs), *self._other_commands(costs)]
         return [*lines, _TO_RECORD] if lines else []
 
     def not_compared(self, build: str, costs: Costs) -> str:
-        """Return why only commands are compared; "" if instructions are as well."""
+        """Return why only commands are compared, or "" if instructions are compared too."""
         if any(cost.instructions is None for cost in costs.values()):
             return "valgrind is not installed: commands are compared, and no instructions"
         if self.instructions(build) is None:

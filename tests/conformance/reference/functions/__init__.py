@@ -1,1 +1,1 @@
-"""The arrows by subject, as in ``celery_affinity/server/arrows``: what several of them share is in the files above."""
+"""The server functions by subject, as in ``celery_affinity/lua/functions``; shared code is in the files above."""

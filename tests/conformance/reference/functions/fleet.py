@@ -1,4 +1,4 @@
-"""A worker comes, lives and goes, or is dead: join, sync, count, heartbeat, leave, recover."""
+"""A worker joins, lives, leaves, or is dead: join, sync, add_metrics, heartbeat, leave, recover."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from .. import claims, fair_share, keys, matching, prefetch, requeue, type_limit
 from ..model import Cohort, Job, Worker
 from ..replies import NONE, Beaten, Joined, Left, Recovered, Synced
 
-# -- join: a worker enters with its types and slots, or comes back with others; what it holds it keeps.
+# -- join: a worker joins with its types and slots, or rejoins with others; it keeps its claims.
 
 
 def join(
@@ -28,9 +28,7 @@ def join(
     now_us: int,
     priority: int = 0,
 ) -> Joined:
-    """Enter a worker. *stops*: which tasks it can stop. *settings*: what its app.conf says, which counts when it is
-    new.
-    """
+    """Add a worker. *stops*: the tasks it can preempt. *settings*: the values of its app.conf, which apply when new."""
     cohort.schema = cohort.schema or SCHEMA
     worker = cohort.workers.get(worker_id)
     before = dict(cohort.settings.values)
@@ -60,7 +58,7 @@ def join(
     return Joined(unfilled, namesake if namesake != worker_id else None, replaced, void_up_to, now_us)
 
 
-# -- sync: a worker's heartbeat, which says what it holds. Only the worker itself gives a claim back.
+# -- sync: a worker's heartbeat with its claims. Only the worker itself gives up a claim.
 
 
 def sync(
@@ -73,14 +71,14 @@ def sync(
     draining: bool,
     now_us: int,
 ) -> Synced:
-    """Compare what the worker holds with what it should.
+    """Compare the claims that the worker reports with the recorded ones.
 
-    *named*: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds.
+    *named*: job id, fencing token, and µs since the task start (-1: not started) of each reported claim.
     """
     worker = cohort.workers.get(worker_id)
     if worker is None or not (worker.accepting or draining):
         return Synced(False, False, NONE, [], [], 0, now_us, 0)
-    lowers_reserves = slots < worker.slots and type_limits.in_force(cohort)  # those that are shares of the live slots
+    lowers_reserves = slots < worker.slots and type_limits.in_force(cohort)  # these are percentages of the live slots
     worker.seen_us, worker.slots, worker.other = now_us, slots, other
     workers.write_retention(cohort, worker)
     if draining:
@@ -98,7 +96,7 @@ def sync(
     matching.recount(worker, now_us)
 
     ticker = workers.is_ticker(cohort, worker, now_us)
-    # Other free slots are those of workers that sync as well.
+    # Other free slots belong to workers that sync as well.
     may_fill = worker.free or missing.returned or cohort.to_fill or lowers_reserves
     unfilled = matching.fill(cohort, worker.types | missing.types, now_us) if may_fill else NONE
     if not unfilled:
@@ -107,7 +105,7 @@ def sync(
 
 
 class _Missing(NamedTuple):
-    """*asked*: claims to be asked about. *returned*: how many jobs are pending again, of *types*."""
+    """*asked*: claims to query. *returned*: number of jobs that are pending again, of *types*."""
 
     asked: list[tuple[str, int]]
     returned: int
@@ -117,7 +115,7 @@ class _Missing(NamedTuple):
 def _look_at_what_is_not_named(
     cohort: Cohort, worker: Worker, held: Mapping[str, int], draining: bool, now_us: int
 ) -> _Missing:
-    """Take back unread claims, and all claims not named if *worker* is *draining*; ask about the others not named."""
+    """Take back unread claims, and all unnamed claims if *worker* is *draining*; query the other unnamed ones."""
     asked: list[tuple[str, int]] = []
     types: set[str] = set()
     looked_at = size = returned = 0
@@ -137,15 +135,15 @@ def _look_at_what_is_not_named(
 
 
 def _may_have_arrived(cohort: Cohort, job: Job, now_us: int) -> bool:
-    """Return whether a claim is old enough for its worker to know of it; a younger one may be on its way."""
+    """Return True if the worker must have received a claim of this age; a younger one may still be on its way."""
     return now_us - (job.claimed_us or 0) > int(cohort.settings.get("heartbeat_interval_us"))
 
 
-# -- count: a worker hands over what it added up of its jobs: waits, times in a slot and ends, for observers alone.
+# -- add_metrics: a worker sends its metric deltas: waits, slot times and ends, only for reports.
 
 
 def add_metrics(cohort: Cohort, worker_id: str, number: int, sums: Iterable[TypeMetricsDelta]) -> bool:
-    """Add *sums*. Return whether the worker is known. A *number* that was counted before changes nothing."""
+    """Add *sums*. Return True if the worker exists. A *number* that was counted before changes nothing."""
     worker = cohort.workers.get(worker_id)
     if worker is None:
         return False
@@ -156,13 +154,14 @@ def add_metrics(cohort: Cohort, worker_id: str, number: int, sums: Iterable[Type
         cohort.metrics[each.type].update(each.grown)
         if each.pace:
             worker.took[each.type] = each.pace
-        if each.ended and cohort.capacity(each.type):  # else the average went with the last worker of the type
+        # Otherwise the average was deleted with the last worker of the type.
+        if each.ended and cohort.capacity(each.type):
             _average(cohort, each.type, each.ended, each.took_us)
     return True
 
 
 def _average(cohort: Cohort, type_: str, number: int, sum_us: int) -> None:
-    """Have the moving average of a type's times in a slot go by *number* more, whose sum is *sum_us*.
+    """Add *number* slot times with the sum *sum_us* to the moving average of a type.
 
     average + (sum - number * average) / max(number, `AVERAGED_OVER`), rounded down; the first average is sum / number.
     """
@@ -173,11 +172,11 @@ def _average(cohort: Cohort, type_: str, number: int, sum_us: int) -> None:
         cohort.durations_us[type_] = before_us + (sum_us - number * before_us) // max(number, AVERAGED_OVER)
 
 
-# -- heartbeat: a worker's guard says that the worker lives, and whether its event loop runs.
+# -- heartbeat: a worker's guard reports that the worker lives, and if its event loop runs.
 
 
 def heartbeat(cohort: Cohort, worker_id: str, *, loop_runs: bool, now_us: int) -> Beaten:
-    """Keep a worker alive. While its event loop does not turn, it gets no job, and the unread ones go back."""
+    """Keep a worker alive. While its event loop is blocked, it gets no job, and unread jobs are returned."""
     worker = cohort.workers.get(worker_id)
     if worker is None or worker.seen_us == GIVEN_UP_US:
         return Beaten(False, False, NONE)
@@ -195,14 +194,14 @@ def heartbeat(cohort: Cohort, worker_id: str, *, loop_runs: bool, now_us: int) -
 
 
 def _return_unread(cohort: Cohort, worker: Worker, now_us: int) -> set[str]:
-    """Take back the jobs in the inbox, which were never read. Return the types that got a pending job."""
+    """Take back the unread jobs in the inbox. Return the types that got a pending job."""
     types: set[str] = set()
     unread = size = 0
     while worker.inbox and unread < MAX_MOVES and size <= cohort.most_bytes:
         delivery = worker.inbox.pop(0)
         unread += 1
         if isinstance(delivery, str):
-            continue  # a sign is no job
+            continue  # a control message is not a job
         size += delivery.size
         job = claims.held(cohort, worker.id, delivery.job_id, delivery.fence)
         if job:
@@ -210,11 +209,11 @@ def _return_unread(cohort: Cohort, worker: Worker, now_us: int) -> set[str]:
     return types
 
 
-# -- leave: a worker goes. What it still holds is pending again, its age intact.
+# -- leave: a worker leaves. Its claims are pending again with their enqueue times.
 
 
 def leave(cohort: Cohort, worker_id: str, *, now_us: int) -> Left:
-    """Take a worker out."""
+    """Remove a worker."""
     worker = cohort.workers.get(worker_id)
     if worker is None:
         return Left(NONE, False, 0)
@@ -229,12 +228,11 @@ def leave(cohort: Cohort, worker_id: str, *, now_us: int) -> Left:
     return Left(matching.fill(cohort, types, now_us), bool(worker.claims), returned)
 
 
-# -- recover: a worker is dead, says its guard, which saw it end. What it held is pending again, counted as a
-# delivery.
+# -- recover: a guard reports the death of its worker. The worker's claims are requeued, counted as a delivery.
 
 
 def recover(cohort: Cohort, worker_id: str, *, now_us: int) -> Recovered:
-    """Take back what a dead worker held."""
+    """Reclaim the jobs of a dead worker."""
     worker = cohort.workers.get(worker_id)
     if worker is None:
         return Recovered(False, 0, NONE)

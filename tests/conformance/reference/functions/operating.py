@@ -1,4 +1,4 @@
-"""A person asks for it: revoke, purge, move, replay, drop, pause, resume, configure."""
+"""Operators' functions: revoke, purge, move, replay, drop, pause, resume, configure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -30,7 +30,7 @@ _P, _R = ParamSpec("_P"), TypeVar("_R")
 
 
 def _filling_nothing(arrow: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return *arrow*, after which a tick fills slots with the jobs that others held up."""
+    """Return the function *arrow*, followed by a tick that fills slots with jobs that others blocked."""
 
     @wraps(arrow)
     def call(*args: _P.args, **options: _P.kwargs) -> _R:
@@ -41,12 +41,12 @@ def _filling_nothing(arrow: Callable[_P, _R]) -> Callable[_P, _R]:
     return call
 
 
-# -- revoke: jobs that wait end at once; what is published under these names from now on ends, too.
+# -- revoke: waiting jobs end immediately; jobs published later under these names end, too.
 
 
 @_filling_nothing
 def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int = 0) -> Revoked:
-    """End the waiting jobs of these tasks. *after*: what the last reply said."""
+    """End the waiting jobs of these tasks. *after*: the value in the last reply."""
     for task_id in task_ids:
         job_index.revoke(cohort, task_id, now_us)
     ended = looked_at = 0
@@ -65,7 +65,7 @@ def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int =
 
 @_filling_nothing
 def revoke_stamped(cohort: Cohort, stamps: Sequence[str], *, now_us: int) -> Revoked:
-    """End the waiting jobs that bear one of these stamps."""
+    """End the waiting jobs with one of these stamps."""
     cohort.revoked_stamps |= dict.fromkeys(stamps, now_us)
     ended = looked_at = 0
     for nth, stamp in enumerate(stamps):
@@ -79,14 +79,14 @@ def revoke_stamped(cohort: Cohort, stamps: Sequence[str], *, now_us: int) -> Rev
     return Revoked(ended, 0, 0)
 
 
-# -- purge: deletes waiting jobs of a type, because a person asked for it.
+# -- purge: deletes waiting jobs of a type for an operator.
 
 
 @_filling_nothing
 def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: int) -> Purged:
-    """Delete pending jobs of a type, and the scheduled ones of those named.
+    """Delete pending jobs of a type, and the named scheduled ones.
 
-    Which of the pending ones go first is not said; a server deletes fewer in a call if they have keys, or many calls.
+    The order of the pending jobs is not defined. A server deletes fewer per invocation if they have keys or many calls.
     """
     named = [cohort.jobs[job_id] for job_id in dict.fromkeys(scheduled) if job_id in cohort.jobs]
     waiting = [job for job in named if job.state == "scheduled" and job.type == type_]
@@ -99,7 +99,7 @@ def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: 
     return Purged(len(waiting) + min(len(pending), MAX_PURGED), len(pending) > MAX_PURGED)
 
 
-# -- move: a job that waits gets another type, mode or priority, because a person asked for it.
+# -- move: changes type, mode or priority of a waiting job for an operator.
 
 
 def move(
@@ -111,9 +111,9 @@ def move(
     priority: int | None = None,
     now_us: int,
 ) -> Moved:
-    """Move jobs that are pending or scheduled, or the batches that they were merged into; None leaves as it is.
+    """Move pending or scheduled jobs, or the batches they merged into. None leaves a value unchanged.
 
-    They keep their enqueue times. A claimed job is its worker's, and one that has ended stays as it is.
+    They keep their enqueue times. A claimed job belongs to its worker, and an ended job does not change.
     """
     found: list[WasFound] = []
     types: set[str] = set()
@@ -140,7 +140,7 @@ def move(
 def _change(cohort: Cohort, job: Job, type_: str, on_demand: bool, priority: int, now_us: int) -> None:
     former_place, is_pending = batch_calls.place(job), job.state == "pending"
     if is_pending:
-        job.state = "merged"  # in no place
+        job.state = "merged"  # in no lane
         hooks.leave(cohort, job, now_us)
     job.type, job.on_demand, job.priority, job.is_moved = type_, on_demand, priority, True
     if is_pending:
@@ -155,11 +155,11 @@ def _change(cohort: Cohort, job: Job, type_: str, on_demand: bool, priority: int
         merge_window.finish(cohort, job)
 
 
-# -- replay: dead -> pending, because a person asked for it: as if it were published now.
+# -- replay: dead -> pending for an operator, like a new publish.
 
 
 def replay(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> Replayed:
-    """Have dead letters run again, if the message is still there; whatever would have ended them is forgotten."""
+    """Replay dead letters that still have their message, without their former expiry and revocation."""
     replayed = [job for job in cohort.dead(job_ids) if job.message is not None or job_record.is_batch(job.id)]
     for job in replayed:
         job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
@@ -174,11 +174,11 @@ def replay(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> Replayed:
     return Replayed(matching.fill(cohort, {job.type for job in replayed}, now_us), [job.id for job in replayed])
 
 
-# -- drop: dead letters are deleted, because a person asked for it.
+# -- drop: deletes dead letters for an operator.
 
 
 def drop(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> int:
-    """Delete dead letters. Return how many there were. A batch goes when all of its callers have been told."""
+    """Delete dead letters. Return their number. A batch is deleted once all of its callers have a report."""
     dead = cohort.dead(job_ids)
     for job in dead:
         if job_record.is_batch(job.id) and job.id in cohort.unreported:
@@ -192,7 +192,7 @@ def drop(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> int:
 
 
 def pause(cohort: Cohort, what: str, *, for_us: int | None, why: str, now_us: int) -> bool:
-    """Pause *what*: "type:T" or "key:K", encoded, or "*" for all. Return whether it was not paused before."""
+    """Pause *what*: "type:T" or "key:K", encoded, or "*" for all. Return True if it was not paused."""
     is_new = what not in cohort.pauses
     cohort.settings.revision += 1
     until_us = 0 if for_us is None else now_us + for_us
@@ -205,12 +205,13 @@ def pause(cohort: Cohort, what: str, *, for_us: int | None, why: str, now_us: in
         keys.reevaluate(cohort, {what.removeprefix("key:")}, now_us, fills=True)
     else:
         type_limits.pause(cohort, what, words)
-    for worker in cohort.workers.values():  # jobs that have not started are recalled: the sign is read before them
+    # Unstarted jobs are recalled: the worker reads the control message before them.
+    for worker in cohort.workers.values():
         worker.inbox.insert(0, f"\npaused {what} {cohort.fence}")
     return is_new
 
 
-# -- resume: a pause ends; jobs that may start now get the free slots.
+# -- resume: a pause ends; jobs that may start get the free slots.
 
 
 def resume(cohort: Cohort, what: str, *, now_us: int) -> Resumed:
@@ -221,7 +222,7 @@ def resume(cohort: Cohort, what: str, *, now_us: int) -> Resumed:
 
 
 def end_pause(cohort: Cohort, what: str, now_us: int) -> None:
-    """Forget the pause of *what*. The next `fill` looks at what may start."""
+    """Delete the pause of *what*. The next `fill` checks which jobs may start."""
     cohort.settings.revision += 1
     if what.startswith("key:"):
         cohort.pauses.pop(what, None)
@@ -231,11 +232,11 @@ def end_pause(cohort: Cohort, what: str, now_us: int) -> None:
         type_limits.pause(cohort, what, None)
 
 
-# -- configure: settings change at run time, or are reset to what app.conf says. In force for the next claim.
+# -- configure: settings change at run time, or are reset to app.conf. They apply to the next claim.
 
 
 def configure(cohort: Cohort, changes: Mapping[str, str], *, now_us: int) -> Configured:
-    """Change settings; "" resets one to what app.conf said last."""
+    """Change settings; "" resets one to the last value in app.conf."""
     before = dict(cohort.settings.values)
     revision = cohort.settings.change(changes)
     fair_share.change_shares(cohort)

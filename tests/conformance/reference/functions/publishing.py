@@ -1,4 +1,4 @@
-"""A job comes, and gets a slot: publish, ingest, claim."""
+"""A job is published and gets a slot: publish, ingest, claim."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import cast
@@ -19,7 +19,7 @@ from .. import enqueue, keys, matching, max_pending, requeue, type_limits
 from ..model import Cohort, Job
 from ..replies import NONE, Published
 
-# -- publish: client -> pending, or scheduled if its time is still to come.
+# -- publish: client -> pending, or scheduled if it is not due yet.
 
 
 def publish(
@@ -30,11 +30,10 @@ def publish(
     recurring: str = "",
     bounded: Mapping[str, Bound] | None = None,
 ) -> list[Published]:
-    """Add *jobs*. A known id changes nothing. The first reply says `unfilled`.
+    """Add *jobs*. A known id changes nothing. The first reply contains `unfilled`.
 
-    They stay in order: each is enqueued 1 µs after the one before. In the place of a job stands the name of its field
-    for which it is refused (`new_job.bad`), if there is one. *recurring*: the call that they are firings of.
-    *bounded*: how many jobs of some types may wait.
+    They keep their order: each is enqueued 1 µs after the one before. A refused job is represented by the name of its
+    invalid field. *recurring*: the call that fired them. *bounded*: bounds by type.
     """
     full = max_pending.refuses(cohort, jobs, bounded, now_us) if bounded else None
     if full is not None:
@@ -54,7 +53,7 @@ def publish(
             state, has_dropped = max_pending.enforce_max_pending(cohort, job, reply.state, bounded, now_us)
             reply = reply._replace(state=state)
         if (is_to_be_placed and (not others_wait or type_limits.in_force(cohort))) or has_dropped:
-            types.add(job.type)  # else no free slot fits, or somebody goes on with them
+            types.add(job.type)  # otherwise no free slot fits, or another function continues with them
         published.append(reply)
         if reply.state == IS_PENDING:
             fresh.add(job.id)
@@ -65,7 +64,7 @@ def publish(
 
 
 def _batch_of_fresh(cohort: Cohort, job_id: str, fresh: Collection[str]) -> set[str]:
-    """Return the batch that *job_id* merged into, if its first message is one of those just published; or nothing."""
+    """Return the batch that *job_id* merged into, if its first message was just published, or no batch."""
     batch = cohort.jobs[cohort.jobs[job_id].into or ""]
     return {batch.id} if next(iter(batch.callers)) in fresh else set()
 
@@ -74,9 +73,9 @@ def _batch_of_fresh(cohort: Cohort, job_id: str, fresh: Collection[str]) -> set[
 
 
 def ingest(cohort: Cohort, list_: str, job: job_record.NewJob, *, readable: bool, now_us: int) -> Published:
-    """Move a message as `publish` does; if it is not *readable*, it is a dead letter.
+    """Move a message like `publish`. If it is not *readable*, it becomes a dead letter.
 
-    If it is not the next one in the list, nothing changes. One that says what is refused is not readable.
+    If it is not the next one in the list, nothing changes. A message with an invalid field is not readable.
     """
     waiting = cohort.lists.get(list_, [])
     if waiting[:1] != [job.message]:
@@ -93,9 +92,9 @@ def ingest(cohort: Cohort, list_: str, job: job_record.NewJob, *, readable: bool
     return Published(IS_UNREADABLE, NONE, True)
 
 
-# -- claim: pending -> inbox. Other arrows end with the same move; this one goes on where they stopped.
+# -- claim: pending -> inbox. Other functions end with the same step; this one continues where they stopped.
 
 
 def claim(cohort: Cohort, types: Iterable[str], *, now_us: int) -> Set[str]:
-    """Go on with the types that another arrow named as `unfilled`. Return `unfilled`."""
+    """Continue with the types that another function returned as `unfilled`. Return `unfilled`."""
     return matching.fill(cohort, set(types), now_us)

@@ -1,4 +1,4 @@
-"""A call recurs: recur, due, leave_due, fire, stop, suspend."""
+"""Recurring calls: declare, due, decline, fire, remove, pause."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,17 +19,16 @@ from ..model import Cohort, Recurring
 from ..replies import DueCall, Published
 from . import publishing
 
-# -- recur: recurring calls are declared, by an app.conf or at run time.
+# -- declare_recurring: an app.conf or a process at run time declares recurring calls.
 
 
 def declare_recurring(
     cohort: Cohort, calls: Sequence[RecurringCall], *, app: str = "", now_us: int
 ) -> tuple[list[str], list[str]]:
-    """Declare *calls*. *app*: that whose app.conf has them; "": made at run time.
+    """Declare *calls*. *app*: the app whose app.conf has them, or "" at run time.
 
-    A call that the app.conf had before, and alike, changes nothing: what changed last counts. Return the names of calls
-    that another app, or somebody at run time, had declared otherwise; and of those that are refused, since too many
-    match the same calls.
+    A call equal to the app.conf's previous one changes nothing: the last change wins. Return the names of calls with a
+    conflicting declaration by another app or at run time, and the refused calls, because too many match alike.
     """
     replaced, refused = [], []
     for call in calls:
@@ -48,7 +47,7 @@ def declare_recurring(
 
 
 def _declare(cohort: Cohort, call: RecurringCall, app: str, old: Recurring | None, now_us: int) -> None:
-    """Declare *call*. Calls that matched the *old* one count, if they match this one too."""
+    """Declare *call*. Earlier matches of the *old* one apply if they match this one too."""
     due_us = now_us + call.stale_after_us
     if old and _place(old.call) == _place(call):
         old.due_us = _due_us(old, call, now_us)
@@ -74,13 +73,13 @@ def _alike(cohort: Cohort, call: RecurringCall) -> int:
     return sum(_place(each.call) == _place(call) for each in cohort.recurring.values())
 
 
-# -- due: a recurring call that is to be made now is handed out. If nobody makes it, it is handed out again.
+# -- due_recurring: hands out a due recurring call, repeatedly until it is made.
 
 
 def due_recurring(cohort: Cohort, *, app: str, again_us: int, now_us: int) -> DueCall | None:
-    """Return a call that is due; None if there is none. If it is not made, it comes again *again_us* later.
+    """Return a due call, or None. If it is not made, it is handed out again after *again_us*.
 
-    What *app* has left to others comes to it again only after a while.
+    A call that *app* declined is handed out to it again only after a while.
     """
     due = [(each.handed_out_us, encode_part(name)) for name, each in cohort.recurring.items() if _is_due(each, now_us)]
     by_name = {encode_part(name): each for name, each in cohort.recurring.items()}
@@ -101,16 +100,16 @@ def _is_due(entry: Recurring, now_us: int) -> bool:
 
 
 def _is_under_way(cohort: Cohort, entry: Recurring) -> bool:
-    """Return whether the last job of a call that counts from the end of its runs has not come to its own yet."""
+    """Return True if the last job of a call with ``since="end"`` has not ended."""
     made = cohort.jobs.get(entry.made) if entry.call.since == "end" else None
     return made is not None and made.state in ("scheduled", "pending", "merged", "claimed")
 
 
-# -- leave_due: an app does not know the task of a recurring call that was handed out to it.
+# -- decline_recurring: an app does not know the task of the recurring call that it got.
 
 
 def decline_recurring(cohort: Cohort, name: str, *, app: str, now_us: int) -> bool:
-    """Let others have the call at once. Return whether it is due still."""
+    """Let other apps have the call immediately. Return True if it is still due."""
     entry = cohort.recurring.get(name)
     if entry is None or entry.handed_out_us is None or entry.due_us > now_us:
         return False
@@ -120,11 +119,11 @@ def decline_recurring(cohort: Cohort, name: str, *, app: str, now_us: int) -> bo
     return True
 
 
-# -- fire: a recurring call that is due -> pending, or scheduled. Publishes its job, and sets the next time.
+# -- fire_recurring: a due recurring call -> pending, or scheduled. Publishes its job, and sets the next time.
 
 
 def fire_recurring(cohort: Cohort, name: str, due: str, job: NewJob | str, *, now_us: int) -> Published | None:
-    """Publish *job*, as `publish` does, if the call is due at *due* still; "": whenever it is due. None: it is not."""
+    """Publish *job* like `publish` if the call is still due at *due*, or "" for any time. Return None if it is not."""
     entry = cohort.recurring.get(name)
     if entry is None or (due and (due != str(entry.due_us) or entry.handed_out_us is None)):
         return None
@@ -141,13 +140,13 @@ def fire_recurring(cohort: Cohort, name: str, due: str, job: NewJob | str, *, no
     return published
 
 
-# -- stop: recurring calls are made no more.
+# -- remove_recurring: recurring calls are deleted.
 
 
 def remove_recurring(cohort: Cohort, names: Iterable[str], *, app: str = "") -> int:
-    """Forget recurring calls. *app*: that whose app.conf has them no more; "": a person asks for it.
+    """Delete recurring calls. *app*: the app whose app.conf no longer has them, or "" for an operator.
 
-    What another app, or somebody at run time, declared since goes on. Return how many calls there were.
+    A later declaration by another app or at run time remains. Return the number of deleted calls.
     """
     stopped = 0
     for name in names:
@@ -159,11 +158,11 @@ def remove_recurring(cohort: Cohort, names: Iterable[str], *, app: str = "") -> 
     return stopped
 
 
-# -- suspend: a recurring call is kept, and never due; or it is due again as before.
+# -- pause_recurring: a recurring call is suspended, or due again as before.
 
 
 def pause_recurring(cohort: Cohort, name: str, *, suspended: bool, now_us: int) -> bool:
-    """Suspend a recurring call, or let it go on. Return whether there is one."""
+    """Suspend or resume a recurring call. Return True if it exists."""
     entry = cohort.recurring.get(name)
     if entry is None:
         return False

@@ -1,4 +1,4 @@
-"""A job ended without a worker, or in a merged run, and its caller is told: announce, told, callers, part, shared."""
+"""Reports of jobs that ended without a worker or in a merged run: next_report, ack_report, batch_calls, split_batch."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -18,17 +18,17 @@ from .. import batches, ends, hooks, matching, merging, requeue
 from ..model import Cohort, Job, Outcome
 from ..replies import NONE, Caller, Callers, Ending, Parted
 
-# -- announce: which end is to be told to its caller now. Nobody says that it is `told`: it comes again.
+# -- next_report: the next end to report to its caller. Without an `ack_report`, it is handed out again.
 
 
 def next_report(
     cohort: Cohort, *, app: str, telling: Collection[str] = (), again_us: int, now_us: int
 ) -> Ending | None:
-    """Return an end to be told to its caller; None if there is none.
+    """Return an unreported end, or None.
 
-    If nobody says that it is `told`, it comes again *again_us* later, and each time after a pause twice as long.
-    *telling*: jobs whose ends the caller is about to tell still. What *app* has left to others comes to it again only
-    when it is for anyone.
+    Without an `ack_report`, it is handed out again after *again_us*, with a pause that doubles each time. *telling*:
+    jobs that the process is still reporting. An end that *app* declined is handed out to it again only when any app may
+    report it.
     """
     due = sorted((when_us, job_id) for job_id, when_us in cohort.unreported.items() if when_us <= now_us)
     for _, job_id in due[:MAX_ENDS_LOOKED_AT]:
@@ -60,21 +60,21 @@ def _how(job: Job) -> str:
     return job.reason or ("shared" if job_record.is_batch(job.id) else job.state)
 
 
-# -- told: the callers of these jobs know how they ended, or they are left to another app.
+# -- ack_report: the callers of these jobs have the result, or the jobs are left to another app.
 
 
 def ack_report(cohort: Cohort, job_ids: Sequence[str], *, now_us: int) -> int:
-    """Record that the callers of these jobs know how they ended. Return how many did not before."""
-    max_calls = max(1, MAX_SHARED // max(1, len(job_ids)))  # calls of a batch that goes
+    """Record that the callers of these jobs have the result. Return the number that had none before."""
+    max_calls = max(1, MAX_SHARED // max(1, len(job_ids)))  # calls of a batch being deleted
     unreported = [cohort.jobs[each] for each in dict.fromkeys(job_ids) if each in cohort.unreported]
-    known = [job for job in unreported if not job.callers]  # of a batch, those that know are `shared`
+    known = [job for job in unreported if not job.callers]  # for a batch, `ack_batch_reports` records its calls
     for job in known:
         requeue.mark_reported(cohort, job, now_us, max_calls)
     return len(known)
 
 
 def leave_to_others(cohort: Cohort, job_ids: Iterable[str], *, app: str, now_us: int) -> int:
-    """Record that *app* does not know the tasks of these jobs: it has not tried. Return how many are not told of."""
+    """Record that *app* does not know the tasks of these jobs. Return the number of unreported jobs."""
     unreported = [cohort.jobs[job_id] for job_id in job_ids if job_id in cohort.unreported]
     for job in unreported:
         job.left = (*job.left, app)
@@ -83,16 +83,16 @@ def leave_to_others(cohort: Cohort, job_ids: Iterable[str], *, app: str, now_us:
     return len(unreported)
 
 
-# -- callers: a page of the calls of a batch, but for the one whose message its worker has.
+# -- batch_calls: a page of a batch's calls, except the primary, whose message its worker has.
 
 
 def batch_calls(
     cohort: Cohort, batch_id: str, *, fence: int | None = None, after: int = 0, max_calls: int
 ) -> Callers | None:
-    """Return calls of a batch that do not know their result yet, in their order, some at a time.
+    """Return a page of a batch's calls without a result, in order.
 
-    *fence*: the number of the caller's claim of the batch; None: the batch is one whose end is to be told. Any other
-    batch is None.
+    *fence*: the fencing token of the caller's claim of the batch. None: the batch has an unreported end. For any other
+    batch, return None.
     """
     batch = cohort.jobs.get(batch_id)
     if batch is None or not batches.may_report(cohort, batch, fence):
@@ -111,16 +111,16 @@ def batch_calls(
     return Callers(page[-1][1] if len(page) == max_calls else -1, primary_us, found)
 
 
-# -- part: claimed -> pending, for calls of a batch that its run cannot take: they are a run of their own.
+# -- split_batch: claimed -> pending, for calls that the run of a batch cannot take. They become another run.
 
 
 def split_batch(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int, now_us: int) -> Parted:
-    """Have calls of a batch wait again as a batch of their own, in their order, as old as the oldest of them.
+    """Split calls off a batch: they wait again as another batch, in their order, as old as the oldest of them.
 
-    *fence*: the number of the caller's claim of the batch. The call whose message the worker has stays, and so do those
-    that have ended. The new batch has the best mode and priority of its calls, or those to which the batch was moved;
-    it waits for no more of them, and is open for others if nothing else is, unless the batch had a pause. Return how
-    many calls went; -1 if the batch is not the caller's.
+    *fence*: the fencing token of the caller's claim of the batch. The primary stays, and so do ended calls. The new
+    batch has the best mode and priority of its calls, or the values that the batch was moved to. It has no merge
+    window, and is open for other calls if nothing else is, unless the batch had a pause. Return the number of calls, or
+    -1 if the caller does not hold the batch.
     """
     batch = cohort.jobs.get(batch_id)
     if batch is None or not batches.may_report(cohort, batch, fence):
@@ -159,16 +159,16 @@ def split_batch(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence:
     return Parted(len(calls), matching.fill(cohort, {parted.type}, now_us))
 
 
-# -- shared: calls of a batch know the result of its run.
+# -- ack_batch_reports: calls of a batch have the result of its run.
 
 
 def ack_batch_reports(
     cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int | None = None, outcome: Outcome, now_us: int
 ) -> int:
-    """End calls of a batch that know its end, as *outcome* says. Return how many others do not know; -1: see below.
+    """End calls of a batch that have its result, with *outcome*. Return the number of other calls without it, or -1.
 
-    Calls of a dead batch stay with it, for a replay. *fence*: the number of the caller's claim of the batch; None: the
-    batch is one whose end is to be told. -1: it is neither.
+    Calls of a dead batch stay in it for a replay. *fence*: the fencing token of the caller's claim of the batch. None:
+    the batch has an unreported end. -1: neither is true.
     """
     batch = cohort.jobs.get(batch_id)
     if batch is None or not batches.may_report(cohort, batch, fence):

@@ -1,4 +1,4 @@
-"""tick: what no event triggers. Due jobs become pending, expired ones end, the jobs of dead workers come back."""
+"""tick: work without another trigger. Due jobs become pending, expired ones end, dead workers' jobs are reclaimed."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from . import operating
 
 
 def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
-    """Do what is due. The reply names those of *lists* that hold messages."""
+    """Do the due work. The reply names the *lists* that contain messages."""
     if cohort.ticked_us is not None and now_us < cohort.ticked_us:
         recurring.clock_was_set_back(cohort, now_us)
     if cohort.ticked_us is None or not 0 <= now_us - cohort.ticked_us <= SILENCE_COUNTS_US:
@@ -53,10 +53,9 @@ def _scheduled(cohort: Cohort) -> list[Job]:
 
 
 def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
-    """Have scheduled jobs wait whose time has come. Return them.
+    """Make scheduled jobs pending whose time has come. Return them.
 
-    First those that have waited for more calls, or for the end of a pause: a call whose own time has come joins what
-    waits.
+    First come jobs after a merge window or a pause, so that a call at its ETA joins them.
     """
     due = [job for job in _scheduled(cohort) if job.due_us <= now_us][:MAX_MOVES]
     patient = [job for job in due if job.patient_us is not None or job.is_paused]
@@ -65,7 +64,7 @@ def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
         hooks.wait(cohort, job, now_us)
     for job in [job for job in due if job not in patient]:
         if merging.enter(cohort, job, now_us):
-            hooks.leave(cohort, job, now_us)  # its key may be kept for it
+            hooks.leave(cohort, job, now_us)  # its key may be reserved for it
         elif job.patient_us is None:
             job.state = "pending"
             hooks.wait(cohort, job, now_us)
@@ -75,7 +74,7 @@ def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
 
 
 def _end_expired(cohort: Cohort, now_us: int) -> int:
-    """End waiting jobs that have expired. Return how many jobs were looked at; a job that does not wait, only once."""
+    """End waiting jobs that have expired. Return the number of checked jobs, each job that does not wait only once."""
     expired = sorted((at_us, job_id) for job_id, at_us in cohort.expiring.items() if at_us <= now_us)[:MAX_MOVES]
     for _, job_id in expired:
         del cohort.expiring[job_id]
@@ -84,7 +83,7 @@ def _end_expired(cohort: Cohort, now_us: int) -> int:
 
 
 def _recover_the_dead(cohort: Cohort, types: set[str], now_us: int) -> workers.TakenBack:
-    """Put back the jobs of silent workers, adding to *types*: as many jobs, and workers, as one call moves."""
+    """Reclaim jobs of silent workers, up to the limits per invocation. Add their types to *types*."""
     silent_since_us = now_us - int(cohort.settings.get("worker_timeout_us"))
     if cohort.grace_us is None or cohort.grace_us > silent_since_us:
         return workers.TakenBack(0, 0)

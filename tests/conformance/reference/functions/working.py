@@ -1,4 +1,4 @@
-"""A job has been done, or comes back: ack, release, requeue."""
+"""A job has run, or is requeued: ack, release, requeue."""
 
 from collections.abc import Iterable, Set
 
@@ -13,11 +13,11 @@ from .. import requeue as requeue_module
 from ..model import Cohort, Delivery, Outcome, Worker
 from ..replies import NONE, Released
 
-# -- ack: the message is settled, and the job will not run again. Its slot stays taken until the release.
+# -- ack: the message is acknowledged, so the job will not run again. Its slot stays taken until the release.
 
 
 def ack(cohort: Cohort, worker_id: str, acks: Iterable[tuple[str, int]]) -> int:
-    """Settle messages (job id, fencing number). Return how many the worker held."""
+    """Acknowledge messages (job id, fencing token). Return the number of claims that the worker held."""
     held = [job for job_id, fence in acks if (job := claims.held(cohort, worker_id, job_id, fence))]
     for job in held:
         job.acked = True
@@ -37,11 +37,11 @@ def release(
     now_us: int,
     may_hold: PrefetchLimit = slot_math.NOTHING,
 ) -> Released:
-    """End claims (job id, fencing number, outcome). A call that is repeated gets the jobs of the first reply once more.
+    """End claims (job id, fencing token, outcome). A repeated invocation returns the jobs of the first reply again.
 
-    *sequence*: the number of the call, with a minus before it if the call is repeated.
+    *sequence*: the number of the invocation, negative if it is repeated.
 
-    *inline*: whether the caller takes its next jobs from the reply. *may_hold*: what it may hold beyond its slots.
+    *inline*: True if the caller takes its next jobs from the reply. *may_hold*: the limit of prefetched jobs.
     """
     worker = cohort.workers.get(worker_id)
     if worker is None:
@@ -56,7 +56,7 @@ def release(
         ]
     again = _take_ends(cohort, worker, ends, now_us)
     prefetch.note_return(cohort, worker, again)
-    fits_others = again or any(matching.best(cohort, type_) for type_ in cohort.to_fill)  # before the slots are free
+    fits_others = again or any(matching.best(cohort, type_) for type_ in cohort.to_fill)  # before the slots become free
     if not fits_others:
         cohort.to_fill = set()
     if inline:
@@ -76,7 +76,7 @@ def release(
 
 
 def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Outcome]], now_us: int) -> set[str]:
-    """Record how claims ended. Return the types of those that are pending again."""
+    """Record the ends of claims. Return the types with jobs that are pending again."""
     again: set[str] = set()
     for job_id, fence, outcome in ends:
         job = claims.held(cohort, worker.id, job_id, fence)
@@ -112,13 +112,13 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
     return again
 
 
-# -- requeue: claimed -> pending, with the first enqueue time; the slot is free again.
+# -- requeue: claimed -> pending, with the original enqueue time; the slot is free again.
 
 
 def requeue(
     cohort: Cohort, worker_id: str, given: Iterable[tuple[str, int]], *, counted: bool, now_us: int
 ) -> tuple[Set[str], int]:
-    """Take claims (job id, fencing number) back, *counted* as a delivery or not.
+    """Requeue claims (job id, fencing token), *counted* as a delivery or not.
 
     Return `unfilled`, and the number of jobs that are pending again.
     """
