@@ -14,7 +14,7 @@ from ..options.affinity import clamp_priority
 from ..options.did_you_mean import closest_names
 from ..policy.slot_math import max_buffered_calls
 from ..publishing import recurring
-from ..publishing.app_config import gathers_messages, has_own_strategy, rules_by_name, uses_affinity_transport
+from ..publishing.app_config import gathers_messages, has_own_strategy, uses_affinity_transport
 from ..publishing.option_checks import options_in_annotations, options_in_routes, priorities_in
 from ..settings.table import PREFIX
 from ..transport import urls
@@ -341,8 +341,8 @@ def results_share_memory(facts: Facts) -> Problems:
 
 @finding("merges-twice", Level.WARNING, app_of)
 def merges_twice(app: AppFacts) -> Problems:
-    for name, task, affinity in app.affinities:
-        merges = affinity.merge or rules_by_name(name, app.settings).merge
+    for name, task, sources in app.sources:
+        merges = sources.task_affinity.merge or sources.named.merge
         for cls in type(task).__mro__ if merges else ():
             base = f"{cls.__module__.partition('.')[0]}.{cls.__qualname__}"  # packages move classes between modules
             if base in _DEDUPLICATING_CLASSES:

@@ -139,7 +139,7 @@ def limit_of_no_key(fleet: FleetFacts) -> Problems:
 
 def _key_patterns(app: AppFacts) -> list[str] | None:
     """Return the keys that tasks' rules make, with ``*`` for each argument, or None if a function makes some."""
-    rules = [(name, rule) for name, _, affinity in app.affinities for rule in affinity.keys]
+    rules = [(name, rule) for name, _, sources in app.sources for rule in sources.task_affinity.keys]
     rules += [(pattern, rule) for pattern, named in app.settings.task_rules.items() for rule in named.keys]
     patterns = []
     for name, rule in rules:
@@ -153,7 +153,7 @@ def _key_patterns(app: AppFacts) -> list[str] | None:
 def hints_without_effect(fleet: FleetFacts) -> Problems:
     values = {setting.name: setting.value for setting in fleet.settings}
     by_shares = values.get("tenant_turns") == "share"
-    hinted = [f"task {name}" for name, _, affinity in fleet.app.affinities if affinity.locality]
+    hinted = [f"task {name}" for name, _, sources in fleet.app.sources if sources.task_affinity.locality]
     hinted += [
         f"affinity_task_rules[{name!r}]" for name, rule in fleet.app.settings.task_rules.items() if rule.locality
     ]
