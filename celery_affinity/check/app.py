@@ -257,11 +257,8 @@ def priority_order(app: AppFacts) -> Problems:
 def priority_range(app: AppFacts) -> Problems:
     """Report priorities outside of 0 to 10 in an app with this transport for all queues."""
     default = app.conf.task_default_priority
-    places = [
-        ("task_default_priority", {"priority": default}),
-        *options_in_annotations(app.conf),
-        *app.static_options(),
-    ]
+    of_default = ("task_default_priority", {"priority": default})
+    places = [of_default, *options_in_annotations(app.conf), *app.static_options()]
     for name, task in app.tasks:
         on_task = {option: getattr(task, option, None) for option in ("priority", "affinity")}
         places.append((f"task {name}", {option: value for option, value in on_task.items() if value != default}))

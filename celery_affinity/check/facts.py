@@ -113,11 +113,11 @@ class AppFacts:
     @cached_property
     def sources(self) -> list[tuple[str, Task, Sources]]:
         """The tasks with valid options, and the sources of their calls. `refused` contains the errors of the others."""
-        found = []
+        with_sources = []
         for name, task in self.tasks:
             with suppress(AffinityError):
-                found.append((name, task, sources_without_call(self.celery, name, task, self.settings)))
-        return found
+                with_sources.append((name, task, sources_without_call(self.celery, name, task, self.settings)))
+        return with_sources
 
     def static_options(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Return the options in task_routes and beat_schedule entries, with their places."""
@@ -131,12 +131,9 @@ class AppFacts:
     @cached_property
     def entry_complaints(self) -> list[AppComplaint]:
         """Errors in options of ``beat_schedule`` entries."""
-        entries = options_in_beat_schedule(self.conf)
-        return list(
-            chain.from_iterable(
-                complaints_in(where, options, scheduled=self.schedules_all) for where, options in entries
-            )
-        )
+        scheduled = self.schedules_all
+        complaints = (complaints_in(*entry, scheduled=scheduled) for entry in options_in_beat_schedule(self.conf))
+        return list(chain.from_iterable(complaints))
 
     @cached_property
     def refused(self) -> list[str]:

@@ -64,11 +64,6 @@ NEARLY_FULL = 0.9
 CLOCK_S = 5.0
 
 
-def _any_server_of(facts: Facts) -> ServerFacts | None:
-    """Return the server, even if its state is unknown."""
-    return facts.server
-
-
 @finding("broker-down", Level.ERROR, all_facts)
 def down(facts: Facts) -> Problems:
     if facts.down is not None:
@@ -79,7 +74,7 @@ def down(facts: Facts) -> Problems:
         )
 
 
-@finding("server-unknown", Level.NOTE, _any_server_of)
+@finding("server-unknown", Level.NOTE, lambda facts: facts.server)
 def unknown(server: ServerFacts) -> Problems:
     if server.refused is not None:
         yield Problem(
@@ -170,7 +165,7 @@ def replica(server: ServerFacts) -> Problems:
         )
 
 
-@finding("schema", Level.ERROR, _any_server_of)
+@finding("schema", Level.ERROR, lambda facts: facts.server)
 def schema(server: ServerFacts) -> Problems:
     if server.schema not in (None, str(SCHEMA)):
         yield Problem(
@@ -282,7 +277,7 @@ def connections(server: ServerFacts) -> Problems:
         )
 
 
-@finding("clock-here", Level.WARNING, _any_server_of)
+@finding("clock-here", Level.WARNING, lambda facts: facts.server)
 def clock(server: ServerFacts) -> Problems:
     if abs(server.clock_here_s) > CLOCK_S:
         yield Problem(
@@ -292,7 +287,7 @@ def clock(server: ServerFacts) -> Problems:
         )
 
 
-@finding("clock-stepped", Level.WARNING, _any_server_of)
+@finding("clock-stepped", Level.WARNING, lambda facts: facts.server)
 def clock_stepped(server: ServerFacts) -> Problems:
     step = server.stepped
     if step is not None:

@@ -21,7 +21,7 @@ from ..schema.rules_codec import decode_rules
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, is_readable
 from ..settings import wire
 from ..settings.wire import complete_settings
-from . import json, sentences
+from . import sentences
 from .job_rows import JobRow, calls_of, parse_row, read_jobs
 from .keys import stated_keys
 
@@ -166,12 +166,18 @@ class Job(CohortRow):
 
         None while the job waits.
         """
-        return json.waited_s(self.state, self.enqueued_s, self.due_s, self.claimed_s, self.ended_s)
+        if self.state in ("scheduled", "pending"):  # it may have been claimed before a requeue
+            return None
+        return _between(self.due_s or self.enqueued_s, self.claimed_s or self.ended_s)
 
     @property
     def ran_s(self) -> float | None:
         """Seconds from the start, or from the last claim if the start is unknown (short jobs), to the end."""
-        return json.ran_s(self.claimed_s, self.started_s, self.ended_s)
+        return _between(self.started_s or self.claimed_s, self.ended_s if self.claimed_s else None)
+
+
+def _between(from_s: float | None, to_s: float | None) -> float | None:
+    return None if from_s is None or to_s is None else max(0.0, to_s - from_s)
 
 
 def unknown_job(id: str, note: str = "never published here, or forgotten") -> Job:

@@ -7,7 +7,7 @@ from ..scheduler.reader import Lane, Reader
 from ..schema.values import decode_part
 from ..settings import wire
 from ..settings.wire import complete_settings, weights_of
-from .status import Status, TypeStatus
+from .status import Status
 from .tenants import generation_in
 
 
@@ -30,18 +30,15 @@ def overtaking_bounds(reader: Reader, status: Status) -> dict[str, float]:
         bound_s = wire.overtaking_seconds(lane.priority, lane.on_demand, in_force, bonus=bonus)
         bounds_s[type_] = max(bound_s, bounds_s.get(type_, 0.0))
     for type_ in {*bounds_s, *(row.type for row in status.types if row.pending)}:
-        type_status = status_by_type.get(type_)
-        if any_below_minimum or type_ in with_turns or (type_status and _can_be_overtaken(type_status)):
+        row = status_by_type.get(type_)
+        is_blocked = row and row.pending and (row.paused or row.kept_back or row.kept_back_by_limit)
+        if any_below_minimum or type_ in with_turns or is_blocked:
             bounds_s[type_] = math.inf
-        elif type_status and type_status.kept_back_by_reserves:
+        elif row and row.kept_back_by_reserves:
             patience_us = int(settings["reserve_patience_us"])
             late_s = (patience_us + int(settings["heartbeat_interval_us"])) / SECOND_US
             bounds_s[type_] = max(bounds_s.get(type_, 0.0), late_s if patience_us else math.inf)
     return bounds_s
-
-
-def _can_be_overtaken(status: TypeStatus) -> bool:
-    return status.pending > 0 and (status.paused or status.kept_back > 0 or status.kept_back_by_limit > 0)
 
 
 def _types_with_turns(reader: Reader, generation: str | None, lanes: list[Lane]) -> set[str]:
