@@ -60,7 +60,14 @@ class ReplayedTrace:
 
 
 def add_lab_routes(api: APIRouter, site: Site) -> None:
-    cache = _ReplayCache()
+    last: dict[object, ReplayedTrace] = {}  # by version: each viewer of the web UI requests the newest trace's replay
+
+    def replayed(loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
+        if loaded.version not in last:
+            new = _replayed(loaded, steps)
+            last.clear()
+            last[loaded.version] = new
+        return last[loaded.version]
 
     @api.get(
         "/api/lab/traces",
@@ -76,7 +83,7 @@ def add_lab_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(ReplayedTrace, 404, 409),
     )
     async def replay(name: str) -> Response:
-        return json_reply(await site.traces.ask(name, cache.replayed))
+        return json_reply(await site.traces.ask(name, replayed))
 
     @api.post(
         "/api/lab/traces/{name}/whatif",
@@ -85,19 +92,6 @@ def add_lab_routes(api: APIRouter, site: Site) -> None:
     )
     async def what_if(name: str, question: WhatIfRequest) -> Response:
         return json_reply(await site.traces.ask(name, lambda loaded, steps: _answer(loaded, question, steps)))
-
-
-class _ReplayCache:
-    """The last replay: each viewer of the web UI requests the newest trace's replay."""
-
-    def __init__(self) -> None:
-        self._version: object = None
-        self._replay: ReplayedTrace | None = None
-
-    def replayed(self, loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
-        if self._replay is None or self._version != loaded.version:
-            self._replay, self._version = _replayed(loaded, steps), loaded.version
-        return self._replay
 
 
 def _replayed(loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
@@ -117,9 +111,8 @@ def _replayed(loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
 def _answer(loaded: Loaded, question: WhatIfRequest, steps: Iterator[object]) -> WhatIf:
     changes = _changes(loaded, question)
     factors = changes.rates
-    check_jobs(
-        sum(factors.get(arrival.type, 1) for arrival in loaded.scenario.arrivals), f"{loaded.version[0]} at these rates"
-    )
+    jobs = sum(factors.get(arrival.type, 1) for arrival in loaded.scenario.arrivals)
+    check_jobs(jobs, f"{loaded.version[0]} at these rates")
     before, after, engine = replay_module.schedule_both(loaded.scenario, changes, progress=steps)
     return replay_module.compare_waits(before, after, engine)
 

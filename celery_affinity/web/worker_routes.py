@@ -165,8 +165,7 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(HeartbeatReply, 404),
     )
     async def heartbeat(worker: str, worker_secret: _Secret, beat: HeartbeatRequest) -> Response:
-        http_worker = await site.with_scheduler(find_worker, worker)
-        http_worker.check(worker_secret)
+        http_worker = await site.with_scheduler(find_worker, worker, worker_secret)
         site.dispatcher_duty.begin()
         running = [ClaimNumber(*claim) for claim in beat.running]
         answer, wants_a_tick = await site.with_scheduler(heartbeat_module.send_heartbeat, http_worker, running)
@@ -180,8 +179,7 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(LeaveReply, 404),
     )
     async def leave(worker: str, worker_secret: _Secret) -> Response:
-        http_worker = await site.with_scheduler(find_worker, worker)
-        http_worker.check(worker_secret)
+        http_worker = await site.with_scheduler(find_worker, worker, worker_secret)
         site.listening.end(worker)
         return json_reply(LeaveReply(worker, await site.with_scheduler(leave_worker, http_worker)))
 
@@ -191,9 +189,8 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(StartReply, 404, 409),
     )
     async def start(id: str, worker_secret: _Secret, starting: StartRequest) -> Response:
-        return json_reply(
-            await site.foreign_with_scheduler(job_end.start_job, site.app, id, starting.fence, worker_secret)
-        )
+        claim = (id, starting.fence, worker_secret)
+        return json_reply(await site.foreign_with_scheduler(job_end.start_job, site.app, *claim))
 
     @api.post(
         "/api/jobs/{id:path}/end",
@@ -201,16 +198,13 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(EndReply, 404, 409, 422),
     )
     async def end(id: str, worker_secret: _Secret, ending: EndRequest) -> Response:
-        outcome = _outcome(ending)
-        return json_reply(
-            await site.foreign_with_scheduler(job_end.end_job, site.app, id, ending.fence, worker_secret, outcome)
-        )
+        claim = (id, ending.fence, worker_secret)
+        return json_reply(await site.foreign_with_scheduler(job_end.end_job, site.app, *claim, _outcome(ending)))
 
 
 def _live_worker(scheduler: Scheduler, worker: str, secret: str) -> HttpWorker:
     """Return a live worker and count this as its heartbeat. Raises UnknownWorkerError and WrongSecretError."""
-    http_worker = find_worker(scheduler, worker)
-    http_worker.check(secret)
+    http_worker = find_worker(scheduler, worker, secret)
     if not scheduler.heartbeat(worker, loop_runs=True):
         forget_worker(scheduler, http_worker)
         raise unknown_worker_error(worker)
@@ -290,7 +284,5 @@ def _outcome(ending: EndRequest) -> Outcome:
         raise RefusedError(422, f"result must be there only if state is 'done', got: state {ending.state!r}")
     if ending.requeue and ending.state != "failed":
         raise RefusedError(422, f"requeue must be true only if state is 'failed', got: state {ending.state!r}")
-    error = (
-        None if ending.error is None else ReportedError(ending.error.type, ending.error.message, ending.error.traceback)
-    )
+    error = None if ending.error is None else ReportedError(**ending.error.model_dump())
     return Outcome(ending.state, ending.result, error, ending.requeue)
