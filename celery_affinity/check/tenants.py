@@ -122,10 +122,7 @@ def key_used_in_cohorts(facts: Facts) -> Problems:
             users.setdefault(key, []).append(cohort)
     shared = join_names(f"{key!r} ({', '.join(names)})" for key, names in sorted(users.items()) if len(names) > 1)
     if shared:
-        yield Problem(
-            f"Jobs of several cohorts have these keys: {shared}. Each cohort counts by itself.",
-            _ONE_COHORT,
-        )
+        yield Problem(f"Jobs of several cohorts have these keys: {shared}. Each cohort counts by itself.", _ONE_COHORT)
 
 
 def _findings_per_cohort(facts: Facts) -> Iterator[Finding]:

@@ -11,15 +11,7 @@ from ..publishing.app_config import settings_of
 from ..reports import key_usage
 from ..reports.key_usage import KeyDetails
 from ..reports.keys import holder_text, limit_text
-from ..reports.render import (
-    Row,
-    duration_or_dash,
-    duration_text,
-    format_table,
-    mode_text,
-    time_text,
-    wrap_paragraph,
-)
+from ..reports.render import Row, duration_or_dash, duration_text, format_table, mode_text, time_text, wrap_paragraph
 from ..scheduler import runtime_settings
 from ..scheduler.cohorts import CohortAnswers
 from ..scheduler.scheduler import Scheduler
@@ -29,13 +21,7 @@ from ..settings import limits as limit_settings
 from ..settings.limits import NONE, Limit
 from ..settings.table import Settings
 from ..settings.tenants import MAX_WEIGHT, OTHERS, Tenant
-from .framework import (
-    DefaultListGroup,
-    answers_of,
-    command,
-    report_command,
-    show_per_cohort,
-)
+from .framework import DefaultListGroup, answers_of, command, report_command, show_per_cohort
 
 
 def key_text(details: KeyDetails) -> str:

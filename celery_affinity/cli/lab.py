@@ -29,14 +29,7 @@ from ..schema.values import MAX_COUNT
 from ..settings.cohorts import DEFAULT
 from ..versions import install_with
 from . import lab_text
-from .framework import (
-    check_app_conf,
-    command,
-    parse_seconds,
-    print_json,
-    scheduler_of_context,
-    show_report,
-)
+from .framework import check_app_conf, command, parse_seconds, print_json, scheduler_of_context, show_report
 
 
 @click.group()

@@ -48,14 +48,7 @@ from ..scheduler.scheduler import Scheduler
 from ..settings.cohorts import DEFAULT
 from ..transport.app_api import channel_on, fleet_on
 from ..versions import install_with
-from .framework import (
-    RETRY_S,
-    check_app_conf,
-    cohorts_of_context,
-    command,
-    connection_of_context,
-    scheduler_of_context,
-)
+from .framework import RETRY_S, check_app_conf, cohorts_of_context, command, connection_of_context, scheduler_of_context
 
 logger = limited_logger(__name__)
 

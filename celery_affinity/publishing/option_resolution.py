@@ -19,14 +19,7 @@ from celery.app.task import Task
 
 from ..errors import OptionError, refuse
 from ..log_limit import limited_logger
-from ..options.affinity import (
-    NEEDS_LATE_ACKS,
-    Affinity,
-    affinity_of,
-    as_affinity,
-    clamp_priority,
-    only_tasks_merge,
-)
+from ..options.affinity import NEEDS_LATE_ACKS, Affinity, affinity_of, as_affinity, clamp_priority, only_tasks_merge
 from ..options.call_options import (
     KEYS,
     OF_CALL,
