@@ -175,9 +175,7 @@ def bound_full(fleet: FleetFacts) -> Problems:
         name = type_.type
         jobs = f"{type_.pending:,} jobs of type {name!r} wait, of at most {type_.bound.most:,} (affinity_max_pending)"
         jobs += f": {_EFFECTS[type_.bound.full]}"
-        pauses = [
-            pause for pause in fleet.status.pauses if (pause.kind, pause.name) == ("type", name) or pause.kind == "all"
-        ]
+        pauses = [one for one in fleet.status.pauses if (one.kind, one.name) == ("type", name) or one.kind == "all"]
         if pauses:
             targets = dict.fromkeys("--all" if pause.kind == "all" else name for pause in pauses)
             resume = join_names(f"`celery -A ... affinity resume {target}`" for target in targets)

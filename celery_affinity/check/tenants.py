@@ -159,9 +159,7 @@ def preemptible_without_tenant(app: AppFacts) -> Problems:
 def preemptible_not_stopped(fleet: FleetFacts) -> Problems:
     for task, _ in _preemptible_tasks(fleet.app) if fleet.minima else ():  # without minimums, no task is preempted
         types = {type_ for type_, places in fleet.app.declared.items() if f"task {task}" in places}
-        unable = [
-            member.name for member in fleet.members if types.intersection(member.types) and not member.can_stop(task)
-        ]
+        unable = [one.name for one in fleet.members if types.intersection(one.types) and not one.can_stop(task)]
         if unable:
             yield Problem(
                 f"Task {task} says preemptible=True, and is not stopped on {join_names(sorted(unable))}: no task can "

@@ -118,23 +118,29 @@ class Rate(NamedKey):
 
 
 @dataclass(frozen=True)
-class TenantKey(NamedKey):
-    """The tenant on whose behalf a job runs. Only settings limit the number of a tenant's running jobs.
-
-    *key*: the name of the tenant, like the *key* of `Exclusive`. Raises OptionError (a ValueError) for anything else.
-    """
+class _KeyAlone(NamedKey):
+    """A rule that has nothing but a key."""
 
     key: str | KeyFunction
 
-    option: ClassVar[str] = "tenant"
-    prefix: ClassVar[str] = OF_TENANT
+    option: ClassVar[str]
 
     def __post_init__(self) -> None:
         check_template(self.option, self.key)
 
     def __json__(self) -> str:
-        """Return the form that kombu writes into a message. Raises OptionError if the name is a function."""
+        """Return the form that kombu writes into a message. Raises OptionError if the key is a function."""
         return readable_key(self.option, self.key)
+
+
+class TenantKey(_KeyAlone):
+    """The tenant on whose behalf a job runs. Only settings limit the number of a tenant's running jobs.
+
+    *key*: the name of the tenant, like the *key* of `Exclusive`. Raises OptionError (a ValueError) for anything else.
+    """
+
+    option: ClassVar[str] = "tenant"
+    prefix: ClassVar[str] = OF_TENANT
 
     def text(self, key: str) -> str:
         """Return the rules of a job of the tenant *key*. Raises OptionError for an invalid name."""
@@ -265,23 +271,13 @@ def _reserved_prefix_error(key: str) -> OptionError:
 _ANY_EXCLUSIVE, _ANY_TENANT = Exclusive("any"), TenantKey("any")
 
 
-@dataclass(frozen=True)
-class Locality(NamedKey):
+class Locality(_KeyAlone):
     """A job prefers, depending on settings, a worker that has recently completed a job with the same hint.
 
     *key*: the hint, like the *key* of `Exclusive`. Raises OptionError (a ValueError) for anything else.
     """
 
-    key: str | KeyFunction
-
     option: ClassVar[str] = "locality"
-
-    def __post_init__(self) -> None:
-        check_template(self.option, self.key)
-
-    def __json__(self) -> str:
-        """Return the form that kombu writes into a message. Raises OptionError if the hint is a function."""
-        return readable_key(self.option, self.key)
 
     def text(self, key: str) -> str:
         """Return the rules of a job with the hint *key*: a single token. Raises OptionError for an invalid hint."""

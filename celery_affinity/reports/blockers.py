@@ -63,13 +63,12 @@ def reserved_slots(
     by_type = _reserves_in_force(reader.fields("settings", _SETTINGS), live)
     if not by_type:
         return {}, {}
-    lanes = [
-        lane
-        for lane in reader.lanes([*by_type])
-        if any(
-            _concerns(reserve, lane) and free.get(lane.type, 0) <= reserve.shown.kept for reserve in by_type[lane.type]
-        )
-    ]
+
+    def is_blocked(lane: Lane) -> bool:
+        free_slots = free.get(lane.type, 0)
+        return any(_concerns(reserve, lane) and free_slots <= reserve.shown.kept for reserve in by_type[lane.type])
+
+    lanes = [*filter(is_blocked, reader.lanes([*by_type]))]
     blocked = dict.fromkeys(by_type, 0)
     for lane, jobs in zip(lanes, reader.ask([("zcard", reader.lane_key(lane)) for lane in lanes]), strict=True):
         blocked[lane.type] += int(str(jobs))
@@ -94,9 +93,7 @@ def why_reserve_blocks(
     """
     of_type = _reserves_in_force(settings, {lane.type: live}).get(lane.type, [])
     covering = [reserve for reserve in of_type if _concerns(reserve, lane) and free <= reserve.shown.kept]
-    running = {
-        reserve: _running(reader, reserve.reserve, lane.type) for reserve in covering if reserve.shown.is_too_large
-    }
+    running = {one: _running(reader, one.reserve, lane.type) for one in covering if one.shown.is_too_large}
     blocking = [reserve for reserve in covering if running.get(reserve, 1)]
     if not blocking:
         return None

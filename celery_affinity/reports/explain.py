@@ -18,7 +18,7 @@ from . import key_usage, sentences
 from .blockers import OverdueJob, PreemptedJob, StopOrder, last_preempted, overdue_jobs, stop_orders, why_not_preempted
 from .blockers import why_reserve_blocks as why_kept_back_by_reserve
 from .job_rows import JobRow, read_jobs
-from .jobs import Job, LocalWorkers, local_workers, settings_command, with_runs
+from .jobs import Job, LocalWorkers, describe_jobs, local_workers, settings_command
 from .key_usage import KeyWait, waiting_for_key, why_keys_block
 from .keys import facts_of, stated_keys
 from .queue_order import ClaimGroup, ClaimOrder, current_order, jobs_ahead
@@ -435,7 +435,7 @@ def explain(reader: Reader, task_id: str) -> Explanation:
 def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     """Return the explanation of the last of *ids*, or None if that job changed its state or was deleted."""
     (row,) = read_jobs(reader, ids[-1:])
-    described = with_runs(reader, [row], reader.ask_one(*settings_command(reader)), {row.job_id: list(ids[:-1])})
+    described = describe_jobs(reader, [row], reader.ask_one(*settings_command(reader)), {row.job_id: list(ids[:-1])})
     if not described:
         return None
     ((job, run, claim),) = described

@@ -247,7 +247,8 @@ def jobs_page(reader: Reader, which: JobFilter, limit: int = 100, cursor: str | 
         )
         read += max(1, len(candidates))
         rows = read_jobs(reader, [job_id for job_id, _ in candidates])
-        jobs = {job.job_id: job for job in describe_jobs(reader, rows, reader.ask_one(*settings_command(reader)))}
+        described = describe_jobs(reader, rows, reader.ask_one(*settings_command(reader)))
+        jobs = {one.job.job_id: one.job for one in described}
         wanted = {id_: jobs[id_] for id_, _ in candidates if id_ in jobs and which.admits(jobs[id_])}
         if which.holds is not None and wanted:
             messages = read_messages(reader, list(wanted.values()), which.holds, remaining_bytes)

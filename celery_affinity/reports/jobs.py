@@ -210,26 +210,13 @@ def get_jobs(reader: Reader, ids: Sequence[str]) -> list[Job]:
         if id_ not in newest and raw:
             rows.append(parse_row(id_, {decode_text(name): value for name, value in raw.items()}))
     others = {newest[id_]: job_ids[:-1] for id_, job_ids in jobs.items() if job_ids}
-    described = {job.job_id: job for job in describe_jobs(reader, rows, settings, others)}
+    described = {one.job.job_id: one.job for one in describe_jobs(reader, rows, settings, others)}
     return [described.get(newest.get(id_, id_)) or unknown_job(id_) for id_ in ids]
 
 
 def settings_command(reader: Reader) -> Command:
     """Return the command that reads the settings for `describe_jobs`."""
     return "hmget", reader.key("settings"), list(_SETTINGS)
-
-
-def describe_jobs(
-    reader: Reader,
-    rows: Sequence[JobRow],
-    settings: Sequence[bytes | None],
-    others: Mapping[str, list[str]] | None = None,
-) -> list[Job]:
-    """Return the facts of the jobs of *rows*, in order, without missing jobs.
-
-    *settings*: reply to `settings_command`. *others*: other jobs of the task, by job id.
-    """
-    return [described.job for described in with_runs(reader, rows, settings, others)]
 
 
 class DescribedJobs(NamedTuple):
@@ -240,13 +227,16 @@ class DescribedJobs(NamedTuple):
     held: ClaimedJob | None
 
 
-def with_runs(
+def describe_jobs(
     reader: Reader,
     rows: Sequence[JobRow],
     settings: Sequence[bytes | None],
     others: Mapping[str, list[str]] | None = None,
 ) -> list[DescribedJobs]:
-    """Return the same as `describe_jobs`, with the row and the claim of each run."""
+    """Return the facts of the jobs of *rows*, in order, without missing jobs.
+
+    *settings*: reply to `settings_command`. *others*: other jobs of the task, by job id.
+    """
     stored = {name: decode_text(value) for name, value in zip(_SETTINGS, settings, strict=True) if value is not None}
     in_force = complete_settings(stored)
     runs = _runs(reader, rows)

@@ -106,9 +106,7 @@ def _under_limits(reader: Reader, pattern: str) -> list[TypeUnderLimit]:
     limits = [limit for limit in all_limits(reader) if matches(pattern, type_address(limit.type))]
     waiting = reader.backlogs([encode_part(limit.type) for limit in limits]) if limits else {}
     jobs = {type_: backlog.jobs for type_, backlog in waiting.items()}
-    return [
-        TypeUnderLimit(limit.type, limit.limit, limit.running, jobs.get(encode_part(limit.type), 0)) for limit in limits
-    ]
+    return [TypeUnderLimit(one.type, one.limit, one.running, jobs.get(encode_part(one.type), 0)) for one in limits]
 
 
 def show_key(reader: Reader, key: str) -> KeyDetails | None:

@@ -68,9 +68,8 @@ class ClaimOrder:
 
     def terms(self, lane: Lane, enqueued_us: int) -> Terms:
         """Return the score terms of a job in *lane*. An unserved type is treated as if one slot served it."""
-        return score(
-            lane.priority, lane.on_demand, self.now_us - enqueued_us, self.fits.get(lane.type, 1), self.weights
-        )
+        fits = self.fits.get(lane.type, 1)
+        return score(lane.priority, lane.on_demand, self.now_us - enqueued_us, fits, self.weights)
 
     def place(self, lane: Lane, enqueued_us: int, job_id: str) -> QueueRank:
         total = 0 if self.by_age_alone else self.terms(lane, enqueued_us).total
@@ -151,11 +150,9 @@ def jobs_ahead(
     key_of = key_of or reader.lane_key
     kinds = {order.kind(lane): lane for lane in lanes}
     until_us_of = {kind: order.passes_until_us(lane, mine) for kind, lane in kinds.items()}
-    until_us = [max(lane.enqueued_us, until_us_of[order.kind(lane)]) for lane in lanes]
-    counts = reader.ask(
-        [("zcount", key_of(lane), "-inf", f"({until}") for lane, until in zip(lanes, until_us, strict=True)]
-    )
-    tied_lanes = [lane for lane, until in zip(lanes, until_us, strict=True) if until == mine.enqueued_us]
+    bounds = [(lane, max(lane.enqueued_us, until_us_of[order.kind(lane)])) for lane in lanes]
+    counts = reader.ask([("zcount", key_of(lane), "-inf", f"({until_us}") for lane, until_us in bounds])
+    tied_lanes = [lane for lane, until_us in bounds if until_us == mine.enqueued_us]
     tied = _tied(reader, order, tied_lanes, mine, key_of)
     groups = []
     for lane, count in zip(lanes, counts, strict=True):

@@ -149,9 +149,7 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         request: Request, worker: str, worker_secret: _Secret, wait: _Wait = 0, held: str | None = None
     ) -> Response:
         fences = None if held is None else _fences(held)
-        http_worker, delivery = await site.with_scheduler(
-            _live_worker_and_delivery, site.app, worker, worker_secret, fences
-        )
+        http_worker, delivery = await site.with_scheduler(_live_delivery, site.app, worker, worker_secret, fences)
         site.dispatcher_duty.begin()
         if delivery.wants_a_tick:
             site.dispatcher_duty.tick()
@@ -211,7 +209,7 @@ def _live_worker(scheduler: Scheduler, worker: str, secret: str) -> HttpWorker:
     return http_worker
 
 
-def _live_worker_and_delivery(
+def _live_delivery(
     scheduler: Scheduler, app: Celery, worker: str, secret: str, holds: frozenset[int] | None
 ) -> tuple[HttpWorker, _Delivery]:
     """Return a live worker, and its new data."""
