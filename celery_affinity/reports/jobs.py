@@ -184,13 +184,8 @@ def unknown_job(id: str, note: str = "never published here, or forgotten") -> Jo
     return Job(id, "unknown", note=note)
 
 
-def get_job(reader: Reader, id: str) -> Job:
-    """Return the facts of the newest job of a task, or of a job. Two or three round trips."""
-    return get_jobs(reader, [id])[0]
-
-
 def get_jobs(reader: Reader, ids: Sequence[str]) -> list[Job]:
-    """Return the result of `get_job` for each of *ids*, in as many round trips as for one."""
+    """Return the facts of the newest job of each task, or of each job, in *ids*. Two or three round trips."""
     readable = [id_ for id_ in dict.fromkeys(ids) if is_readable(id_)]
     *replies, settings = reader.ask(
         [

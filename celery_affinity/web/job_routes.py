@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ..admin import bulk, job_values, submit
@@ -85,10 +85,9 @@ _Age = Annotated[float | None, Query(ge=0, le=MAX_DURATION_S)]
 _Wait = Annotated[float, Query(ge=0, le=60)]
 
 
-class MoveRequest(BaseModel):
+class MoveRequest(BaseModel, extra="forbid", strict=True):
     """The new values of a job; null keeps a value. *priority* is 0 to 10, where 10 is the highest, as in lists."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     type: str | None = None
     priority: int | None = None
     mode: Literal["queued", "on_demand"] | None = None
@@ -336,10 +335,9 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-class TaskCall(BaseModel):
+class TaskCall(BaseModel, extra="forbid", strict=True):
     """A call of a task. *options* are the arguments in `submit.ACCEPTED`, as in `apply_async`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     task: str
     args: list[Any] = Field(default_factory=list)
     kwargs: dict[str, Any] = Field(default_factory=dict)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ..errors import OptionError
@@ -24,15 +24,13 @@ from .traces import Loaded, TraceFile, check_jobs
 _MAX_SLOTS = 10_000
 
 
-class WhatIfRequest(BaseModel):
+class WhatIfRequest(BaseModel, extra="forbid", strict=True):
     """The changes to a trace, in the format of ``celery affinity lab whatif``.
 
     *add* lists workers such as "[pdf,xls]:2", and *remove* names of workers. *set* maps settings to values, such as
     "limits.type:pdf" to "5". *rate* maps types to a factor for their number of jobs, and *priority* maps types to the
     priority of their jobs. *seed* determines the jobs that *rate* repeats or omits.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     add: list[str] = []
     remove: list[str] = []

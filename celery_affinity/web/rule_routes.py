@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ..dispatcher.recurring import fire_call
@@ -39,10 +39,8 @@ from .replies import (
 from .site import Site, values_hidden_reason
 
 
-class QuotaChange(BaseModel):
+class QuotaChange(BaseModel, extra="forbid", strict=True):
     """The changes to a quota. Omitted values stay unchanged; null for *max* removes the maximum."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     max: int | None = None
     min: int = 0
@@ -102,10 +100,9 @@ def add_setting_routes(api: APIRouter, site: Site) -> None:
         return rows_reply(await site.with_fleet(Cohorts.each, both))
 
 
-class PauseRequest(BaseModel):
+class PauseRequest(BaseModel, extra="forbid"):
     """A pause. *for_s* is the number of seconds after which it ends by itself; null for an unlimited pause."""
 
-    model_config = ConfigDict(extra="forbid")
     reason: str = Field("", max_length=1000)
     for_s: float | None = Field(None, gt=0, le=MAX_DURATION_S)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from celery import Celery
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ..http_workers import handout, job_end
@@ -44,7 +44,7 @@ _Secret = Annotated[str, Header(max_length=100, description="The secret of the w
 _Wait = Annotated[float, Query(ge=0, le=_MAX_WAIT_S)]
 
 
-class JoinRequest(BaseModel):
+class JoinRequest(BaseModel, extra="forbid", strict=True):
     """A worker that joins. It gets up to *slots* jobs of *types* at the same time.
 
     *priority* ranks equally specialised workers, the lowest number first (``affinity_placement``). *stops* is true if
@@ -52,7 +52,6 @@ class JoinRequest(BaseModel):
     stopped there for a tenant below its minimum.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     name: str
     types: list[str]
     slots: int = 1
@@ -60,30 +59,27 @@ class JoinRequest(BaseModel):
     stops: bool = False
 
 
-class HeartbeatRequest(BaseModel):
+class HeartbeatRequest(BaseModel, extra="forbid"):
     """A heartbeat. *running* has id and fence of each job of the worker."""
 
-    model_config = ConfigDict(extra="forbid")
     running: list[tuple[_Id, _Fence]] = Field(default_factory=list, max_length=MAX_SLOTS)
 
 
-class StartRequest(BaseModel):
+class StartRequest(BaseModel, extra="forbid"):
     """The start of a job."""
 
-    model_config = ConfigDict(extra="forbid")
     fence: _Fence
 
 
-class JobErrorModel(BaseModel):
+class JobErrorModel(BaseModel, extra="forbid", strict=True):
     """The error of a failed job. Celery callers see an exception with this type and message."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     type: str = Field(max_length=80, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")
     message: str = Field("", max_length=10_000)
     traceback: str | None = Field(None, max_length=100_000)
 
 
-class EndRequest(BaseModel):
+class EndRequest(BaseModel, extra="forbid"):
     """The end of a job: the *result* of a job that is done, or the *error* of a failed job.
 
     With *requeue*, a failed job runs again after a pause, which counts as a requeue, and no caller is notified. A
@@ -92,7 +88,6 @@ class EndRequest(BaseModel):
     counted.
     """
 
-    model_config = ConfigDict(extra="forbid")
     fence: _Fence
     state: Literal["done", "failed", "revoked", "returned", "preempted"]
     result: Any = None

@@ -48,7 +48,7 @@ def test_what_has_ended_is_listed_by_its_state_until_it_is_forgotten(fleet):
     assert {state: listed(fleet, state) for state in wanted} == wanted
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     assert all(HOUR_S - 60 < client.ttl(key("job", job)) <= HOUR_S for each in wanted.values() for job in each)
-    assert jobs.get_job(fleet.scheduler.reader, "task-bad").why == "ValueError: no such page"
+    assert jobs.get_jobs(fleet.scheduler.reader, ["task-bad"])[0].why == "ValueError: no such page"
     fleet.scheduler.advance(HOUR_S + 3)
     fleet.scheduler.tick()
     assert not client.exists(key("ended"))
@@ -103,9 +103,9 @@ def test_a_job_that_failed_for_good_is_a_dead_letter_that_runs_again(fleet):
 )
 def test_each_dead_letter_says_why_it_is_one(fleet, outcome, why):
     fleet.bury("job", outcome=outcome)
-    assert why in jobs.get_job(fleet.scheduler.reader, "task-job").why
+    assert why in jobs.get_jobs(fleet.scheduler.reader, ["task-job"])[0].why
     fleet.bury("acked", acked=True)
-    assert "may have done its work" in jobs.get_job(fleet.scheduler.reader, "task-acked").why
+    assert "may have done its work" in jobs.get_jobs(fleet.scheduler.reader, ["task-acked"])[0].why
 
 
 def test_very_many_too_many_go_in_parts(redis_client):
