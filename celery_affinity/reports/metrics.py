@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from ..clock import SECOND_US
-from ..scheduler.reader import Reader
+from ..scheduler.reader import Lane, Reader
 from ..schema.bounds import Bound
 from ..schema.constants import LARGEST_BATCH_COUNTED, REASONS
 from ..schema.histograms import BOUNDS_S, OTHER_ENDS, RUNS, TimeHistogram
-from .overtaking import overtaking_bounds
+from ..schema.values import decode_part
+from ..settings import wire
 from .scale import scale_of_types
 from .status import Report, Status, TypeStatus
-from .tenants import TenantStatus
+from .tenants import TenantStatus, generation_in
 from .type_metrics import TypeMetrics, metrics_of
 
 #: Content type of a reply over HTTP.
@@ -100,7 +101,45 @@ def read_metrics(reader: Reader, bounds: Mapping[str, int | Bound] | None = None
     """
     status = Report(reader, bounds).status()
     of_types = metrics_of(reader, [row.type for row in status.types])
-    return Metrics.of(status, of_types, overtaking_bounds(reader, status))
+    return Metrics.of(status, of_types, _overtaking_bounds(reader, status))
+
+
+def _overtaking_bounds(reader: Reader, status: Status) -> dict[str, float]:
+    """Return, by type with pending jobs, the highest overtaking bound of its jobs, in seconds.
+
+    Infinite while a rule lets any job overtake one of them: a pause, a limit of the type, a key, a reserve without
+    patience, a tenant below its minimum, or fair shares of tenants.
+    """
+    stored = reader.hash("settings")
+    settings = wire.complete_settings(stored)
+    in_force, bonus = wire.weights_of(settings), wire.bonus_seconds_in(settings)
+    lanes = reader.lanes()
+    with_turns = _types_with_turns(reader, generation_in(stored.get("shares", "")), lanes)
+    any_below_minimum = any(tenant.is_below_minimum for tenant in status.tenants)
+    status_by_type = {row.type: row for row in status.types}
+    bounds_s: dict[str, float] = {}
+    for lane in lanes:
+        type_ = decode_part(lane.type)
+        bound_s = wire.overtaking_seconds(lane.priority, lane.on_demand, in_force, bonus=bonus)
+        bounds_s[type_] = max(bound_s, bounds_s.get(type_, 0.0))
+    for type_ in {*bounds_s, *(row.type for row in status.types if row.pending)}:
+        row = status_by_type.get(type_)
+        is_blocked = row and row.pending and (row.paused or row.kept_back or row.kept_back_by_limit)
+        if any_below_minimum or type_ in with_turns or is_blocked:
+            bounds_s[type_] = math.inf
+        elif row and row.kept_back_by_reserves:
+            patience_us = int(settings["reserve_patience_us"])
+            late_s = (patience_us + int(settings["heartbeat_interval_us"])) / SECOND_US
+            bounds_s[type_] = max(bounds_s.get(type_, 0.0), late_s if patience_us else math.inf)
+    return bounds_s
+
+
+def _types_with_turns(reader: Reader, generation: str | None, lanes: list[Lane]) -> set[str]:
+    """Return the types whose lanes have jobs of tenants that take turns by shares."""
+    if generation is None or not lanes:
+        return set()
+    replies = reader.ask([("exists", reader.key("turns", lane.type, lane.name, generation)) for lane in lanes])
+    return {decode_part(lane.type) for lane, has_turns in zip(lanes, replies, strict=True) if has_turns}
 
 
 def pending_jobs(status: Status) -> Iterable[Value]:
