@@ -43,10 +43,11 @@ def explanation_text(job: Explanation) -> str:
         )
     if job.state == "unknown":
         return f"task {printable_cell(job.id)} is unknown: {job.note}"
+    since_s, now_s = job.since_s or 0, job.now_s or 0
     came_back = f"{pluralize(job.deliveries, 'time')}: its worker died, or gave it back unfinished"
     rows: list[Row] = [
         ("task", f"{job.id}  {job.task}"),
-        ("state", _state(job)),
+        ("state", f"{job.state} since {time_text(since_s)} ({duration_text(max(0, now_s - since_s))})"),
         ("cohort", job.cohort),
         ("needs", f"type {job.type}, priority {job.priority}, {mode_text(job.mode == 'on_demand')}"),
         ("waits for", _waits_for(job) if job.state == "scheduled" else None),
@@ -62,15 +63,10 @@ def explanation_text(job: Explanation) -> str:
         *[("preempting" if job.waiting else "stops", _stop(order, job)) for order in job.stops],
         ("preempting", job.why_no_stop),
         ("other jobs", f"{len(job.other_jobs)} with this task id have not ended" if job.other_jobs else None),
-        *(_waiting_rows(job.waiting, job.now_s or 0) if job.waiting else ()),
+        *(_waiting_rows(job.waiting, now_s) if job.waiting else ()),
         ("near", _near(job.hint or "", job.near) if job.near else None),
     ]
     return wrap_paragraph(rows)
-
-
-def _state(job: Explanation) -> str:
-    since_s, now_s = job.since_s or 0, job.now_s or 0
-    return f"{job.state} since {time_text(since_s)} ({duration_text(max(0, now_s - since_s))})"
 
 
 def _wait_and_run(job: Explanation) -> list[Row]:

@@ -62,7 +62,17 @@ def add_lab_routes(api: APIRouter, site: Site) -> None:
 
     def replayed(loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
         if loaded.version not in last:
-            new = _replayed(loaded, steps)
+            trace = loaded.trace
+            new = ReplayedTrace(
+                name=loaded.version[0],
+                recorded_at=trace.recorded_at,
+                length_s=trace.length_us / 1e6,
+                jobs=len(trace.jobs),
+                lost=trace.lost,
+                fleet=fleet_of_members(trace.workers),
+                limits=limits_of_types(complete_settings(trace.settings)["limits"]),
+                replay=replay_module.replay(trace, progress=steps),
+            )
             last.clear()
             last[loaded.version] = new
         return last[loaded.version]
@@ -90,20 +100,6 @@ def add_lab_routes(api: APIRouter, site: Site) -> None:
     )
     async def what_if(name: str, question: WhatIfRequest) -> Response:
         return json_reply(await site.traces.ask(name, lambda loaded, steps: _answer(loaded, question, steps)))
-
-
-def _replayed(loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
-    trace = loaded.trace
-    return ReplayedTrace(
-        name=loaded.version[0],
-        recorded_at=trace.recorded_at,
-        length_s=trace.length_us / 1e6,
-        jobs=len(trace.jobs),
-        lost=trace.lost,
-        fleet=fleet_of_members(trace.workers),
-        limits=limits_of_types(complete_settings(trace.settings)["limits"]),
-        replay=replay_module.replay(trace, progress=steps),
-    )
 
 
 def _answer(loaded: Loaded, question: WhatIfRequest, steps: Iterator[object]) -> WhatIf:
