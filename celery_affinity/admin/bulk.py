@@ -26,6 +26,10 @@ from .actions import MoveTarget, can_terminate_error
 #: Number of chosen jobs whose facts are kept, to be shown.
 MAX_SHOWN = 5
 
+#: States of jobs that can be moved, and that can be cancelled.
+MOVABLE = ("pending", "scheduled")
+CANCELLABLE = (*MOVABLE, "claimed", "running")
+
 #: Number of calls of a run per round trip.
 _PAGE = 1_000
 
@@ -160,11 +164,9 @@ def run_in_cohorts(
     unchanged = Counter[str]()
     for result in results:
         unchanged.update(result.left)
-    warnings = [result.warning for result in results if result.warning]
-    done = BulkResult(
-        sum(result.done for result in results), dict(unchanged), "; ".join(dict.fromkeys(warnings)) or None
-    )
-    return done, acted.down
+    warnings = dict.fromkeys(result.warning for result in results if result.warning)
+    done = sum(result.done for result in results)
+    return BulkResult(done, dict(unchanged), "; ".join(warnings) or None), acted.down
 
 
 def move_jobs(app: Celery, scheduler: Scheduler, chosen: Sequence[ChosenJobs], target: MoveTarget) -> BulkResult:

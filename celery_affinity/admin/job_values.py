@@ -18,7 +18,7 @@ from celery.utils.saferepr import saferepr
 from ..publishing.app_config import settings_of
 from ..reports.dead_letters import letter_headers
 from ..reports.jobs import Job, unknown_job
-from ..scheduler.reader import Reader
+from ..scheduler.cohorts import Cohorts
 from ..schema.constants import MAX_WHY_BYTES
 from ..schema.untrusted import MAX_NESTED, is_too_deep
 from ..settings.table import PREFIX, SHOWN_TO
@@ -117,9 +117,12 @@ def hidden_reason(app: Celery, role: str = "admin") -> str | None:
     return f"arguments, results and tracebacks are shown to {needed} ({PREFIX}show_values_to), not to {role}"
 
 
-def decode_arguments(reader: Reader, job: Job) -> JobValues:
+def message_arguments(fleet: Cohorts, job: Job) -> JobValues:
     """Return the arguments in the message of *job*, if it still exists."""
-    headers = letter_headers(reader, job.job_id) if job.job_id else {}
+    job_id = job.job_id
+    if not job_id:
+        return JobValues()
+    headers = fleet.ask(job.cohort or fleet.names[0], lambda scheduler: letter_headers(scheduler.reader, job_id))
     args, kwargs, note = (headers.get(name) for name in ("argsrepr", "kwargsrepr", "arguments"))
     return JobValues(args=_text(args), kwargs=_text(kwargs), note=_text(note))
 

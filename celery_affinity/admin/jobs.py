@@ -68,9 +68,7 @@ class Jobs:
         """Return the arguments of the job *id*, and its result or its exception and traceback, if available."""
         job = self.known(id)
         with self._reach() as fleet:
-            values = fleet.ask(
-                job.cohort or fleet.names[0], lambda scheduler: job_values.decode_arguments(scheduler.reader, job)
-            )
+            values = job_values.message_arguments(fleet, job)
         return job_values.with_result(self.app, id, values)
 
     def list(

@@ -166,9 +166,8 @@ def _capture_jobs(app: Celery, request: Submission, ids: SubmittedIds, connectio
 
 
 def _check_scheduled(app: Celery, task: Any, request: Submission, options: Mapping[str, Any]) -> None:
-    routed = app.amqp.router.route(
-        {**task._get_exec_options(), **options}, task.name, request.args, request.kwargs, task
-    )
+    given = {**task._get_exec_options(), **options}
+    routed = app.amqp.router.route(given, task.name, request.args, request.kwargs, task)
     queue = str(getattr(routed.get("queue"), "name", None) or "")
     if not settings_of(app).schedules(queue):
         raise OptionError(

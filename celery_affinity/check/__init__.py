@@ -4,10 +4,8 @@ The rules do no I/O; only `gather` queries the server and the workers. Read `fac
 such as `jobs.type_waits`.
 """
 
-from collections.abc import Iterable
-
 from . import app, jobs, results, server, tenants, workers
-from .facts import Facts, FleetFacts
+from .facts import Facts
 from .finding import Finding, Level, rules_of
 
 #: All rules, in the display order of findings with equal level.
@@ -26,21 +24,3 @@ def check(facts: Facts) -> list[Finding]:
 
 
 __all__ = ["LEVELS", "RULES", "Facts", "Finding", "Level", "check"]
-
-
-def findings_as_json(facts: Facts, findings: Iterable[Finding]) -> dict[str, object]:
-    """Return the outcome of a check for `json.dumps`: app, broker, the queried workers, and the findings."""
-    return {
-        "app": facts.app.name,
-        "broker": facts.app.broker,
-        "server": facts.server is not None,
-        "workers": None if facts.fleet is None else _worker_names(facts.fleet),
-        "findings": [
-            {"id": finding.id, "level": finding.level, "what": finding.what, "todo": finding.todo}
-            for finding in findings
-        ],
-    }
-
-
-def _worker_names(fleet: FleetFacts) -> list[str]:
-    return sorted({*(worker.name for worker in fleet.members), *(worker.name for worker in fleet.answers)})

@@ -14,7 +14,7 @@ from ..options.affinity import clamp_priority
 from ..options.did_you_mean import closest_names
 from ..policy.slot_math import max_buffered_calls
 from ..publishing import recurring
-from ..publishing.app_config import gathers_messages, has_own_strategy, rules_by_name, uses_affinity_transport
+from ..publishing.app_config import gathers_messages, has_own_strategy, uses_affinity_transport
 from ..publishing.option_checks import options_in_annotations, options_in_routes, priorities_in
 from ..settings.table import PREFIX
 from ..transport import urls
@@ -304,11 +304,8 @@ def priority_range(app: AppFacts) -> Problems:
     checked.
     """
     default = app.conf.task_default_priority
-    places = [
-        ("task_default_priority", {"priority": default}),
-        *options_in_annotations(app.conf),
-        *app.static_options(),
-    ]
+    of_default = ("task_default_priority", {"priority": default})
+    places = [of_default, *options_in_annotations(app.conf), *app.static_options()]
     for name, task in app.tasks:
         on_task = {option: getattr(task, option, None) for option in ("priority", "affinity")}
         places.append((f"task {name}", {option: value for option, value in on_task.items() if value != default}))
@@ -402,8 +399,8 @@ def merges_twice(app: AppFacts) -> Problems:
     """A task with `merge` has a base class of celery-singleton or celery-once. The base class refuses calls before they
     can merge.
     """
-    for name, task, affinity in app.affinities:
-        merges = affinity.merge or rules_by_name(name, app.settings).merge
+    for name, task, sources in app.sources:
+        merges = sources.task_affinity.merge or sources.named.merge
         for cls in type(task).__mro__ if merges else ():
             base = f"{cls.__module__.partition('.')[0]}.{cls.__qualname__}"  # packages move classes between modules
             if base in _DEDUPLICATING_CLASSES:

@@ -17,10 +17,11 @@ from kombu.utils.url import url_to_parts
 
 from ..errors import AffinityError
 from ..http_workers.handout import JobLeftToCelery
-from ..options.affinity import Affinity, affinity_of, as_affinity
+from ..options.affinity import as_affinity
+from ..options.call_options import Sources, queue_name, resolve
 from ..publishing import validation
-from ..publishing.app_config import settings_of, type_by_name
-from ..publishing.option_checks import options_in_beat_schedule, options_in_routes
+from ..publishing.app_config import settings_of, sources_of_task
+from ..publishing.option_checks import options_in_beat_schedule, options_in_routes, sources_without_call
 from ..publishing.validation import AppComplaint, app_complaints, complaints_in
 from ..reports.status import Status
 from ..reports.stock_messages import StockQueue
@@ -110,13 +111,13 @@ class AppFacts:
         return sorted(self.celery.tasks.items())
 
     @cached_property
-    def affinities(self) -> list[tuple[str, Task, Affinity]]:
-        """The tasks with valid options. `refused` contains the errors of the others."""
-        affinities = []
+    def sources(self) -> list[tuple[str, Task, Sources]]:
+        """The tasks with valid options, and the sources of their calls. `refused` contains the errors of the others."""
+        with_sources = []
         for name, task in self.tasks:
             with suppress(AffinityError):
-                affinities.append((name, task, affinity_of(task)))
-        return affinities
+                with_sources.append((name, task, sources_without_call(self.celery, name, task, self.settings)))
+        return with_sources
 
     def static_options(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Return the options in task_routes and beat_schedule entries, with their places."""
@@ -130,12 +131,9 @@ class AppFacts:
     @cached_property
     def entry_complaints(self) -> list[AppComplaint]:
         """Errors in options of ``beat_schedule`` entries."""
-        entries = options_in_beat_schedule(self.conf)
-        return list(
-            chain.from_iterable(
-                complaints_in(where, options, scheduled=self.schedules_all) for where, options in entries
-            )
-        )
+        scheduled = self.schedules_all
+        complaints = (complaints_in(*entry, scheduled=scheduled) for entry in options_in_beat_schedule(self.conf))
+        return list(chain.from_iterable(complaints))
 
     @cached_property
     def refused(self) -> list[str]:
@@ -171,18 +169,20 @@ class AppFacts:
         types += [(type_, f"affinity_task_types {pattern!r}") for pattern, type_ in self.settings.task_types.items()]
         for where, options in self.static_options():
             with suppress(AffinityError):  # one of the complaints
-                types.append((as_affinity(options.get("affinity")).type or _queue_name(options.get("queue")), where))
+                types.append((as_affinity(options.get("affinity")).type or queue_name(options.get("queue")), where))
         return types, errors
 
     def _type_of_task(self, name: str, task: Task) -> str | None:
-        """Return the type of a call without options. Its sources have the same precedence as in publishing."""
+        """Return the type of a call without options, which a custom router can set too."""
         given = {name: value for name, value in task._get_exec_options().items() if value is not None}
         try:
             options = self.celery.amqp.router.route(given, name, (), {}, task)
         except Exception:  # a custom router can inspect arguments, or require a queue that is not declared
             options = {}
-        types = [as_affinity(options.get("affinity")).type, affinity_of(task).type, type_by_name(name, self.settings)]
-        return next(filter(None, types), None) or _queue_name(options.get("queue"))
+        sources = sources_of_task(name, task, self.settings)
+        routed = sources._replace(options=options, call_affinity=as_affinity(options.get("affinity")))
+        type_: str | None = resolve("affinity", routed)
+        return type_
 
 
 def gather_app(app: Celery) -> AppFacts:
@@ -205,10 +205,6 @@ def _error_of(read: Callable[[], object]) -> str | None:
     except AffinityError as exc:
         return str(exc)
     return None
-
-
-def _queue_name(queue: Any) -> str | None:
-    return queue if isinstance(queue, str) else getattr(queue, "name", None)
 
 
 def server_of_url(url: str) -> tuple[str, int] | str | None:

@@ -178,6 +178,7 @@ def _fleet(
     members = {**before, **_members(reader, status)}
     settings = complete_settings(reader.hash("settings"))
     ticked_us = reader.fields("clock", ["ticked"]).get("ticked")
+    keys = key_usage.find_keys(reader, "*", _MAX_KEYS).keys if conf.cohorts else []
     fleet = FleetFacts(
         own,
         status,
@@ -189,7 +190,7 @@ def _fleet(
         namespace=channel.namespace,
         not_asked=not_asked,
         limits_in_use=tuple(pattern for pattern in own.limits if key_usage.find_keys(reader, pattern, 1).keys),
-        keys_in_use=_keys_in_use(reader, conf),
+        keys_in_use=frozenset(key.key for key in keys if key.limit is not None or key.starts or key.minimum),
         left_to_celery=tuple(_left_to_celery(reader, status)),
     )
     messages = StockMessages(
@@ -201,12 +202,6 @@ def _fleet(
     in_lists = {q.queue: q for q in messages.waiting() if _is_in_cohort(conf, q.queue, scheduler.keys.cohort)}
     oldest = {q.queue: q for q in messages.unserved(fleet.served) if q.queue in in_lists} if in_lists else {}
     return replace(fleet, stock_messages={**in_lists, **oldest}, more_lists=not messages.are_all)
-
-
-def _keys_in_use(reader: Reader, conf: Settings) -> frozenset[str]:
-    """Return the keys of a cohort's jobs that limit something, or none if the app has no cohorts."""
-    keys = key_usage.find_keys(reader, "*", _MAX_KEYS).keys if conf.cohorts else []
-    return frozenset(key.key for key in keys if key.limit is not None or key.starts or key.minimum)
 
 
 def _left_to_celery(reader: Reader, status: Status) -> list[handout.JobLeftToCelery]:

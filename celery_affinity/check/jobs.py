@@ -157,7 +157,7 @@ def limit_of_no_key(fleet: FleetFacts) -> Problems:
 
 def _key_patterns(app: AppFacts) -> list[str] | None:
     """Return the keys that tasks' rules make, with ``*`` for each argument, or None if a function makes some."""
-    rules = [(name, rule) for name, _, affinity in app.affinities for rule in affinity.keys]
+    rules = [(name, rule) for name, _, sources in app.sources for rule in sources.task_affinity.keys]
     rules += [(pattern, rule) for pattern, named in app.settings.task_rules.items() for rule in named.keys]
     patterns = []
     for name, rule in rules:
@@ -172,7 +172,7 @@ def hints_without_effect(fleet: FleetFacts) -> Problems:
     """Tasks have `locality=`, and neither a bonus nor weights use it."""
     values = {setting.name: setting.value for setting in fleet.settings}
     by_shares = values.get("tenant_turns") == "share"
-    hinted = [f"task {name}" for name, _, affinity in fleet.app.affinities if affinity.locality]
+    hinted = [f"task {name}" for name, _, sources in fleet.app.sources if sources.task_affinity.locality]
     hinted += [
         f"affinity_task_rules[{name!r}]" for name, rule in fleet.app.settings.task_rules.items() if rule.locality
     ]
@@ -197,9 +197,7 @@ def bound_full(fleet: FleetFacts) -> Problems:
         name = type_.type
         jobs = f"{type_.pending:,} jobs of type {name!r} wait, of at most {type_.bound.most:,} (affinity_max_pending)"
         jobs += f": {_EFFECTS[type_.bound.full]}"
-        pauses = [
-            pause for pause in fleet.status.pauses if (pause.kind, pause.name) == ("type", name) or pause.kind == "all"
-        ]
+        pauses = [one for one in fleet.status.pauses if (one.kind, one.name) == ("type", name) or one.kind == "all"]
         if pauses:
             targets = dict.fromkeys("--all" if pause.kind == "all" else name for pause in pauses)
             resume = join_names(f"`celery -A ... affinity resume {target}`" for target in targets)

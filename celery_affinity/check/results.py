@@ -31,7 +31,7 @@ class BackendQuery:
         self._url = app.conf.result_backend
         self._answers: Queue[ResultFacts] = Queue()
         if self._url not in _NO_BACKEND:
-            threading.Thread(target=self._query, args=(app,), daemon=True).start()
+            threading.Thread(target=lambda: self._answers.put(_check_backend(app, self._url)), daemon=True).start()
 
     def answer(self) -> ResultFacts | None:
         """Return the facts of the result backend, or None if the app has no result backend."""
@@ -41,9 +41,6 @@ class BackendQuery:
             return self._answers.get(timeout=_TIMEOUT_S)
         except Empty:
             return ResultFacts(_masked(self._url), down=f"no end within {_TIMEOUT_S:g} s")
-
-    def _query(self, app: Celery) -> None:
-        self._answers.put(_check_backend(app, self._url))
 
 
 def _check_backend(app: Celery, url: object) -> ResultFacts:
@@ -102,11 +99,7 @@ def _error_text(exc: Exception) -> str:
     return " ".join(f"{type(exc).__name__}: {exc}".split())
 
 
-def _results_of(facts: Facts) -> ResultFacts | None:
-    return facts.results
-
-
-@finding("backend-unknown", Level.ERROR, _results_of)
+@finding("backend-unknown", Level.ERROR, lambda facts: facts.results)
 def backend_unknown(results: ResultFacts) -> Problems:
     """`result_backend` does not name a result backend of Celery, such as `redsi://`. Workers do not start, and calls
     that want a result fail.
@@ -120,7 +113,7 @@ def backend_unknown(results: ResultFacts) -> Problems:
         )
 
 
-@finding("backend-fails", Level.ERROR, _results_of)
+@finding("backend-fails", Level.ERROR, lambda facts: facts.results)
 def backend_fails(results: ResultFacts) -> Problems:
     """The result backend cannot be made: its package is missing, or its URL is wrong."""
     if results.fails is not None:

@@ -64,11 +64,6 @@ NEARLY_FULL = 0.9
 CLOCK_S = 5.0
 
 
-def _any_server_of(facts: Facts) -> ServerFacts | None:
-    """Return the server, even if its state is unknown."""
-    return facts.server
-
-
 @finding("broker-down", Level.ERROR, all_facts)
 def down(facts: Facts) -> Problems:
     """The server refuses connections, does not answer within 5 s, does not know the user, or stopped during the check.
@@ -82,7 +77,7 @@ def down(facts: Facts) -> Problems:
         )
 
 
-@finding("server-unknown", Level.NOTE, _any_server_of)
+@finding("server-unknown", Level.NOTE, lambda facts: facts.server)
 def unknown(server: ServerFacts) -> Problems:
     """The broker's user may not call `INFO`."""
     if server.refused is not None:
@@ -182,7 +177,7 @@ def replica(server: ServerFacts) -> Problems:
         )
 
 
-@finding("schema", Level.ERROR, _any_server_of)
+@finding("schema", Level.ERROR, lambda facts: facts.server)
 def schema(server: ServerFacts) -> Problems:
     """A release with another schema wrote the data. Workers and jobs were not checked."""
     if server.schema not in (None, str(SCHEMA)):
@@ -308,7 +303,7 @@ def connections(server: ServerFacts) -> Problems:
         )
 
 
-@finding("clock-here", Level.WARNING, _any_server_of)
+@finding("clock-here", Level.WARNING, lambda facts: facts.server)
 def clock(server: ServerFacts) -> Problems:
     """The clock of this machine differs by more than 5 s from the server's. An absolute `eta=` or `expires=` differs by
     the same time.
@@ -321,7 +316,7 @@ def clock(server: ServerFacts) -> Problems:
         )
 
 
-@finding("clock-stepped", Level.WARNING, _any_server_of)
+@finding("clock-stepped", Level.WARNING, lambda facts: facts.server)
 def clock_stepped(server: ServerFacts) -> Problems:
     """Within the last day the server's clock was set, or a server with another clock took over. ETAs, countdowns,
     expiries and ends of pauses that were set before are due that much earlier or later: due times are not moved.

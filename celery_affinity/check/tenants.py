@@ -4,14 +4,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from celery.app.task import Task
-
 from ..errors import AffinityError
-from ..options.affinity import affinity_of, as_affinity
+from ..options.call_options import resolve, resolve_source
 from ..options.key_templates import ReadArguments, may_be_none, template_complaint
-from ..options.keys import TenantKey, as_tenant
+from ..options.keys import TenantKey
 from ..options.type_names import misspelt_type
-from ..publishing.app_config import rules_by_name
 from ..publishing.cohort_keys import keys_in_several_cohorts
 from ..publishing.option_checks import arguments_of, options_in_routes
 from ..settings.table import PREFIX
@@ -104,27 +101,13 @@ def _tenant_templates(app: AppFacts) -> Iterator[tuple[str, str, str, ReadArgume
 
     Tenants made by functions are unknown.
     """
-    for name, task in app.tasks:
+    for name, task, sources in app.sources:
         with suppress(AffinityError):  # reported by `settings`
-            where, tenant = _effective_tenant(app, name, task)
-            if tenant is not None and isinstance(tenant.key, str) and not name.startswith("celery."):
+            source, tenant = resolve_source("tenant", sources)
+            if isinstance(tenant, TenantKey) and isinstance(tenant.key, str) and not name.startswith("celery."):
+                places = {"task_affinity": f"task {name}", "named": f"{PREFIX}task_rules"}
+                where = places.get(source) or next(where for where, _ in options_in_routes(app.conf, name))
                 yield name, where, tenant.key, arguments_of(task)
-
-
-def _effective_tenant(app: AppFacts, name: str, task: Task) -> tuple[str, TenantKey | None]:
-    """Return the place that sets a task's tenant first, as text, and its rule, or None if there is no template.
-
-    ``tenant=`` of a route is the tenant's name, or disables the tenant.
-    """
-    for where, options in options_in_routes(app.conf, name):
-        if options.get(TenantKey.option) is not None:
-            return where, None
-        if (of_route := as_tenant(as_affinity(options.get("affinity")).tenant)) is not None:
-            return where, of_route
-    of_task = as_tenant(affinity_of(task).tenant)
-    if of_task is not None:
-        return f"task {name}", of_task
-    return f"{PREFIX}task_rules", as_tenant(rules_by_name(name, app.settings).tenant)
 
 
 _ONE_COHORT = "Put the types of these jobs into one cohort, or give the keys different names."
@@ -157,10 +140,7 @@ def key_used_in_cohorts(facts: Facts) -> Problems:
             users.setdefault(key, []).append(cohort)
     shared = join_names(f"{key!r} ({', '.join(names)})" for key, names in sorted(users.items()) if len(names) > 1)
     if shared:
-        yield Problem(
-            f"Jobs of several cohorts have these keys: {shared}. Each cohort counts by itself.",
-            _ONE_COHORT,
-        )
+        yield Problem(f"Jobs of several cohorts have these keys: {shared}. Each cohort counts by itself.", _ONE_COHORT)
 
 
 def _findings_per_cohort(facts: Facts) -> Iterator[Finding]:
@@ -209,9 +189,7 @@ def preemptible_not_stopped(fleet: FleetFacts) -> Problems:
     """
     for task, _ in _preemptible_tasks(fleet.app) if fleet.minima else ():  # without minimums, no task is preempted
         types = {type_ for type_, places in fleet.app.declared.items() if f"task {task}" in places}
-        unable = [
-            member.name for member in fleet.members if types.intersection(member.types) and not member.can_stop(task)
-        ]
+        unable = [one.name for one in fleet.members if types.intersection(one.types) and not one.can_stop(task)]
         if unable:
             yield Problem(
                 f"Task {task} says preemptible=True, and is not stopped on {join_names(sorted(unable))}: no task can "
@@ -223,12 +201,7 @@ def preemptible_not_stopped(fleet: FleetFacts) -> Problems:
 
 def _preemptible_tasks(app: AppFacts) -> Iterator[tuple[str, bool]]:
     """Yield each preemptible task, and True if a route, the task or a rule for its name sets a tenant."""
-    for name, task in app.tasks:
+    for name, _, sources in app.sources:
         with suppress(AffinityError):  # reported by `settings`
-            routes = [options for _, options in options_in_routes(app.conf, name)]
-            affinities = [as_affinity(options.get("affinity")) for options in routes]
-            affinities += [affinity_of(task), rules_by_name(name, app.settings)]
-            flags = [options.get("preemptible") for options in routes] + [one.preemptible for one in affinities]
-            if next((flag for flag in flags if flag is not None), False):
-                tenants = [options.get("tenant") for options in routes] + [one.tenant for one in affinities]
-                yield name, any(tenants)
+            if resolve("preemptible", sources):
+                yield name, bool(resolve("tenant", sources))

@@ -5,14 +5,28 @@ Read `framework` first, which makes commands of reports. A new command is a row 
 report. `celery` loads this package for each of its commands, so the modules of our commands are loaded lazily.
 """
 
-import click
+from importlib import import_module
 
+import click
+from celery.bin.worker import worker
+
+from ..policy.placement import LARGEST
 from ..reports import REPORTS
 from ..schema.keys import COHORT
 from ..worker import own_commands  # noqa: F401  # registers our commands with `celery inspect`
-from .plugin import add_worker_options, lazy_group
 
-add_worker_options()
+PRIORITY = click.Option(
+    ["--affinity-priority"],
+    type=click.IntRange(-LARGEST, LARGEST),
+    envvar="CELERY_AFFINITY_PRIORITY",
+    help='celery_affinity: priority of this worker among equally specialised ones, with affinity_placement="weighted". '
+    "By default the worker with the lower number is preferred.",
+)
+
+
+# Celery's place for them, ``app.user_options``, belongs to an app, which does not exist when `celery` loads commands.
+if PRIORITY not in worker.params:
+    worker.params.append(PRIORITY)
 
 #: Command name -> module, or None for a declared report, in the order of `celery affinity --help`.
 _MODULES: dict[str, str | None] = {
@@ -44,7 +58,25 @@ _MODULES: dict[str, str | None] = {
 _MODULES |= {name: None for name in REPORTS if name.isidentifier() and name not in _MODULES}
 
 
-@click.group(cls=lazy_group(__name__, _MODULES))
+class _LazyGroup(click.Group):
+    """A group that imports the module of a command when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_MODULES]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _MODULES:
+            return None
+        module = _MODULES[cmd_name]
+        if module is None:
+            from .framework import report_command  # not at the top: it imports reports
+
+            return report_command(cmd_name)
+        values = vars(import_module(f".{module}", __name__)).values()
+        return next(value for value in values if isinstance(value, click.Command) and value.name == cmd_name)
+
+
+@click.group(cls=_LazyGroup)
 @click.option("--cohort", help="The cohort that a command is about. Default: all.")
 @click.pass_context
 def affinity(ctx: click.Context, cohort: str | None) -> None:

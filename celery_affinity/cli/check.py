@@ -7,8 +7,8 @@ from typing import NoReturn
 import click
 
 from ..check import LEVELS, Facts, Finding, Level, check
-from ..check import findings_as_json as outcome_as_json
 from ..check.gather import gather_facts
+from ..reports.json import as_json as as_json_of
 from ..reports.render import pluralize, printable_cell
 from .framework import SecondsRange, answers_of, command, print_json
 
@@ -104,7 +104,17 @@ def check_command(
     findings = [finding for finding in check(facts) if finding.id not in ignore]
     code = exit_code(findings, strict)
     if as_json:
-        print_json({"exit_code": code, **outcome_as_json(facts, findings)})
+        fleet = facts.fleet
+        workers = fleet and sorted({*(one.name for one in fleet.members), *(one.name for one in fleet.answers)})
+        outcome = {
+            "exit_code": code,
+            "app": facts.app.name,
+            "broker": facts.app.broker,
+            "server": facts.server is not None,
+            "workers": workers,
+            "findings": findings,
+        }
+        print_json(as_json_of(outcome))
     else:
         click.echo(findings_text(facts, findings))
     ctx.exit(code)

@@ -1,23 +1,21 @@
 """``celery -A proj affinity dead ...``: list, replay or drop dead letters: jobs that will not run again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import click
 
 from ..admin.job_values import hidden_reason
 from ..reports import dead_letters
 from ..reports.dead_letters import DeadLetter, LetterDetails, LetterFilter
-from ..reports.render import pluralize, time_text, wrap_paragraph
-from ..reports.report import with_cohort_name
+from ..reports.render import Row, pluralize, time_text, wrap_paragraph
+from ..reports.report import find_report, with_cohort_name
 from ..scheduler.scheduler import Scheduler
-from ..schema.constants import REASONS
 from .framework import (
     answers_of,
     cohorts_of_context,
     command,
-    parse_seconds,
     print_json,
     report_command,
     show_report,
@@ -31,14 +29,14 @@ def letter_text(shown: LetterDetails) -> str:
     is_gone = "gone: the server no longer has it, so the job cannot be replayed"
     message = f"{shown.message_bytes:,} bytes" if letter.replayable else is_gone
     deliveries = f", after it came back {pluralize(letter.deliveries, 'time')}" if letter.deliveries else ""
-    rows = [
+    rows: list[Row] = [
         ("task", f"{letter.task_id}  {letter.task}"),
         ("job", letter.job_id),
-        *([("cohort", letter.cohort)] if letter.cohort else []),
+        ("cohort", letter.cohort),
         ("type", letter.type),
         ("reason", f"{letter.reason} at {time_text(letter.ended_s)}{deliveries}"),
-        *([("why", letter.why)] if letter.why else []),
-        *([("calls", f"{letter.calls}, which shared the run; of the oldest:")] if letter.calls > 1 else []),
+        ("why", letter.why or None),
+        ("calls", f"{letter.calls}, which shared the run; of the oldest:" if letter.calls > 1 else None),
         ("published", time_text(shown.enqueued_s)),
         ("message", message),
         *((name, str(value)) for name, value in shown.headers.items()),
@@ -51,34 +49,9 @@ def dead() -> None:
     """List, replay or drop dead letters: jobs that will not run again."""
 
 
-class _LetterOptions(TypedDict):
-    """The options that select letters: fields of `LetterFilter`."""
-
-    reason: str | None
-    type: str | None
-    task: str | None
-    older_than_s: float | None
-
-
-def _letter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that select letters."""
-    for option in (
-        click.option(
-            "--older-than",
-            "older_than_s",
-            callback=parse_seconds,
-            metavar="TIME",
-            help="Only jobs that ended at least this long ago: 90s, 30m, 2h, 1d.",
-        ),
-        click.option("--task", help="Only jobs of tasks with this name; * stands for anything."),
-        click.option("--type", help="Only jobs of this type."),
-        click.option("--reason", type=click.Choice(tuple(REASONS)), help="Only letters with this reason."),
-    ):
-        function = option(function)
-    return function
-
-
 dead.add_command(report_command("dead list"))
+#: The options that select letters.
+_FILTERS = [param for param in find_report("dead list").params if param.name != "limit"]
 
 
 @command("show", dead, json=True)
@@ -102,35 +75,29 @@ _ALL = click.option("--all", "all_", is_flag=True, help="All dead letters.")
 _IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
 
 
-def _checked_filter(ids: tuple[str, ...], all_: bool, chosen: _LetterOptions) -> LetterFilter:
-    letter_filter = LetterFilter(ids, **chosen)
+def _checked_filter(ids: tuple[str, ...], all_: bool, filters: dict[str, Any]) -> LetterFilter:
+    letter_filter = LetterFilter(ids, **filters)
     if letter_filter.is_empty != all_:
         raise click.UsageError("give ids of tasks or jobs, filters, or --all")
     return letter_filter
 
 
-@command("replay", dead, json=True)
+@command("replay", dead, json=True, params=_FILTERS)
 @_IDS
-@_letter_options
 @_ALL
-def replay_dead(
-    ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **chosen: Unpack[_LetterOptions]
-) -> None:
+def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **filters: Any) -> None:
     """Run dead letters again, as if they were published now.
 
     Lost jobs may have done their work before their worker died: they are replayed only by id or with --reason lost.
     Exits with 1 if a job that was given by id could not be replayed.
     """
-    letter_filter = _checked_filter(ids, all_, chosen)
+    letter_filter = _checked_filter(ids, all_, filters)
 
     def replay(scheduler: Scheduler) -> tuple[list[DeadLetter], list[DeadLetter], list[str], list[str]]:
         letters = dead_letters.find_letters(scheduler.reader, letter_filter)
         unknown = dead_letters.letter_not_found(scheduler.reader, letter_filter)
-        replayable = [
-            letter
-            for letter in letters
-            if letter.reason != "lost" or letter_filter.ids or letter_filter.reason == "lost"
-        ]
+        may_be_lost = letter_filter.ids or letter_filter.reason == "lost"
+        replayable = [letter for letter in letters if letter.reason != "lost" or may_be_lost]
         return letters, replayable, unknown, scheduler.replay([letter.job_id for letter in replayable])
 
     answers = answers_of(ctx, replay, once=True)
@@ -152,19 +119,16 @@ def replay_dead(
     _exit_if_failed(ctx, unknown, failed=bool(ids and remaining) or bool(answers.down))
 
 
-@command("drop", dead, json=True)
+@command("drop", dead, json=True, params=_FILTERS)
 @_IDS
-@_letter_options
 @_ALL
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def drop_dead(
-    ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **chosen: Unpack[_LetterOptions]
-) -> None:
+def drop_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **filters: Any) -> None:
     """Delete dead letters permanently.
 
     Exits with 1 if an id names no dead letter.
     """
-    letter_filter = _checked_filter(ids, all_, chosen)
+    letter_filter = _checked_filter(ids, all_, filters)
 
     def find(scheduler: Scheduler) -> tuple[list[str], list[str]]:
         job_ids = [letter.job_id for letter in dead_letters.find_letters(scheduler.reader, letter_filter)]

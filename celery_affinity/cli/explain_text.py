@@ -10,6 +10,7 @@ from ..reports.jobs import LocalWorkers
 from ..reports.keys import KeyName
 from ..reports.queue_order import ClaimGroup
 from ..reports.render import (
+    Row,
     approximate_text,
     duration_text,
     mode_text,
@@ -42,54 +43,47 @@ def explanation_text(job: Explanation) -> str:
         )
     if job.state == "unknown":
         return f"task {printable_cell(job.id)} is unknown: {job.note}"
-    rows = [
+    since_s, now_s = job.since_s or 0, job.now_s or 0
+    came_back = f"{pluralize(job.deliveries, 'time')}: its worker died, or gave it back unfinished"
+    rows: list[Row] = [
         ("task", f"{job.id}  {job.task}"),
-        ("state", _state(job)),
-        *([("cohort", job.cohort)] if job.cohort else []),
+        ("state", f"{job.state} since {time_text(since_s)} ({duration_text(max(0, now_s - since_s))})"),
+        ("cohort", job.cohort),
         ("needs", f"type {job.type}, priority {job.priority}, {mode_text(job.mode == 'on_demand')}"),
-        *([("waits for", _waits_for(job))] if job.state == "scheduled" else []),
-        *([("origin", f"recurring call {job.recurring!r}")] if job.recurring else []),
-        *([("worker", job.worker)] if job.worker else []),
+        ("waits for", _waits_for(job) if job.state == "scheduled" else None),
+        ("origin", f"recurring call {job.recurring!r}" if job.recurring else None),
+        ("worker", job.worker or None),
         *_wait_and_run(job),
-        *([("reason", job.reason)] if job.reason else []),
-        *([("why", job.why)] if job.why else []),
-        *([("note", job.note)] if job.note else []),
-        *(
-            [("came back", f"{pluralize(job.deliveries, 'time')}: its worker died, or gave it back unfinished")]
-            if job.deliveries
-            else []
-        ),
-        *([("requeued", f"{pluralize(job.requeues, 'time')}, as its task asked")] if job.requeues else []),
-        *([("stopped", _stopped(job.stopped))] if job.stopped else []),
+        ("reason", job.reason or None),
+        ("why", job.why or None),
+        ("note", job.note or None),
+        ("came back", came_back if job.deliveries else None),
+        ("requeued", f"{pluralize(job.requeues, 'time')}, as its task asked" if job.requeues else None),
+        ("stopped", _stopped(job.stopped) if job.stopped else None),
         *[("preempting" if job.waiting else "stops", _stop(order, job)) for order in job.stops],
-        *([("preempting", job.why_no_stop)] if job.why_no_stop else []),
-        *([("other jobs", f"{len(job.other_jobs)} with this task id have not ended")] if job.other_jobs else []),
-        *(_waiting_rows(job.waiting, job.now_s or 0) if job.waiting else []),
-        *([("near", _near(job.hint or "", job.near))] if job.near else []),
+        ("preempting", job.why_no_stop),
+        ("other jobs", f"{len(job.other_jobs)} with this task id have not ended" if job.other_jobs else None),
+        *(_waiting_rows(job.waiting, now_s) if job.waiting else ()),
+        ("near", _near(job.hint or "", job.near) if job.near else None),
     ]
     return wrap_paragraph(rows)
 
 
-def _state(job: Explanation) -> str:
-    since_s, now_s = job.since_s or 0, job.now_s or 0
-    return f"{job.state} since {time_text(since_s)} ({duration_text(max(0, now_s - since_s))})"
-
-
-def _wait_and_run(job: Explanation) -> list[tuple[str, str]]:
+def _wait_and_run(job: Explanation) -> list[Row]:
     """Return the wait and the run time of a job that is no longer waiting."""
     if job.state in ("scheduled", "pending"):
         return []
     ran = "" if job.started_s else ", from its claim: its start is not known"
     return [
-        *([("waited", duration_text(job.waited_s))] if job.waited_s is not None else []),
-        *([("ran", f"{duration_text(job.ran_s)}{ran}")] if job.ran_s is not None else []),
+        ("waited", None if job.waited_s is None else duration_text(job.waited_s)),
+        ("ran", None if job.ran_s is None else f"{duration_text(job.ran_s)}{ran}"),
     ]
 
 
 def values_text(values: JobValues) -> str:
     """Return arguments and result as a few lines, and a traceback after them."""
     result = json.dumps(values.result, ensure_ascii=False) if values.status == "SUCCESS" else None
-    rows = [
+    rows: list[Row] = [
         ("arguments", values.args),
         ("keywords", values.kwargs),
         ("status", values.status),
@@ -97,10 +91,9 @@ def values_text(values: JobValues) -> str:
         ("error", values.error),
         ("note", values.note),
     ]
-    lines = [(name, text) for name, text in rows if text is not None]
-    if not lines:
+    if all(text is None for _, text in rows):
         return "neither the broker nor the result backend knows arguments or result"
-    return "\n".join([wrap_paragraph(lines), *map(printable_cell, (values.traceback or "").splitlines())])
+    return "\n".join([wrap_paragraph(rows), *map(printable_cell, (values.traceback or "").splitlines())])
 
 
 def _stopped(stopped: PreemptedJob) -> str:
@@ -124,19 +117,20 @@ def _waits_for(job: Explanation) -> str:
     return f"more calls until {time_text(job.patient_until_s)}"
 
 
-def _waiting_rows(waiting: Waiting, now_s: float) -> list[tuple[str, str]]:
+def _waiting_rows(waiting: Waiting, now_s: float) -> list[Row]:
     score = waiting.score
     terms = f"{score.priority:,.1f} priority + {score.age:,.1f} age + {score.rarity:,.1f} rarity"
     fit = pluralize(score.slots_that_fit, "slot that fits", "slots that fit")
     on_demand = f" + {score.on_demand:,.1f} on demand" if score.on_demand else ""
+    blockers = [blocker.why for blocker in waiting.blocked_by]
     return [
         ("score", f"{score.total:,.1f} = {terms} ({fit}){on_demand}"),
         ("rank", f"{waiting.rank_in_type} of its type, {waiting.rank} of all jobs that its slots could take"),
-        ("ahead", ", ".join(_group(group) for group in waiting.ahead) or "none"),
-        *[("slots" if number == 0 else "", _slots(slots)) for number, slots in enumerate(waiting.slots)],
-        *([("tenant", _tenant(waiting.key.key))] if waiting.key and waiting.key.key.tenant is not None else []),
-        *([("turn", _turn(waiting.turn))] if waiting.turn else []),
-        *[("blocked by" if number == 0 else "", why) for number, why in enumerate(_blocked_by(waiting))],
+        ("ahead", ", ".join(map(_group, waiting.ahead)) or "none"),
+        ("slots", [*map(_slots, waiting.slots)]),
+        ("tenant", _tenant(waiting.key.key) if waiting.key and waiting.key.key.tenant is not None else None),
+        ("turn", _turn(waiting.turn) if waiting.turn else None),
+        ("blocked by", blockers or "nothing: a slot has just become free"),
         ("overtaken", _overtaken(waiting)),
         ("wait", _wait(waiting, now_s)),
     ]
@@ -168,10 +162,6 @@ def _turn(turn: ShareTurn) -> str:
     return f"{turn.before} of {pluralize(turn.tenants, 'tenant')} in its lane go before it: it has used {used}"
 
 
-def _blocked_by(waiting: Waiting) -> list[str]:
-    return [blocker.why for blocker in waiting.blocked_by] or ["nothing: a slot has just become free"]
-
-
 def _overtaken(waiting: Waiting) -> str:
     if waiting.turn and not waiting.kept_back:
         return "no bound of its own: the tenants of its lane go by turns, and the lane by its oldest job"
@@ -192,14 +182,9 @@ def _overtaken(waiting: Waiting) -> str:
 def _wait(waiting: Waiting, now_s: float) -> str:
     if waiting.not_before is not None:
         at_s = waiting.not_before.at_s
-        lower_bound = (
-            f"until {time_text(at_s)} at least ({duration_text(max(0.0, at_s - now_s))}): {waiting.not_before.why}"
-        )
-        return (
-            lower_bound
-            if waiting.estimate_s is None
-            else f"{lower_bound}; ~{approximate_text(waiting.estimate_s)} in all, an estimate"
-        )
+        left, why = duration_text(max(0.0, at_s - now_s)), waiting.not_before.why
+        in_all = "" if waiting.estimate_s is None else f"; ~{approximate_text(waiting.estimate_s)} in all, an estimate"
+        return f"until {time_text(at_s)} at least ({left}): {why}{in_all}"
     if waiting.overdue_since_s is not None and waiting.key and waiting.key.run_s is not None and not waiting.is_paused:
         late = duration_text(max(0.0, now_s - waiting.overdue_since_s))
         usual = duration_text(waiting.key.run_s)

@@ -3,7 +3,7 @@
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from json import dumps
 from typing import Any, TypeVar
@@ -30,22 +30,25 @@ from ..transport.urls import mask_url
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 F = TypeVar("F", bound=Callable[..., Any])
+Report = TypeVar("Report")
 
 #: Pause before a broker that did not answer is tried again, in seconds.
 RETRY_S = 1.0
 
-Report = TypeVar("Report")
 
-
-def command(name: str, group: click.Group | None = None, *, json: bool = False) -> Callable[[F], click.Command]:
+def command(
+    name: str, group: click.Group | None = None, *, json: bool = False, params: Iterable[Param] = ()
+) -> Callable[[F], click.Command]:
     """Return a decorator that makes a function a command, of *group* if given. The function gets the context first.
 
-    *json*: with the option ``--json``, the parameter *as_json*.
+    *json*: with the option ``--json``, the parameter *as_json*. *params*: further parameters, after its arguments.
     """
 
     def declare(function: F) -> click.Command:
         handled = click.pass_context(handle_preload_options(function))
         declared: click.Command = click.command(name, cls=CeleryCommand)(handled)  # type: ignore[no-untyped-call]
+        arguments = sum(isinstance(parameter, click.Argument) for parameter in declared.params)
+        declared.params[arguments:arguments] = map(_click_parameter, params)
         if json:
             AS_JSON(declared)
         if group is not None:
@@ -63,9 +66,7 @@ def report_command(name: str) -> click.Command:
         print_declared(ctx, report, as_json=as_json, **options)
 
     show.__doc__ = report.read.__doc__
-    declared = command(name.split()[-1], json=True)(show)
-    declared.params[:0] = [_click_parameter(param) for param in report.params]
-    return declared
+    return command(name.split()[-1], json=True, params=report.params)(show)
 
 
 def print_declared(ctx: click.Context, report: ReportDefinition[Any], *, as_json: bool, **options: Any) -> None:
@@ -114,13 +115,12 @@ def cohorts_of_context(ctx: click.Context, *, patient_until: threading.Event | N
 
     With *patient_until*, a broker that does not answer is tried again until that event is set.
     """
-    app = ctx.obj.app
-    with _connection(app) as connection:
+    with connection_of_context(ctx) as connection:
         no_answer = (OperationalError, RedisError, *connection.connection_errors)
         try:
             while True:
                 try:
-                    fleet = _connect(connection, app.conf.broker_transport, ctx.meta.get(COHORT))
+                    fleet = _connect(connection, ctx.obj.app.conf.broker_transport, ctx.meta.get(COHORT))
                     break
                 except no_answer as exc:
                     if patient_until is None or patient_until.is_set():
@@ -136,7 +136,16 @@ def cohorts_of_context(ctx: click.Context, *, patient_until: threading.Event | N
 
 def connection_of_context(ctx: click.Context) -> Connection:
     """Return an unopened connection to the app's broker, or end the command with an error message."""
-    return _connection(ctx.obj.app)
+    app = ctx.obj.app
+    check_app_conf(app)
+    try:
+        return app.connection_for_write()
+    except Exception as exc:  # any: importing a transport can raise anything
+        raise click.ClickException(
+            "there is no connection with the app's broker_transport and broker_url, "
+            f"{app.conf.broker_transport!r} and {mask_url(str(app.conf.broker_write_url))!r}: "
+            f"{exc if isinstance(exc, AffinityError) else f'{type(exc).__name__}: {exc}'}"
+        ) from exc
 
 
 def check_app_conf(app: Celery) -> None:
@@ -148,21 +157,6 @@ def check_app_conf(app: Celery) -> None:
             f"the settings of the app cannot be read ({' '.join(str(exc).split())}); "
             "`celery -A ... affinity check` says what to write"
         ) from exc
-
-
-def _connection(app: Celery) -> Connection:
-    check_app_conf(app)
-    try:
-        return app.connection_for_write()
-    except Exception as exc:  # any: importing a transport can raise anything
-        raise click.ClickException(
-            "there is no connection with the app's broker_transport and broker_url, "
-            f"{app.conf.broker_transport!r} and {mask_url(str(app.conf.broker_write_url))!r}: {_error_text(exc)}"
-        ) from exc
-
-
-def _error_text(exc: Exception) -> str:
-    return str(exc) if isinstance(exc, AffinityError) else f"{type(exc).__name__}: {exc}"
 
 
 def _connect(connection: Connection, transport: str, cohort: str | None) -> Cohorts:
@@ -182,7 +176,6 @@ def scheduler_of_context(ctx: click.Context, *, patient_until: threading.Event |
 
 
 def warn_cohorts_down(down: Mapping[str, str] | None) -> None:
-    """Print a warning for each cohort in *down*."""
     for name, why in (down or {}).items():
         click.echo(str(CohortDownError(name, why)), err=True)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
-from typing import Any, TypedDict, Unpack
+from dataclasses import asdict, fields
+from typing import Any
 
 import click
 
@@ -11,7 +11,7 @@ from ..admin import bulk
 from ..admin.actions import JobFilters, MoveTarget, check_target_cohort
 from ..admin.bulk import BulkResult, JobChoice, choose_jobs_in, merge_chosen
 from ..admin.jobs import Change, Jobs
-from ..reports import cohorts, job_lists
+from ..reports import job_lists
 from ..reports.job_lists import LISTED, JobsPage
 from ..reports.jobs import Job
 from ..reports.render import Table, mode_text, pluralize, time_text
@@ -92,27 +92,13 @@ def jobs() -> None:
     help="Number of jobs on a page.",
 )
 @click.option("--cursor", help="Continue from the cursor that the previous page printed.")
-def list_jobs(
-    ctx: click.Context,
-    state: str | None,
-    type: str | None,
-    task: str | None,
-    stamp: str | None,
-    key: str | None,
-    argument: str | None,
-    older_than_s: float | None,
-    newer_than_s: float | None,
-    limit: int,
-    cursor: str | None,
-    as_json: bool,
-) -> None:
+def list_jobs(ctx: click.Context, limit: int, cursor: str | None, as_json: bool, **given: Any) -> None:
     """List unfinished jobs and dead letters. For the next jobs in their order, see `pending`."""
     with cohorts_of_context(ctx) as fleet:
-        filters = JobFilters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
-        names = fleet.serving(type)
-        report = cohorts.page_of_all(fleet, lambda reader: filters.of(ctx.obj.app, reader), names, limit, cursor)
+        report = Jobs(ctx.obj.app, lambda: nullcontext(fleet)).list(limit=limit, cursor=cursor, **given)
     warn_cohorts_down(report.down)
-    nothing = "no job waits or runs, and there are no dead letters" if filters.is_empty else "no job matches"
+    is_filtered = any(value is not None for value in given.values())
+    nothing = "no job matches" if is_filtered else "no job waits or runs, and there are no dead letters"
     show_report(report, lambda page: _page(page, nothing), json=as_json)
 
 
@@ -145,28 +131,6 @@ _JOBS = Table[Job](
     },
     optional={"due": lambda job: job.state == "scheduled"},
 )
-
-
-#: States of jobs that can be moved, and that can be cancelled.
-_WAITING = ("pending", "scheduled")
-_UNFINISHED = (*_WAITING, "claimed", "running")
-
-
-class _Chosen(TypedDict):
-    """The options of all these commands."""
-
-    ids: tuple[str, ...]
-    type: str | None
-    task: str | None
-    states: tuple[str, ...]
-    older_than_s: float | None
-    newer_than_s: float | None
-    stamp: str | None
-    key: str | None
-    argument: str | None
-    dry_run: bool
-    yes: bool
-    as_json: bool
 
 
 def job_selection_options(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -202,56 +166,55 @@ def job_selection_options(states: Sequence[str]) -> Callable[[Callable[..., Any]
 
 
 @command("cancel")
-@job_selection_options(_UNFINISHED)
+@job_selection_options(bulk.CANCELLABLE)
 @click.option("--terminate", is_flag=True, help="Also end running jobs, where the pool supports it.")
-def cancel(ctx: click.Context, terminate: bool, **chosen: Unpack[_Chosen]) -> None:
+def cancel(ctx: click.Context, terminate: bool, **chosen: Any) -> None:
     """Revoke jobs: waiting jobs end immediately, and claimed jobs do not start. Their callers get REVOKED.
 
     Give ids of tasks or jobs, or filters. With filters, the command shows the number of matching jobs and asks. Exits
     with 1 if a job that was given by id could not be revoked.
     """
     app = ctx.obj.app
-    states = chosen["states"] or (_UNFINISHED if terminate else _UNFINISHED[:-1])
     _act(
         ctx,
         chosen,
         "Cancel",
-        states,
+        bulk.CANCELLABLE if terminate else bulk.CANCELLABLE[:-1],
         lambda jobs, id_: jobs.cancel(id_, terminate),
         lambda scheduler, choice: bulk.cancel_jobs(app, scheduler, choice.chosen, terminate),
     )
 
 
 @command("move")
-@job_selection_options(_WAITING)
+@job_selection_options(bulk.MOVABLE)
 @click.option("--to", "to", required=True, metavar="TYPE", help="The new type.")
-def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
+def move(ctx: click.Context, to: str, **chosen: Any) -> None:
     """Change the type of waiting jobs, which keep their age. Retries have the new type, too.
 
     Give ids or filters, as for `cancel`. Merged calls move together. Claimed jobs are not moved.
     """
-    _change(ctx, chosen, lambda: MoveTarget(type=to))
+    _change(ctx, chosen, type=to)
 
 
 @command("prioritise")
-@job_selection_options(_WAITING)
+@job_selection_options(bulk.MOVABLE)
 @click.option(
     "--priority",
     type=click.IntRange(0, MAX_PRIORITY),
     help="The new priority: 0 to 10, 10 is the highest, as `jobs` shows it.",
 )
 @click.option("--on-demand/--queued", default=None, help="The new mode.")
-def prioritise(ctx: click.Context, priority: int | None, on_demand: bool | None, **chosen: Unpack[_Chosen]) -> None:
+def prioritise(ctx: click.Context, priority: int | None, on_demand: bool | None, **chosen: Any) -> None:
     """Change the priority or the mode of waiting jobs, which keep their age. Retries keep the change.
 
     Give ids or filters, as for `cancel`.
     """
-    _change(ctx, chosen, lambda: MoveTarget(priority=priority, on_demand=on_demand))
+    _change(ctx, chosen, priority=priority, on_demand=on_demand)
 
 
-def _change(ctx: click.Context, chosen: _Chosen, make_target: Callable[[], MoveTarget]) -> None:
+def _change(ctx: click.Context, chosen: dict[str, Any], **wanted: Any) -> None:
     try:
-        target = make_target()
+        target = MoveTarget(**wanted)
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
     app = ctx.obj.app
@@ -259,7 +222,7 @@ def _change(ctx: click.Context, chosen: _Chosen, make_target: Callable[[], MoveT
         ctx,
         chosen,
         f"To {target}: move",
-        chosen["states"] or _WAITING,
+        bulk.MOVABLE,
         lambda jobs, id_: jobs.change(id_, target),
         lambda scheduler, choice: bulk.move_jobs(app, scheduler, choice.chosen, target),
         target,
@@ -268,23 +231,18 @@ def _change(ctx: click.Context, chosen: _Chosen, make_target: Callable[[], MoveT
 
 def _act(
     ctx: click.Context,
-    chosen: _Chosen,
+    chosen: dict[str, Any],
     verb: str,
     states: Sequence[str],
     on_one: Callable[[Jobs, str], Change],
     on_all: Callable[[Scheduler, JobChoice], BulkResult],
     target: MoveTarget | None = None,
 ) -> None:
-    """Act on the jobs with the given ids, or, after confirmation, on all matching jobs. *target* is for moves only."""
-    filters = JobFilters(
-        type=chosen["type"],
-        task=chosen["task"],
-        stamp=chosen["stamp"],
-        key=chosen["key"],
-        older_than_s=chosen["older_than_s"],
-        newer_than_s=chosen["newer_than_s"],
-        argument=chosen["argument"],
-    )
+    """Act on the jobs with the ids in *chosen*, or, after confirmation, on all jobs that match the filters in it.
+
+    *states*: of the jobs, if *chosen* has none. *target* is for moves only.
+    """
+    filters = JobFilters(**{name.name: chosen[name.name] for name in fields(JobFilters) if name.name in chosen})
     if bool(chosen["ids"]) != (filters.is_empty and not chosen["states"]):
         raise click.UsageError(
             "give ids, or some of --type, --task, --state, --older-than, --newer-than, --stamp, --key and --argument"
@@ -297,7 +255,8 @@ def _act(
             jobs = Jobs(app, lambda: nullcontext(fleet))
             _show_changes(ctx, [on_one(jobs, id_.strip()) for id_ in chosen["ids"]], chosen["as_json"])
             return
-        choices = choose_jobs_in(fleet, lambda reader: filters.of(app, reader), fleet.serving(filters.type), states)
+        names, states = fleet.serving(filters.type), chosen["states"] or states
+        choices = choose_jobs_in(fleet, lambda reader: filters.of(app, reader), names, states)
         warn_cohorts_down(choices.down)
         choice = merge_chosen(choices, fleet.is_split)
         done, down = BulkResult(0, {}), dict(choices.down)

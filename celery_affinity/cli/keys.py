@@ -10,32 +10,18 @@ from ..clock import SECOND_US
 from ..publishing.app_config import settings_of
 from ..reports import key_usage
 from ..reports.key_usage import KeyDetails
-from ..reports.keys import KeyName, holder_text, limit_text
-from ..reports.render import (
-    duration_or_dash,
-    duration_text,
-    format_table,
-    mode_text,
-    time_text,
-    wrap_paragraph,
-)
+from ..reports.keys import holder_text, limit_text
+from ..reports.render import Row, duration_or_dash, duration_text, format_table, mode_text, time_text, wrap_paragraph
 from ..scheduler import runtime_settings
 from ..scheduler.cohorts import CohortAnswers
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import MAX_NUMBER_LENGTH
 from ..schema.values import COUNT_OR_0, MAX_COUNT, pattern_precedence
 from ..settings import limits as limit_settings
-from ..settings import tenants as tenant_settings
-from ..settings.limits import Limit
+from ..settings.limits import NONE, Limit
 from ..settings.table import Settings
-from ..settings.tenants import MAX_WEIGHT, NONE, OTHERS, Tenant
-from .framework import (
-    DefaultListGroup,
-    answers_of,
-    command,
-    report_command,
-    show_per_cohort,
-)
+from ..settings.tenants import MAX_WEIGHT, OTHERS, Tenant
+from .framework import DefaultListGroup, answers_of, command, report_command, show_per_cohort
 
 
 def key_text(details: KeyDetails) -> str:
@@ -47,31 +33,23 @@ def key_text(details: KeyDetails) -> str:
         for group in details.waiting
     ]
     more = [f"and {key.held - len(details.holders)} more"] if key.held > len(details.holders) else []
-    rows = [
+    due = "" if key.kept_until_s is None else f", which is due at {time_text(key.kept_until_s)}"
+    rows: list[Row] = [
         ("key", key.key),
         ("limit", f"{limit_text(key)} in force"),
-        *_numbered("declared", [f"{_stated(text)} by {task}" for task, text in details.stated.items()]),
-        *_numbered("held", [*map(holder_text, details.holders), *more] or ["by no job"]),
-        *([("reserved", _reserved(key))] if key.kept_for else []),
-        *([("reserved", f"for type {key.turn}, which has waited longest")] if key.turn else []),
-        *_numbered("waiting", groups or ["no job"]),
+        ("declared", [f"{_stated(text)} by {task}" for task, text in details.stated.items()]),
+        ("held", [*map(holder_text, details.holders), *more] or "by no job"),
+        ("reserved", f"for the retry of {key.kept_for}{due}" if key.kept_for else None),
+        ("reserved", f"for type {key.turn}, which has waited longest" if key.turn else None),
+        ("waiting", groups or "no job"),
         ("oldest wait", duration_or_dash(key.oldest_wait_s)),
     ]
     return wrap_paragraph(rows)
 
 
-def _reserved(key: KeyName) -> str:
-    due = "" if key.kept_until_s is None else f", which is due at {time_text(key.kept_until_s)}"
-    return f"for the retry of {key.kept_for}{due}"
-
-
 def _stated(text: str) -> str:
     starts, slash, period_us = text.partition("/")
     return f"{starts} in {duration_text(int(period_us) / SECOND_US)}" if slash and period_us.isdecimal() else text
-
-
-def _numbered(name: str, lines: list[str]) -> list[tuple[str, str]]:
-    return [(name if number == 0 else "", line) for number, line in enumerate(lines)]
 
 
 V = TypeVar("V")
@@ -244,7 +222,7 @@ def set_quota(
     """
     if max_slots is None and min_slots is None and weight is None:
         raise click.UsageError("give some of --max, --min and --weight")
-    fields = {} if max_slots is None else {"max": None if max_slots == tenant_settings.NONE else _parse_max(max_slots)}
+    fields = {} if max_slots is None else {"max": None if max_slots == NONE else _parse_max(max_slots)}
     fields |= {field: value for field, value in {"min": min_slots, "weight": weight}.items() if value is not None}
 
     def change(scheduler: Scheduler, settings: Settings) -> bool:
@@ -257,7 +235,7 @@ def set_quota(
 def _parse_max(typed: str) -> int:
     number = int(typed) if typed.isdecimal() and len(typed) <= MAX_NUMBER_LENGTH else -1
     if (accepted := COUNT_OR_0(number)) is not None:
-        raise click.BadParameter(f"{accepted}, or {tenant_settings.NONE!r}, got: {typed!r}", param_hint="--max")
+        raise click.BadParameter(f"{accepted}, or {NONE!r}, got: {typed!r}", param_hint="--max")
     return number
 
 

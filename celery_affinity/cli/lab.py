@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,14 +29,7 @@ from ..schema.values import MAX_COUNT
 from ..settings.cohorts import DEFAULT
 from ..versions import install_with
 from . import lab_text
-from .framework import (
-    check_app_conf,
-    command,
-    parse_seconds,
-    print_json,
-    scheduler_of_context,
-    show_report,
-)
+from .framework import check_app_conf, command, parse_seconds, print_json, scheduler_of_context, show_report
 
 
 @click.group()
@@ -205,7 +199,7 @@ def record(ctx: click.Context, for_s: float | None, output: Path, as_json: bool)
             names = ", ".join([DEFAULT, *others])
             raise click.UsageError(f"a trace is of one cohort: name it before the command, --cohort, one of {names}")
     with scheduler_of_context(ctx) as scheduler:
-        recorder = Recorder(scheduler, warn=_warn)
+        recorder = Recorder(scheduler, warn=lambda text: click.echo(f"warning: {text}", err=True))
         trace = recorder.fetch() if for_s is None else _record_with_progress(recorder, for_s)
         if not trace.jobs:
             raise click.ClickException("no job was there meanwhile: nothing is written")
@@ -227,11 +221,7 @@ def _record_with_progress(recorder: Recorder, for_s: float) -> Trace:
         return recorder.record(for_s, progress)
 
 
-def _warn(text: str) -> None:
-    click.echo(f"warning: {text}", err=True)
-
-
-def trace_facts(trace: Trace) -> dict[str, object]:
+def trace_facts(trace: Trace) -> dict[str, Any]:
     """Return a trace's length in seconds and its numbers of jobs, workers, types and ends, for ``--json``."""
     outcomes = Counter(job.outcome for job in trace.jobs)
     return {
@@ -248,13 +238,12 @@ def trace_text(trace: Trace, output: Path) -> str:
     """Return a summary of a written trace as text."""
     facts = trace_facts(trace)
     claims = len(trace.jobs) - sum(job.outcome == PENDING for job in trace.jobs)
-    workers = pluralize(len({worker.name for worker in trace.workers}), "worker")
     return wrap_paragraph(
         [
             ("trace", str(output)),
-            ("length", duration_text(trace.length_us / SECOND_US)),
+            ("length", duration_text(facts["length_s"])),
             ("jobs", f"{pluralize(claims, 'claim')}, {len(trace.jobs) - claims} that waited at the end"),
-            ("fleet", f"{workers}, {pluralize(int(str(facts['types'])), 'type')} of jobs"),
+            ("fleet", f"{pluralize(facts['workers'], 'worker')}, {pluralize(facts['types'], 'type')} of jobs"),
         ]
     )
 

@@ -82,16 +82,12 @@ def advise_text(advised: Advised) -> str:
 def _advice_lines(advised: Advised) -> list[str]:
     if advised.unreached:
         return [*advised.unreached]
-    lines = []
+    waits = ", ".join(f"{target.target} is {_wait(target.now_s)}" for target in advised.now)
     if advised.already:
-        lines.append(
-            "reached already: " + ", ".join(f"{target.target} is {_wait(target.now_s)}" for target in advised.now)
-        )
-        lines += ["fewer would do:" if advised.advice else "no slot could go", *_all_advice(advised)]
-        return lines
+        others = "fewer would do:" if advised.advice else "no slot could go"
+        return [f"reached already: {waits}", others, *_all_advice(advised)]
     if not advised.advice:
-        wait = ", ".join(f"{target.target} is {_wait(target.now_s)}" for target in advised.now)
-        return [f"nothing was found that reaches the targets: {wait}"]
+        return [f"nothing was found that reaches the targets: {waits}"]
     return _all_advice(advised)
 
 

@@ -3,19 +3,12 @@
 import click
 
 from ..dispatcher.recurring import fire_call
-from ..options.did_you_mean import closest_names
+from ..options.did_you_mean import closest_question
 from ..reports.recurring import RecurringRow, recurring_rows
 from ..reports.render import duration_text
 from ..scheduler.cohorts import Cohorts
 from ..scheduler.messages import DueCall
-from .framework import (
-    DefaultListGroup,
-    check_app_conf,
-    cohorts_of_context,
-    command,
-    report_command,
-    warn_cohorts_down,
-)
+from .framework import DefaultListGroup, check_app_conf, cohorts_of_context, command, report_command, warn_cohorts_down
 
 
 @click.group(cls=DefaultListGroup)
@@ -80,7 +73,6 @@ def _find(fleet: Cohorts, name: str) -> tuple[str, RecurringRow]:
     match = next((call for call in calls if call[1].name == name), None)
     if match is None:
         warn_cohorts_down(reply.down)
-        close = closest_names(name, [row.name for _, row in calls])
-        question = f"; did you mean {close!r}?" if close else ""
+        question = closest_question(name, [row.name for _, row in calls])
         raise click.ClickException(f"no recurring call is named {name!r}{question}")
     return match

@@ -9,11 +9,7 @@ from ..reports.fleet_status import status_of_all, whole_workers
 from ..reports.scale import scale_name
 from ..reports.status import WorkerStatus
 from ..scheduler.cohorts import Cohorts
-from .framework import (
-    SecondsRange,
-    cohorts_of_context,
-    command,
-)
+from .framework import SecondsRange, cohorts_of_context, command
 
 #: Exit codes of `scale-in`: the worker is drained (and, with --wait, holds no jobs); it still has jobs, or does not
 #: answer; no worker can be removed.

@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
@@ -48,14 +48,7 @@ from ..scheduler.scheduler import Scheduler
 from ..settings.cohorts import DEFAULT
 from ..transport.app_api import channel_on, fleet_on
 from ..versions import install_with
-from .framework import (
-    RETRY_S,
-    check_app_conf,
-    cohorts_of_context,
-    command,
-    connection_of_context,
-    scheduler_of_context,
-)
+from .framework import RETRY_S, check_app_conf, cohorts_of_context, command, connection_of_context, scheduler_of_context
 
 logger = limited_logger(__name__)
 
@@ -360,7 +353,9 @@ def up(
     if not uses_affinity_transport(app.conf.broker_transport):
         raise click.ClickException('app.conf.broker_transport must be "celery_affinity:Transport"')
     try:
-        with _server(directory) as server:
+        directory = directory and directory.resolve()
+        options = () if directory is None else ("--appendonly", "yes")
+        with EmbeddedServer(directory=directory, options=options) as server:
             _use_server(server.url)
             types = queues or sorted({app.conf.task_default_queue, *gather_app(app).declared})
             url = _serve_web(app, port)
@@ -368,13 +363,6 @@ def up(
             ctx.exit(_run_worker(app, types, concurrency, loglevel))
     except AffinityError as exc:
         raise click.ClickException(str(exc)) from exc
-
-
-@contextmanager
-def _server(directory: Path | None) -> Iterator[EmbeddedServer]:
-    options = () if directory is None else ("--appendonly", "yes")
-    with EmbeddedServer(directory=None if directory is None else directory.resolve(), options=options) as server:
-        yield server
 
 
 def _use_server(url: str) -> None:
@@ -391,16 +379,7 @@ def _serve_web(app: Celery, port: int) -> str:
 
     def run() -> None:
         try:
-            serve(
-                app,
-                host="127.0.0.1",
-                port=port,
-                token_file=None,
-                read_only=False,
-                allow=["*"],
-                names=[],
-                on_ready=on_ready,
-            )
+            serve(app, host="127.0.0.1", port=port, on_ready=on_ready)
         except BaseException as exc:
             errors.append(exc)
             ready.set()

@@ -56,13 +56,7 @@ def explain(ctx: click.Context, task_id: str, with_values: bool, as_json: bool) 
         raise click.UsageError(f"--values: {hidden}")
     with cohorts_of_context(ctx) as fleet:
         job = cohorts.explain_in_all(fleet, wanted, stock_lists_of(ctx.obj.app))
-        values = (
-            fleet.ask(
-                job.cohort or fleet.names[0], lambda scheduler: job_values.decode_arguments(scheduler.reader, job)
-            )
-            if with_values
-            else None
-        )
+        values = job_values.message_arguments(fleet, job) if with_values else None
     if values is None:
         show_report(job, explain_text.explanation_text, json=as_json)
     else:

@@ -242,10 +242,8 @@ def _selected_call(scheduler: Scheduler, app: Celery, claim: Claim) -> Message |
     if merge is None:
         return None
     if merge.keep == "all" or merge.functions:
-        functions = ", ".join(
-            [*(name for name, _ in merge.functions), *(["keep='all'"] if merge.keep == "all" else [])]
-        )
-        raise LeftToCeleryError(f"its calls merge with {functions}, which is for workers in Python")
+        functions = [*(name for name, _ in merge.functions), *(["keep='all'"] if merge.keep == "all" else [])]
+        raise LeftToCeleryError(f"its calls merge with {', '.join(functions)}, which is for workers in Python")
     if merge.keep == "first" or not is_batch(claim.job_id):
         return None
     raw, at_us, after = claim.message, -1, 0
@@ -265,15 +263,10 @@ def _selected_call(scheduler: Scheduler, app: Celery, claim: Claim) -> Message |
 
 def _decode_arguments(message: Message) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments in a message. Raises LeftToCeleryError unless it is JSON, ValueError for invalid JSON."""
-    content_type, encoding = (
-        bounded_text(message.get("content-type")),
-        (bounded_text(message.get("content-encoding")) or "").lower(),
-    )
-    if (
-        content_type != "application/json"
-        or encoding not in ("utf-8", "utf8", "us-ascii")
-        or "compression" in message["headers"]
-    ):
+    content_type = bounded_text(message.get("content-type"))
+    encoding = (bounded_text(message.get("content-encoding")) or "").lower()
+    is_json = content_type == "application/json" and encoding in ("utf-8", "utf8", "us-ascii")
+    if not is_json or "compression" in message["headers"]:
         compression = bounded_text(message["headers"].get("compression"))
         described = f"{content_type}, {encoding}" + (f", {compression}" if compression else "")
         raise LeftToCeleryError(f"its body must be JSON (application/json in utf-8, not compressed), got: {described}")
@@ -344,10 +337,7 @@ class _PollConnection:
         self._id = uuid.uuid4().hex
         self._undelivered: list[tuple[str, bytes]] = []
         self._heartbeat_s = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="affinity-web-listening", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="affinity-web-listening", daemon=True)
 
     def nudge(self, scheduler: Scheduler) -> None:
         """Make the thread also read the inboxes of new waiting workers."""
@@ -446,7 +436,7 @@ class InboxPoller:
         connection.waiting[worker] = waiter
         self._connections.append(connection)
         self._connection_of[worker] = connection
-        connection.start()
+        connection.thread.start()
         return connection, waiter.item
 
     def end(self, worker: str, item: "asyncio.Future[bytes] | None" = None) -> None:

@@ -287,8 +287,7 @@ def _end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str
     if previous is not None:
         previous.check(outcome)
     if previous is not None and previous.state:
-        worker = find_worker(scheduler, previous.worker)
-        worker.check(secret)
+        worker = find_worker(scheduler, previous.worker, secret)
         _release(scheduler, worker, job_id, fence, previous.said)  # the last request may have failed before the release
         return EndReply(job_id, fence, previous.state)
     job, worker = _claim_and_holder(scheduler, app, job_id, fence, secret)
@@ -318,8 +317,7 @@ def _claim_and_holder(
 ) -> tuple[RemoteClaim, HttpWorker]:
     """Return the claim, and the worker that holds it. Raises the errors of `end_job`."""
     job = claim_of_job(scheduler.reader, job_id, fence)
-    worker = find_worker(scheduler, job.row.worker)
-    worker.check(secret)
+    worker = find_worker(scheduler, job.row.worker, secret)
     if job.row.task not in app.tasks:
         raise EndRefusedError(f"the app of this web process lacks task {job.row.task}: another process may have it")
     return job, worker

@@ -63,11 +63,6 @@ class HttpWorker:
     priority: int = 0
     stops: bool = False
 
-    def check(self, secret: str) -> None:
-        """Raise WrongSecretError if *secret* does not match this worker."""
-        if not hmac.compare_digest(self.digest, _digest(secret)):
-            raise WrongSecretError("the secret is not that of this worker")
-
 
 @dataclass(frozen=True)
 class JoinedWorker:
@@ -125,8 +120,8 @@ def joining_of(app: Celery, worker: HttpWorker, withdrawn: Collection[str] = ())
     )
 
 
-def find_worker(scheduler: Scheduler, worker: str) -> HttpWorker:
-    """Return a worker by its id. Raises UnknownWorkerError."""
+def find_worker(scheduler: Scheduler, worker: str, secret: str) -> HttpWorker:
+    """Return a worker by its id. Raises UnknownWorkerError, or WrongSecretError if *secret* is not the worker's."""
     value = None
     if _ID.fullmatch(worker):
         key = _redis_key(scheduler, worker)
@@ -135,6 +130,8 @@ def find_worker(scheduler: Scheduler, worker: str) -> HttpWorker:
     if value is None:
         raise unknown_worker_error(worker)
     row = json.loads(value)
+    if not hmac.compare_digest(row["digest"], _digest(secret)):
+        raise WrongSecretError("the secret is not that of this worker")
     return HttpWorker(**{**row, "types": tuple(row["types"])})
 
 
@@ -151,7 +148,6 @@ def forget_worker(scheduler: Scheduler, worker: HttpWorker) -> None:
 
 
 def unknown_worker_error(worker: str) -> UnknownWorkerError:
-    """Return the error for an unknown worker."""
     return UnknownWorkerError(
         f"no live worker has the id {worker[:100]!r}: it has left, or was silent too long; join again"
     )

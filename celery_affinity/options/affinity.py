@@ -7,9 +7,9 @@ from functools import lru_cache, partial
 from ..errors import OptionError, refuse
 from ..schema.constants import MAX_PRIORITY
 from ..schema.untrusted import clamp
-from .did_you_mean import closest_names
+from .did_you_mean import closest_question
 from .key_templates import NamedKey
-from .keys import Exclusive, Locality, Rate, Rule, TenantKey, ValueRule, as_exclusive, as_rate, as_tenant
+from .keys import Exclusive, Locality, Rate, Rule, TenantKey, as_exclusive, as_rate, as_tenant
 from .merge import Merge, as_merge, merge_of_setting
 from .type_names import ACCEPTED, is_type_name
 
@@ -58,8 +58,6 @@ def check_bool(option: str, value: object) -> bool:
 
 #: Error for a task with ``preemptible=True`` that is acked when it starts.
 NEEDS_LATE_ACKS = "preemptible=True needs acks_late=True: a task that was acked early cannot be run again"
-#: Single-token rules.
-WORDS: tuple[type[ValueRule], ...] = (Locality,)
 
 
 @dataclass(frozen=True)
@@ -111,13 +109,7 @@ class Affinity(NamedKey):
             keys = tuple(filter(None, (rate, exclusive)))
             for name, value in (("exclusive", exclusive), ("rate", rate), ("keys", keys)):
                 object.__setattr__(self, name, value)
-        if (
-            as_merge(self.merge)
-            or self.keys
-            or self.tenant
-            or self.preemptible
-            or any(getattr(self, rule.option) for rule in WORDS)
-        ):
+        if as_merge(self.merge) or self.keys or self.tenant or self.preemptible or self.locality:
             object.__setattr__(self, "has_rules", True)
 
     def __json__(self) -> dict[str, object]:
@@ -136,23 +128,15 @@ def only_tasks_merge(merge: Merge) -> OptionError:
 
 
 #: Options that ``affinity_task_rules`` can set for tasks by name, in the order of messages to users.
-OF_NAMES = (
-    *(Exclusive.option, Rate.option, TenantKey.option, "preemptible", Merge.option),
-    *(rule.option for rule in WORDS),
-)
+OF_NAMES = (Exclusive.option, Rate.option, TenantKey.option, "preemptible", Merge.option, Locality.option)
 
 #: Options that become rules of a job.
-RULES = (Merge.option, *(rule.option for rule in WORDS), Rate.option, Exclusive.option, TenantKey.option)
+RULES = (Merge.option, Locality.option, Rate.option, Exclusive.option, TenantKey.option)
 _FIELDS = tuple(option.name for option in fields(Affinity) if option.init)
 #: Field with a single value -> function that returns the stored value, or raises OptionError.
 _CHECKS = {option.name: option.metadata["check"] for option in fields(Affinity) if "check" in option.metadata}
 #: Fields that a task can also set as its own attribute.
 _ATTRIBUTES = tuple(option.name for option in fields(Affinity) if option.metadata.get("is_attribute"))
-
-
-def _did_you_mean(name: object) -> str:
-    close = closest_names(str(name).lower(), _FIELDS)
-    return f"; did you mean {close!r}?" if close else ""
 
 
 #: Affinity of a task without options.
@@ -171,7 +155,7 @@ def as_affinity(value: object) -> Affinity:
     if isinstance(value, Mapping):
         for name in value:
             if name not in _FIELDS:
-                raise OptionError(f"{refusal}{_did_you_mean(name)}")
+                raise OptionError(f"{refusal}{closest_question(str(name).lower(), _FIELDS)}")
         return Affinity(**value)
     raise refusal
 
@@ -182,7 +166,7 @@ def affinity_of_pattern(value: object) -> Affinity:
     """
     if isinstance(value, Affinity):
         value = {name: field_value for name in _FIELDS if (field_value := getattr(value, name)) is not None}
-    elif isinstance(value, Rule | Merge | ValueRule):
+    elif isinstance(value, Rule | Merge | Locality):
         value = {value.option: value}
     elif value is None:
         value = {}

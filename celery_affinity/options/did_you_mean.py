@@ -87,3 +87,9 @@ def closest_names(word: str, names: Iterable[str]) -> str | None:
     from difflib import get_close_matches  # imported here because only misspelt names need it
 
     return next(iter(get_close_matches(word, names, n=1)), None)
+
+
+def closest_question(word: str, names: Iterable[str]) -> str:
+    """Return the end of an error that asks whether the most similar name was meant, or ""."""
+    close = closest_names(word, names)
+    return f"; did you mean {close!r}?" if close else ""

@@ -20,7 +20,7 @@ from ..errors import OptionError, refuse
 from ..schema.constants import MAX_KEY_LENGTH
 from ..schema.untrusted import is_too_deep
 from ..schema.values import encode_part
-from .did_you_mean import closest_names
+from .did_you_mean import closest_question
 
 _ACCEPTED = "{name} of an argument, {args[0]} or {task}"
 _POSITION = re.compile(r"args\[([0-9]{1,6})\]")
@@ -244,8 +244,7 @@ class NamedKey:
         names = [dataclass_field.name for dataclass_field in fields(cls) if dataclass_field.init]  # type: ignore[arg-type]  # a dataclass by then
         for name in named:
             if name not in names:
-                close = closest_names(name.lower(), names)
-                question = f"; did you mean {close!r}?" if close else ""
+                question = closest_question(name.lower(), names)
                 raise OptionError(f"{cls.__name__} takes {', '.join(names)}, got: {name!r}{question}")
         return super().__new__(cls)
 

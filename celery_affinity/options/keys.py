@@ -1,8 +1,7 @@
-"""Rules by key that a task or a call can have: `Exclusive`, `Rate`, `TenantKey`, and single-token rules (`Locality`).
+"""Rules by key that a task or a call can have: `Exclusive`, `Rate`, `TenantKey` and `Locality`.
 
 A rule has a key, usually a template that each call fills with its arguments (`key_templates`). The job's field "rules"
-contains the encoded key and the numbers that the server functions use (`rules_codec`). A single-token rule is one token
-``word=K`` of that field.
+contains the encoded key and the numbers that the server functions use (`rules_codec`).
 """
 
 import math
@@ -119,23 +118,29 @@ class Rate(NamedKey):
 
 
 @dataclass(frozen=True)
-class TenantKey(NamedKey):
-    """The tenant on whose behalf a job runs. Only settings limit the number of a tenant's running jobs.
-
-    *key*: the name of the tenant, like the *key* of `Exclusive`. Raises OptionError (a ValueError) for anything else.
-    """
+class _KeyAlone(NamedKey):
+    """A rule that has nothing but a key."""
 
     key: str | KeyFunction
 
-    option: ClassVar[str] = "tenant"
-    prefix: ClassVar[str] = OF_TENANT
+    option: ClassVar[str]
 
     def __post_init__(self) -> None:
         check_template(self.option, self.key)
 
     def __json__(self) -> str:
-        """Return the form that kombu writes into a message. Raises OptionError if the name is a function."""
+        """Return the form that kombu writes into a message. Raises OptionError if the key is a function."""
         return readable_key(self.option, self.key)
+
+
+class TenantKey(_KeyAlone):
+    """The tenant on whose behalf a job runs. Only settings limit the number of a tenant's running jobs.
+
+    *key*: the name of the tenant, like the *key* of `Exclusive`. Raises OptionError (a ValueError) for anything else.
+    """
+
+    option: ClassVar[str] = "tenant"
+    prefix: ClassVar[str] = OF_TENANT
 
     def text(self, key: str) -> str:
         """Return the rules of a job of the tenant *key*. Raises OptionError for an invalid name."""
@@ -266,43 +271,30 @@ def _reserved_prefix_error(key: str) -> OptionError:
 _ANY_EXCLUSIVE, _ANY_TENANT = Exclusive("any"), TenantKey("any")
 
 
-@dataclass(frozen=True)
-class ValueRule(NamedKey):
-    """A single-token rule. Raises OptionError for invalid values.
+class Locality(_KeyAlone):
+    """A job prefers, depending on settings, a worker that has recently completed a job with the same hint.
 
-    *key*: the value, like the *key* of `Exclusive`. A subclass sets *option*, *form* (a key of `rules_codec.FORMS`) and
-    *accepted* (the accepted values, as text).
+    *key*: the hint, like the *key* of `Exclusive`. Raises OptionError (a ValueError) for anything else.
     """
 
-    key: str | KeyFunction
-
-    option: ClassVar[str]
-    form: ClassVar[str]
-    accepted: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        check_template(self.option, self.key)
-
-    def __json__(self) -> str:
-        """Return the form that kombu writes into a message. Raises OptionError if the value is a function."""
-        return readable_key(self.option, self.key)
+    option: ClassVar[str] = "locality"
 
     def text(self, key: str) -> str:
-        """Return the rules of a job with the value *key*. Raises OptionError for an invalid value."""
-        return encode_rule(self.form, **{self.form: encoded_key(self.option, key)})
+        """Return the rules of a job with the hint *key*: a single token. Raises OptionError for an invalid hint."""
+        return encode_rule("hint", hint=encoded_key(self.option, key))
 
     @classmethod
     def of_task(cls, value: object) -> Self | None:
-        """Return the rule for the option of an Affinity: a value, its template, a function that returns it, or None."""
+        """Return the rule for the option of an Affinity: a hint, its template, a function that returns it, or None."""
         if value is None or isinstance(value, cls):
             return value
         if isinstance(value, str) or callable(value):
             return cls(value)
-        raise refuse(cls.option, f"{cls.accepted}, its template, or a function of args and kwargs", value)
+        raise refuse(cls.option, "a hint (str), its template, or a function of args and kwargs", value)
 
     @classmethod
     def of_call(cls, value: object) -> str | None:
-        """Return the rules of a job for the option of its call: None if unset, "" for False (no such rule).
+        """Return the rules of a job for the option of its call: None if unset, "" for False (no hint).
 
         Raises OptionError for an invalid value.
         """
@@ -311,16 +303,5 @@ class ValueRule(NamedKey):
         if value is False:
             return ""
         if not isinstance(value, str):
-            raise refuse(cls.option, f"{cls.accepted}, or False", value)
+            raise refuse(cls.option, "a hint (str), or False", value)
         return cls("any").text(value)
-
-
-class Locality(ValueRule):
-    """A job prefers, depending on settings, a worker that has recently completed a job with the same hint.
-
-    *key*: the hint, like the *key* of `Exclusive`. Raises OptionError (a ValueError) for anything else.
-    """
-
-    option: ClassVar[str] = "locality"
-    form: ClassVar[str] = "hint"
-    accepted: ClassVar[str] = "a hint (str)"

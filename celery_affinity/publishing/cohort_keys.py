@@ -15,7 +15,7 @@ from celery import Celery
 from ..errors import AffinityError, OptionError
 from ..options.call_options import resolve
 from ..options.key_templates import KeyFunction, pattern_of
-from ..options.keys import Exclusive, Rate, Rule, TenantKey, ValueRule
+from ..options.keys import Exclusive, Locality, Rate, Rule, TenantKey
 from ..options.merge import Merge
 from ..schema import values
 from ..schema.rules_codec import decode_rules
@@ -85,7 +85,7 @@ def _find_uses(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequ
 
 
 def _sources(
-    task_name: str, parts: Sequence[Rule | Merge | ValueRule | str], settings: Settings
+    task_name: str, parts: Sequence[Rule | Merge | Locality | str], settings: Settings
 ) -> Iterator[tuple[str, Source]]:
     """Yield the sources of keys, with their options, of jobs whose rules have these *parts*.
 

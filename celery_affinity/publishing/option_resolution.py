@@ -19,15 +19,7 @@ from celery.app.task import Task
 
 from ..errors import OptionError, refuse
 from ..log_limit import limited_logger
-from ..options.affinity import (
-    NEEDS_LATE_ACKS,
-    WORDS,
-    Affinity,
-    affinity_of,
-    as_affinity,
-    clamp_priority,
-    only_tasks_merge,
-)
+from ..options.affinity import NEEDS_LATE_ACKS, Affinity, affinity_of, as_affinity, clamp_priority, only_tasks_merge
 from ..options.call_options import (
     KEYS,
     OF_CALL,
@@ -40,7 +32,7 @@ from ..options.call_options import (
     resolve_source,
 )
 from ..options.key_templates import Arguments, CallArguments, arguments_read_by, fill_template
-from ..options.keys import Rule, TenantKey, ValueRule, keeps_order, specificity
+from ..options.keys import Locality, Rule, TenantKey, keeps_order, specificity
 from ..options.merge import Merge
 from ..schema.rules_codec import as_preemptible, decode_rules, join_rules
 from ..schema.untrusted import describe_shape
@@ -57,7 +49,7 @@ if TYPE_CHECKING:
 logger = limited_logger(__name__)
 _CALL_ARGUMENTS = CallArguments()
 #: Options whose rules precede the keys in a job's rules, in order.
-_BEFORE_KEYS = ("merge_key", *(rule.option for rule in WORDS))
+_BEFORE_KEYS = ("merge_key", Locality.option)
 #: Limits for merged calls if the task is not available. Only the worker needs the other fields.
 _DEFAULT_MERGE = Merge("any", keep="first")
 
@@ -68,7 +60,7 @@ class KeyResolver(NamedTuple):
     task_name: str
     arguments: Arguments
     #: Parts of the rules, in order. A str is the part itself, "" for none.
-    parts: tuple[Rule | Merge | ValueRule | str, ...]
+    parts: tuple[Rule | Merge | Locality | str, ...]
     #: True if the call or its first attempt set a part. A retry keeps that part, even if it is "".
     is_explicit: bool
     #: True if the job can be preempted, provided that it has a tenant.
@@ -87,7 +79,7 @@ class KeyResolver(NamedTuple):
         text = join_rules(*(self._part(part, args, kwargs) for part in self.parts))
         return as_preemptible(text, self.preemptible) if self.preemptible else text
 
-    def _part(self, rule: Rule | Merge | ValueRule | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def _part(self, rule: Rule | Merge | Locality | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         if isinstance(rule, str):
             return rule
         if isinstance(rule.key, str):
@@ -114,7 +106,7 @@ def resolve_keys(task_name: str, task: Task | None, sources: Sources) -> KeyReso
 
 
 def _key_resolver(task_name: str, task: Task | None, sources: Sources, preemptible: bool) -> KeyResolver | None:
-    parts: dict[str, Rule | Merge | ValueRule | str | None] = {}
+    parts: dict[str, Rule | Merge | Locality | str | None] = {}
     is_explicit = False
     for name in [name for name in sources.first_attempt if name in RULE_OPTIONS] or RULE_OPTIONS:
         source, part = resolve_source(name, sources)
@@ -139,13 +131,13 @@ def _merge_rule(task_name: str, task: Task | None, sources: Sources, key: str) -
     return str(merge.text(key))
 
 
-def _in_order(parts: Mapping[str, Rule | Merge | ValueRule | str | None]) -> tuple[Rule | Merge | ValueRule | str, ...]:
+def _in_order(parts: Mapping[str, Rule | Merge | Locality | str | None]) -> tuple[Rule | Merge | Locality | str, ...]:
     """Return *parts* of rules in the order of a job's rules: merge rule, hint, narrower key, other key, tenant.
 
     The tenant is last, so that a job waiting for its key blocks no other jobs of its tenant. A key that is reserved for
     retries precedes the rate: otherwise another job waiting for the key could pass the rate before the retry.
     """
-    keys = [part or "" for name, part in parts.items() if name in KEYS and not isinstance(part, Merge | ValueRule)]
+    keys = [part or "" for name, part in parts.items() if name in KEYS and not isinstance(part, Merge | Locality)]
     before = (parts[name] or "" for name in _BEFORE_KEYS)
     keys.sort(key=lambda rule: (keeps_order(rule), specificity(rule)), reverse=True)
     return *before, *keys, parts[TenantKey.option] or ""

@@ -40,7 +40,10 @@ class ReservedSlots:
     @property
     def sentence(self) -> str:
         """The effect of a reserve that is too large, as text."""
-        return sentences.too_large_sentence(self)
+        return (
+            f"affinity_reserve keeps {self.kept:,} slots free for {self.for_whom} of type {self.type!r}, which has "
+            f"{self.live:,}: one job of class {self.of_class!r} runs at a time."
+        )
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,12 @@ def reserved_slots(
     by_type = _reserves_in_force(reader.fields("settings", _SETTINGS), live)
     if not by_type:
         return {}, {}
-    lanes = [
-        lane
-        for lane in reader.lanes([*by_type])
-        if any(
-            _concerns(reserve, lane) and free.get(lane.type, 0) <= reserve.shown.kept for reserve in by_type[lane.type]
-        )
-    ]
+
+    def is_blocked(lane: Lane) -> bool:
+        free_slots = free.get(lane.type, 0)
+        return any(_concerns(reserve, lane) and free_slots <= reserve.shown.kept for reserve in by_type[lane.type])
+
+    lanes = [*filter(is_blocked, reader.lanes([*by_type]))]
     blocked = dict.fromkeys(by_type, 0)
     for lane, jobs in zip(lanes, reader.ask([("zcard", reader.lane_key(lane)) for lane in lanes]), strict=True):
         blocked[lane.type] += int(str(jobs))
@@ -91,9 +93,7 @@ def why_reserve_blocks(
     """
     of_type = _reserves_in_force(settings, {lane.type: live}).get(lane.type, [])
     covering = [reserve for reserve in of_type if _concerns(reserve, lane) and free <= reserve.shown.kept]
-    running = {
-        reserve: _running(reader, reserve.reserve, lane.type) for reserve in covering if reserve.shown.is_too_large
-    }
+    running = {one: _running(reader, one.reserve, lane.type) for one in covering if one.shown.is_too_large}
     blocking = [reserve for reserve in covering if running.get(reserve, 1)]
     if not blocking:
         return None
@@ -203,30 +203,11 @@ def stop_orders(reader: Reader, run: JobRow, now_us: int) -> list[StopOrder]:
     else:
         wanted = [keys[-1].key, run.lane.type] if keys and keys[-1].is_of_tenant else []
         ids = [job_id for job_id, words in orders.items() if words[2:4] == wanted][:_MAX_SHOWN]
-    return _describe_orders(reader, ids, [orders[job_id] for job_id in ids], now_us) if ids else []
-
-
-def why_not_preempted(reader: Reader) -> str:
-    """Return as text why no job is preempted for a tenant below its minimum that has waited long enough."""
-    keys = [
-        decode_text(key)
-        for key in reader.ask_one("zrevrange", reader.key("preemptible_tenants"), 0, MAX_GIVING_LOOKED_AT - 1)
-    ]
-    held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
-    minima = limits_in_force(reader).of_tenants
-    above = [key for key, number in zip(keys, held, strict=True) if int(number) > minimum_of(key, minima)]
-    return sentences.stops_nothing_sentence([_tenant(key) for key in keys], [_tenant(key) for key in above])
-
-
-def _tenant(key: str) -> str:
-    return decode_part(key.removeprefix(TENANT_PREFIX))
-
-
-def _describe_orders(
-    reader: Reader, ids: Sequence[str], orders: Sequence[Sequence[str]], now_us: int
-) -> list[StopOrder]:
+    if not ids:
+        return []
     tasks = [row.task_id for row in read_jobs(reader, ids, ("task",))]
-    names = reader.ask([("hget", reader.key("worker", words[1]), "name") for words in orders])
+    shown = [orders[job_id] for job_id in ids]
+    names = reader.ask([("hget", reader.key("worker", words[1]), "name") for words in shown])
     return [
         StopOrder(
             task or job_id,
@@ -236,8 +217,22 @@ def _describe_orders(
             max(0.0, (decode_number(words[4]) + decode_number(words[5]) * 1000 - now_us) / SECOND_US),
             decode_number(words[5]) / 1000,
         )
-        for job_id, task, name, words in zip(ids, tasks, names, orders, strict=True)
+        for job_id, task, name, words in zip(ids, tasks, names, shown, strict=True)
     ]
+
+
+def why_not_preempted(reader: Reader) -> str:
+    """Return as text why no job is preempted for a tenant below its minimum that has waited long enough."""
+    members = reader.ask_one("zrevrange", reader.key("preemptible_tenants"), 0, MAX_GIVING_LOOKED_AT - 1)
+    keys = [decode_text(key) for key in members]
+    held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
+    minima = limits_in_force(reader).of_tenants
+    above = [key for key, number in zip(keys, held, strict=True) if int(number) > minimum_of(key, minima)]
+    return sentences.stops_nothing_sentence([_tenant(key) for key in keys], [_tenant(key) for key in above])
+
+
+def _tenant(key: str) -> str:
+    return decode_part(key.removeprefix(TENANT_PREFIX))
 
 
 def _minimum(reader: Reader, key: str) -> int:

@@ -47,9 +47,8 @@ def scheduled_tasks(reader: Reader, arguments: Arguments, hostname: str) -> list
     """Return the jobs that wait for their ETA, those due next first, in the form of `inspect scheduled`."""
     ids = _ids(reader.ask_one("zrange", reader.key("scheduled"), 0, MAX_TASKS - 1))
     messages = reader.ask([("get", reader.key("message", job_id)) for job_id in ids])
-    infos = [
-        _info(raw, arguments, hostname) for raw in messages if raw is not None
-    ]  # None: the job became due, and ended
+    present = (raw for raw in messages if raw is not None)  # None: the job became due, and ended
+    infos = (_info(raw, arguments, hostname) for raw in present)
     return [{"eta": eta, "priority": _TIMER_PRIORITY, "request": info} for eta, info in infos]
 
 

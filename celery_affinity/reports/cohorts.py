@@ -14,7 +14,7 @@ from ..schema.keys import StockLists
 from ..schema.values import is_readable
 from ..settings.cohorts import DEFAULT
 from . import explain as explain_module
-from . import job_lists
+from . import job_lists, sentences
 from . import jobs as job_facts
 from .explain import Explanation
 from .fleet_status import merge_status, stock_messages
@@ -47,7 +47,9 @@ def explain_in_all(fleet: Cohorts, task_id: str, lists: StockLists | None = None
         is_served = served_by(fleet)
         message = stock_messages(fleet, lists, is_served).find(task_id, is_served)
         if message is not None:
-            return explain_module.explain_listed(task_id, message, lists)
+            is_scheduled, ingests = lists.schedules(message.queue), lists.ingests
+            note = sentences.in_a_list_sentence(message, is_scheduled=is_scheduled, ingests=ingests)
+            return Explanation(task_id, "unknown", task=message.task, note=note, in_list=message)
     return replace(explanation, cohort=name) if fleet.is_split and explanation.source else explanation
 
 

@@ -110,9 +110,8 @@ def show_letter(reader: Reader, letter: DeadLetter, hidden: str | None = None) -
     message_bytes = decode_number(reader.ask_one("strlen", reader.key("message", call.first)))
     headers = _headers(reader, call.first)
     if hidden is not None:
-        headers = {name: value for name, value in headers.items() if name not in _ARGUMENT_HEADERS} | {
-            "arguments": hidden
-        }
+        headers = {name: value for name, value in headers.items() if name not in _ARGUMENT_HEADERS}
+        headers["arguments"] = hidden
     return LetterDetails(letter, job.enqueued_us / SECOND_US, message_bytes, headers)
 
 

@@ -11,7 +11,6 @@ from ..clock import SECOND_US
 from ..policy.score import MICRO
 from ..scheduler.reader import Lane, Reader
 from ..schema.constants import SILENCE_COUNTS_US
-from ..schema.keys import StockLists
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, without_mark
 from ..settings import wire
 from ..settings.wire import complete_settings
@@ -19,7 +18,7 @@ from . import key_usage, sentences
 from .blockers import OverdueJob, PreemptedJob, StopOrder, last_preempted, overdue_jobs, stop_orders, why_not_preempted
 from .blockers import why_reserve_blocks as why_kept_back_by_reserve
 from .job_rows import JobRow, read_jobs
-from .jobs import Job, LocalWorkers, local_workers, settings_command, with_runs
+from .jobs import Job, LocalWorkers, describe_jobs, local_workers, settings_command
 from .key_usage import KeyWait, waiting_for_key, why_keys_block
 from .keys import facts_of, stated_keys
 from .queue_order import ClaimGroup, ClaimOrder, current_order, jobs_ahead
@@ -203,14 +202,12 @@ def _blocked_by(type_: str, slots: Sequence[SlotsOfTypes], withdrawn: int) -> li
 
     *withdrawn*: slots of live workers that currently claim no jobs of the type.
     """
-    total, free = (sum(getattr(group, name) for group in slots) for name in ("slots", "free"))
+    total = sum(group.slots for group in slots)
     if not total and withdrawn:
         return [Blocker("rate limit", sentences.LIMITED_IN_WORKERS)]
     if not total:
         return [Blocker("type", sentences.unserved_sentence(type_))]
-    if free:
-        return []
-    return [Blocker("slots", sentences.all_busy_sentence(total))]
+    return [] if any(group.free for group in slots) else [Blocker("slots", sentences.all_busy_sentence(total))]
 
 
 def _estimate_s(
@@ -223,9 +220,8 @@ def _estimate_s(
     (encoded), because the other slots take the rest.
     """
     types = sorted({type_, *(encode_part(group.type) for group in groups)})
-    usual_s_by_type = {
-        name: decode_number(value) / SECOND_US for name, value in reader.fields("durations", types).items()
-    }
+    durations = reader.fields("durations", types)
+    usual_s_by_type = {name: decode_number(value) / SECOND_US for name, value in durations.items()}
     capacity = reader.capacity(types)
     slots = sum(profile.slots for profile in profiles) - overdue
     if not usual_s_by_type or slots <= 0:
@@ -312,7 +308,7 @@ def _passed(lane: Lane, sublanes: Sequence[Sequence[Lane]]) -> int:
 def _time_of_retry(key: KeyWait) -> StartBound | None:
     """Return when the retry that reserves the key is due, or None if there is none or it is already due."""
     due_s = key.key.kept_until_s
-    return None if due_s is None else StartBound(due_s, sentences.retry_is_due_clause(key.key.kept_for))
+    return None if due_s is None else StartBound(due_s, f"the retry of {key.key.kept_for} is due then")
 
 
 def _end_of_pauses(pauses: Sequence[PauseInForce]) -> StartBound | None:
@@ -321,7 +317,7 @@ def _end_of_pauses(pauses: Sequence[PauseInForce]) -> StartBound | None:
     if not ends or len(ends) < len(pauses):
         return None
     until_s, text = max(ends)
-    return StartBound(until_s, sentences.pause_ends_clause(text))
+    return StartBound(until_s, f"the pause of {text} ends then")
 
 
 def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waiting: Waiting) -> Waiting:
@@ -425,12 +421,6 @@ class Explanation(Job):
     in_list: StockMessage | None = None
 
 
-def explain_listed(task_id: str, message: StockMessage, lists: StockLists) -> Explanation:
-    """Explain which stock Celery list has the message of a task without a job, and why it is not ingested."""
-    note = sentences.in_a_list_sentence(message, is_scheduled=lists.schedules(message.queue), ingests=lists.ingests)
-    return Explanation(task_id, "unknown", task=message.task, note=note, in_list=message)
-
-
 def explain(reader: Reader, task_id: str) -> Explanation:
     """Return the place of the newest job of *task_id* and, for a pending job, the reasons why it waits."""
     (ids,) = reader.jobs_of([task_id])
@@ -445,7 +435,7 @@ def explain(reader: Reader, task_id: str) -> Explanation:
 def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     """Return the explanation of the last of *ids*, or None if that job changed its state or was deleted."""
     (row,) = read_jobs(reader, ids[-1:])
-    described = with_runs(reader, [row], reader.ask_one(*settings_command(reader)), {row.job_id: list(ids[:-1])})
+    described = describe_jobs(reader, [row], reader.ask_one(*settings_command(reader)), {row.job_id: list(ids[:-1])})
     if not described:
         return None
     ((job, run, claim),) = described
@@ -454,7 +444,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     settings = complete_settings(reader.hash("settings"))
     if job.state == "scheduled":
         since_us = since_us if run.patient_us is not None else run.published_us or since_us
-        note = _missed_ticks(reader, now_us) or _pause_of(run, now_us)
+        note = _why_scheduled(reader, run, now_us)
     elif claim is not None:
         since_us = claim.since_us
     elif job.has_ended:
@@ -466,7 +456,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         if job.hint is not None:
             local = local_workers(reader, job.hint, now_us, settings)
     if job.calls > 1:
-        merged = sentences.merged_sentence(job.calls - 1, job.merge_key)
+        merged = f"merged with {job.calls - 1} other call(s) of {job.merge_key!r}"
         note = f"{merged}; {note}" if note else merged
     facts = {**vars(job), "note": note}
     orders = stop_orders(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else []
@@ -484,15 +474,10 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     )
 
 
-def _pause_of(run: JobRow, now_us: int) -> str | None:
-    """Return as text the pause of a scheduled job that was requeued or aborted, or None."""
+def _why_scheduled(reader: Reader, run: JobRow, now_us: int) -> str | None:
+    """Return as text that no dispatcher ticks, or the pause of a job that was requeued or aborted, or None."""
+    if now_us - decode_number(reader.hash("clock").get("ticked")) > SILENCE_COUNTS_US:
+        return sentences.NO_TICKS
     if run.paused_until_us is None:
         return None
     return sentences.requeue_pause_sentence(run.requeues, run.deliveries, (run.paused_until_us - now_us) / SECOND_US)
-
-
-def _missed_ticks(reader: Reader, now_us: int) -> str | None:
-    ticked_us = decode_number(reader.hash("clock").get("ticked"))
-    if now_us - ticked_us > SILENCE_COUNTS_US:
-        return sentences.NO_TICKS
-    return None

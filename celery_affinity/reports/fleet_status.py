@@ -62,7 +62,9 @@ def _type_note(type_: TypeStatus) -> str:
     reserved = type_.kept_back_by_reserves
     notes += [f"{pluralize(reserved, 'waits', 'wait')} because of a reserve"] if reserved else []
     notes += [f"kept free: {kept.kept} for {kept.for_whom}" for kept in type_.reserves]
-    notes += [_fill(type_.pending, type_.bound)] if type_.bound else []
+    if bound := type_.bound:
+        filled = type_.pending * 100 // bound.most
+        notes.append(f"{filled} % full: {bound.most:,} may wait, {_BEYOND[bound.full]}")
     notes += [_trend(type_.trend, type_.unserved)] if type_.trend and (type_.trend.grows or type_.trend.shrinks) else []
     notes += ["no live worker serves it"] if type_.unserved else []
     return "; ".join(notes)
@@ -86,18 +88,11 @@ def _trend(trend: Trend, is_unserved: bool) -> str:
     return f"{how}: {trend.published:,} published, {trend.ended:,} ended"
 
 
-def _fill(pending: int, bound: Bound) -> str:
-    full = _BEYOND[bound.full]
-    return f"{pending * 100 // bound.most} % full: {bound.most:,} may wait, {full}"
-
-
 def _worker_note(worker: WorkerStatus) -> str:
     notes = ["draining"] if worker.draining else ["takes no jobs"] if not worker.types else []
     notes += ["its event loop stands still"] if worker.stalled else []
-    if worker.pace and worker.is_slow:
-        notes.append(
-            f"slow: its {worker.pace.type} jobs take {worker.pace.times:.1f} times as long as on other workers"
-        )
+    if worker.is_slow and (pace := worker.pace):
+        notes.append(f"slow: its {pace.type} jobs take {pace.times:.1f} times as long as on other workers")
     notes += [f"takes no {', '.join(worker.withdrawn)} jobs for the moment"] if worker.withdrawn else []
     return "; ".join(notes)
 
@@ -214,9 +209,8 @@ def merge_status(replies: CohortAnswers[S]) -> S | Status:
         return statuses[0]
 
     def all_of(pick: Callable[[S], list[R]]) -> list[R]:
-        return rows_of_all(
-            CohortAnswers({name: pick(status) for name, status in replies.answers.items()}, replies.down)
-        )
+        rows = {name: pick(status) for name, status in replies.answers.items()}
+        return rows_of_all(CohortAnswers(rows, replies.down))
 
     stale_s = [status.stale_s for status in statuses if status.stale_s is not None]
     return Status(

@@ -52,33 +52,28 @@ def read_messages(reader: Reader, jobs: Sequence[Job], holds: Holds, max_bytes: 
     Stops before *max_bytes* are exceeded, but not before the first job. Raises OptionError without the right to read
     messages.
     """
+    ids = [job.job_id or "" for job in jobs]
+    keys = [reader.key("message", job_id) for job_id in ids]
+    number, size, holding = 0, 0, []
     try:
-        return _read_and_match(reader, jobs, holds, max_bytes)
+        sizes = [length or 0 for length in reader.ask([("strlen", key) for key in keys])]
+        while number < len(jobs) and (number == 0 or size + sizes[number] <= max_bytes):
+            size += sizes[number]
+            number += 1
+        messages = reader.ask([("get", key) for key in keys[:number]])
+        for job_id, job, message in zip(ids, jobs, messages, strict=False):
+            if is_batch(job_id):
+                matches, bytes_read = _all_calls_hold(reader, job, holds)
+                size += bytes_read
+            else:
+                matches = holds(job.task or "", message or b"")
+            if matches:
+                holding.append(job_id)
     except NoPermissionError as exc:
         raise OptionError(
             "argument: the broker's user has no right to read messages, which have the arguments; "
             "a worker's user has it, an observer's has not"
         ) from exc
-
-
-def _read_and_match(reader: Reader, jobs: Sequence[Job], holds: Holds, max_bytes: int) -> ReadMessages:
-    ids = [job.job_id or "" for job in jobs]
-    keys = [reader.key("message", job_id) for job_id in ids]
-    sizes = [number or 0 for number in reader.ask([("strlen", key) for key in keys])]
-    number, size = 0, 0
-    while number < len(jobs) and (number == 0 or size + sizes[number] <= max_bytes):
-        size += sizes[number]
-        number += 1
-    messages = reader.ask([("get", key) for key in keys[:number]])
-    holding = []
-    for job_id, job, message in zip(ids, jobs, messages, strict=False):
-        if is_batch(job_id):
-            matches, bytes_read = _all_calls_hold(reader, job, holds)
-            size += bytes_read
-        else:
-            matches = holds(job.task or "", message or b"")
-        if matches:
-            holding.append(job_id)
     return ReadMessages(holding, ids[number] if number < len(ids) else None, size)
 
 
@@ -252,7 +247,8 @@ def jobs_page(reader: Reader, which: JobFilter, limit: int = 100, cursor: str | 
         )
         read += max(1, len(candidates))
         rows = read_jobs(reader, [job_id for job_id, _ in candidates])
-        jobs = {job.job_id: job for job in describe_jobs(reader, rows, reader.ask_one(*settings_command(reader)))}
+        described = describe_jobs(reader, rows, reader.ask_one(*settings_command(reader)))
+        jobs = {one.job.job_id: one.job for one in described}
         wanted = {id_: jobs[id_] for id_, _ in candidates if id_ in jobs and which.admits(jobs[id_])}
         if which.holds is not None and wanted:
             messages = read_messages(reader, list(wanted.values()), which.holds, remaining_bytes)
@@ -289,7 +285,9 @@ def _next(reader: Reader, which: JobFilter, at: _At, max_jobs: int) -> tuple[lis
         if "lanes" in name:
             places, chunk = _lanes(reader, name, which.type, at.chunk)
         elif which.stamp is not None:
-            places, chunk = _places_of_stamp(reader, which.stamp)
+            stamp, _, value = which.stamp.partition("=")
+            key = reader.key("stamped", f"{encode_part(stamp)}:{encode_part(value)}")
+            places, chunk = [_Place("stamped", key)], 0
         else:
             places, chunk = [_Place(name, reader.key(name))], 0
         ids = _by_score(reader, places, at, max_jobs)
@@ -300,11 +298,6 @@ def _next(reader: Reader, which: JobFilter, at: _At, max_jobs: int) -> tuple[lis
 
 def _following(index: int) -> _At | None:
     return _At(index + 1) if index + 1 < len(ALL_INDEXES) else None
-
-
-def _places_of_stamp(reader: Reader, given: str) -> tuple[list[_Place], int]:
-    name, _, value = given.partition("=")
-    return [_Place("stamped", reader.key("stamped", f"{encode_part(name)}:{encode_part(value)}"))], 0
 
 
 def _workers(reader: Reader, first: int) -> tuple[list[_Place], int]:

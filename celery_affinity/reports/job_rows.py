@@ -80,6 +80,8 @@ def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
     """Return the row of a job from its hash."""
     row = {name: decode_text(value) for name, value in raw.items()}
     enqueued_us, rank_us = decode_number(row.get("enqueued")), _time_in(row, "rank")
+    deliveries, is_dead = decode_number(row.get("deliveries")), row.get("state") == "dead"
+    why_dead = sentences.dead_sentence(row.get("reason", ""), deliveries) if is_dead else None
     return JobRow(
         job_id=job_id,
         state=row.get("state", ""),
@@ -87,7 +89,7 @@ def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         task=row.get("name", ""),
         lane=Lane(rank_us or enqueued_us, job_id, row.get("type", ""), row.get("lane", "")),
         enqueued_us=enqueued_us,
-        deliveries=decode_number(row.get("deliveries")),
+        deliveries=deliveries,
         requeues=decode_number(row.get("requeues")),
         paused_until_us=rank_us if row.get("state") == "scheduled" else None,
         published_us=_time_in(row, "published"),
@@ -98,19 +100,12 @@ def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         acked=row.get("acked") == "1",
         ended_us=decode_number(row.get("ended")),
         reason=row.get("reason"),
-        why=row.get("why", "")[:_MAX_WHY_LENGTH] or _why_dead(row),
+        why=row.get("why", "")[:_MAX_WHY_LENGTH] or why_dead,
         rules=row.get("rules", ""),
         into=row.get("into", ""),
         patient_us=_time_in(row, "patient") or None,  # `AT_ONCE_US`
         recurring=decode_part(row["recurring"]) if "recurring" in row else None,
     )
-
-
-def _why_dead(row: Mapping[str, str]) -> str | None:
-    """Return as text why a job is a dead letter without a message of a worker, or None."""
-    if row.get("state") != "dead":
-        return None
-    return sentences.dead_sentence(row.get("reason", ""), decode_number(row.get("deliveries")))
 
 
 def _time_in(row: Mapping[str, str], name: str) -> int | None:

@@ -21,7 +21,7 @@ from ..schema.rules_codec import decode_rules
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, is_readable
 from ..settings import wire
 from ..settings.wire import complete_settings
-from . import json, sentences
+from . import sentences
 from .job_rows import JobRow, calls_of, parse_row, read_jobs
 from .keys import stated_keys
 
@@ -166,25 +166,26 @@ class Job(CohortRow):
 
         None while the job waits.
         """
-        return json.waited_s(self.state, self.enqueued_s, self.due_s, self.claimed_s, self.ended_s)
+        if self.state in ("scheduled", "pending"):  # it may have been claimed before a requeue
+            return None
+        return _between(self.due_s or self.enqueued_s, self.claimed_s or self.ended_s)
 
     @property
     def ran_s(self) -> float | None:
         """Seconds from the start, or from the last claim if the start is unknown (short jobs), to the end."""
-        return json.ran_s(self.claimed_s, self.started_s, self.ended_s)
+        return _between(self.started_s or self.claimed_s, self.ended_s if self.claimed_s else None)
+
+
+def _between(from_s: float | None, to_s: float | None) -> float | None:
+    return None if from_s is None or to_s is None else max(0.0, to_s - from_s)
 
 
 def unknown_job(id: str, note: str = "never published here, or forgotten") -> Job:
     return Job(id, "unknown", note=note)
 
 
-def get_job(reader: Reader, id: str) -> Job:
-    """Return the facts of the newest job of a task, or of a job. Two or three round trips."""
-    return get_jobs(reader, [id])[0]
-
-
 def get_jobs(reader: Reader, ids: Sequence[str]) -> list[Job]:
-    """Return the result of `get_job` for each of *ids*, in as many round trips as for one."""
+    """Return the facts of the newest job of each task, or of each job, in *ids*. Two or three round trips."""
     readable = [id_ for id_ in dict.fromkeys(ids) if is_readable(id_)]
     *replies, settings = reader.ask(
         [
@@ -204,26 +205,13 @@ def get_jobs(reader: Reader, ids: Sequence[str]) -> list[Job]:
         if id_ not in newest and raw:
             rows.append(parse_row(id_, {decode_text(name): value for name, value in raw.items()}))
     others = {newest[id_]: job_ids[:-1] for id_, job_ids in jobs.items() if job_ids}
-    described = {job.job_id: job for job in describe_jobs(reader, rows, settings, others)}
+    described = {one.job.job_id: one.job for one in describe_jobs(reader, rows, settings, others)}
     return [described.get(newest.get(id_, id_)) or unknown_job(id_) for id_ in ids]
 
 
 def settings_command(reader: Reader) -> Command:
     """Return the command that reads the settings for `describe_jobs`."""
     return "hmget", reader.key("settings"), list(_SETTINGS)
-
-
-def describe_jobs(
-    reader: Reader,
-    rows: Sequence[JobRow],
-    settings: Sequence[bytes | None],
-    others: Mapping[str, list[str]] | None = None,
-) -> list[Job]:
-    """Return the facts of the jobs of *rows*, in order, without missing jobs.
-
-    *settings*: reply to `settings_command`. *others*: other jobs of the task, by job id.
-    """
-    return [described.job for described in with_runs(reader, rows, settings, others)]
 
 
 class DescribedJobs(NamedTuple):
@@ -234,13 +222,16 @@ class DescribedJobs(NamedTuple):
     held: ClaimedJob | None
 
 
-def with_runs(
+def describe_jobs(
     reader: Reader,
     rows: Sequence[JobRow],
     settings: Sequence[bytes | None],
     others: Mapping[str, list[str]] | None = None,
 ) -> list[DescribedJobs]:
-    """Return the same as `describe_jobs`, with the row and the claim of each run."""
+    """Return the facts of the jobs of *rows*, in order, without missing jobs.
+
+    *settings*: reply to `settings_command`. *others*: other jobs of the task, by job id.
+    """
     stored = {name: decode_text(value) for name, value in zip(_SETTINGS, settings, strict=True) if value is not None}
     in_force = complete_settings(stored)
     runs = _runs(reader, rows)

@@ -31,24 +31,3 @@ def properties_of(report_type: type) -> list[str]:
     return [
         name for name, member in vars(report_type).items() if isinstance(member, property) and not name.startswith("_")
     ]
-
-
-def waited_s(
-    state: str, enqueued_s: float | None, due_s: float | None, claimed_s: float | None, ended_s: float | None
-) -> float | None:
-    """Return the seconds from the ETA or enqueue time to the last claim, or to the end of an unclaimed job.
-
-    All times are Unix times or None.
-    """
-    if state in ("scheduled", "pending"):  # it may have been claimed before a requeue
-        return None
-    return _between(due_s or enqueued_s, claimed_s or ended_s)
-
-
-def ran_s(claimed_s: float | None, started_s: float | None, ended_s: float | None) -> float | None:
-    """Return the seconds from the start, or from the claim if the start is unknown (short jobs), to the end."""
-    return _between(started_s or claimed_s, ended_s if claimed_s else None)
-
-
-def _between(from_s: float | None, to_s: float | None) -> float | None:
-    return None if from_s is None or to_s is None else max(0.0, to_s - from_s)

@@ -106,9 +106,7 @@ def _under_limits(reader: Reader, pattern: str) -> list[TypeUnderLimit]:
     limits = [limit for limit in all_limits(reader) if matches(pattern, type_address(limit.type))]
     waiting = reader.backlogs([encode_part(limit.type) for limit in limits]) if limits else {}
     jobs = {type_: backlog.jobs for type_, backlog in waiting.items()}
-    return [
-        TypeUnderLimit(limit.type, limit.limit, limit.running, jobs.get(encode_part(limit.type), 0)) for limit in limits
-    ]
+    return [TypeUnderLimit(one.type, one.limit, one.running, jobs.get(encode_part(one.type), 0)) for one in limits]
 
 
 def show_key(reader: Reader, key: str) -> KeyDetails | None:
@@ -120,9 +118,7 @@ def show_key(reader: Reader, key: str) -> KeyDetails | None:
         return None
     in_force = weights_of(reader.hash("settings"))
     facts = facts_of(reader, [name])[name]
-    lengths = reader.ask(
-        [("zcard", reader.key("key_queue", name, sublane.type, sublane.name)) for sublane in facts.sublanes]
-    )
+    lengths = reader.ask([("zcard", reader.key("key_queue", name, lane.type, lane.name)) for lane in facts.sublanes])
     return KeyDetails(
         key=state,
         stated=facts.stated,
@@ -320,9 +316,10 @@ def startable_keyed_jobs(reader: Reader, now_us: int) -> dict[str, int]:
     """
     number = int(reader.ask_one("zcard", reader.key("waiting_keys")))
     facts = facts_of(reader, sample_keys(reader, number))
-    admitted = {
-        key: admitted_lanes for key, key_facts in facts.items() if (admitted_lanes := _admitted_lanes(key_facts))
-    }
+    admitted: dict[str, list[Lane]] = {}  # the lanes whose head the key admits, the highest priority first
+    for key, key_facts in facts.items():
+        if heads := [lane for lane in key_facts.sublanes if lane.job_id]:
+            admitted[key] = sorted(heads, key=lambda lane: (lane.on_demand, lane.priority), reverse=True)
     later = _later_keys(reader, admitted)
     further = facts_of(reader, list({key for keys in later.values() for key in keys} - admitted.keys()))
     capacity = _capacities(reader, {key: facts[key] for key in admitted} | further, now_us)
@@ -362,12 +359,6 @@ def sample_keys(reader: Reader, number: int) -> list[str]:
         firsts = [number * (2 * window + 1) // (2 * windows) - _SAMPLE_SIZE // 2 for window in range(windows)]
         pages = reader.ask([("zrange", name, first, first + _SAMPLE_SIZE - 1) for first in firsts])
     return list(dict.fromkeys(decode_text(key) for page in pages for key in page))
-
-
-def _admitted_lanes(facts: KeyFacts) -> list[Lane]:
-    """Return the lanes whose head the key admits, the highest priority first."""
-    admitted = (lane for lane in facts.sublanes if lane.job_id)
-    return sorted(admitted, key=lambda lane: (lane.on_demand, lane.priority), reverse=True)
 
 
 def _capacities(reader: Reader, facts: dict[str, KeyFacts], now_us: int) -> dict[str, int]:

@@ -16,7 +16,7 @@ from ..schema.values import decode_number, decode_part, decode_text, encode_part
 from ..settings import limits as limit_settings
 from ..settings.limits import rate_set
 from ..settings.tenants import maximum_of, minimum_of
-from .job_rows import JobRow, read_jobs
+from .job_rows import read_jobs
 from .render import duration_text
 
 #: Fields of a key's hash: "type lane" of a sub-lane, and a limit that a task stated. A sub-lane's value: the time and
@@ -120,7 +120,10 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[KeyName]
     stated = {key: key_facts.stated.values() for key, key_facts in facts.items()}
     held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
     starts = _starts(reader, stated, limits, now_us)
-    kept_for = _kept_for(reader, facts)
+    retries = {key: key_facts.retry for key, key_facts in facts.items() if key_facts.retry}
+    rows = read_jobs(reader, list(retries.values()), ("task", "state", "enqueued", "rank"))
+    kept_for = dict(zip(retries, rows, strict=True))
+    due_us = {key: retry.lane.enqueued_us for key, retry in kept_for.items() if retry.state == "scheduled"}
     holders = _holders(reader, keys, now_us)
     waiting = _waiting(reader, {key: key_facts.sublanes for key, key_facts in facts.items()})
     return [
@@ -133,7 +136,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[KeyName]
             holder=holders.get(key),
             starts=starts.get(key),
             kept_for=kept_for[key].task_id if key in kept_for else None,
-            kept_until_s=_due_s(kept_for.get(key)),
+            kept_until_s=due_us[key] / SECOND_US if key in due_us else None,
             turn=facts[key].turn,
             minimum=minimum_of(key, limits.of_tenants) if key.startswith(TENANT_PREFIX) else 0,
         )
@@ -223,17 +226,6 @@ def _starts(
         next_us = 0 if rate.room(ahead_us) else ahead_us - rate.period_us + rate.interval_us
         starts[key] = KeyStarts(rate.tokens, rate.period_us / SECOND_US, next_us / SECOND_US)
     return starts
-
-
-def _kept_for(reader: Reader, facts: Mapping[str, KeyFacts]) -> dict[str, JobRow]:
-    """Return the keys that are reserved for a retry, each with that retry."""
-    retries = {key: key_facts.retry for key, key_facts in facts.items() if key_facts.retry}
-    rows = read_jobs(reader, list(retries.values()), ("task", "state", "enqueued", "rank"))
-    return dict(zip(retries, rows, strict=True))
-
-
-def _due_s(retry: JobRow | None) -> float | None:
-    return retry.lane.enqueued_us / SECOND_US if retry is not None and retry.state == "scheduled" else None
 
 
 def _waiting(reader: Reader, sublanes: Mapping[str, Sequence[Lane]]) -> dict[str, tuple[int, int | None]]:

@@ -7,18 +7,18 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
 from typing import Literal
 
 from ..clock import SECOND_US
-from ..scheduler.reader import Reader
+from ..scheduler.reader import Lane, Reader
 from ..schema.bounds import Bound
 from ..schema.constants import LARGEST_BATCH_COUNTED, REASONS
 from ..schema.histograms import BOUNDS_S, OTHER_ENDS, RUNS, TimeHistogram
-from .overtaking import overtaking_bounds
+from ..schema.values import decode_part
+from ..settings import wire
 from .scale import scale_of_types
 from .status import Report, Status, TypeStatus
-from .tenants import TenantStatus
+from .tenants import TenantStatus, generation_in
 from .type_metrics import TypeMetrics, metrics_of
 
 #: Content type of a reply over HTTP.
@@ -42,10 +42,6 @@ class MetricFamily:
     help: str
     kind: Literal["gauge", "counter", "histogram"]
     samples: list[Sample] = field(default_factory=list)
-
-
-def exposition_text(families: Iterable[MetricFamily]) -> str:
-    return "".join(line + "\n" for family in families for line in _lines(family))
 
 
 def _lines(family: MetricFamily) -> Iterator[str]:
@@ -105,11 +101,45 @@ def read_metrics(reader: Reader, bounds: Mapping[str, int | Bound] | None = None
     """
     status = Report(reader, bounds).status()
     of_types = metrics_of(reader, [row.type for row in status.types])
-    return Metrics.of(status, of_types, overtaking_bounds(reader, status))
+    return Metrics.of(status, of_types, _overtaking_bounds(reader, status))
 
 
-def values_by_type(value: Callable[[TypeStatus], float | None]) -> Callable[[Metrics], Iterable[Value]]:
-    return lambda status: [((row.type,), value(row)) for row in status.types]
+def _overtaking_bounds(reader: Reader, status: Status) -> dict[str, float]:
+    """Return, by type with pending jobs, the highest overtaking bound of its jobs, in seconds.
+
+    Infinite while a rule lets any job overtake one of them: a pause, a limit of the type, a key, a reserve without
+    patience, a tenant below its minimum, or fair shares of tenants.
+    """
+    stored = reader.hash("settings")
+    settings = wire.complete_settings(stored)
+    in_force, bonus = wire.weights_of(settings), wire.bonus_seconds_in(settings)
+    lanes = reader.lanes()
+    with_turns = _types_with_turns(reader, generation_in(stored.get("shares", "")), lanes)
+    any_below_minimum = any(tenant.is_below_minimum for tenant in status.tenants)
+    status_by_type = {row.type: row for row in status.types}
+    bounds_s: dict[str, float] = {}
+    for lane in lanes:
+        type_ = decode_part(lane.type)
+        bound_s = wire.overtaking_seconds(lane.priority, lane.on_demand, in_force, bonus=bonus)
+        bounds_s[type_] = max(bound_s, bounds_s.get(type_, 0.0))
+    for type_ in {*bounds_s, *(row.type for row in status.types if row.pending)}:
+        row = status_by_type.get(type_)
+        is_blocked = row and row.pending and (row.paused or row.kept_back or row.kept_back_by_limit)
+        if any_below_minimum or type_ in with_turns or is_blocked:
+            bounds_s[type_] = math.inf
+        elif row and row.kept_back_by_reserves:
+            patience_us = int(settings["reserve_patience_us"])
+            late_s = (patience_us + int(settings["heartbeat_interval_us"])) / SECOND_US
+            bounds_s[type_] = max(bounds_s.get(type_, 0.0), late_s if patience_us else math.inf)
+    return bounds_s
+
+
+def _types_with_turns(reader: Reader, generation: str | None, lanes: list[Lane]) -> set[str]:
+    """Return the types whose lanes have jobs of tenants that take turns by shares."""
+    if generation is None or not lanes:
+        return set()
+    replies = reader.ask([("exists", reader.key("turns", lane.type, lane.name, generation)) for lane in lanes])
+    return {decode_part(lane.type) for lane, has_turns in zip(lanes, replies, strict=True) if has_turns}
 
 
 def pending_jobs(status: Status) -> Iterable[Value]:
@@ -146,14 +176,6 @@ def dead_letter_counts(status: Status) -> Iterable[Value]:
     return [((reason,), status.counters.get(reason, 0)) for reason in REASONS]
 
 
-def merged_calls(status: Status) -> Iterable[Value]:
-    return [((row.type,), row.ran_merged) for row in status.types if row.ran_merged]
-
-
-def published_jobs(metrics: Metrics) -> Iterable[Value]:
-    return [((row.type,), row.published) for row in metrics.of_types]
-
-
 def started_jobs(metrics: Metrics) -> Iterable[Value]:
     for row in metrics.of_types:
         yield (row.type, "queued"), row.queued.number
@@ -178,14 +200,6 @@ def profile_slots(metrics: Metrics) -> Iterable[Value]:
         for state, number in counts.items():
             slots[profile, state] = slots.get((profile, state), 0) + number
     return slots.items()
-
-
-def reserve_values(metrics: Metrics) -> Iterable[Value]:
-    return [((row.type,), max((reserve.kept for reserve in row.reserves), default=0)) for row in metrics.types]
-
-
-def tenant_values(value: Callable[[TenantStatus], float]) -> Callable[[Metrics], Iterable[Value]]:
-    return lambda metrics: [((tenant.name,), value(tenant)) for tenant in metrics.tenants if tenant.is_named]
 
 
 def wait_times(metrics: Metrics) -> Iterable[Buckets]:
@@ -268,192 +282,161 @@ UP = MetricFigure(
     f"{_PREFIX}up", "1 if the broker answered. 0 if not: then all other metrics are missing.", (), lambda _: [((), 1)]
 )
 
+
+def _figure(name: str, help: str, labels: tuple[str, ...], read: Callable[[Metrics], Iterable[Value]]) -> MetricFigure:
+    return MetricFigure(_PREFIX + name, help, labels, read)
+
+
+def _of_fleet(name: str, help: str, value: Callable[[Metrics], float | None]) -> MetricFigure:
+    return _figure(name, help, (), lambda metrics: [((), value(metrics))])
+
+
+def _counter(name: str, help: str) -> MetricFigure:
+    """Return the metric of the counter *name* of the status."""
+    return _of_fleet(f"{name}_total", help, lambda metrics: metrics.counters.get(name, 0))
+
+
+def _of_types(name: str, help: str, value: Callable[[TypeStatus], float | None]) -> MetricFigure:
+    return _figure(name, help, ("type",), lambda metrics: [((row.type,), value(row)) for row in metrics.types])
+
+
+def _of_tenants(name: str, help: str, value: Callable[[TenantStatus], float]) -> MetricFigure:
+    def read(metrics: Metrics) -> Iterable[Value]:
+        return [((tenant.name,), value(tenant)) for tenant in metrics.tenants if tenant.is_named]
+
+    return _figure(name, help, ("tenant",), read)
+
+
 METRICS: tuple[MetricFigure | Histogram, ...] = (
     UP,
-    MetricFigure(f"{_PREFIX}pending_jobs", "Jobs that wait for a slot.", ("type", "mode"), pending_jobs),
-    MetricFigure(f"{_PREFIX}claimed_jobs", "Jobs that workers hold.", ("type",), values_by_type(attrgetter("claimed"))),
-    MetricFigure(
-        f"{_PREFIX}kept_back_jobs",
+    _figure("pending_jobs", "Jobs that wait for a slot.", ("type", "mode"), pending_jobs),
+    _of_types("claimed_jobs", "Jobs that workers hold.", lambda row: row.claimed),
+    _figure(
+        "kept_back_jobs",
         "Pending jobs that a rule keeps back: key, pause, type limit or reserve. No free slot would start them.",
         ("type", "rule"),
         blocked_jobs,
     ),
-    MetricFigure(
-        f"{_PREFIX}paused", "1 if the type is paused, else 0.", ("type",), values_by_type(lambda row: int(row.paused))
+    _of_types("paused", "1 if the type is paused, else 0.", lambda row: int(row.paused)),
+    _of_fleet("paused_keys", "Keys that are paused.", lambda metrics: sum(row.kind == "key" for row in metrics.pauses)),
+    _of_fleet("keys_waiting", "Keys for which jobs wait.", lambda metrics: metrics.waiting_keys),
+    _of_types(
+        "unserved_jobs", "Pending jobs that no live worker can take.", lambda row: row.pending if row.unserved else 0
     ),
-    MetricFigure(
-        f"{_PREFIX}paused_keys",
-        "Keys that are paused.",
-        (),
-        lambda status: [((), sum(row.kind == "key" for row in status.pauses))],
-    ),
-    MetricFigure(f"{_PREFIX}keys_waiting", "Keys for which jobs wait.", (), lambda status: [((), status.waiting_keys)]),
-    MetricFigure(
-        f"{_PREFIX}unserved_jobs",
-        "Pending jobs that no live worker can take.",
-        ("type",),
-        values_by_type(lambda row: row.pending if row.unserved else 0),
-    ),
-    MetricFigure(
-        f"{_PREFIX}oldest_pending_age_seconds",
+    _of_types(
+        "oldest_pending_age_seconds",
         "How long the oldest pending job has waited; 0 if none is pending.",
-        ("type",),
-        values_by_type(lambda row: row.oldest_wait_s or 0),
+        lambda row: row.oldest_wait_s or 0,
     ),
-    MetricFigure(
-        f"{_PREFIX}slots", "Slots of live workers that serve the type.", ("type",), values_by_type(attrgetter("slots"))
-    ),
-    MetricFigure(
-        f"{_PREFIX}free_slots",
-        "Free slots of live workers that serve the type.",
-        ("type",),
-        values_by_type(attrgetter("free")),
-    ),
-    MetricFigure(
-        f"{_PREFIX}wanted_slots",
+    _of_types("slots", "Slots of live workers that serve the type.", lambda row: row.slots),
+    _of_types("free_slots", "Free slots of live workers that serve the type.", lambda row: row.free),
+    _figure(
+        "wanted_slots",
         "Slots that workers of these types should have in all, for a wait of 30 s.",
         ("profile",),
-        lambda status: [((row.profile,), row.wanted_slots) for row in scale_of_types(status)],
+        lambda metrics: [((row.profile,), row.wanted_slots) for row in scale_of_types(metrics)],
     ),
-    MetricFigure(
-        f"{_PREFIX}scheduled_jobs",
+    _of_fleet(
+        "scheduled_jobs",
         "Jobs that wait for their ETA, for more calls to merge with, or for the end of a pause after a requeue.",
-        (),
-        lambda status: [((), status.scheduled)],
+        lambda metrics: metrics.scheduled,
     ),
-    MetricFigure(f"{_PREFIX}workers", "Live workers.", ("state",), worker_counts),
-    MetricFigure(
-        f"{_PREFIX}slow_workers",
+    _figure("workers", "Live workers.", ("state",), worker_counts),
+    _figure(
+        "slow_workers",
         "Live workers on which jobs of the type take at least twice as long as on other workers.",
         ("type",),
         slow_workers,
     ),
-    MetricFigure(f"{_PREFIX}dead_letters", "Dead letters that are kept.", (), lambda status: [((), status.dead)]),
-    MetricFigure(
-        f"{_PREFIX}dead_lettered_jobs_total", "Jobs that became dead letters.", ("reason",), dead_letter_counts
-    ),
-    MetricFigure(
-        f"{_PREFIX}locality_hits_total",
-        "Jobs with a hint that ended well on a worker which held their hint by then.",
-        (),
-        lambda status: [((), status.counters.get("locality_hits", 0))],
-    ),
-    MetricFigure(
-        f"{_PREFIX}locality_misses_total",
-        "Jobs with a hint that ended well on a worker which did not hold their hint.",
-        (),
-        lambda status: [((), status.counters.get("locality_misses", 0))],
-    ),
-    MetricFigure(
-        f"{_PREFIX}recurring_fired_total",
-        "Recurring calls that were made.",
-        (),
-        lambda status: [((), status.counters.get("recurring_fired", 0))],
-    ),
-    MetricFigure(
-        f"{_PREFIX}recurring_reset_total",
-        "Times that a matching call postponed a recurring call.",
-        (),
-        lambda status: [((), status.counters.get("recurring_reset", 0))],
-    ),
-    MetricFigure(
-        f"{_PREFIX}recurring_stale_max_seconds",
+    _of_fleet("dead_letters", "Dead letters that are kept.", lambda metrics: metrics.dead),
+    _figure("dead_lettered_jobs_total", "Jobs that became dead letters.", ("reason",), dead_letter_counts),
+    _counter("locality_hits", "Jobs with a hint that ended well on a worker which held their hint by then."),
+    _counter("locality_misses", "Jobs with a hint that ended well on a worker which did not hold their hint."),
+    _counter("recurring_fired", "Recurring calls that were made."),
+    _counter("recurring_reset", "Times that a matching call postponed a recurring call."),
+    _of_fleet(
+        "recurring_stale_max_seconds",
         "Longest time for which no matching call has postponed a recurring call.",
-        (),
-        lambda status: [((), status.stale_s)],
+        lambda metrics: metrics.stale_s,
     ),
-    MetricFigure(
-        f"{_PREFIX}published_unserved_jobs_total",
+    _of_fleet(
+        "published_unserved_jobs_total",
         "Jobs published for a type that no live worker served.",
-        (),
-        lambda status: [((), status.counters.get("unserved", 0))],
+        lambda metrics: metrics.counters.get("unserved", 0),
     ),
-    MetricFigure(
-        f"{_PREFIX}waiting_calls",
-        "Calls in the pending jobs: a job of 18 merged calls counts as 18.",
-        ("type",),
-        values_by_type(attrgetter("calls")),
+    _of_types(
+        "waiting_calls", "Calls in the pending jobs: a job of 18 merged calls counts as 18.", lambda row: row.calls
     ),
-    MetricFigure(
-        f"{_PREFIX}refused_jobs_total",
+    _figure(
+        "refused_jobs_total",
         "Calls that were refused because the type was full (affinity_max_pending).",
         ("type",),
-        lambda status: [((type_,), count) for type_, count in status.refused.items()],
+        lambda metrics: [((type_,), count) for type_, count in metrics.refused.items()],
     ),
-    MetricFigure(
-        f"{_PREFIX}dropped_jobs_total",
+    _figure(
+        "dropped_jobs_total",
         "Jobs that were dropped because the type was full (affinity_max_pending).",
         ("type",),
-        lambda status: [((type_,), count) for type_, count in status.dropped.items()],
+        lambda metrics: [((type_,), count) for type_, count in metrics.dropped.items()],
     ),
-    MetricFigure(
-        f"{_PREFIX}merged_calls_total", "Calls that were merged with others into one run.", ("type",), merged_calls
+    _of_types(
+        "merged_calls_total", "Calls that were merged with others into one run.", lambda row: row.ran_merged or None
     ),
-    MetricFigure(
-        f"{_PREFIX}published_jobs_total",
+    _figure(
+        "published_jobs_total",
         "Jobs that were published while live workers served their type.",
         ("type",),
-        published_jobs,
+        lambda metrics: [((row.type,), row.published) for row in metrics.of_types],
     ),
-    MetricFigure(
-        f"{_PREFIX}started_jobs_total",
+    _figure(
+        "started_jobs_total",
         "Jobs that got a slot; a job that came back counts each time.",
         ("type", "mode"),
         started_jobs,
     ),
-    MetricFigure(
-        f"{_PREFIX}ended_jobs_total", "Jobs that ended, or became dead letters.", ("type", "outcome"), ended_jobs
-    ),
-    MetricFigure(
-        f"{_PREFIX}overtaking_bound_seconds",
+    _figure("ended_jobs_total", "Jobs that ended, or became dead letters.", ("type", "outcome"), ended_jobs),
+    _figure(
+        "overtaking_bound_seconds",
         "A pending job is passed only by jobs published less than this time after it; +Inf while a rule lets any pass.",
         ("type",),
         lambda metrics: [((type_,), bound_s) for type_, bound_s in sorted(metrics.bounds_s.items())],
     ),
-    MetricFigure(
-        f"{_PREFIX}profile_slots",
+    _figure(
+        "profile_slots",
         "Slots of live workers that serve exactly these types.",
         ("profile", "state"),
         profile_slots,
     ),
-    MetricFigure(
-        f"{_PREFIX}reserved_slots", "Slots that the largest reserve of the type keeps free.", ("type",), reserve_values
+    _of_types(
+        "reserved_slots",
+        "Slots that the largest reserve of the type keeps free.",
+        lambda row: max((reserve.kept for reserve in row.reserves), default=0),
     ),
-    MetricFigure(
-        f"{_PREFIX}tenant_slots",
+    _of_tenants(
+        "tenant_slots",
         "Slots that jobs of a tenant have. Only tenants with a quota of their own have samples.",
-        ("tenant",),
-        tenant_values(attrgetter("held")),
+        lambda tenant: tenant.held,
     ),
-    MetricFigure(
-        f"{_PREFIX}tenant_waiting_jobs",
+    _of_tenants(
+        "tenant_waiting_jobs",
         "Jobs of a tenant that wait. Only tenants with a quota of their own have samples.",
-        ("tenant",),
-        tenant_values(attrgetter("waiting")),
+        lambda tenant: tenant.waiting,
     ),
-    MetricFigure(
-        f"{_PREFIX}tenant_oldest_wait_seconds",
+    _of_tenants(
+        "tenant_oldest_wait_seconds",
         "Time for which the oldest waiting job of a tenant has waited; 0 if none waits.",
-        ("tenant",),
-        tenant_values(lambda row: row.oldest_wait_s or 0.0),
+        lambda tenant: tenant.oldest_wait_s or 0.0,
     ),
-    MetricFigure(
-        f"{_PREFIX}tenant_missing_slots",
+    _of_tenants(
+        "tenant_missing_slots",
         "Slots that a tenant with waiting jobs lacks to its minimum.",
-        ("tenant",),
-        tenant_values(lambda row: row.minimum - row.held if row.is_below_minimum else 0),
+        lambda tenant: tenant.minimum - tenant.held if tenant.is_below_minimum else 0,
     ),
-    MetricFigure(
-        f"{_PREFIX}preempted_total",
-        "Running jobs that were stopped for tenants below their minimum.",
-        (),
-        lambda status: [((), status.counters.get("preempted", 0))],
-    ),
-    MetricFigure(
-        f"{_PREFIX}preempted_seconds_total",
+    _counter("preempted", "Running jobs that were stopped for tenants below their minimum."),
+    _of_fleet(
+        "preempted_seconds_total",
         "Time that such jobs had had their slots: work that is done again, unless the task had saved it.",
-        (),
-        lambda status: [((), status.counters.get("preempted_us", 0) / SECOND_US)],
+        lambda metrics: metrics.counters.get("preempted_us", 0) / SECOND_US,
     ),
     Histogram(
         f"{_PREFIX}wait_seconds",
@@ -490,4 +473,4 @@ def _family(definition: MetricFigure | Histogram, metrics: Metrics) -> MetricFam
 
 def metrics_text(metrics: Metrics | None) -> str:
     """Return the text for Prometheus."""
-    return exposition_text(metric_families(metrics))
+    return "".join(line + "\n" for family in metric_families(metrics) for line in _lines(family))

@@ -1,7 +1,7 @@
 """Determine the order in which pending jobs would be claimed, and count the jobs ahead without reading each one."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge, nsmallest
 from itertools import islice
@@ -68,12 +68,10 @@ class ClaimOrder:
 
     def terms(self, lane: Lane, enqueued_us: int) -> Terms:
         """Return the score terms of a job in *lane*. An unserved type is treated as if one slot served it."""
-        return score(
-            lane.priority, lane.on_demand, self.now_us - enqueued_us, self.fits.get(lane.type, 1), self.weights
-        )
+        fits = self.fits.get(lane.type, 1)
+        return score(lane.priority, lane.on_demand, self.now_us - enqueued_us, fits, self.weights)
 
     def place(self, lane: Lane, enqueued_us: int, job_id: str) -> QueueRank:
-        """Return the rank of a job in *lane*."""
         total = 0 if self.by_age_alone else self.terms(lane, enqueued_us).total
         return QueueRank(total, enqueued_us, job_id)
 
@@ -152,11 +150,9 @@ def jobs_ahead(
     key_of = key_of or reader.lane_key
     kinds = {order.kind(lane): lane for lane in lanes}
     until_us_of = {kind: order.passes_until_us(lane, mine) for kind, lane in kinds.items()}
-    until_us = [max(lane.enqueued_us, until_us_of[order.kind(lane)]) for lane in lanes]
-    counts = reader.ask(
-        [("zcount", key_of(lane), "-inf", f"({until}") for lane, until in zip(lanes, until_us, strict=True)]
-    )
-    tied_lanes = [lane for lane, until in zip(lanes, until_us, strict=True) if until == mine.enqueued_us]
+    bounds = [(lane, max(lane.enqueued_us, until_us_of[order.kind(lane)])) for lane in lanes]
+    counts = reader.ask([("zcount", key_of(lane), "-inf", f"({until_us}") for lane, until_us in bounds])
+    tied_lanes = [lane for lane, until_us in bounds if until_us == mine.enqueued_us]
     tied = _tied(reader, order, tied_lanes, mine, key_of)
     groups = []
     for lane, count in zip(lanes, counts, strict=True):
@@ -255,10 +251,6 @@ def served_by(fleet: Cohorts) -> set[str]:
     return {decode_part(type_) for types in replies.answers.values() for type_ in types}
 
 
-def _note(job: NextJob) -> str:
-    return "no live worker serves it" if not job.served else "waits for its key" if job.kept_back else ""
-
-
 #: Pending jobs, the next one first.
 NEXT_JOBS = Table[NextJob](
     {
@@ -269,22 +261,11 @@ NEXT_JOBS = Table[NextJob](
         "waited": lambda job: duration_text(job.waited_s),
         "task": "task",
         "task id": "task_id",
-        "": _note,
+        "": lambda job: "no live worker serves it" if not job.served else "waits for its key" if job.kept_back else "",
     },
     is_red=lambda job: not job.served,
     is_numbered=True,
 )
-
-
-def _nothing_pending_text(types: Sequence[str], served: Collection[str]) -> str:
-    """Return the text for an empty table of *types*, or of all. *served*: types with live workers."""
-    if not types:
-        return "nothing is pending"
-    return "\n".join(f"nothing is pending of type {type_!r}{_unless_served(type_, served)}" for type_ in types)
-
-
-def _unless_served(type_: str, served: Collection[str]) -> str:
-    return "" if type_ in served else f", which no live worker serves{did_you_mean(type_, served)}"
 
 
 Types = Annotated[tuple[str, ...], Param(is_argument=True)]
@@ -295,5 +276,9 @@ Limit = Annotated[int, Param("Largest number to show.", min_value=1, max_value=M
 def pending(source: Source, types: Types = (), limit: Limit = 20) -> Answer[list[NextJob]]:
     """List the next pending jobs, in the order in which they would be claimed now."""
     jobs, down = next_jobs_of_all(source.fleet, types or None, limit)
-    served = served_by(source.fleet) if types and not jobs else set()
-    return Answer(jobs, down, if_empty=_nothing_pending_text(types, served))
+    if jobs or not types:
+        return Answer(jobs, down, if_empty="nothing is pending")
+    served = served_by(source.fleet)
+    of_unserved = {type_: f", which no live worker serves{did_you_mean(type_, served)}" for type_ in {*types} - served}
+    lines = [f"nothing is pending of type {type_!r}{of_unserved.get(type_, '')}" for type_ in types]
+    return Answer(jobs, down, if_empty="\n".join(lines))

@@ -108,18 +108,10 @@ def _row(name: str, fields: Sequence[bytes | None], signature: bytes | None, now
     )
 
 
-def _every(row: RecurringRow) -> str:
-    return approximate_text(row.stale_after_s) + (" from the end" if row.since == "end" else "")
-
-
 def _last_match(row: RecurringRow) -> str:
     if row.matched_ago_s is None:
         return "-"
     return f"{duration_text(row.matched_ago_s)} ago" + (f", task {row.matched_by}" if row.matched_by else "")
-
-
-def _fires_in(row: RecurringRow) -> str:
-    return "paused" if row.is_suspended or row.fires_in_s is None else duration_text(max(0.0, row.fires_in_s))
 
 
 _CALLS = Table[RecurringRow](
@@ -128,9 +120,9 @@ _CALLS = Table[RecurringRow](
         "task": "task",
         "type": "type",
         "key": "merge_key",
-        "every": _every,
+        "every": lambda row: approximate_text(row.stale_after_s) + (" from the end" if row.since == "end" else ""),
         "last match": _last_match,
-        "fires in": _fires_in,
+        "fires in": lambda row: "paused" if row.fires_in_s is None else duration_text(max(0.0, row.fires_in_s)),
         "declared by": lambda row: row.app or "run time",
     },
     empty="there are no recurring calls",

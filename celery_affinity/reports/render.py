@@ -31,7 +31,6 @@ class Table(Generic[R]):
     is_numbered: bool = False
 
     def text(self, rows: Sequence[R]) -> str:
-        """Return *rows* as text."""
         if not rows and self.empty:
             return self.empty
         missing = {header for header, is_needed in self.optional.items() if not any(map(is_needed, rows))}
@@ -59,9 +58,18 @@ def pluralize(number: int, thing: str, things: str = "") -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {things or thing + 's'}"
 
 
-def wrap_paragraph(rows: Sequence[tuple[str, str]]) -> str:
-    """Return (name, text) rows as lines."""
-    return "\n".join(f"{click.style(name.ljust(12), bold=True)}{printable_cell(text)}" for name, text in rows)
+#: A row of a paragraph: its name and its text, or several lines, of which only the first has the name. None: no row.
+Row = tuple[str, str | Sequence[str] | None]
+
+
+def wrap_paragraph(rows: Sequence[Row]) -> str:
+    """Return *rows* as lines."""
+    lines = []
+    for name, texts in rows:
+        for number, text in enumerate([texts] if isinstance(texts, str) else texts or ()):
+            heading = click.style(("" if number else name).ljust(12), bold=True)
+            lines.append(f"{heading}{printable_cell(text)}")
+    return "\n".join(lines)
 
 
 def time_text(unix_s: float) -> str:

@@ -6,7 +6,6 @@ Other modules of the package find the facts. Commands, HTTP and the web UI show 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..options.type_names import did_you_mean
 from ..schema.constants import MAX_PRIORITY, REASONS
 from ..schema.values import decode_part
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from .key_usage import KeyWait
     from .keys import KeyName
     from .stock_messages import StockMessage
-    from .type_limits import PauseInForce, TypeLimit
+    from .type_limits import PauseInForce
 
 NOT_TOLD = "whether its worker has read it is not for this user: no right to inboxes"
 UNREAD = "in the worker's inbox, which it has not read yet"
@@ -25,11 +24,6 @@ NOT_STARTED = (
     "its worker has it and has not started it: a rate limit, a full pool, or a buffer of its task (celery-batches)"
 )
 NO_TICKS = "no dispatcher ticks: start a worker, or `celery affinity dispatcher`"
-
-
-def merged_sentence(others: int, merge_key: str | None) -> str:
-    """Return the text for a run of merged calls. *others*: number of calls besides the first one."""
-    return f"merged with {others} other call(s) of {merge_key!r}"
 
 
 def requeue_pause_sentence(requeues: int, deliveries: int, remaining_s: float) -> str:
@@ -50,20 +44,13 @@ def in_a_list_sentence(message: "StockMessage", *, is_scheduled: bool, ingests: 
     if not message.is_served:
         return (
             f"{where}, so `affinity=` had no effect, and no live worker of this fleet serves queue {message.queue!r}. "
-            f"{to_serve_sentence(message.queue)}"
+            'Set broker_transport = "celery_affinity:Transport" in the producer, for its next calls. Workers take over '
+            f"the messages in the list once one of them serves the queue: -Q {message.queue}, or `celery -A ... "
+            f"control add_consumer {message.queue}`"
         )
     if not ingests:
         return f"{where}, and workers leave such messages to stock workers (affinity_ingest = False)"
     return f"{where}. A worker takes it over within seconds; if it stays there, the workers' log says why"
-
-
-def to_serve_sentence(queue: str) -> str:
-    """Explain what to do about messages in the list of a queue without a worker."""
-    return (
-        'Set broker_transport = "celery_affinity:Transport" in the producer, for its next calls. Workers take over '
-        f"the messages in the list once one of them serves the queue: -Q {queue}, or `celery -A ... control "
-        f"add_consumer {queue}`"
-    )
 
 
 def dead_sentence(reason: str, deliveries: int) -> str | None:
@@ -132,14 +119,6 @@ def blocked_by_reserve_sentence(shown: "ReservedSlots", live: int, free: int, ru
     return f"reserve: {of_slots} for {shown.for_whom}, {free} {'is' if free == 1 else 'are'} free"
 
 
-def too_large_sentence(reserved: "ReservedSlots") -> str:
-    """Return the effect of a reserve that keeps all slots of a type free, or more."""
-    return (
-        f"affinity_reserve keeps {reserved.kept:,} slots free for {reserved.for_whom} of type {reserved.type!r}, which "
-        f"has {reserved.live:,}: one job of class {reserved.of_class!r} runs at a time."
-    )
-
-
 def others_than_clause(reserve: "Reserve") -> str:
     """Return the jobs that a reserve keeps slots for: all jobs outside its class."""
     if reserve.mode is not None:
@@ -157,30 +136,6 @@ def pause_sentence(pause: "PauseInForce") -> str:
     """Return a pause without its start time, because the clocks of readers differ."""
     until = "" if pause.until is None else f", for {max(0, round(pause.until - pause.since))} s in all"
     return f"{pause} {pause.verb} paused{until}" + (f": {pause.why}" if pause.why else "")
-
-
-def pause_ends_clause(what: str) -> str:
-    """Return what happens at the end of the pause of *what*."""
-    return f"the pause of {what} ends then"
-
-
-def no_pause_sentence(what: str) -> str:
-    """Return the reply to a user who ends a pause that does not exist."""
-    return f"there is no pause of {what}"
-
-
-def pause_without_effect_sentence(type_: str, served: set[str]) -> str:
-    """Return a warning that the pause of *type_* may be meant for another type, one of *served*."""
-    return f"no live worker serves type {type_!r}{did_you_mean(type_, served)}"
-
-
-def type_limit_sentence(limit: "TypeLimit") -> str:
-    """Return why no job of a type with a limit can start."""
-    if limit.counting:
-        return f"a new limit of type {limit.type!r}: the jobs that run are counted"
-    if not limit.limit:
-        return f"type {limit.type!r} is closed: its limit is 0"
-    return f"type {limit.type!r}: {limit.running} run, and {limit.limit} may"
 
 
 def blocked_by_key_sentence(wait: "KeyWait", type_: str, first: "JobRow | None" = None) -> str:
@@ -211,11 +166,6 @@ def _kept_by_tenant(key: "KeyName", name: str, before: int) -> str:
     if not key.has_room:
         return f"tenant {name!r} has {key.held} of {key.limit} slots, its maximum; {others}"
     return f"tenant {name!r} has {key.held} slots, and may have more; {others}"
-
-
-def retry_is_due_clause(task_id: str | None) -> str:
-    """Return what happens when the retry of *task_id*, which a key is reserved for, is due."""
-    return f"the retry of {task_id} is due then"
 
 
 def _holder(key: "KeyName") -> str:

@@ -1,15 +1,10 @@
 """Report the scheduling settings in force."""
 
 from ..scheduler.runtime_settings import RuntimeSetting, read_settings
-from ..settings.loader import Value
-from ..settings.table import PREFIX, Settings
-from ..settings.wire import NAME_IN_REDIS, from_redis, shared_settings
+from ..settings.table import PREFIX
+from ..settings.wire import DEFAULTS, NAME_IN_REDIS, from_redis
 from .render import Table
 from .report import Answer, Source, report
-
-
-def _default(setting: RuntimeSetting) -> Value:
-    return from_redis(setting.name, shared_settings(Settings())[NAME_IN_REDIS[setting.name]])
 
 
 def _note(setting: RuntimeSetting) -> str:
@@ -29,7 +24,7 @@ SETTINGS = Table[RuntimeSetting](
         "setting": lambda setting: PREFIX + setting.name,
         "in force": lambda setting: str(setting.value),
         "app.conf": lambda setting: str(setting.own),
-        "default": lambda setting: str(_default(setting)),
+        "default": lambda setting: str(from_redis(setting.name, DEFAULTS[NAME_IN_REDIS[setting.name]])),
         "": _note,
     },
     is_red=lambda setting: setting.disputed,

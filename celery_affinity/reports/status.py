@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import hypot, modf, sqrt
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..scheduler.cohorts import CohortRow
@@ -21,7 +21,7 @@ from .key_usage import startable_keyed_jobs
 from .recurring import stale_s
 from .stock_messages import StockQueue
 from .tenants import TenantStatus, tenants_status
-from .type_limits import PauseInForce, TypeLimit, limits_of_types, pauses_in_force
+from .type_limits import PauseInForce, limits_of_types, pauses_in_force
 from .type_metrics import Trend, read_trends
 
 
@@ -76,42 +76,6 @@ class TypeStatus(CohortRow):
     def unserved(self) -> bool:
         """True if jobs wait that no live worker serves."""
         return self.pending > 0 and self.slots == 0
-
-
-def type_status(
-    type_: str, backlog: Backlog | None, slots: int, free: int, claimed: int | None, now_us: int
-) -> TypeStatus:
-    return TypeStatus(
-        type=decode_part(type_),
-        pending=backlog.jobs if backlog else 0,
-        on_demand=backlog.on_demand if backlog else 0,
-        claimed=claimed,
-        oldest_wait_s=max(0, now_us - backlog.oldest_us) / SECOND_US if backlog else None,
-        slots=slots,
-        free=free,
-        kept_back=backlog.kept_back if backlog else 0,
-    )
-
-
-def corrected_counts(backlog: Backlog | None, beyond_lanes: int) -> Backlog | None:
-    """Return *backlog* with *beyond_lanes* more (below 0: fewer) startable jobs than are in lanes."""
-    if backlog is None:
-        return None
-    return backlog._replace(kept_back=min(backlog.jobs, max(0, backlog.kept_back - beyond_lanes)))
-
-
-def with_limit(limit: TypeLimit | None, status: TypeStatus, **more: Any) -> TypeStatus:
-    """Return *status* with *more*, and with the type's limit, if any."""
-    if limit is None:
-        return replace(status, **more)
-    kept_back = max(0, status.pending - status.kept_back - limit.room)
-    return replace(status, limit=limit.limit, running=limit.running, kept_back_by_limit=kept_back, **more)
-
-
-def with_pauses(types: list[TypeStatus], pauses: list[PauseInForce]) -> list[TypeStatus]:
-    named = {pause.name for pause in pauses if pause.kind == "type"}
-    is_all = any(pause.kind == "all" for pause in pauses)
-    return [replace(status, paused=is_all or status.type in named) for status in types]
 
 
 #: A worker is slow if its jobs of a type take at least this many times as long as on other workers.
@@ -292,18 +256,12 @@ class Status:
     requeued: int = 0
 
 
-def _with_trends(reader: Reader, types: list[TypeStatus], now_us: int) -> list[TypeStatus]:
-    trends = read_trends(reader, {status.type: status.pending for status in types}, now_us)
-    return [replace(status, trend=trends.get(status.type)) for status in types]
-
-
 def _requeued(reader: Reader, now_us: int) -> int:
     """Return the number of jobs in a pause, among the jobs due within the maximum pause."""
     max_pause_us = int(complete_settings(reader.hash("settings"))["requeue_delay_max_us"])
     ids = reader.ask_one("zrangebyscore", reader.key("scheduled"), "-inf", now_us + max_pause_us, 0, MAX_REQUEUED)
-    return sum(
-        row.paused_until_us is not None for row in read_jobs(reader, list(map(decode_text, ids)), ("state", "rank"))
-    )
+    rows = read_jobs(reader, list(map(decode_text, ids)), ("state", "rank"))
+    return sum(row.paused_until_us is not None for row in rows)
 
 
 class Report:
@@ -319,17 +277,17 @@ class Report:
         now_us = read.now_us()
         profiles = read.large_hash("profiles")
         free = _free_by_type(profiles, read.large_hash("free_slots"))
-        scheduled, dead, waiting_keys = read.ask(
-            [("zcard", read.key(name)) for name in ("scheduled", "dead", "waiting_keys")]
-        )
+        counted = ("scheduled", "dead", "waiting_keys")
+        scheduled, dead, waiting_keys = read.ask([("zcard", read.key(name)) for name in counted])
         workers = self._workers(profiles, now_us)
         paused = pauses_in_force(read)
-        counters, batches = _without_batches(read.hash("counters"))
-        refused, dropped = (_by_type(counters, name) for name in (REFUSED_OF, DROPPED_OF))
+        counters = {name: decode_number(count) for name, count in sorted(read.hash("counters").items())}
+        runs, refused, dropped = (_pop_all(counters, prefix) for prefix in (BATCH_SIZE, REFUSED_OF, DROPPED_OF))
+        batches = Batches(runs, counters.pop("batched", 0))
+        types = self._types(read.capacity(), free, self._claimed(workers), paused, now_us)
+        trends = read_trends(read, {status.type: status.pending for status in types}, now_us)
         return Status(
-            _with_trends(
-                read, with_pauses(self._types(read.capacity(), free, self._claimed(workers), now_us), paused), now_us
-            ),
+            [replace(status, trend=trends.get(status.type)) for status in types],
             workers,
             scheduled,
             dead,
@@ -345,35 +303,50 @@ class Report:
         )
 
     def _types(
-        self, capacity: dict[str, int], free: dict[str, int], claimed: dict[str, int | None], now_us: int
+        self,
+        capacity: dict[str, int],
+        free: dict[str, int],
+        claimed: dict[str, int | None],
+        pauses: list[PauseInForce],
+        now_us: int,
     ) -> list[TypeStatus]:
         backlogs = self._reader.backlogs()
         types = sorted({*capacity, *claimed, *backlogs})
         averages_us = self._reader.large_hash("durations")
         limits = {encode_part(limit.type): limit for limit in limits_of_types(self._reader, types)}
-        beyond = startable_keyed_jobs(self._reader, now_us)
-        reserves, kept_back = reserved_slots(self._reader, capacity, free)
+        beyond_lanes = startable_keyed_jobs(self._reader, now_us)
+        reserves, kept_back_by_reserves = reserved_slots(self._reader, capacity, free)
         ran_merged, waiting = (self._reader.large_hash(name) for name in ("batched", "waiting_calls"))
-        return [
-            with_limit(
-                limits.get(type_),
-                type_status(
-                    type_,
-                    corrected_counts(backlogs.get(type_), beyond.get(type_, 0)),
-                    capacity.get(type_, 0),
-                    free.get(type_, 0),
-                    claimed.get(type_, 0),
-                    now_us,
-                ),
-                kept_back_by_reserves=kept_back.get(type_, 0),
-                reserves=reserves.get(type_, []),
-                ran_merged=decode_number(ran_merged.get(type_)),
-                further_calls=max(0, decode_number(waiting.get(type_))),
-                bound=as_bound(decode_part(type_), self._bounds),
-                average_s=decode_number(averages_us[type_]) / SECOND_US if type_ in averages_us else None,
+        paused = {pause.name for pause in pauses if pause.kind == "type"}
+        are_all_paused = any(pause.kind == "all" for pause in pauses)
+        statuses = []
+        for type_ in types:
+            name, backlog, limit = decode_part(type_), backlogs.get(type_) or Backlog(0, 0, 0), limits.get(type_)
+            # Some jobs that keys block in lanes can start, or fewer can start than are in lanes.
+            kept_back = min(backlog.jobs, max(0, backlog.kept_back - beyond_lanes.get(type_, 0)))
+            statuses.append(
+                TypeStatus(
+                    type=name,
+                    pending=backlog.jobs,
+                    on_demand=backlog.on_demand,
+                    claimed=claimed.get(type_, 0),
+                    oldest_wait_s=max(0, now_us - backlog.oldest_us) / SECOND_US if type_ in backlogs else None,
+                    slots=capacity.get(type_, 0),
+                    free=free.get(type_, 0),
+                    kept_back=kept_back,
+                    paused=are_all_paused or name in paused,
+                    kept_back_by_reserves=kept_back_by_reserves.get(type_, 0),
+                    reserves=reserves.get(type_, []),
+                    ran_merged=decode_number(ran_merged.get(type_)),
+                    further_calls=max(0, decode_number(waiting.get(type_))),
+                    bound=as_bound(name, self._bounds),
+                    limit=limit.limit if limit else None,
+                    running=limit.running if limit else None,
+                    kept_back_by_limit=max(0, backlog.jobs - kept_back - limit.room) if limit else 0,
+                    average_s=decode_number(averages_us[type_]) / SECOND_US if type_ in averages_us else None,
+                )
             )
-            for type_ in types
-        ]
+        return statuses
 
     def _workers(self, profiles: dict[str, str], now_us: int) -> list[WorkerStatus]:
         read = self._reader
@@ -383,7 +356,7 @@ class Report:
         rows = {worker: as_text(raw) for worker, raw in zip(heartbeats, raws, strict=True) if raw}
         by_worker = paces(rows)
         workers = []
-        for worker, row in rows.items():
+        for (worker, row), held in zip(rows.items(), read.claim_counts(list(rows)), strict=True):
             types = profiles.get(row.get("profile", ""), "").split()
             workers.append(
                 WorkerStatus(
@@ -397,13 +370,12 @@ class Report:
                     withdrawn=[decode_part(without_mark(type_)) for type_ in types if type_ != without_mark(type_)],
                     stalled=row.get("stalled") == "1",
                     lent=max(0, -decode_number(row.get("other"))),
+                    held=held,
                     pace=by_worker.get(worker),
                     priority=decode_number(row.get("priority")),
                 )
             )
-        held = read.claim_counts([worker.id for worker in workers])
-        with_claims = [replace(worker, held=claims) for worker, claims in zip(workers, held, strict=True)]
-        return sorted(with_claims, key=lambda worker: (worker.name, worker.id))
+        return sorted(workers, key=lambda worker: (worker.name, worker.id))
 
     def _claimed(self, workers: Sequence[WorkerStatus]) -> dict[str, int | None]:
         """Return the number of claimed jobs by type (encoded), or None for types with too many to read.
@@ -430,20 +402,10 @@ class Report:
         return dict(claimed)
 
 
-def _without_batches(counters: Mapping[str, str]) -> tuple[dict[str, int], Batches]:
-    """Return the other counters and the runs of merged calls."""
-    counted = {name: decode_number(count) for name, count in sorted(counters.items())}
-    runs = {name.removeprefix(BATCH_SIZE): counted.pop(name) for name in list(counted) if name.startswith(BATCH_SIZE)}
-    return counted, Batches(runs, counted.pop("batched", 0))
-
-
-def _by_type(counters: dict[str, int], name: str) -> dict[str, int]:
-    """Remove the counters whose names begin with *name*, and return them by type."""
-    return {
-        decode_part(counter.removeprefix(name)): counters.pop(counter)
-        for counter in list(counters)
-        if counter.startswith(name)
-    }
+def _pop_all(counters: dict[str, int], prefix: str) -> dict[str, int]:
+    """Remove the counters whose names begin with *prefix*, and return them by the rest of the name, decoded."""
+    names = [name for name in counters if name.startswith(prefix)]
+    return {decode_part(name.removeprefix(prefix)): counters.pop(name) for name in names}
 
 
 def _free_by_type(profiles: dict[str, str], free_slots: dict[str, str]) -> dict[str, int]:

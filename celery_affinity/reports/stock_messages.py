@@ -88,9 +88,7 @@ class StockMessages:
 
         Queues served by kombu (see ``affinity_queues``) are excluded, because the fleet does not know their workers.
         """
-        unserved = [
-            queue for queue in self.waiting() if queue.queue not in served and self._lists.schedules(queue.queue)
-        ]
+        unserved = [one for one in self.waiting() if one.queue not in served and self._lists.schedules(one.queue)]
         return [self._with_oldest(queue) if i < MAX_SHOWN else queue for i, queue in enumerate(unserved)]
 
     def find(self, task_id: str, served: Collection[str]) -> StockMessage | None:

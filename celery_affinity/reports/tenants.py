@@ -9,6 +9,7 @@ from ..options.keys import OF_TENANT
 from ..policy.score import decayed_use_us
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Lane, Reader
+from ..scheduler.scheduler import Scheduler
 from ..schema.constants import TENANT_PREFIX
 from ..schema.values import decode_text, encode_part
 from ..settings.tenants import OTHERS, quotas_in, weight_of
@@ -55,7 +56,8 @@ def tenants_status(reader: Reader, now_us: int) -> list[TenantStatus]:
     text = limits_in_force(reader).of_tenants
     named = [TENANT_PREFIX + name for name in sorted(quotas_in(text)) if name != OTHERS][:MAX_NAMED]
     keys = {*named, *_with_most_waiting(reader)}
-    preempting = _count_evictions(reader) if keys else Counter[str]()
+    orders = [words.split(" ") for words in reader.hash("stop_orders").values()] if keys else []
+    preempting = Counter(words[2] for words in orders if len(words) > 2)  # by the key of the tenant
     tenants = [
         TenantStatus(
             name=key.tenant or "",
@@ -106,11 +108,10 @@ _TENANT_KEYS = Table[KeyName](
 )
 
 
-def _tenants_text(in_use: KeysInUse) -> str:
-    return table_of_keys(in_use, _TENANT_KEYS, "no job of such a tenant runs or waits")
-
-
-@report("tenants list", text=_tenants_text)
+@report(
+    "tenants list",
+    text=lambda in_use: table_of_keys(in_use, _TENANT_KEYS, "no job of such a tenant runs or waits"),
+)
 def tenants_in_use(source: Source, pattern: Pattern = "*", limit: Limit = 100) -> Answer[KeysInUse]:
     """List the tenants whose jobs run or wait. * in PATTERN matches any characters."""
     return keys_of_cohorts(source, OF_TENANT + pattern, limit)
@@ -119,13 +120,11 @@ def tenants_in_use(source: Source, pattern: Pattern = "*", limit: Limit = 100) -
 @report("/api/tenants", "/api/tenants", "Tenants with a quota of their own, and those with the most waiting jobs")
 def list_tenants(source: Source) -> Answer[list[TenantStatus]]:
     """Report the tenants of the fleet's status."""
-    return source.rows(lambda scheduler: tenants_status(scheduler.reader, scheduler.reader.now_us()))
+    return source.rows(tenants_of_cohort)
 
 
-def _count_evictions(reader: Reader) -> Counter[str]:
-    """Return the number of jobs being preempted for each tenant, by its key."""
-    orders = (words.split(" ") for words in reader.hash("stop_orders").values())
-    return Counter(words[2] for words in orders if len(words) > 2)
+def tenants_of_cohort(scheduler: Scheduler) -> list[TenantStatus]:
+    return tenants_status(scheduler.reader, scheduler.reader.now_us())
 
 
 def _with_most_waiting(reader: Reader) -> list[str]:
@@ -182,7 +181,6 @@ def share_turn(reader: Reader, key: str, lane: Lane) -> ShareTurn | None:
     turns = reader.key("turns", lane.type, lane.name, generation)
     tenants, before = (int(count) for count in reader.ask([("zcard", turns), ("zcount", turns, "-inf", f"({start!r}")]))
     if half_life_us:
-        return ShareTurn(
-            tenants, before, None, decayed_use_us(tag, half_life_us, reader.now_us()) / SECOND_US if tag else 0.0
-        )
+        used_us = decayed_use_us(tag, half_life_us, reader.now_us()) if tag else 0.0
+        return ShareTurn(tenants, before, None, used_us / SECOND_US)
     return ShareTurn(tenants, before, (start - clock) / SECOND_US)

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..clock import SECOND_US
+from ..options.type_names import did_you_mean
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Reader
 from ..scheduler.scheduler import Scheduler
 from ..schema.keys import ALL, Kind, key_address, parts_of, type_address
 from ..schema.values import decode_part, encode_part
-from . import sentences
 from .keys import encoded_name
 from .render import time_text
 from .report import Answer, Source, report
@@ -54,7 +54,11 @@ class TypeLimit:
     @property
     def why(self) -> str:
         """Why no job of the type can start, as text."""
-        return sentences.type_limit_sentence(self)
+        if self.counting:
+            return f"a new limit of type {self.type!r}: the jobs that run are counted"
+        if not self.limit:
+            return f"type {self.type!r} is closed: its limit is 0"
+        return f"type {self.type!r}: {self.running} run, and {self.limit} may"
 
 
 def pause_address(kind: Kind, name: str) -> str:
@@ -66,7 +70,7 @@ def pause_address(kind: Kind, name: str) -> str:
 
 def has_no_pause(kind: Kind, name: str) -> str:
     """Return the reply to a user who ends a pause that does not exist."""
-    return sentences.no_pause_sentence("all types" if kind == "all" else str(PauseInForce(kind, name, 0, None, "")))
+    return f"there is no pause of {PauseInForce(kind, name, 0, None, '')}"
 
 
 def is_without_effect(reader: Reader, kind: Kind, name: str) -> str | None:
@@ -74,7 +78,7 @@ def is_without_effect(reader: Reader, kind: Kind, name: str) -> str | None:
     if kind != "type":
         return None
     served = {decode_part(type_) for type_ in reader.capacity()}
-    return None if name in served else sentences.pause_without_effect_sentence(name, served)
+    return None if name in served else f"no live worker serves type {name!r}{did_you_mean(name, served)}"
 
 
 def pauses_in_force(reader: Reader) -> list[PauseInForce]:
@@ -88,10 +92,8 @@ def _pause(address: str, value: str) -> PauseInForce | None:
     if not match:
         return None
     kind, name = parts_of(address)
-    until_us = int(match[2])
-    return PauseInForce(
-        kind, decode_part(name), int(match[1]) / SECOND_US, until_us / SECOND_US if until_us else None, match[3]
-    )
+    since_s, until_s = int(match[1]) / SECOND_US, int(match[2]) / SECOND_US
+    return PauseInForce(kind, decode_part(name), since_s, until_s or None, match[3])
 
 
 def paused_types(reader: Reader) -> set[str]:

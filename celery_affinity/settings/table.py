@@ -6,7 +6,7 @@ returns the accepted values as text.
 """
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
@@ -55,32 +55,31 @@ def check_bool(value: object) -> str | None:
     return None if isinstance(value, bool) else "True or False"
 
 
+def _are_names(names: Iterable[object]) -> bool:
+    return all(isinstance(name, str) and name for name in names)
+
+
 def check_task_types(value: object) -> str | None:
-    good = isinstance(value, Mapping) and all(
-        isinstance(pattern, str) and pattern and is_type_name(type_) for pattern, type_ in value.items()
-    )
-    return (
-        None
-        if good
-        else f"a mapping of task name patterns to types, such as {{'proj.pdf.*': 'pdf'}}; a type is {ACCEPTED}"
-    )
+    if isinstance(value, Mapping) and _are_names(value) and all(map(is_type_name, value.values())):
+        return None
+    return f"a mapping of task name patterns to types, such as {{'proj.pdf.*': 'pdf'}}; a type is {ACCEPTED}"
 
 
-def check_task_rules(value: object) -> str | None:
-    good = isinstance(value, Mapping) and all(isinstance(pattern, str) and pattern for pattern in value)
-    return (
-        None if good else "a mapping of task name patterns to rules, such as {'proj.route.*': {'exclusive': '{city}'}}"
-    )
+def _check_mapping(accepted: str) -> NumberCheck:
+    return lambda value: None if isinstance(value, Mapping) and _are_names(value) else accepted
 
 
-def check_recurring_calls(value: object) -> str | None:
-    good = isinstance(value, Mapping) and all(isinstance(name, str) and name for name in value)
-    return None if good else "a mapping of names to calls, such as {'hh': {'task': 'proj.plan', 'stale_after': 300}}"
+check_task_rules = _check_mapping(
+    "a mapping of task name patterns to rules, such as {'proj.route.*': {'exclusive': '{city}'}}"
+)
+check_recurring_calls = _check_mapping(
+    "a mapping of names to calls, such as {'hh': {'task': 'proj.plan', 'stale_after': 300}}"
+)
 
 
 def check_queues(value: object) -> str | None:
-    good = isinstance(value, list | tuple) and all(isinstance(pattern, str) and pattern for pattern in value)
-    return None if good else "a list of queue name patterns, such as ['pdf', 'reports.*']"
+    is_list = isinstance(value, list | tuple) and _are_names(value)
+    return None if is_list else "a list of queue name patterns, such as ['pdf', 'reports.*']"
 
 
 def check_seconds_or_none(value: object) -> str | None:
@@ -106,16 +105,20 @@ SHARE = "share"
 SHOWN_TO = ("read", "submit", "admin", "nobody")
 
 
+def _field(default: Any, **metadata: Any) -> Any:
+    if default == {}:
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
 def _setting(default: Any, check: NumberCheck) -> Any:
     """Return a setting that only the processes of an app read."""
-    return field(default=default, metadata={"check": check, "in_redis": None, "at_run_time": False})
+    return _field(default, check=check, in_redis=None, at_run_time=False)
 
 
 def _shared(default: Any, check: NumberCheck, *, in_us: bool = False, at_run_time: bool = True) -> Any:
     """Return a setting that server functions read (`wire`), in µs if *in_us*."""
-    return field(
-        default=default, metadata={"check": check, "in_redis": "_us" if in_us else "", "at_run_time": at_run_time}
-    )
+    return _field(default, check=check, in_redis="_us" if in_us else "", at_run_time=at_run_time)
 
 
 @dataclass(frozen=True)
@@ -183,14 +186,10 @@ class Settings:
     """Maximum number of ended jobs that are kept for more than 60 s. Beyond it, the oldest are deleted."""
     keep_failed: bool = _shared(False, check_bool, at_run_time=False)
     """Whether a job whose task failed for good becomes a dead letter with its message, so that it can be run again."""
-    limits: Mapping[str, Limit] | str = field(
-        default_factory=dict, metadata={"check": check_limits, "in_redis": "", "at_run_time": True}
-    )
+    limits: Mapping[str, Limit] | str = _shared({}, check_limits)
     """Pattern of keys, or ``type:`` and a type -> jobs that can run together; ``rate:`` and a pattern -> a rate.
     Overrides the limits of tasks."""
-    tenants: Mapping[str, Tenant] | str = field(
-        default_factory=dict, metadata={"check": check_tenants, "in_redis": "", "at_run_time": True}
-    )
+    tenants: Mapping[str, Tenant] | str = _shared({}, check_tenants)
     """Tenant -> quota: the number of its jobs that can run at the same time; ``*``: each tenant without an entry."""
     tenant_turns: str = _shared("age", check_one_of("age", SHARE))
     """Which of the jobs of one type, priority and mode runs first: the oldest, or the job of the tenant with the least
@@ -200,9 +199,7 @@ class Settings:
     0: it always counts in full, so a tenant gains nothing by being idle."""
     inherit_tenant: bool = _setting(True, check_bool)
     """Whether calls published by a task belong to the task's tenant, if they name no other."""
-    reserve: Mapping[str, Mapping[str, int | str]] | str = field(
-        default_factory=dict, metadata={"check": reserves.check_reserves, "in_redis": "", "at_run_time": True}
-    )
+    reserve: Mapping[str, Mapping[str, int | str]] | str = _shared({}, reserves.check_reserves)
     """Pattern of types -> class of jobs -> number or share of the fitting slots that jobs of the class leave free."""
     reserve_patience: float | str | None = _shared(None, check_seconds_or_none, in_us=True)
     """Age in seconds after which a job ignores reserves; None: never."""
@@ -217,36 +214,26 @@ class Settings:
     in one slot."""
     preemption_max: int = _shared(3, COUNT_OR_0)
     """Maximum number of times that a job is preempted. 0: never."""
-    task_types: Mapping[str, str] = field(
-        default_factory=dict, metadata={"check": check_task_types, "in_redis": None, "at_run_time": False}
-    )
+    task_types: Mapping[str, str] = _setting({}, check_task_types)
     """Task name pattern -> type, for producers that do not have the tasks' code."""
-    task_rules: Mapping[str, Affinity] = field(
-        default_factory=dict, metadata={"check": check_task_rules, "in_redis": None, "at_run_time": False}
-    )
+    task_rules: Mapping[str, Affinity] = _setting({}, check_task_rules)
     """Task name pattern -> rules, for producers that do not have the tasks' code. The first matching pattern applies.
 
     A value has some of ``exclusive``, ``rate``, ``tenant``, ``preemptible``, ``locality`` and ``merge``, like an
     `Affinity`, such as ``{"exclusive": "city:{city}"}``. Functions of ``merge`` are dotted names. ``{}``: no rules.
     """
-    recurring: Mapping[str, Recurring] = field(
-        default_factory=dict, metadata={"check": check_recurring_calls, "in_redis": None, "at_run_time": False}
-    )
+    recurring: Mapping[str, Recurring] = _setting({}, check_recurring_calls)
     """Name -> recurring call, published when no matching call has become pending for ``stale_after`` seconds."""
     queues: Sequence[str] = _setting(("*",), check_queues)
     """Patterns of the queues to schedule: all queues by default. Unlisted queues keep Celery's stock behaviour."""
-    cohorts: Mapping[str, cohort_settings.Cohort] = field(
-        default_factory=dict, metadata={"check": cohort_settings.check_cohorts, "in_redis": None, "at_run_time": False}
-    )
+    cohorts: Mapping[str, cohort_settings.Cohort] = _setting({}, cohort_settings.check_cohorts)
     """Name -> types that are scheduled separately from all others, on their own server or shard of a cluster.
 
     ``{"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url="redis://other")}``. Other types are in ``default``.
     """
     ingest: bool = _setting(True, check_bool)
     """Whether workers take over and schedule messages that stock producers send to a scheduled queue."""
-    max_pending: Mapping[str, Bound | int] = field(
-        default_factory=dict, metadata={"check": bounds.check_bounds, "in_redis": None, "at_run_time": False}
-    )
+    max_pending: Mapping[str, Bound | int] = _setting({}, bounds.check_bounds)
     """Pattern of types -> maximum number of waiting jobs. Beyond it, calls are refused or jobs dropped (`Bound`)."""
     lookahead: int | str = _setting(AUTO, check_auto_or_jobs)
     """Maximum number of jobs that a worker holds beyond its slots, for very short tasks. ``"auto"``: jobs that are
@@ -272,9 +259,8 @@ class Settings:
                 raise SettingError(
                     f"{PREFIX}{setting.name} must be {accepted}, got: {printable(value, values.mask_password)}"
                 )
-        object.__setattr__(
-            self, "task_rules", {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
-        )
+        rules = {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
+        object.__setattr__(self, "task_rules", rules)
         object.__setattr__(self, "cohorts", cohort_settings.cohort_map(self.cohorts))
         object.__setattr__(self, "recurring", {name: _call(name, call) for name, call in self.recurring.items()})
         if constants.is_timeout_too_short(self.worker_timeout, self.heartbeat_interval):

@@ -19,12 +19,10 @@ from ..options.key_templates import NamedKey
 from ..schema import values
 from ..schema.constants import MAX_KEY_LENGTH, MAX_NUMBER_LENGTH, TENANT_PREFIX
 from ..schema.values import COUNT_OR_0, MAX_COUNT, encode_part, is_whole
+from .limits import NONE
 
 #: Maximum weight of a tenant.
 MAX_WEIGHT = 999_999
-
-#: No quotas, as typed or shown.
-NONE = "none"
 
 #: Name that stands for each tenant without an entry.
 OTHERS = "*"

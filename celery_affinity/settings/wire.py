@@ -141,14 +141,3 @@ def overtaking_seconds(priority: int, on_demand: bool, weights: Weights, *, bonu
     if not on_demand:
         lead += weights.on_demand + weights.on_demand_age * weights.on_demand_age_cap_us / SECOND_US
     return lead / weights.age
-
-
-def max_overtaking_wait(
-    priority: int, on_demand: bool, weights: Weights, *, ahead: int, arrivals: float, served: float
-) -> float:
-    """Return the maximum wait in seconds at given rates of arriving and served jobs that share the job's slots.
-
-    *ahead*: jobs that were waiting when the job came. *arrivals*, *served*: jobs per second that share its slots. In
-    the worst case all jobs ahead, and all jobs that arrive within D, run first.
-    """
-    return (ahead + arrivals * overtaking_seconds(priority, on_demand, weights)) / served

@@ -77,9 +77,8 @@ class WorkerProcess(ContextManaged):
         """Start the worker, and wait until it has joined. Raises TestingError with the last lines of its log."""
         if self._process is not None:
             raise TestingError(f"{self!r} is running already")
-        self._process = server.start_child(
-            self._command, log=self._log, env={**os.environ, "PYTHONPATH": import_path()}
-        )
+        environment = {**os.environ, "PYTHONPATH": import_path()}
+        self._process = server.start_child(self._command, log=self._log, env=environment)
         deadline = monotonic() + START_TIMEOUT_S
         while not self._has_joined():
             if not self.is_running or monotonic() > deadline:

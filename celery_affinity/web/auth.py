@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import SettingError
 from ..schema.untrusted import MAX_NESTED, loads, strict_json
-from .replies import error_reply
+from .replies import RefusedError, error_reply
 
 #: Roles. Each includes the rights of the roles before it.
 ROLES = ("read", "submit", "admin")
@@ -131,14 +131,6 @@ _HEADERS = [
 ]
 
 
-class _RejectedError(Exception):
-    """The request is rejected with this status, message and headers."""
-
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.headers = status, headers
-
-
 class AuthMiddleware:
     """Passes valid requests to *inner*. See `celery_affinity.web.asgi` for the parameters."""
 
@@ -159,7 +151,7 @@ class AuthMiddleware:
             self._check(scope, headers)
             if scope["method"] not in _READS:
                 receive = _replayed(await _body(receive, headers))
-        except _RejectedError as rejected:
+        except RefusedError as rejected:
             await error_reply(rejected.status, str(rejected), rejected.headers)(scope, receive, _with_headers(send))
             return
         # Starlette re-raises errors that were answered and logged.
@@ -169,7 +161,7 @@ class AuthMiddleware:
     def _check(self, scope: Scope, headers: dict[bytes, str]) -> None:
         host = _hostname(headers.get(b"host", ""))
         if not self._is_own_host(host):
-            raise _RejectedError(421, f"the Host header must name this machine (see --name), got: {host!r}")
+            raise RefusedError(421, f"the Host header must name this machine (see --name), got: {host!r}")
         method, path = scope["method"], path_of(scope)
         needed = needed_role(method, path)
         if needed is None:
@@ -178,7 +170,7 @@ class AuthMiddleware:
         scope[SEES_AS] = role
         scope[ROLE] = "read" if self._read_only else role
         if not role_includes(role, needed):
-            raise _RejectedError(403, f"this requires the role {needed!r}, the token has {role!r}")
+            raise RefusedError(403, f"this requires the role {needed!r}, the token has {role!r}")
         if method not in _READS:
             self._check_change(headers, host, is_question(method, path))
 
@@ -186,25 +178,23 @@ class AuthMiddleware:
         if self._tokens is None:
             client = scope.get("client")
             if client and not is_loopback(client[0]):
-                raise _RejectedError(403, "without tokens only clients on this machine get an answer")
+                raise RefusedError(403, "without tokens only clients on this machine get an answer")
             return "admin"
         scheme, _, token = headers.get(b"authorization", "").partition(" ")
         role = self._tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
         if role is None:
             wanted = "a token that is known" if scheme else "a token"
-            raise _RejectedError(401, f"send {wanted}: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+            raise RefusedError(401, f"send {wanted}: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
         return role
 
     def _check_change(self, headers: dict[bytes, str], host: str, is_question: bool) -> None:
         if self._read_only and not is_question:
-            raise _RejectedError(403, "this server is read-only: --read-only")
+            raise RefusedError(403, "this server is read-only: --read-only")
         origin = headers.get(b"origin")
         if origin is not None and _hostname(origin.partition("://")[2]) != host:
-            raise _RejectedError(
-                403, f"a page of another site cannot change anything here, got Origin: {origin[:100]!r}"
-            )
+            raise RefusedError(403, f"a page of another site cannot change anything here, got Origin: {origin[:100]!r}")
         if headers.get(b"sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise _RejectedError(403, "a page of another site cannot change anything here")
+            raise RefusedError(403, "a page of another site cannot change anything here")
 
     def _is_own_host(self, host: str) -> bool:
         if "*" in self._names or host in self._names:
@@ -255,7 +245,7 @@ def is_loopback(address: str) -> bool:
 async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
     """Return the body, which is JSON or empty."""
     length = headers.get(b"content-length", "0")
-    too_large = _RejectedError(413, f"a body must have {MAX_BYTES:,} bytes at most", {"Connection": "close"})
+    too_large = RefusedError(413, f"a body must have {MAX_BYTES:,} bytes at most", {"Connection": "close"})
     if not length.isdecimal() or int(length[:19]) > MAX_BYTES:
         raise too_large
     body = bytearray()  # a list of one-byte parts would need many times the memory
@@ -264,18 +254,18 @@ async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise _RejectedError(400, "the client closed the connection")
+                    raise RefusedError(400, "the client closed the connection")
                 body += message.get("body", b"")
                 if len(body) > MAX_BYTES:
                     raise too_large
                 if not message.get("more_body"):
                     break
     except TimeoutError:
-        raise _RejectedError(408, f"a body must be there within {BODY_S:g} s", {"Connection": "close"}) from None
+        raise RefusedError(408, f"a body must be there within {BODY_S:g} s", {"Connection": "close"}) from None
     if body:
         kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise _RejectedError(400, f"a body must be JSON: Content-Type: application/json, got: {kind[:100]!r}")
+            raise RefusedError(400, f"a body must be JSON: Content-Type: application/json, got: {kind[:100]!r}")
         _check_json(bytes(body))
     return bytes(body)
 
@@ -285,7 +275,7 @@ def _check_json(body: bytes) -> None:
     try:
         strict_json(loads(body, parse_constant=_refuse_constant))
     except ValueError as exc:
-        raise _RejectedError(
+        raise RefusedError(
             400, f"a body must be JSON (RFC 8259), nested at most {MAX_NESTED} levels deep: {str(exc)[:200]}"
         ) from None
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from celery import Celery
 from kombu import Connection
@@ -85,6 +85,11 @@ class Broker:
         """Yield the cohorts. For use within `call`."""
         self._main_scheduler()
         yield self._fleet
+
+    def with_fleet(self, function: Callable[..., T], *args: object) -> T:
+        """Return the result of *function*, whose first argument is the cohorts. For use within `call`."""
+        with self.reach() as fleet:
+            return function(fleet, *args)
 
     def _scheduler_of(self, name: str) -> Scheduler:
         if name == DEFAULT:
@@ -183,9 +188,9 @@ class RequestThreads:
                 result = function(*args)
             except BaseException as exc:  # untrusted code can raise SystemExit
                 error = exc if isinstance(exc, Exception) else RuntimeError(f"{type(exc).__name__}: {exc}")
-                loop.call_soon_threadsafe(_fail, future, error)
+                loop.call_soon_threadsafe(_settle, future, future.set_exception, error)
             else:
-                loop.call_soon_threadsafe(_settle, future, result)
+                loop.call_soon_threadsafe(_settle, future, future.set_result, result)
 
         self._put(piece)
         try:
@@ -221,11 +226,6 @@ class RequestThreads:
                 return
 
 
-def _settle(future: "asyncio.Future[T]", result: T) -> None:
+def _settle(future: "asyncio.Future[Any]", settle: Callable[[Any], object], outcome: object) -> None:
     if not future.done():
-        future.set_result(result)
-
-
-def _fail(future: "asyncio.Future[T]", error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
+        settle(outcome)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ..admin import bulk, job_values, submit
@@ -85,10 +85,9 @@ _Age = Annotated[float | None, Query(ge=0, le=MAX_DURATION_S)]
 _Wait = Annotated[float, Query(ge=0, le=60)]
 
 
-class MoveRequest(BaseModel):
+class MoveRequest(BaseModel, extra="forbid", strict=True):
     """The new values of a job; null keeps a value. *priority* is 0 to 10, where 10 is the highest, as in lists."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     type: str | None = None
     priority: int | None = None
     mode: Literal["queued", "on_demand"] | None = None
@@ -187,12 +186,8 @@ async def _explained(site: Site, job: Job) -> dict[str, object]:
 
 
 async def _values(site: Site, job: Job) -> JobValues:
-    values = await site.with_fleet(_arguments, job)
+    values = await site.with_fleet(job_values.message_arguments, job)
     return await site.run_untrusted(job_values.with_result, site.app, job.id, values)
-
-
-def _arguments(fleet: Cohorts, job: Job) -> JobValues:
-    return fleet.ask(job.cohort or fleet.names[0], lambda scheduler: job_values.decode_arguments(scheduler.reader, job))
 
 
 def _dict(report: object) -> dict[str, object]:
@@ -215,10 +210,6 @@ def _reply_to_change(change: Change) -> Response:
 #: Maximum number of jobs that a request changes, and of pages of 1,000 jobs that it reads per state. These take about 2
 #: s and 5 s of the 10 s after which a request is abandoned.
 _MAX_BULK_JOBS, _MAX_PAGES = 5_000, 50
-
-#: States of jobs that can be moved, and that can be cancelled.
-_MOVABLE = ("pending", "scheduled")
-_CANCELLABLE = (*_MOVABLE, "claimed", "running")
 
 
 @dataclass(frozen=True)
@@ -283,7 +274,7 @@ def add_bulk_routes(api: APIRouter, site: Site) -> None:
     )
     async def cancel(request: Request, which: _Which, terminate: bool = False) -> Response:
         check_values_setting(site, request, which.filters.argument is not None)
-        states = which.states(_CANCELLABLE)
+        states = which.states(bulk.CANCELLABLE)
         if which.state is None and not terminate:
             states = states[:-1]
 
@@ -301,7 +292,7 @@ def add_bulk_routes(api: APIRouter, site: Site) -> None:
     )
     async def move(request: Request, which: _Which, moving: MoveRequest) -> Response:
         check_values_setting(site, request, which.filters.argument is not None)
-        states = which.states(_MOVABLE)
+        states = which.states(bulk.MOVABLE)
         try:
             wish = move_target_of(moving)
         except OptionError as exc:
@@ -333,9 +324,8 @@ def _act(
             )
         check_target_cohort(site.app, wish, [name for name, chosen in choices.answers.items() if chosen.chosen])
         done, lost = (BulkResult(0, {}), {}) if which.dry_run else bulk.run_in_cohorts(fleet, choices, act)
-    return BulkReply(
-        len(choice.chosen), choice.calls, choice.more, choice.shown, *done, down={**choices.down, **lost} or None
-    )
+    down = {**choices.down, **lost} or None
+    return BulkReply(len(choice.chosen), choice.calls, choice.more, choice.shown, *done, down=down)
 
 
 #: Options of a call in the OpenAPI description.
@@ -345,10 +335,9 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-class TaskCall(BaseModel):
+class TaskCall(BaseModel, extra="forbid", strict=True):
     """A call of a task. *options* are the arguments in `submit.ACCEPTED`, as in `apply_async`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     task: str
     args: list[Any] = Field(default_factory=list)
     kwargs: dict[str, Any] = Field(default_factory=dict)
@@ -372,19 +361,15 @@ def add_submit_routes(api: APIRouter, site: Site) -> None:
             raise RefusedError(404, f"no task that can be submitted is named {call.task[:300]!r}")
         try:
             submission = submit.Submission(call.task, call.args, call.kwargs, call.options, idempotency_key)
-            task_id, is_new = await site.run_untrusted(
-                _submit, site, submission, submit.SubmittedIds.of(submission.name)
-            )
+            ids = submit.SubmittedIds.of(submission.name)
+            connect = site.broker.reach, site.broker.connection
+            task_id, is_new = await site.run_untrusted(submit.submit_task, site.app, submission, ids, *connect)
         except (submit.IdempotencyKeyReusedError, QueueFull) as exc:
             raise RefusedError(409, str(exc)) from exc
         except OptionError as exc:
             raise RefusedError(422, str(exc)) from exc
         place = f"{request.scope.get('root_path') or ''}/api/jobs/{quote(task_id, safe='')}"
         return json_reply(await _just_submitted(site, task_id), 201 if is_new else 200, {"Location": place})
-
-
-def _submit(site: Site, submission: submit.Submission, ids: submit.SubmittedIds) -> tuple[str, bool]:
-    return submit.submit_task(site.app, submission, ids, site.broker.reach, site.broker.connection)
 
 
 async def _just_submitted(site: Site, id: str) -> Job:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ..errors import OptionError
@@ -24,15 +24,13 @@ from .traces import Loaded, TraceFile, check_jobs
 _MAX_SLOTS = 10_000
 
 
-class WhatIfRequest(BaseModel):
+class WhatIfRequest(BaseModel, extra="forbid", strict=True):
     """The changes to a trace, in the format of ``celery affinity lab whatif``.
 
     *add* lists workers such as "[pdf,xls]:2", and *remove* names of workers. *set* maps settings to values, such as
     "limits.type:pdf" to "5". *rate* maps types to a factor for their number of jobs, and *priority* maps types to the
     priority of their jobs. *seed* determines the jobs that *rate* repeats or omits.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     add: list[str] = []
     remove: list[str] = []
@@ -60,7 +58,24 @@ class ReplayedTrace:
 
 
 def add_lab_routes(api: APIRouter, site: Site) -> None:
-    cache = _ReplayCache()
+    last: dict[object, ReplayedTrace] = {}  # by version: each viewer of the web UI requests the newest trace's replay
+
+    def replayed(loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
+        if loaded.version not in last:
+            trace = loaded.trace
+            new = ReplayedTrace(
+                name=loaded.version[0],
+                recorded_at=trace.recorded_at,
+                length_s=trace.length_us / 1e6,
+                jobs=len(trace.jobs),
+                lost=trace.lost,
+                fleet=fleet_of_members(trace.workers),
+                limits=limits_of_types(complete_settings(trace.settings)["limits"]),
+                replay=replay_module.replay(trace, progress=steps),
+            )
+            last.clear()
+            last[loaded.version] = new
+        return last[loaded.version]
 
     @api.get(
         "/api/lab/traces",
@@ -76,7 +91,7 @@ def add_lab_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(ReplayedTrace, 404, 409),
     )
     async def replay(name: str) -> Response:
-        return json_reply(await site.traces.ask(name, cache.replayed))
+        return json_reply(await site.traces.ask(name, replayed))
 
     @api.post(
         "/api/lab/traces/{name}/whatif",
@@ -87,39 +102,11 @@ def add_lab_routes(api: APIRouter, site: Site) -> None:
         return json_reply(await site.traces.ask(name, lambda loaded, steps: _answer(loaded, question, steps)))
 
 
-class _ReplayCache:
-    """The last replay: each viewer of the web UI requests the newest trace's replay."""
-
-    def __init__(self) -> None:
-        self._version: object = None
-        self._replay: ReplayedTrace | None = None
-
-    def replayed(self, loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
-        if self._replay is None or self._version != loaded.version:
-            self._replay, self._version = _replayed(loaded, steps), loaded.version
-        return self._replay
-
-
-def _replayed(loaded: Loaded, steps: Iterator[object]) -> ReplayedTrace:
-    trace = loaded.trace
-    return ReplayedTrace(
-        name=loaded.version[0],
-        recorded_at=trace.recorded_at,
-        length_s=trace.length_us / 1e6,
-        jobs=len(trace.jobs),
-        lost=trace.lost,
-        fleet=fleet_of_members(trace.workers),
-        limits=limits_of_types(complete_settings(trace.settings)["limits"]),
-        replay=replay_module.replay(trace, progress=steps),
-    )
-
-
 def _answer(loaded: Loaded, question: WhatIfRequest, steps: Iterator[object]) -> WhatIf:
     changes = _changes(loaded, question)
     factors = changes.rates
-    check_jobs(
-        sum(factors.get(arrival.type, 1) for arrival in loaded.scenario.arrivals), f"{loaded.version[0]} at these rates"
-    )
+    jobs = sum(factors.get(arrival.type, 1) for arrival in loaded.scenario.arrivals)
+    check_jobs(jobs, f"{loaded.version[0]} at these rates")
     before, after, engine = replay_module.schedule_both(loaded.scenario, changes, progress=steps)
     return replay_module.compare_waits(before, after, engine)
 

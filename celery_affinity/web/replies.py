@@ -72,11 +72,11 @@ _CODES = {
 
 
 class RefusedError(Exception):
-    """A request is rejected with *status* and a message."""
+    """A request is rejected with *status*, a message and *headers*."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.headers = status, headers
 
 
 def json_reply(report: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -102,7 +102,11 @@ def error_reply(status: int, message: str, headers: dict[str, str] | None = None
 def reply_to_error(exc: Exception) -> Response:
     """Return the HTTP reply for an error: its status, and its text as JSON."""
     if isinstance(exc, RefusedError):
-        return error_reply(exc.status, str(exc))
+        return error_reply(exc.status, str(exc), exc.headers)
+    if isinstance(exc, HTTPException):
+        return error_reply(exc.status_code, str(exc.detail), dict(exc.headers or {}))
+    if isinstance(exc, RequestValidationError):
+        return error_reply(400, "; ".join(_describe_invalid(error) for error in exc.errors()))
     if isinstance(exc, (BrokerDownError, BusyError)):
         return error_reply(503, str(exc), _RETRY_AFTER)
     if type(exc) in _WORKER_ERRORS:
@@ -126,17 +130,8 @@ def add_handlers(api: FastAPI) -> None:
     async def on_error(_: Request, exc: Exception) -> Response:
         return reply_to_error(exc)
 
-    async def on_http(_: Request, exc: Exception) -> Response:
-        assert isinstance(exc, HTTPException)
-        return error_reply(exc.status_code, str(exc.detail), dict(exc.headers or {}))
-
-    async def on_invalid(_: Request, exc: Exception) -> Response:
-        assert isinstance(exc, RequestValidationError)
-        return error_reply(400, "; ".join(_describe_invalid(error) for error in exc.errors()))
-
-    api.add_exception_handler(HTTPException, on_http)
-    api.add_exception_handler(RequestValidationError, on_invalid)
-    for kind in (RefusedError, BrokerDownError, BusyError, AffinityError, RedisError, *_WORKER_ERRORS, Exception):
+    of_requests = (RefusedError, HTTPException, RequestValidationError)
+    for kind in (*of_requests, BrokerDownError, BusyError, AffinityError, RedisError, *_WORKER_ERRORS, Exception):
         api.add_exception_handler(kind, on_error)
 
 
@@ -197,10 +192,8 @@ def reply_responses(
     report: Any, *error_statuses: int, status: int = 200, text: str = "The answer."
 ) -> dict[int | str, Any]:
     """Return *status* with the model of *report* (a report, a list or a model) for FastAPI's ``responses``."""
-    return {
-        status: {"model": describe(report), "description": text},
-        **(error_responses(*error_statuses) if error_statuses else {}),
-    }
+    errors = error_responses(*error_statuses) if error_statuses else {}
+    return {status: {"model": describe(report), "description": text}, **errors}
 
 
 def text_response(media_type: str, description: str) -> dict[int | str, Any]:

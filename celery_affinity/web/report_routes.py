@@ -31,9 +31,8 @@ def add_report_routes(api: APIRouter, site: Site) -> None:
     for report in map(find_report, REPORTS):
         if report.path:
             model = report.type if report.type_name is None else model_of(report.type, report.type_name)
-            api.get(report.path, summary=report.summary, name=report.read.__name__, responses=reply_responses(model))(
-                _handler(report, site)
-            )
+            name, responses = report.read.__name__, reply_responses(model)
+            api.get(report.path, summary=report.summary, name=name, responses=responses)(_handler(report, site))
 
 
 def _handler(report: ReportDefinition[Any], site: Site) -> Callable[..., Awaitable[Response]]:
@@ -119,7 +118,7 @@ def add_worker_report_routes(api: APIRouter, site: Site) -> None:
 
 
 async def _send_command(site: Site, name: str, command: str) -> Response:
-    if name not in await site.with_fleet(_names):
+    if name not in {worker.name for worker in (await site.with_fleet(status_of_all)).workers}:
         raise RefusedError(404, f"no live worker is named {name!r}")
     if await site.with_scheduler(is_http_worker, name):
         raise RefusedError(
@@ -131,10 +130,6 @@ async def _send_command(site: Site, name: str, command: str) -> Response:
     if "error" in answer:
         raise RefusedError(409, bounded_text(answer["error"]) or "the worker refused, and gave no reason")
     return json_reply(DrainReply(name, bounded_text(answer.get("ok")) or ""), 202)
-
-
-def _names(fleet: Cohorts) -> set[str]:
-    return {worker.name for worker in status_of_all(fleet).workers}
 
 
 def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:

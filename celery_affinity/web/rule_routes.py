@@ -5,19 +5,18 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ..dispatcher.recurring import fire_call
 from ..errors import CohortDownError, refuse
-from ..options.did_you_mean import closest_names
+from ..options.did_you_mean import closest_question
 from ..options.type_names import ACCEPTED, is_type_name
 from ..publishing.app_config import settings_of
-from ..reports import dead_letters
-from ..reports.dead_letters import DeadLetter, LetterDetails, LetterFilter
+from ..reports.dead_letters import LetterDetails, LetterFilter, find_letters, shown_letter
 from ..reports.recurring import RecurringRow, recurring_rows, without_arguments
 from ..reports.report import rows_of_all
-from ..reports.tenants import TenantStatus, tenants_status
+from ..reports.tenants import TenantStatus, tenants_of_cohort
 from ..reports.type_limits import PauseInForce, has_no_pause, is_without_effect, pause_address, pauses_of_cohort
 from ..scheduler import runtime_settings
 from ..scheduler.cohorts import Cohorts
@@ -40,10 +39,8 @@ from .replies import (
 from .site import Site, values_hidden_reason
 
 
-class QuotaChange(BaseModel):
+class QuotaChange(BaseModel, extra="forbid", strict=True):
     """The changes to a quota. Omitted values stay unchanged; null for *max* removes the maximum."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     max: int | None = None
     min: int = 0
@@ -73,16 +70,10 @@ def add_tenant_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(list[TenantStatus], 404),
     )
     async def reset(name: str) -> Response:
-        outcome = await site.with_fleet(
-            Cohorts.each, lambda scheduler: runtime_settings.reset_quota(scheduler, app_settings, name)
-        )
+        outcome = await site.with_fleet(Cohorts.each, lambda one: runtime_settings.reset_quota(one, app_settings, name))
         if not any(outcome.answers.values()):
             raise RefusedError(404, f"no quota is set for {name[:300]!r}")
-        return rows_reply(await site.with_fleet(Cohorts.each, _tenants))
-
-
-def _tenants(scheduler: Scheduler) -> list[TenantStatus]:
-    return tenants_status(scheduler.reader, scheduler.reader.now_us())
+        return rows_reply(await site.with_fleet(Cohorts.each, tenants_of_cohort))
 
 
 def add_setting_routes(api: APIRouter, site: Site) -> None:
@@ -109,10 +100,9 @@ def add_setting_routes(api: APIRouter, site: Site) -> None:
         return rows_reply(await site.with_fleet(Cohorts.each, both))
 
 
-class PauseRequest(BaseModel):
+class PauseRequest(BaseModel, extra="forbid"):
     """A pause. *for_s* is the number of seconds after which it ends by itself; null for an unlimited pause."""
 
-    model_config = ConfigDict(extra="forbid")
     reason: str = Field("", max_length=1000)
     for_s: float | None = Field(None, gt=0, le=MAX_DURATION_S)
 
@@ -269,20 +259,14 @@ def add_recurring_routes(api: APIRouter, site: Site) -> None:
         return json_reply(await site.with_fleet(_remove, name))
 
 
-def _rows(scheduler: Scheduler) -> list[RecurringRow]:
-    return recurring_rows(scheduler.reader)
-
-
 def _find_recurring(fleet: Cohorts, name: str) -> RecurringRow:
     """Return a recurring call, with its cohort if there are several cohorts."""
-    outcome = fleet.each(_rows)
+    outcome = fleet.each(lambda scheduler: recurring_rows(scheduler.reader))
     rows = {row.name: row for row in rows_of_all(outcome)}
     if name not in rows:
         if outcome.down:
             raise CohortDownError(*next(iter(outcome.down.items())))
-        close = closest_names(name, rows)
-        question = f"; did you mean {close!r}?" if close else ""
-        raise RefusedError(404, f"no recurring call is named {name[:300]!r}{question}")
+        raise RefusedError(404, f"no recurring call is named {name[:300]!r}{closest_question(name, rows)}")
     return rows[name]
 
 
@@ -331,9 +315,7 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
     )
     async def show(request: Request, id: str) -> Response:
         hidden = values_hidden_reason(site, request)
-        result = await site.with_fleet(
-            Cohorts.first, lambda one: dead_letters.shown_letter(one.reader, id, hidden) or None
-        )
+        result = await site.with_fleet(Cohorts.first, lambda one: shown_letter(one.reader, id, hidden) or None)
         return json_reply(_result_or_404(id, None if result is None else result[1]))
 
     @api.post(
@@ -343,9 +325,7 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(ReplayedLetters, 404, 409, status=202),
     )
     async def replay(id: str) -> Response:
-        replayed = _result_or_404(
-            id, await site.with_fleet(_act, id, lambda scheduler, job_ids: scheduler.replay(job_ids))
-        )
+        replayed = _result_or_404(id, await site.with_fleet(_act, id, Scheduler.replay))
         if not replayed:
             raise RefusedError(409, "its message is gone")
         return json_reply(ReplayedLetters(replayed), 202)
@@ -354,10 +334,7 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
         "/api/dead/{id:path}", summary="Delete a dead letter for ever", responses=reply_responses(DropReply, 404)
     )
     async def drop(id: str) -> Response:
-        dropped = _result_or_404(
-            id, await site.with_fleet(_act, id, lambda scheduler, job_ids: scheduler.drop(job_ids))
-        )
-        return json_reply(DropReply(dropped))
+        return json_reply(DropReply(_result_or_404(id, await site.with_fleet(_act, id, Scheduler.drop))))
 
 
 def _result_or_404(id: str, result: T | None) -> T:
@@ -367,17 +344,11 @@ def _result_or_404(id: str, result: T | None) -> T:
     return result
 
 
-def _find_letter(scheduler: Scheduler, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
-    return dead_letters.find_letters(scheduler.reader, which, limit)
-
-
 def _act(fleet: Cohorts, id: str, change: Callable[[Scheduler, list[str]], T]) -> T | None:
     """Return the result of *change* for the jobs of the dead letters with that id, or None if there are none."""
-    cohort_and_jobs = fleet.first(
-        lambda scheduler: [letter.job_id for letter in _find_letter(scheduler, LetterFilter((id,)))] or None
-    )
-    return (
-        None
-        if cohort_and_jobs is None
-        else fleet.act(cohort_and_jobs[0], lambda scheduler: change(scheduler, cohort_and_jobs[1]))
-    )
+
+    def job_ids_in(scheduler: Scheduler) -> list[str] | None:
+        return [letter.job_id for letter in find_letters(scheduler.reader, LetterFilter((id,)))] or None
+
+    located = fleet.first(job_ids_in)
+    return None if located is None else fleet.act(located[0], lambda scheduler: change(scheduler, located[1]))

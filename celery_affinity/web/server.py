@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from ..errors import SettingError
 from . import asgi
 from .auth import VARIABLE, is_loopback, read_tokens
-from .replies import error_reply
+from .replies import RefusedError, error_reply
 
 #: Timeout for a complete head, in seconds. It starts with the connection, or with the first byte after a reply.
 HEAD_S = 10.0
@@ -42,19 +42,11 @@ _SLICE = 16_384
 _MAX_DROPPED = 1_000_000
 
 
-class _RefusedError(Exception):
-    """A request is refused with this status and message, and its connection is closed."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class HttpConnection(HttpToolsProtocol):
     """A connection that is closed unless its next head is small and arrives in time. Running requests have no limit."""
 
     _head: asyncio.TimerHandle | None = None
-    _refusal: _RefusedError | None = None
+    _refusal: RefusedError | None = None
     _is_refused = False
     _has_whole_head = False
     _bytes_without_body = 0
@@ -66,7 +58,7 @@ class HttpConnection(HttpToolsProtocol):
         limit = self.limit_concurrency
         if limit is not None and len(self.connections) >= limit:  # from `limit` on, uvicorn refuses all requests
             self.connections.discard(self)
-            self._refuse(_RefusedError(503, f"the server has {limit - 1:,} connections already"), lingers=False)
+            self._refuse(RefusedError(503, f"the server has {limit - 1:,} connections already"), lingers=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_head()
@@ -87,7 +79,7 @@ class HttpConnection(HttpToolsProtocol):
         super().data_received(data)
         self._bytes_without_body += len(data)
         if self._bytes_without_body > MAX_HEAD_BYTES:
-            self._refuse(_RefusedError(431, f"the head of a request must have {MAX_HEAD_BYTES:,} bytes at most"))
+            self._refuse(RefusedError(431, f"the head of a request must have {MAX_HEAD_BYTES:,} bytes at most"))
 
     def on_message_begin(self) -> None:
         self._has_whole_head = False
@@ -96,20 +88,20 @@ class HttpConnection(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
         if len(self.url) > MAX_TARGET_BYTES:
-            self._fail(_RefusedError(414, f"the target of a request must have {MAX_TARGET_BYTES:,} bytes at most"))
+            self._fail(RefusedError(414, f"the target of a request must have {MAX_TARGET_BYTES:,} bytes at most"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._has_whole_head:  # a trailer after a chunked body, which the application does not use
             return
         super().on_header(name, value)
         if len(self.headers) > MAX_HEADERS:
-            self._fail(_RefusedError(431, f"a request must have {MAX_HEADERS} headers at most"))
+            self._fail(RefusedError(431, f"a request must have {MAX_HEADERS} headers at most"))
 
     def on_headers_complete(self) -> None:
         self._has_head()
         self._has_whole_head, self._bytes_without_body = True, 0
         if len(self.pipeline) >= MAX_PIPELINED:
-            self._fail(_RefusedError(400, f"a client must wait for a reply after {MAX_PIPELINED} requests"))
+            self._fail(RefusedError(400, f"a client must wait for a reply after {MAX_PIPELINED} requests"))
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -118,14 +110,14 @@ class HttpConnection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a request whose parsing failed, because it is not HTTP or a callback called `_fail`."""
-        self._refuse(self._refusal or _RefusedError(400, msg))
+        self._refuse(self._refusal or RefusedError(400, msg))
 
-    def _fail(self, refusal: _RefusedError) -> None:
+    def _fail(self, refusal: RefusedError) -> None:
         """Abort parsing from a parser callback. Raises *refusal*."""
         self._refusal = refusal
         raise refusal
 
-    def _refuse(self, refusal: _RefusedError, *, lingers: bool = True) -> None:
+    def _refuse(self, refusal: RefusedError, *, lingers: bool = True) -> None:
         """Send the reply unless another reply is being sent, and close the connection.
 
         If it *lingers*, the client can first finish sending and read the reply.
@@ -174,11 +166,11 @@ def serve(
     *,
     host: str,
     port: int,
-    token_file: str | None,
-    read_only: bool,
-    allow: Iterable[str],
-    names: Iterable[str],
     on_ready: Callable[[str], object],
+    token_file: str | None = None,
+    read_only: bool = False,
+    allow: Iterable[str] = ("*",),
+    names: Iterable[str] = (),
     traces: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. *on_ready* is called with the URL. Raises SettingError and OSError."""

@@ -115,7 +115,7 @@ class Site:
 
     async def with_fleet(self, function: Callable[..., T], *args: object) -> T:
         """Run *function* with the cohorts as its first argument."""
-        return await self.ask(_with_fleet, self.broker, function, *args)
+        return await self.ask(self.broker.with_fleet, function, *args)
 
     async def run_untrusted(self, function: Callable[..., T], *args: object) -> T:
         """Run *function*, which executes code of users, of Celery or of a result backend, and can block."""
@@ -123,9 +123,8 @@ class Site:
 
     async def foreign_with_scheduler(self, function: Callable[..., T], *args: object) -> T:
         """Run *function*, which executes untrusted code, with the scheduler as its first argument."""
-        return await self._foreign.run(
-            self._broker_of_foreign.call, _with_scheduler, self._broker_of_foreign, function, *args
-        )
+        broker = self._broker_of_foreign
+        return await self._foreign.run(broker.call, broker.with_fleet, lambda fleet: function(fleet.main, *args))
 
     def source(self, fleet: Cohorts, hidden_reason: str | None = None) -> Source:
         """Return what a report of *fleet* is read from."""
@@ -138,16 +137,6 @@ class Site:
 
     def allows(self, task: str) -> bool:
         return task in self.app.tasks and any(values.matches(pattern, task) for pattern in self.allow)
-
-
-def _with_scheduler(broker: Broker, function: Callable[..., T], *args: object) -> T:
-    with broker.reach() as fleet:
-        return function(fleet.main, *args)
-
-
-def _with_fleet(broker: Broker, function: Callable[..., T], *args: object) -> T:
-    with broker.reach() as fleet:
-        return function(fleet, *args)
 
 
 def values_hidden_reason(site: Site, request: Request) -> str | None:

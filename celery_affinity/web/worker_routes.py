@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from celery import Celery
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ..http_workers import handout, job_end
@@ -44,7 +44,7 @@ _Secret = Annotated[str, Header(max_length=100, description="The secret of the w
 _Wait = Annotated[float, Query(ge=0, le=_MAX_WAIT_S)]
 
 
-class JoinRequest(BaseModel):
+class JoinRequest(BaseModel, extra="forbid", strict=True):
     """A worker that joins. It gets up to *slots* jobs of *types* at the same time.
 
     *priority* ranks equally specialised workers, the lowest number first (``affinity_placement``). *stops* is true if
@@ -52,7 +52,6 @@ class JoinRequest(BaseModel):
     stopped there for a tenant below its minimum.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     name: str
     types: list[str]
     slots: int = 1
@@ -60,30 +59,27 @@ class JoinRequest(BaseModel):
     stops: bool = False
 
 
-class HeartbeatRequest(BaseModel):
+class HeartbeatRequest(BaseModel, extra="forbid"):
     """A heartbeat. *running* has id and fence of each job of the worker."""
 
-    model_config = ConfigDict(extra="forbid")
     running: list[tuple[_Id, _Fence]] = Field(default_factory=list, max_length=MAX_SLOTS)
 
 
-class StartRequest(BaseModel):
+class StartRequest(BaseModel, extra="forbid"):
     """The start of a job."""
 
-    model_config = ConfigDict(extra="forbid")
     fence: _Fence
 
 
-class JobErrorModel(BaseModel):
+class JobErrorModel(BaseModel, extra="forbid", strict=True):
     """The error of a failed job. Celery callers see an exception with this type and message."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     type: str = Field(max_length=80, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")
     message: str = Field("", max_length=10_000)
     traceback: str | None = Field(None, max_length=100_000)
 
 
-class EndRequest(BaseModel):
+class EndRequest(BaseModel, extra="forbid"):
     """The end of a job: the *result* of a job that is done, or the *error* of a failed job.
 
     With *requeue*, a failed job runs again after a pause, which counts as a requeue, and no caller is notified. A
@@ -92,7 +88,6 @@ class EndRequest(BaseModel):
     counted.
     """
 
-    model_config = ConfigDict(extra="forbid")
     fence: _Fence
     state: Literal["done", "failed", "revoked", "returned", "preempted"]
     result: Any = None
@@ -149,9 +144,7 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         request: Request, worker: str, worker_secret: _Secret, wait: _Wait = 0, held: str | None = None
     ) -> Response:
         fences = None if held is None else _fences(held)
-        http_worker, delivery = await site.with_scheduler(
-            _live_worker_and_delivery, site.app, worker, worker_secret, fences
-        )
+        http_worker, delivery = await site.with_scheduler(_live_delivery, site.app, worker, worker_secret, fences)
         site.dispatcher_duty.begin()
         if delivery.wants_a_tick:
             site.dispatcher_duty.tick()
@@ -165,8 +158,7 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(HeartbeatReply, 404),
     )
     async def heartbeat(worker: str, worker_secret: _Secret, beat: HeartbeatRequest) -> Response:
-        http_worker = await site.with_scheduler(find_worker, worker)
-        http_worker.check(worker_secret)
+        http_worker = await site.with_scheduler(find_worker, worker, worker_secret)
         site.dispatcher_duty.begin()
         running = [ClaimNumber(*claim) for claim in beat.running]
         answer, wants_a_tick = await site.with_scheduler(heartbeat_module.send_heartbeat, http_worker, running)
@@ -180,8 +172,7 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(LeaveReply, 404),
     )
     async def leave(worker: str, worker_secret: _Secret) -> Response:
-        http_worker = await site.with_scheduler(find_worker, worker)
-        http_worker.check(worker_secret)
+        http_worker = await site.with_scheduler(find_worker, worker, worker_secret)
         site.listening.end(worker)
         return json_reply(LeaveReply(worker, await site.with_scheduler(leave_worker, http_worker)))
 
@@ -191,9 +182,8 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(StartReply, 404, 409),
     )
     async def start(id: str, worker_secret: _Secret, starting: StartRequest) -> Response:
-        return json_reply(
-            await site.foreign_with_scheduler(job_end.start_job, site.app, id, starting.fence, worker_secret)
-        )
+        claim = (id, starting.fence, worker_secret)
+        return json_reply(await site.foreign_with_scheduler(job_end.start_job, site.app, *claim))
 
     @api.post(
         "/api/jobs/{id:path}/end",
@@ -201,23 +191,20 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(EndReply, 404, 409, 422),
     )
     async def end(id: str, worker_secret: _Secret, ending: EndRequest) -> Response:
-        outcome = _outcome(ending)
-        return json_reply(
-            await site.foreign_with_scheduler(job_end.end_job, site.app, id, ending.fence, worker_secret, outcome)
-        )
+        claim = (id, ending.fence, worker_secret)
+        return json_reply(await site.foreign_with_scheduler(job_end.end_job, site.app, *claim, _outcome(ending)))
 
 
 def _live_worker(scheduler: Scheduler, worker: str, secret: str) -> HttpWorker:
     """Return a live worker and count this as its heartbeat. Raises UnknownWorkerError and WrongSecretError."""
-    http_worker = find_worker(scheduler, worker)
-    http_worker.check(secret)
+    http_worker = find_worker(scheduler, worker, secret)
     if not scheduler.heartbeat(worker, loop_runs=True):
         forget_worker(scheduler, http_worker)
         raise unknown_worker_error(worker)
     return http_worker
 
 
-def _live_worker_and_delivery(
+def _live_delivery(
     scheduler: Scheduler, app: Celery, worker: str, secret: str, holds: frozenset[int] | None
 ) -> tuple[HttpWorker, _Delivery]:
     """Return a live worker, and its new data."""
@@ -290,7 +277,5 @@ def _outcome(ending: EndRequest) -> Outcome:
         raise RefusedError(422, f"result must be there only if state is 'done', got: state {ending.state!r}")
     if ending.requeue and ending.state != "failed":
         raise RefusedError(422, f"requeue must be true only if state is 'failed', got: state {ending.state!r}")
-    error = (
-        None if ending.error is None else ReportedError(ending.error.type, ending.error.message, ending.error.traceback)
-    )
+    error = None if ending.error is None else ReportedError(**ending.error.model_dump())
     return Outcome(ending.state, ending.result, error, ending.requeue)

@@ -91,7 +91,7 @@ the users' subclass.
 
 A worker also adds a fixup to its app (`app.fixups`), like Celery's Django support, so a spawned pool process replaces `Task.run`
 and rebuilds the tasks' traces (`__trace__`). It puts a [filter](log.md) of at most ten lines per second on five loggers of Celery and
-kombu (`worker/install`). In each `celery` process, `worker.params` gets the option `--affinity-priority` (`cli/plugin.py`), because
+kombu (`worker/install`). In each `celery` process, `worker.params` gets the option `--affinity-priority` (`cli/__init__.py`), because
 `app.user_options` belongs to an app, and no app exists yet when Celery loads commands.
 
 ## In Flower

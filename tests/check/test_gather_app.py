@@ -211,21 +211,33 @@ def test_a_task_that_gathers_calls_and_merges_them_is_refused(new_app):
 def test_tasks_that_may_be_stopped_and_whether_they_have_a_tenant(new_app):
     app = new_app(
         task_acks_late=True,
-        task_routes={"shop.routed": {"preemptible": True, "tenant": "batch"}},
+        task_routes=[
+            {
+                "shop.nobody": {"tenant": False},
+                "shop.queued": {"queue": "pdf"},
+                "shop.routed": {"preemptible": True, "tenant": "batch"},
+            },
+            {"shop.nobody": {"tenant": "batch"}, "shop.queued": {"preemptible": True}},
+        ],
         affinity_task_rules={"shop.named": {"preemptible": True}, "shop.bare": {"tenant": "batch"}},
     )
     for name, affinity in (
         ("shop.bare", Affinity(preemptible=True)),
         ("shop.named", None),
+        ("shop.nobody", Affinity(tenant="batch", preemptible=True)),
         ("shop.not", Affinity(tenant="batch", preemptible=False)),
         ("shop.own", Affinity(tenant="batch", preemptible=True)),
+        ("shop.queued", None),
         ("shop.routed", None),
     ):
         app.task(nothing, name=name, shared=False, affinity=affinity)
-    expected = {"shop.bare": True, "shop.named": False, "shop.own": True, "shop.routed": True}
+    expected = {"shop.bare": True, "shop.named": False, "shop.nobody": False, "shop.own": True, "shop.routed": True}
     assert dict(tenants._preemptible_tasks(gather_app(app))) == expected
-    (finding,) = whats(tenants.preemptible_without_tenant, app)
-    assert finding.startswith("Task shop.named says preemptible=True, and no tenant")
+    without_tenant = whats(tenants.preemptible_without_tenant, app)
+    assert [what.partition(", and no tenant")[0] for what in without_tenant] == [
+        "Task shop.named says preemptible=True",
+        "Task shop.nobody says preemptible=True",
+    ]
 
 
 def for_anybody(pages=1, *, customer=None, region="eu"):
@@ -235,7 +247,11 @@ def for_anybody(pages=1, *, customer=None, region="eu"):
 def test_tasks_whose_tenant_has_no_value_in_some_calls(new_app):
     app = new_app(
         task_routes=[
-            {"shop.named": {"tenant": "acme"}, "shop.none": {"tenant": False}},
+            {
+                "shop.named": {"tenant": "acme"},
+                "shop.none": {"tenant": False},
+                "shop.routed.first": {"queue": "pdf"},
+            },
             {"shop.routed.*": {"affinity": Affinity(tenant="{customer}")}},
         ],
         affinity_task_rules={"shop.by_name": {"tenant": "{customer}:{region}"}},
@@ -243,6 +259,7 @@ def test_tasks_whose_tenant_has_no_value_in_some_calls(new_app):
     own = Affinity(tenant="{customer}")
     for name, function, affinity in (
         ("shop.by_name", for_anybody, None),
+        ("shop.routed.first", for_anybody, None),
         ("shop.made", for_anybody, Affinity(tenant=lambda args, kwargs: None)),
         ("shop.named", for_anybody, own),
         ("shop.none", for_anybody, own),

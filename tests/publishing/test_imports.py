@@ -54,8 +54,8 @@ def test_celerys_commands_load_no_module_of_this_package():
         "from importlib.metadata import entry_points; [each.load() for each in entry_points(group='celery.commands')]"
     )
     names = loaded(f"import celery.bin.celery; {plugins}")
-    ours = {name.removeprefix("celery_affinity.cli.") for name in names if name.startswith("celery_affinity.cli.")}
-    assert ours == {"plugin"}
+    assert "celery_affinity.cli" in names
+    assert not [name for name in names if name.startswith("celery_affinity.cli.")]
     assert not [name for name in names if name.startswith("celery_affinity.reports.")], "their names are enough"
     assert not rooms(names) & {"admin", "liveness", "leases", "dispatcher", "web"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from celery_affinity.errors import OptionError
 from celery_affinity.reports.job_lists import MAX_JOBS_READ, JobFilter, held_jobs, jobs_page
-from celery_affinity.reports.jobs import get_job
+from celery_affinity.reports.jobs import get_jobs
 
 
 @pytest.fixture
@@ -68,12 +68,12 @@ def test_each_job_is_in_the_list_of_one_state(busy, reader, limit):
     assert all(by_state.values())
     assert sum(map(len, by_state.values())) == len(set().union(*by_state.values())) == len(ids_in_redis(busy))
     for state, ids in by_state.items():
-        assert {get_job(reader, each).state for each in ids} == {state}
+        assert {get_jobs(reader, [each])[0].state for each in ids} == {state}
 
 
 def test_a_job_of_a_page_is_as_if_it_were_asked_for(busy, reader):
     for each in all_pages(reader, 50):
-        assert each == get_job(reader, each.id)
+        assert each == get_jobs(reader, [each.id])[0]
 
 
 def test_jobs_of_a_type_and_of_a_task(busy, reader):

@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.reports.explain import explain
-from celery_affinity.reports.jobs import get_job, get_jobs, live_jobs
+from celery_affinity.reports.jobs import get_jobs, live_jobs
 
 from ..support.asking import why
 
@@ -12,7 +12,7 @@ MERGING = "merge=city most=100 bytes=10000"
 
 
 def agrees(reader, job):
-    found, explained = get_job(reader, f"task-{job}"), why(reader, job)
+    found, explained = get_jobs(reader, [f"task-{job}"])[0], why(reader, job)
     for name in vars(found).keys() - {"note"}:  # of a merged call, `explain` has more to note
         assert getattr(found, name) == getattr(explained, name), name
     assert (found.waited_s, found.ran_s) == (explained.waited_s, explained.ran_s)
@@ -84,18 +84,18 @@ def test_a_dead_letter_says_its_reason(fleet, reader):
 
 def test_an_id_is_that_of_a_task_or_of_a_job(fleet, reader):
     fleet.publish("job", "pdf")
-    assert get_job(reader, "job") == get_job(reader, "task-job")
+    assert get_jobs(reader, ["job"])[0] == get_jobs(reader, ["task-job"])[0]
 
 
 @pytest.mark.parametrize("id", ["nobody", "", "a b", "{x}:y", "\udc80", "x" * 10_000, "\0"])
 def test_what_was_never_published_is_unknown(reader, id):
-    assert (get_job(reader, id).state, get_job(reader, id).source) == ("unknown", None)
+    assert (get_jobs(reader, [id])[0].state, get_jobs(reader, [id])[0].source) == ("unknown", None)
 
 
 def test_the_newest_job_of_a_task_counts(fleet, reader):
     fleet.publish("first", "pdf", task_id="task")
     fleet.publish("second", "excel", task_id="task")
-    found = get_job(reader, "task")
+    found = get_jobs(reader, ["task"])[0]
     assert (found.job_id, found.type, found.other_jobs) == ("second", "excel", ["first"])
 
 
@@ -111,7 +111,7 @@ def test_calls_that_were_merged_have_the_state_of_their_run(fleet, reader):
 
 def test_a_key_is_said(fleet, reader):
     fleet.publish("job!", "pdf", rules="key=city%3AHH limit=1")
-    assert get_job(reader, "task-job!").keys == ["city:HH"]
+    assert get_jobs(reader, ["task-job!"])[0].keys == ["city:HH"]
 
 
 def test_an_app_that_counts_the_other_way_round_is_read_so(fleet, reader):
@@ -128,7 +128,7 @@ def test_many_are_asked_for_in_as_many_round_trips_as_one(fleet, reader):
     fleet.publish("second", "excel", task_id="task")
     fleet.inbox("worker")
     ids = ["task-one", "nobody", "three", "task-two", "task", "\udc80", "task-one"]
-    alone = [get_job(reader, each) for each in ids]
+    alone = [get_jobs(reader, [each])[0] for each in ids]
     asked, ask = [], reader.ask
     reader.ask = lambda commands: asked.append(commands) or ask(commands)
     assert get_jobs(reader, ids) == alone
@@ -143,5 +143,5 @@ def test_a_job_that_waits_takes_two_round_trips(fleet, reader):
     fleet.publish("job", "pdf")
     asked, ask = [], reader.ask
     reader.ask = lambda commands: asked.append(commands) or ask(commands)
-    get_job(reader, "task-job")
+    get_jobs(reader, ["task-job"])
     assert len(asked) == 2

@@ -182,7 +182,7 @@ def test_of_a_job_with_two_keys_both_are_explained_that_have_no_room(fleet, read
     assert later.estimate_s == 30
     fleet.scheduler.pause("key:acme")
     assert [each.rule for each in explain(reader, "task-2&").waiting.blocked_by] == ["pause", "key", "key"]
-    assert jobs.get_job(reader, "task-2&").keys == ["acme", "rate:smtp"]
+    assert jobs.get_jobs(reader, ["task-2&"])[0].keys == ["acme", "rate:smtp"]
 
 
 def test_the_wait_for_a_key_is_estimated_from_the_runs_of_its_type(fleet, reader):

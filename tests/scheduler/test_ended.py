@@ -41,7 +41,7 @@ def test_ended_jobs_are_listed_by_state_until_deleted(fleet):
     assert {state: listed(fleet, state) for state in wanted} == wanted
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     assert all(HOUR_S - 60 < client.ttl(key("job", job)) <= HOUR_S for each in wanted.values() for job in each)
-    assert jobs.get_job(fleet.scheduler.reader, "task-bad").why == "ValueError: no such page"
+    assert jobs.get_jobs(fleet.scheduler.reader, ["task-bad"])[0].why == "ValueError: no such page"
     fleet.advance_and_tick(HOUR_S + 3)
     assert not client.exists(key("ended"))
 
@@ -93,9 +93,9 @@ def test_finally_failed_job_is_a_replayable_dead_letter(fleet):
 )
 def test_each_dead_letter_has_a_reason(fleet, outcome, why):
     fleet.bury("job", outcome=outcome)
-    assert why in jobs.get_job(fleet.scheduler.reader, "task-job").why
+    assert why in jobs.get_jobs(fleet.scheduler.reader, ["task-job"])[0].why
     fleet.bury("acked", acked=True)
-    assert "may have done its work" in jobs.get_job(fleet.scheduler.reader, "task-acked").why
+    assert "may have done its work" in jobs.get_jobs(fleet.scheduler.reader, ["task-acked"])[0].why
 
 
 def test_many_excess_ended_jobs_are_deleted_in_parts(redis_client):

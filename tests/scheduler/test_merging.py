@@ -100,7 +100,7 @@ def test_calls_are_read_in_pages_and_reported_singly(fleet):
     assert scheduler.ack_batch_reports(batch.job_id, ["d+"], fence=batch.fence, outcome="failed KeyError: d") == 0
     fleet.end("worker", batch)
     assert [fleet.state(job) for job in ("a+", "b+", "c+", "d+", "a*")] == ["done", "done", "done", "failed", "done"]
-    assert [jobs.get_job(scheduler.reader, f"task-{each}+").why for each in "bcd"] == [None, None, "KeyError: d"]
+    assert [jobs.get_jobs(scheduler.reader, [f"task-{each}+"])[0].why for each in "bcd"] == [None, None, "KeyError: d"]
     assert scheduler.next_report("app", again_s=5) is None
 
 

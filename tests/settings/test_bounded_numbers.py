@@ -7,8 +7,7 @@ import click
 
 from celery_affinity import OptionError, SettingError
 from celery_affinity.admin.submit import ACCEPTED, Submission
-from celery_affinity.cli import affinity, framework
-from celery_affinity.cli.plugin import PRIORITY
+from celery_affinity.cli import PRIORITY, affinity, framework
 from celery_affinity.options.call_options import OPTIONS
 from celery_affinity.options.keys import Exclusive, Rate
 from celery_affinity.options.merge import Merge

@@ -108,7 +108,7 @@ def wait_of(weights, arrivals, load, patience_s, priority=0):
     ids=["on demand", "bursts of P10 on demand", "mixed"],
 )
 def test_no_load_starves_a_queued_job(load, arrivals):
-    limit = wire.max_overtaking_wait(0, False, WEIGHTS, ahead=0, arrivals=load, served=1)
+    limit = load * wire.overtaking_seconds(0, False, WEIGHTS)
     waited = wait_of(WEIGHTS, arrivals, load, round(limit) + 2)
     assert waited is not None
     assert waited <= limit + 1

@@ -7,7 +7,7 @@ import pytest
 from celery_affinity.publishing.app_config import settings_of
 from celery_affinity.reports import dead_letters, key_usage
 from celery_affinity.reports.explain import explain
-from celery_affinity.reports.jobs import get_job
+from celery_affinity.reports.jobs import get_jobs
 from celery_affinity.reports.json import as_json
 from celery_affinity.reports.type_limits import pauses_in_force
 from celery_affinity.scheduler import runtime_settings
@@ -50,7 +50,7 @@ def test_http_and_commands_return_the_same_reports(fleet, web, app):
         "/api/keys/city:HH": key_usage.show_key(reader, "city:HH"),
         "/api/dead": dead_letters.find_letters(reader, dead_letters.LetterFilter()),
         "/api/pauses": pauses_in_force(reader),
-        "/api/jobs/task-two": get_job(reader, "task-two"),
+        "/api/jobs/task-two": get_jobs(reader, ["task-two"])[0],
     }
     for path, report in reports.items():
         assert without_times(web.get(path).json()) == without_times(json.loads(json.dumps(as_json(report)))), path

@@ -64,9 +64,8 @@ def add_page_routes(api: APIRouter, site: Site) -> None:
 
     @api.get("/api/me", summary="The app, and the rights of the request", responses=reply_responses(CurrentUser))
     async def me(request: Request) -> Response:
-        return json_reply(
-            CurrentUser(site.app.main or "", request.scope[ROLE], values_hidden_reason(site, request) is None)
-        )
+        sees_values = values_hidden_reason(site, request) is None
+        return json_reply(CurrentUser(site.app.main or "", request.scope[ROLE], sees_values))
 
     @api.get(
         "/api/events",

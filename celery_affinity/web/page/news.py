@@ -199,19 +199,21 @@ def _snapshot(fleet: Cohorts, bounds: Mapping[str, int | Bound], lists: StockLis
     status = with_unserved_lists(fleet, merge_status(answers), lists)
     upcoming, _ = next_jobs_of_all(fleet, None, _MAX_NEXT)
     now_s = fleet.main.reader.now_us() / SECOND_US
-    sample = _sample(status, now_s)
-    metrics = fleet.each(
-        lambda scheduler: metrics_of(
-            scheduler.reader, [type_ for type_ in sample["types"] if _is_of(type_, scheduler, fleet)]
-        )
-    )
+    busiest = sorted(status.types, key=lambda type_: type_.pending + (type_.claimed or 0), reverse=True)[:_MAX_TYPES]
+    types = {type_.type: [type_.pending, type_.claimed] for type_ in busiest}
+
+    def metrics_of_cohort(scheduler: Scheduler) -> list[TypeMetrics]:
+        cohort = scheduler.keys.cohort
+        return metrics_of(scheduler.reader, [type_ for type_ in types if fleet.cohort_of(type_) == cohort])
+
+    metrics = fleet.each(metrics_of_cohort)
     return {
         "status": as_json(status),
         "cohorts": [_cohort_counts(name, answers) for name in fleet.names] if fleet.is_split else [],
         "next": as_json(upcoming),
         "claimed": as_json(cohorts.held_keys(fleet, _MAX_CLAIMED)),
         "now_s": now_s,
-        "sample": sample,
+        "sample": {"at": now_s, "types": types},
         "metrics": [type_metrics for cohort_metrics in metrics.answers.values() for type_metrics in cohort_metrics],
     }
 
@@ -231,12 +233,3 @@ def _cohort_counts(name: str, answers: CohortAnswers[Status]) -> dict[str, Any]:
         "free": sum(worker.free for worker in status.workers),
         "slots": sum(worker.slots for worker in status.workers),
     }
-
-
-def _is_of(type_: str, scheduler: Scheduler, fleet: Cohorts) -> bool:
-    return not fleet.is_split or fleet.cohort_of(type_) == scheduler.keys.cohort
-
-
-def _sample(status: Status, now_s: float) -> dict[str, Any]:
-    busiest = sorted(status.types, key=lambda type_: type_.pending + (type_.claimed or 0), reverse=True)[:_MAX_TYPES]
-    return {"at": now_s, "types": {type_.type: [type_.pending, type_.claimed] for type_ in busiest}}
