@@ -12,7 +12,7 @@ from celery_affinity.lua.library import load_library
 from celery_affinity.publishing import celery_hooks
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys
-from celery_affinity.transport.channel import PublishingChannel
+from celery_affinity.transport.channel import AffinityChannel
 
 from ..support.apps import app_for
 from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES
@@ -132,7 +132,7 @@ def test_an_error_that_the_task_causes_is_not_repeated_for_ever(app, monkeypatch
     """kombu takes a KeyError for a lost connection, since its own code can raise one there."""
     send(app)
     tries = []
-    monkeypatch.setattr(PublishingChannel, "_put", lambda *args, **options: [tries.append(1), {}["missing"]])
+    monkeypatch.setattr(AffinityChannel, "_put", lambda *args, **options: [tries.append(1), {}["missing"]])
     with pytest.raises(OperationalError):
         send(app, retry_policy={"max_retries": None})
     assert len(tries) == 2
