@@ -5,7 +5,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.policy.placement import (
+from celery_affinity.scheduler.messages import JoinArguments
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.wire import DEFAULTS
+
+from ..conformance.reference.placement import (
     FreeWorker,
     Placement,
     choose_by_points,
@@ -14,10 +18,6 @@ from celery_affinity.policy.placement import (
     parse_placement,
     sample_workers,
 )
-from celery_affinity.scheduler.messages import JoinArguments
-from celery_affinity.schema.keys import Keys
-from celery_affinity.settings.wire import DEFAULTS
-
 from ..support.scripted_fleet import ScriptedFleet
 
 WEIGHTED = {"placement": "weighted"}
