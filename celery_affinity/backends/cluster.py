@@ -95,13 +95,10 @@ class ResultConsumer(StockConsumer):
         if now_s < self._next_check_s:
             return
         self._next_check_s = now_s + LOOK_S
-        for meta in self._stored_ends():
-            self.on_state_change(meta, None)
-
-    def _stored_ends(self) -> list[Any]:
         keys = tuple(self.subscribed_to.copy())  # other threads subscribe concurrently
         results = map(self._decode_result, filter(None, self.backend.mget(keys))) if keys else ()
-        return [meta for meta in results if meta["status"] in states.READY_STATES]
+        for meta in [meta for meta in results if meta["status"] in states.READY_STATES]:
+            self.on_state_change(meta, None)
 
 
 class ClusterBackend(RedisBackend):

@@ -17,8 +17,6 @@ from .failover import is_transient, parse_redirect
 
 
 class ClusterNode(NamedTuple):
-    """The address of a node."""
-
     host: str
     port: int
 
@@ -140,7 +138,8 @@ class _OwnerConnection:
         except redis.ResponseError as exc:
             if not is_transient(exc):
                 raise
-            self._disconnect_from_node()
+            self.cluster.doubt(ClusterNode(self.host, self.port))
+            self.disconnect()  # type: ignore[attr-defined]  # replies to other commands may follow
             redirect = parse_redirect(exc)
             if redirect is None:  # probably a failover
                 raise
@@ -148,10 +147,6 @@ class _OwnerConnection:
                 raise redis.ConnectionError(_KEY_BY_KEY) from exc
             self.cluster.owner = ClusterNode(redirect.host or self.host, redirect.port)
             raise SlotMovedError(f"slot {redirect.slot} has moved to {self.cluster.owner}") from exc
-
-    def _disconnect_from_node(self) -> None:
-        self.cluster.doubt(ClusterNode(self.host, self.port))
-        self.disconnect()  # type: ignore[attr-defined]  # replies to other commands may follow
 
 
 #: Error while the slot is migrated key by key, when each node has some of the keys.

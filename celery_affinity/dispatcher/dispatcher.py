@@ -16,26 +16,12 @@ from ..log_limit import limited_logger
 from ..reports import type_metrics
 from ..reports.blockers import ReservedSlots, reserve_too_large
 from ..results.unrun_jobs import UnrunJobReporter
-from ..scheduler.reader import Reader
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import REPAIRED_EVERY_US, TICK_US
 from .ingest import Ingest
 from .recurring import RecurringCalls
 
 logger = limited_logger(__name__)
-
-
-class ReserveWarnings:
-    """Warns once of each reserve that exceeds its type's number of slots, and again if that recurs."""
-
-    def __init__(self) -> None:
-        self._warned: set[ReservedSlots] = set()
-
-    def warn(self, reader: Reader) -> None:
-        reserves = {*reserve_too_large(reader)}
-        for reserve in sorted(reserves - self._warned, key=str):
-            logger.warning("%s Lower the reserve, or start more workers.", reserve.sentence)
-        self._warned = reserves
 
 
 #: Seconds between two notes, and seconds for which the notes are kept without further ones.
@@ -53,21 +39,17 @@ class TrendNotes:
         if time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _TREND_INTERVAL_S
+        client, key = scheduler.client, scheduler.keys.key
         try:
-            self._write(scheduler)
+            if client.set(key("trend_written"), 1, nx=True, px=int(0.9 * _TREND_INTERVAL_S * 1000)):
+                note = type_metrics.note_trends(scheduler.reader)
+                with client.pipeline(transaction=False) as pipe:
+                    pipe.lpush(key("trend"), note)
+                    pipe.ltrim(key("trend"), 0, type_metrics.KEPT - 1)
+                    pipe.expire(key("trend"), _TREND_KEPT_S)
+                    pipe.execute()
         except ResponseError as exc:  # foreign data at the key, or missing rights: ticks continue
             logger.debug("No note of what waits: %s", exc)
-
-    def _write(self, scheduler: Scheduler) -> None:
-        client, key = scheduler.client, scheduler.keys.key
-        if not client.set(key("trend_written"), 1, nx=True, px=int(0.9 * _TREND_INTERVAL_S * 1000)):
-            return
-        note = type_metrics.note_trends(scheduler.reader)
-        with client.pipeline(transaction=False) as pipe:
-            pipe.lpush(key("trend"), note)
-            pipe.ltrim(key("trend"), 0, type_metrics.KEPT - 1)
-            pipe.expire(key("trend"), _TREND_KEPT_S)
-            pipe.execute()
 
 
 #: Seconds without a call until a library is deleted.
@@ -99,19 +81,16 @@ def delete_idle_libraries(scheduler: Scheduler, idle_s: float = IDLE_S) -> list[
     """Delete all libraries except *scheduler*'s that were not called for *idle_s*. Return their names."""
     deleted = []
     try:
-        for name in _library_names(scheduler):
+        reply = scheduler.client.execute_command("FUNCTION", "LIST", "LIBRARYNAME", f"{_LIBRARY_PREFIX}*")
+        for entry in reply:
+            row = entry if isinstance(entry, dict) else dict(zip(entry[::2], entry[1::2], strict=True))
+            name = row[b"library_name"].decode()
             if name != scheduler.library.name and _idle_s(scheduler, name) >= idle_s:
                 scheduler.client.execute_command("FUNCTION", "DELETE", name)
                 deleted.append(name)
     except redis.ResponseError as exc:  # missing rights, or a server without functions
         logger.debug("Libraries of other versions are left as they are: %s", exc)
     return deleted
-
-
-def _library_names(scheduler: Scheduler) -> list[str]:
-    reply = scheduler.client.execute_command("FUNCTION", "LIST", "LIBRARYNAME", f"{_LIBRARY_PREFIX}*")
-    rows = (entry if isinstance(entry, dict) else dict(zip(entry[::2], entry[1::2], strict=True)) for entry in reply)
-    return [row[b"library_name"].decode() for row in rows]
 
 
 def _idle_s(scheduler: Scheduler, name: str) -> float:
@@ -170,7 +149,8 @@ class Dispatcher:
         self._to_move: list[str] | None = None  # lists with messages; None: ticks may read the lists
         self._is_move_hanging = False
         self._next_repair_s = time.monotonic() + _REPAIR_INTERVAL_S * random.random()  # noqa: S311  # spread over the processes
-        self._reserves = ReserveWarnings()
+        #: The reserves that exceed their types' numbers of slots, as of the last check.
+        self._large_reserves: set[ReservedSlots] = set()
         self._trend = TrendNotes()
         self._old_libraries = LibraryCollector()
         self._clock = ClockWatch()
@@ -208,7 +188,10 @@ class Dispatcher:
         if time.monotonic() >= self._next_repair_s:
             self._next_repair_s = time.monotonic() + _REPAIR_INTERVAL_S
             self._scheduler.repair()
-            self._reserves.warn(self._scheduler.reader)
+            large_reserves = {*reserve_too_large(self._scheduler.reader)}
+            for reserve in sorted(large_reserves - self._large_reserves, key=str):  # once, and again if that recurs
+                logger.warning("%s Lower the reserve, or start more workers.", reserve.sentence)
+            self._large_reserves = large_reserves
             self._old_libraries.delete(self._scheduler)
 
     def _tick(self) -> float:

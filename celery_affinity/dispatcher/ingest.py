@@ -20,7 +20,7 @@ from ..log_limit import limited_logger
 from ..options.call_options import options_in
 from ..publishing import message_body, option_resolution
 from ..publishing.app_config import settings_of, tasks_of
-from ..publishing.message import JobHeader, Message, parse_message, parse_time, stamps_of, to_server_priority
+from ..publishing.message import JobHeader, parse_message, parse_time, stamps_of, to_server_priority
 from ..scheduler.scheduler import Scheduler
 from ..schema import job_record
 from ..schema.constants import MAX_MOVES, MAX_PRIORITY
@@ -110,7 +110,9 @@ class Ingest:
         job_id = secrets.token_urlsafe(15)
         try:
             job = _parse_job(self._app, job_id, queue, message)
-            _check_texts(job)
+            for value in job.arguments:
+                if isinstance(value, str):
+                    value.encode()  # raises for a text without a UTF-8 form: JSON can contain lone surrogates
             return job
         except Exception as exc:  # any error: a worker would fail on the same message
             # In its list, the message would block all others behind it. A stock worker drops it and breaks.
@@ -124,7 +126,10 @@ def _parse_job(app: Celery, job_id: str, queue: str, raw: bytes) -> NewJob:
     headers, properties = message.get("headers") or {}, message.get("properties")
     if properties is None:
         raise ValueError("a message must have properties")
-    fields = headers if "task" in headers else _fields_in_body(message)
+    fields = headers
+    if "task" not in headers:  # version 1 of Celery's protocol, which other languages still use
+        body = message_body.read_body(message)
+        fields = body if isinstance(body, dict) and "task" in body else {}
     priority = to_server_priority(clamp(properties.get("priority"), 0, MAX_PRIORITY, 0), settings_of(app))
     options = options_in(properties)
     task_name = shown_text("task name", fields.get("task"))
@@ -159,16 +164,3 @@ def _rules(app: Celery, task_name: str, message: Mapping[str, Any]) -> str:
         # The producer cannot be notified. Without its key the job may overlap another; dead-lettered it never runs.
         logger.warning("A message of task %r is scheduled without its key in affinity_task_rules: %s", task_name, exc)
         return ""
-
-
-def _check_texts(job: NewJob) -> None:
-    """Raise UnicodeEncodeError if a text of *job* has no UTF-8 form, because JSON can contain lone surrogates."""
-    for value in job.arguments:
-        if isinstance(value, str):
-            value.encode()
-
-
-def _fields_in_body(message: Message) -> Mapping[str, Any]:
-    """Return the fields in the body in version 1 of Celery's protocol, which other languages still use."""
-    body = message_body.read_body(message)
-    return body if isinstance(body, dict) and "task" in body else {}

@@ -16,7 +16,7 @@ from ..policy.score import MICRO, score
 from ..schema.keys import OF_TYPE
 from ..settings.limits import NONE_AT_RUN_TIME, encoded_limits, shown_limits, typed_limits
 from ..settings.wire import complete_settings, weights_of
-from .changes import Changes, apply_changes
+from .changes import Changes, apply_changes, move_arrival
 from .fast_engine import limits_of_types
 from .scenario import Arrival, Scenario, Schedule, WorkerProfile, types_of
 from .targets import ReachedTarget, Target, distance_to_targets, reached_targets, unreachable_reasons
@@ -132,10 +132,7 @@ def resample_days(scenario: Scenario, seed: int) -> Scenario:
     for block in range(_BLOCKS):
         other = rng.randint(max(0, block - _MAX_DISTANCE), min(_BLOCKS - 1, block + _MAX_DISTANCE))
         later_us = (block - other) * width_us
-        arrivals += [
-            replace(job, since_us=job.since_us + later_us, enqueued_us=job.enqueued_us + later_us)
-            for job in blocks[other]
-        ]
+        arrivals += [move_arrival(job, later_us) for job in blocks[other]]
     arrivals.sort(key=lambda job: (job.since_us, job.number))
     return replace(scenario, arrivals=tuple(replace(job, number=number) for number, job in enumerate(arrivals)))
 

@@ -67,7 +67,6 @@ def _scale_arrivals(arrivals: Sequence[Arrival], type_: str, factor: float, seed
 
 
 def move_arrival(job: Arrival, later_us: int) -> Arrival:
-    """Return *job* with an arrival *later_us* later."""
     return replace(job, since_us=job.since_us + later_us, enqueued_us=job.enqueued_us + later_us)
 
 

@@ -1,7 +1,7 @@
 """The fast engine: the decisions of the server functions in plain Python, for scenarios whose rules it supports.
 
-It chooses with `policy.score` and `policy.placement`, like ``lua/matching``, claim by claim and tie by tie: a property
-test compares its claims with the exact engine's. It rejects scenarios with other rules (`unknown_rule`).
+It chooses with `policy.score`, like ``lua/matching``, claim by claim and tie by tie: a property test compares its
+claims with the exact engine's. It rejects scenarios with other rules (`unknown_rule`).
 """
 
 import math
@@ -100,8 +100,7 @@ def schedule_fast(scenario: Scenario, progress: Iterable[object] | None = None) 
 
     Raises UnknownRuleError, which names the rule, if the scenario has a rule that the fast engine lacks.
     """
-    reason = unknown_rule(scenario)
-    if reason is not None:
+    if reason := unknown_rule(scenario):
         raise UnknownRuleError(reason)
     return Simulation(scenario, FastEngine(scenario)).run(progress)
 

@@ -1,7 +1,7 @@
 """The state of the fast engine: waiting jobs by lane, free slots, and keys (exclusive keys, rates, tenants' maximums).
 
-Slots are chosen by `policy.placement`: the worker with the fewest types, then the longest idle, then the smallest id,
-which is the index in the scenario. Workers with the same types have one profile.
+Slots are chosen like in ``lua/matching/slot_choice.lua``: the worker with the fewest types, then the longest idle, then
+the smallest id, which is the index in the scenario. Workers with the same types have one profile.
 
 A job has at most one key. While a key has capacity, it admits the head of each of its sub-lanes (type, mode and
 priority) to its lane; all other jobs are blocked. Capacity for one job can be reserved for the type that waited longest
@@ -51,17 +51,16 @@ class LaneStates:
         self.rank_of = array("q", bytes(8 * len(by_age)))
         for rank, position in enumerate(by_age):
             self.rank_of[position] = rank
-        self._lanes: dict[tuple[int, int], LaneState] = {}
-        self.lane_of = [self._get_lane(arrival, number_of, weights) for arrival in arrivals]
+        lanes: dict[tuple[int, int], LaneState] = {}
+        self.lane_of: list[LaneState] = []
+        for arrival in arrivals:
+            name = number_of[arrival.type], lane_number(arrival.on_demand, arrival.priority)
+            if name not in lanes:
+                lanes[name] = LaneState(name[0], arrival.on_demand, arrival.priority, weights)
+            self.lane_of.append(lanes[name])
         self._age_weight, self._on_demand_weight = _exact_int(weights.age), _exact_int(weights.on_demand_age)
         self._cap_us = weights.on_demand_age_cap_us
         self.waiting: list[list[LaneState]] = [[] for _ in number_of]
-
-    def _get_lane(self, arrival: Arrival, number_of: Mapping[str, int], weights: Weights) -> LaneState:
-        name = number_of[arrival.type], lane_number(arrival.on_demand, arrival.priority)
-        if name not in self._lanes:
-            self._lanes[name] = LaneState(name[0], arrival.on_demand, arrival.priority, weights)
-        return self._lanes[name]
 
     def is_fresh(self, position: int, now_us: int) -> bool:
         """True if the job, which arrives, has not waited before."""
@@ -80,23 +79,19 @@ class LaneStates:
 
     def pop(self, lane: LaneState) -> int:
         """Remove the first job of *lane*. Return its position."""
-        position = self.first(lane)
-        self._pop(lane)
+        position = self._position_at[heapq.heappop(lane.ranks)]
+        while lane.blocked and lane.ranks and lane.ranks[0] in lane.blocked:
+            lane.blocked.remove(heapq.heappop(lane.ranks))
+        if not lane.ranks:
+            self.waiting[lane.type].remove(lane)
         return position
 
     def withdraw(self, lane: LaneState, rank: int) -> None:
         """Remove a job from any place in *lane*."""
         if rank == lane.ranks[0]:
-            self._pop(lane)
+            self.pop(lane)
         else:
             lane.blocked.add(rank)
-
-    def _pop(self, lane: LaneState) -> None:
-        heapq.heappop(lane.ranks)
-        while lane.blocked and lane.ranks and lane.ranks[0] in lane.blocked:
-            lane.blocked.remove(heapq.heappop(lane.ranks))
-        if not lane.ranks:
-            self.waiting[lane.type].remove(lane)
 
     def oldest(self, types: Sequence[int]) -> LaneState | None:
         """Return the lane of *types* with the oldest first job."""
@@ -295,7 +290,7 @@ class KeyStates:
         if not sublane.ranks:
             del key.sublanes[lane]
         if isinstance(key.limit, StatedRate):
-            key.free_us = max(self._free_at(key, key.limit, now_us), now_us) + key.limit.interval_us
+            key.free_us = max(min(key.free_us, now_us + key.limit.period_us), now_us) + key.limit.interval_us
         else:
             key.held += 1
             if key.turn is not None and key.turn[0] == lane.type:
@@ -367,16 +362,13 @@ class KeyStates:
             return rate - key.held
         if not fills and name in self._due:
             return 0
-        free_us = self._free_at(key, rate, now_us)
+        free_us = min(key.free_us, now_us + rate.period_us)
         capacity = rate.room(free_us - now_us)
         if capacity > 0:
             self._due.pop(name, None)
         else:
             self._schedule_tick(name, free_us - rate.period_us + rate.interval_us)
         return capacity
-
-    def _free_at(self, key: KeyState, rate: StatedRate, now_us: int) -> int:
-        return min(key.free_us, now_us + rate.period_us)
 
     def _schedule_tick(self, name: str, at_us: int) -> None:
         if at_us < self._due.get(name, NEVER):

@@ -96,7 +96,6 @@ Weight = Callable[[Arrival], float]
 
 
 def equal_weights(_: Arrival) -> float:
-    """Return 1: all jobs have the same weight."""
     return 1.0
 
 
@@ -140,9 +139,7 @@ def steps_of(jobs: int) -> int:
     return min(_MAX_STEPS, _SEARCHED_JOBS // max(1, jobs))
 
 
-def best_schedule(
-    scenario: Scenario, weight: Weight, *, seed: int = 1, progress: Iterable[object] | None = None
-) -> Schedule:
+def best_schedule(scenario: Scenario, weight: Weight, *, progress: Iterable[object] | None = None) -> Schedule:
     """Return the schedule with the lowest mean weighted wait of several lists, and of a search that changes the best.
 
     Schedules that run fewer jobs than others are rejected. *progress*: stepped `steps_of` times.
@@ -156,7 +153,7 @@ def best_schedule(
     lists.append({job.number: float(job.since_us) for job in jobs})
     tried = [_Candidate.of(scenario, places, weight, ahead=ahead) for places in lists for ahead in (False, True)]
     best = min(tried, key=lambda candidate: candidate.rank)
-    rng = random.Random(seed)  # noqa: S311 - a search, no secret
+    rng = random.Random(1)  # noqa: S311 - a search, no secret
     for _ in range(steps_of(len(scenario.arrivals))):
         changed = _change_list(best.places, scenario.arrivals, rng)
         best = min(_Candidate.of(scenario, changed, weight, ahead=best.ahead), best, key=lambda tried: tried.rank)

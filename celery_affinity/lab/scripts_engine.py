@@ -175,19 +175,7 @@ class ExactEngine:
     def join(self, worker: int, now_us: int) -> Sequence[Claimed]:
         traced = self._scenario.workers[worker]
         joining = JoinArguments(_id_of(worker), _id_of(worker), traced.types, traced.slots)
-        call = function_call(
-            "join",
-            worker=joining.worker,
-            name=joining.name,
-            slots_in_all=joining.slots,
-            other=0,
-            profile=joining.profile,
-            types=" ".join(joining.encoded_types),
-            app="",
-            stops=joining.stops,
-            priority=joining.priority,
-        )
-        return self._call(now_us, call)
+        return self._call(now_us, function_call("join", **joining.arguments))
 
     def drain(self, worker: int, now_us: int) -> None:
         held = self._client.hgetall(self._keys.key("claims", _id_of(worker)))

@@ -14,7 +14,7 @@ from ..schema.keys import ALL
 from .fast_engine import limits_of_types
 from .scenario import Arrival, Scenario, Schedule
 from .trace import TracedWorker
-from .waits import waits_by_job
+from .waits import percentile, waits_by_job
 
 #: Subjects of a target, in addition to the types of a trace.
 ALL_JOBS, ON_DEMAND, QUEUED = "all", "on-demand", "queued"
@@ -46,7 +46,7 @@ class Target:
         waits_us = waits_by_job(schedule)
         matching_us = [waits_us[arrival.number] for arrival in schedule.scenario.arrivals if self.counts(arrival)]
         ordered = sorted(math.inf if wait_us is None else wait_us for wait_us in matching_us)
-        return ordered[max(0, math.ceil(self.percent / 100 * len(ordered)) - 1)] / 1e6 if ordered else 0.0
+        return percentile(ordered, self.percent / 100) / 1e6 if ordered else 0.0
 
 
 def parse_target(text: str, types: Collection[str]) -> Target:

@@ -80,8 +80,6 @@ class TracedJob(JobOptions):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A record of *length_us*."""
-
     length_us: int
     workers: tuple[TracedWorker, ...]
     jobs: tuple[TracedJob, ...]

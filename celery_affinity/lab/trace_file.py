@@ -85,14 +85,6 @@ def _parse_jobs(rows: Any, before: int, warn: Callable[[str], object]) -> Iterat
         warn(f"line {cut[0]}, the last one, is cut, and left out")
 
 
-def _shift_to_zero(jobs: Sequence[TracedJob]) -> Sequence[TracedJob]:
-    """Return *jobs* with times relative to the first one if all are above 0."""
-    first_us = min((job.enqueued_us for job in jobs), default=0)
-    if first_us <= 0:
-        return jobs
-    return [replace(job, **relative_times(job, first_us)) for job in jobs]
-
-
 def csv_fleet(jobs: Iterable[TracedJob]) -> Iterable[TracedWorker]:
     """Yield the workers that appear in *jobs*, sorted by name."""
     types: dict[str, dict[str, None]] = {}
@@ -274,8 +266,9 @@ def _trace_of_csv(comments: list[tuple[int, str]], jobs: Sequence[TracedJob]) ->
                 f"line {line}: a comment must be set NAME=VALUE, or a row join or leave in JSON, or on line 1 a row "
                 f"header, got: {comment:.80}"
             )
-    if "length_us" not in header and not moves:  # otherwise times are relative to the trace
-        jobs = _shift_to_zero(jobs)
+    first_us = min((job.enqueued_us for job in jobs), default=0)
+    if first_us > 0 and "length_us" not in header and not moves:  # otherwise times are relative to the trace
+        jobs = [replace(job, **relative_times(job, first_us)) for job in jobs]
     times_us = (at_us for job in jobs for at_us in (job.since_us, job.claimed_us, job.ended_us, job.freed_us))
     last_us = max((at_us for at_us in times_us if at_us is not None), default=0)
     facts = _parse_header({"length_us": last_us, **header})

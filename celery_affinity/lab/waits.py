@@ -87,7 +87,7 @@ def summarize_waits(waits_us: Iterable[int | None]) -> Waits:
     )
 
 
-def percentile(in_order: Sequence[int], share: float) -> int:
+def percentile(in_order: Sequence[float], share: float) -> float:
     """Return the smallest value that is not below *share* of all values (nearest rank)."""
     return in_order[max(0, math.ceil(share * len(in_order)) - 1)]
 

@@ -66,7 +66,9 @@ class Capacity:
     @property
     def unwanted(self) -> frozenset[str]:
         """Types from which the worker should withdraw, even if that is not reported to the server yet."""
-        full = self._full_buffers() if self._claims.buffered_count() else frozenset()
+        # If the buffers are full, other workers get the next jobs of the buffered claims' types.
+        is_full = self.buffered and self.buffered >= max_buffered_calls(self.prefetch_multiplier, self._pool.size())
+        full = self._claims.buffered_types().intersection(self.types) if is_full else frozenset()
         if not self._waiting and not self._avoided:
             return full
         return full | self._lending().withdrawn | self._avoided.intersection(self.types)
@@ -75,12 +77,6 @@ class Capacity:
     def buffered(self) -> int:
         """Number of claims in the buffers of custom strategies. They occupy no slot."""
         return self._claims.buffered_count()
-
-    def _full_buffers(self) -> frozenset[str]:
-        """Return the buffered claims' types if the buffers are full, so that other workers get the next jobs."""
-        if self.buffered < max_buffered_calls(self.prefetch_multiplier, self._pool.size()):
-            return frozenset()
-        return self._claims.buffered_types().intersection(self.types)
 
     def _lending(self) -> Lending:
         return lending_of(self._waiting, self.types, self._pool.size()) if self._waiting else NOTHING_LENT

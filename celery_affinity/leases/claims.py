@@ -111,17 +111,14 @@ class ClaimTable:
             here_us = round((held.slot_since_s - held.held_since_s) * SECOND_US)  # a prefetched job also waited here
             self.sums.waited(held.type, on_demand, held.waited_us + here_us)
 
-    def bind(self, tag: str, request: TaskRequest) -> None:
-        """Record that *request* runs the claim, so that the claim ends with the request."""
+    def bind(self, tag: str, request: TaskRequest | None) -> None:
+        """Record that *request* runs the claim, so that the claim ends with the request.
+
+        None: the job waits for a slot, and can be returned.
+        """
         with self._lock:
             if tag in self._held:
                 self._held[tag].request = request
-
-    def unbind(self, tag: str) -> None:
-        """Remove the request from the claim: its job waits for a slot, and can be returned."""
-        with self._lock:
-            if tag in self._held:
-                self._held[tag].request = None
 
     def buffer(self, tag: str, request: TaskRequest) -> None:
         """Record that the task's strategy buffers a claim's message. The claim occupies no slot until `take_back`.
@@ -269,17 +266,14 @@ class ClaimTable:
         """Return up to *max_reports* acks and as many ends. The acks are removed; the ends stay until `forget`."""
         with self._lock:
             ends = dict(islice(self._ends.items(), max_reports))
-            return self._pop_acks(max_reports), ends
+            return self.take_acks(max_reports), ends
 
     def take_acks(self, max_reports: int) -> dict[str, HeldClaim]:
         """Remove and return the first *max_reports* acks."""
         with self._lock:
-            return self._pop_acks(max_reports)
-
-    def _pop_acks(self, max_reports: int) -> dict[str, HeldClaim]:
-        acks = dict(islice(self._acks.items(), max_reports))
-        for tag in acks:
-            del self._acks[tag]
+            acks = dict(islice(self._acks.items(), max_reports))
+            for tag in acks:
+                del self._acks[tag]
         return acks
 
     def requeue_acks(self, acks: Mapping[str, HeldClaim]) -> None:

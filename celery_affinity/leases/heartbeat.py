@@ -98,7 +98,11 @@ class Heartbeat:
         self._settings_log.update(scheduler, reply.revision)
         self._stop_void(scheduler, self._claims.void(_void_numbers(running, reply.void)))
         self._claims.lease.renew(asked_at_s=asked_at_s, timeout_s=self.timeout_s)
-        self._return_lost_claims(scheduler, reply.unnamed)
+        lost = self._claims.refuse(reply.unnamed)
+        if lost:
+            logger.info("Giving back %d job(s) that never arrived", len(lost))
+            self._heartbeats.wake()  # one sync names only some of the lost jobs
+        self.requeue(scheduler, lost)
         self._pauses_log.update(scheduler.reader, reply.revision, self._capacity.types)
         return reply
 
@@ -106,13 +110,6 @@ class Heartbeat:
         existing_ids = scheduler.reader.existing_jobs([held.job_id for held in void]) if void else set()
         # If the job hash no longer exists, the job runs nowhere else.
         self._host.fence([held for held in void if held.job_id in existing_ids])
-
-    def _return_lost_claims(self, scheduler: Scheduler, numbers: Sequence[tuple[str, str]]) -> None:
-        lost = self._claims.refuse(numbers)
-        if lost:
-            logger.info("Giving back %d job(s) that never arrived", len(lost))
-            self._heartbeats.wake()  # one sync names only some of the lost jobs
-        self.requeue(scheduler, lost)
 
     def requeue(self, scheduler: Scheduler, numbers: list[tuple[str, str]]) -> None:
         """Return jobs (job id, fencing token) that this worker does not hold; they keep their age."""

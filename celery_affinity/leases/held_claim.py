@@ -84,8 +84,6 @@ class TaskRequest(Protocol):
 
 @dataclass
 class HeldClaim:
-    """A claim that the worker holds."""
-
     job_id: str
     fence: str
     type: str

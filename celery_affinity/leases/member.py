@@ -89,12 +89,10 @@ class Member:
 
     @property
     def guard_pid(self) -> int | None:
-        """Process id of the guard, or None without a guard."""
         return self._loop.guard_pid
 
     @property
     def timeout_s(self) -> float:
-        """Seconds of silence after which the server considers the worker dead."""
         return self._reconciler.timeout_s
 
     @property
@@ -127,7 +125,12 @@ class Member:
         self._dispatcher.declare_again()
         if not self.has_started:
             self.has_started = True
-            self._warn_of_eviction()
+            if policy := server_info.may_evict(scheduler.client):
+                logger.warning(
+                    "The broker's maxmemory-policy is %s: when its memory is full it drops jobs. Set it to noeviction: "
+                    "publishing then fails with a clear error, and all that is running goes on",
+                    policy,
+                )
             self._heartbeats.start()
             self._dispatcher.start()
         self._heartbeats.wake()
@@ -143,15 +146,6 @@ class Member:
             self.claims.withdrawn_types.clear()
             self.claims.sums.drop_doubtful()
         return is_new
-
-    def _warn_of_eviction(self) -> None:
-        policy = server_info.may_evict(self.scheduler.client)
-        if policy:
-            logger.warning(
-                "The broker's maxmemory-policy is %s: when its memory is full it drops jobs. Set it to noeviction: "
-                "publishing then fails with a clear error, and all that is running goes on",
-                policy,
-            )
 
     def serve(self, type_: str, serves: bool) -> None:
         """Start or stop serving *type_*, because a consumer was added or cancelled."""

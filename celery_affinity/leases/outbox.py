@@ -400,11 +400,8 @@ class EndReporter:
         except (RedisError, OSError) as exc:
             self.switch_to_heartbeat_thread(exc)
 
-    def receive(self) -> list[Claim]:
-        """Return the next jobs after the ends that were sent; none if the server has not answered yet."""
-        return self._receive(waits=False)
-
-    def _receive(self, *, waits: bool) -> list[Claim]:
+    def receive(self, *, waits: bool = False) -> list[Claim]:
+        """Return the next jobs after the ends that were sent; without *waits*, none before the server has answered."""
         try:
             return self.outbox.receive(self.scheduler, waits=waits)
         except (RedisError, OSError) as exc:
@@ -425,7 +422,7 @@ class EndReporter:
         a refused ack prevents the task's start. The lease is checked after sending, since the worker may have been
         suspended before.
         """
-        next_claims = self._receive(waits=True) if self.outbox.is_telling else []
+        next_claims = self.receive(waits=True) if self.outbox.is_telling else []
         is_sent = self._send_acks(self._host.in_flight)
         if not (is_sent and self.claims.lease.is_fresh):
             self.outbox.repeat_acks()

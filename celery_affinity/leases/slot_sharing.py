@@ -67,15 +67,12 @@ class SharedSlots:
                 fewest = min(self._slots, key=lambda cohort: (self._slots[cohort], cohort))
                 self._slots[fewest] += 1
             for _ in range(self._size - size):
-                self._remove_one()
+                largest = max(self._slots, key=lambda cohort: (self._slots[cohort], cohort))
+                if self._slots[largest] > 0:
+                    self._slots[largest] -= 1
+                else:
+                    self._taken[max(self._taken, key=lambda cohort: self._taken[cohort])] -= 1
             self._size = size
-
-    def _remove_one(self) -> None:
-        largest = max(self._slots, key=lambda cohort: (self._slots[cohort], cohort))
-        if self._slots[largest] > 0:
-            self._slots[largest] -= 1
-        else:
-            self._taken[max(self._taken, key=lambda cohort: self._taken[cohort])] -= 1
 
 
 logger = limited_logger(__name__)

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypedDict
 
@@ -73,7 +73,8 @@ class GuardedProcess:
             children = self._children()
             for child in children:
                 _kill(child, self._has_mark)
-            if self._has_no_mark_holder() or (self._sees_marks and not children):
+            # At the end of file, no process has the write end open.
+            if select.select([self._kin_read], [], [], 0)[0] or (self._sees_marks and not children):
                 return True
             if time.monotonic() > until_s:
                 return False
@@ -93,9 +94,6 @@ class GuardedProcess:
         except OSError:
             return False
         return (status.st_dev, status.st_ino) == (self._mark.st_dev, self._mark.st_ino)
-
-    def _has_no_mark_holder(self) -> bool:
-        return bool(select.select([self._kin_read], [], [], 0)[0])  # end of file: no process has the write end open
 
 
 def _handle(pid: int) -> int | None:
@@ -222,10 +220,8 @@ class GuardFunctions:
 
     def _named_reply(self, name: str, *arguments: object) -> dict[str, Any]:
         """Invoke a function. Return the values of its reply by name, or raise ConnectionError for another reply."""
-        names, reply = (
-            self._guarded["replies"][name],
-            self._load_and_call([*self._guarded["commands"][name], *arguments]),
-        )
+        names = self._guarded["replies"][name]
+        reply = self._load_and_call([*self._guarded["commands"][name], *arguments])
         if isinstance(reply, list) and len(reply) == len(names):
             named = dict(zip(names, reply, strict=True))
             if isinstance(named["unfilled"], bytes):
@@ -275,8 +271,6 @@ def _is_loaded(exc: Exception) -> bool:
 
 
 class ParentWatch:
-    """Watches the worker of *guarded*."""
-
     def __init__(self, guarded: GuardedWorker) -> None:
         self._guarded = guarded
         self._worker = GuardedProcess(guarded["parent"], guarded["session"], guarded["pulse"], guarded["kin"])
@@ -376,30 +370,22 @@ def _log_line(text: str, *values: object) -> None:
             print(line, file=file)
 
 
-class _LineReader:
-    """Reads lines of JSON from the standard input. Returns None at the end of the input, after the worker's death."""
-
-    def __init__(self) -> None:
-        self._unread = b""
-
-    def __call__(self) -> list[Any] | None:
-        block = os.read(0, 65536)
-        if not block:
-            return None
-        *lines, self._unread = (self._unread + block).split(b"\n")
-        return [json.loads(line) for line in lines]
+def _read_blocks() -> Iterator[list[Any]]:
+    """Yield the lines of JSON in each block of the standard input, which ends after the worker's death."""
+    unread = b""
+    while block := os.read(0, 65536):
+        *lines, unread = (unread + block).split(b"\n")
+        yield [json.loads(line) for line in lines]
 
 
 def main() -> None:
     """Read the facts about the worker, and guard it."""
-    read_lines = _LineReader()
-    first_lines: list[Any] | None = []
-    while not first_lines:
-        first_lines = read_lines()
-        if first_lines is None:
-            return  # the worker died before it had sent a line
+    blocks = _read_blocks()
+    first_lines = next(filter(None, blocks), None)
+    if first_lines is None:
+        return  # the worker died before it had sent a line
     guarded_worker, *changes = first_lines
     global _log_file
     _log_file = guarded_worker["log_file"]
-    ParentWatch(guarded_worker).run(changes, read_lines)
+    ParentWatch(guarded_worker).run(changes, lambda: next(blocks, None))
     os._exit(0)  # a thread may still wait for a server that does not answer

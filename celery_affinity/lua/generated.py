@@ -20,13 +20,15 @@ _CACHED_NAMES = ("lane", "metrics", "serving", "worker", "claims", "free")
 
 def generated_modules() -> dict[str, str]:
     """Return the text of each generated module by name."""
+    announced = ", ".join(f"{name} = true" for name, reason in constants.REASONS.items() if reason.is_announced)
     return {
         "protocol": _protocol(),
         "rules_codec": _rules_codec(),
         "key": _key(),
         "job_fields": _job_fields(),
-        "lanes": _lanes(),
-        "dead_reasons": _dead_reasons(),
+        "lanes": "lanes.NAMES = {{\n{}}}\n".format("".join(f"    {_literal(name)},\n" for name in NAMES)),
+        # The dead-letter reasons that a dispatcher, not the worker, reports to the caller.
+        "dead_reasons": f"dead_reasons.ARE_ANNOUNCED = {{ {announced} }}\n",
         "defaults": _defaults(),
     }
 
@@ -163,17 +165,6 @@ def _job_fields() -> str:
         "-- RETURNS the name of a field that is to be percent-encoded, and is not; else nil.\n"
         f"function job_fields.unencoded(job)\n    {encoded}    end\nend\n"
     )
-
-
-def _lanes() -> str:
-    """Return Lua with the names of all lanes of a type."""
-    return "lanes.NAMES = {{\n{}}}\n".format("".join(f"    {_literal(name)},\n" for name in NAMES))
-
-
-def _dead_reasons() -> str:
-    """Return Lua with the dead-letter reasons that a dispatcher, not the worker, reports to the caller."""
-    names = [name for name, reason in constants.REASONS.items() if reason.is_announced]
-    return "dead_reasons.ARE_ANNOUNCED = {{ {} }}\n".format(", ".join(f"{name} = true" for name in names))
 
 
 def _defaults() -> str:

@@ -20,7 +20,6 @@ from hashlib import sha1
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Protocol
 
 from ..schema.keys import SCHEMA
 from ..schema.rules_codec import MARKS
@@ -55,8 +54,6 @@ local redis, string, math, table, tonumber, unpack, ipairs, pairs, next
 
 @dataclass(frozen=True)
 class ServerFunction:
-    """The signature of a server function."""
-
     name: str
     #: Names of its arguments.
     names: tuple[str, ...]
@@ -207,23 +204,8 @@ return functions[name](ARGV)
 """
 
 
-class CallMode(Protocol):
-    """A way to call the server functions of a library."""
-
-    missing: str
-    """Beginning of the error of a server that lacks the functions or scripts which `loading` loads."""
-
-    def command(self, function: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-        """Return the command that calls the server function *function* on the keys that begin with *base*."""
-
-    def loading(self, function: str) -> tuple[str, ...]:
-        """Return the command that loads the functions or the script for `command`."""
-
-
 class FunctionCalls:
     """Calls by FCALL. Function names contain the digest of the text, so each version calls its own functions."""
-
-    missing = "Function not found"
 
     def __init__(self, library: "Library") -> None:
         self.name = library.name
@@ -231,16 +213,16 @@ class FunctionCalls:
         self._loading = ("FUNCTION", "LOAD", self.source)
 
     def command(self, function: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+        """Return the command that calls the server function *function* on the keys that begin with *base*."""
         return ("FCALL", f"{self.name}_{function}", 1, base, *arguments)
 
     def loading(self, function: str) -> tuple[str, ...]:
+        """Return the command that loads the functions or the script for `command`."""
         return self._loading
 
 
 class ScriptCalls:
     """Calls by EVALSHA, with the name of the server function as the first argument."""
-
-    missing = "NOSCRIPT"
 
     def __init__(self, library: "Library") -> None:
         self._sources = {True: library.script(brings_jobs=True), False: library.script(brings_jobs=False)}
@@ -255,10 +237,11 @@ class ScriptCalls:
         return ("SCRIPT", "LOAD", self._sources[function in BRING_JOBS])
 
 
+CallMode = FunctionCalls | ScriptCalls
+
+
 @dataclass(frozen=True)
 class Library:
-    """The Lua library."""
-
     #: Text of all modules, without the ending for a call mode.
     modules: str
 

@@ -1,1 +1,1 @@
-"""The scheduling rules that production, lab and tests share: score, placement, slot arithmetic. Pure Python."""
+"""The scheduling rules that production and lab share: score, priorities of workers, slot arithmetic. Pure Python."""

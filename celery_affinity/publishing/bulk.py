@@ -213,7 +213,8 @@ def _publish_together(task: Any, calls: Iterator[_CallOfMany], ids: TaskIds, opt
         return
     with task.app.producer_or_acquire(options.get("producer")) as producer:
         options = {**options, "producer": producer}
-        capture = _capture(task, first, ids, options)
+        capture = Capture()  # the messages that Celery makes of the call: one for each queue that it is routed to
+        _publish_one(task, first, ids, {**options, "add_to_parent": False, PROPERTY: capture})
         patterns = [_Pattern(task, producer.channel, each, options) for each in capture]
         if capture.published or not capture:  # the first call went to a queue that is not scheduled
             if patterns:  # and to a scheduled queue as well
@@ -229,13 +230,6 @@ def _publish_together(task: Any, calls: Iterator[_CallOfMany], ids: TaskIds, opt
             jobs = [pattern.job(call, ids) for call in some for pattern in patterns]
             _send(task, producer, jobs, some[0].number, ids, options)
             yield some[-1].number + 1
-
-
-def _capture(task: Any, call: _CallOfMany, ids: TaskIds, options: dict[str, Any]) -> Capture:
-    """Return the messages that Celery makes of a call: one for each queue that the call is routed to."""
-    capture = Capture()
-    _publish_one(task, call, ids, {**options, "add_to_parent": False, PROPERTY: capture})
-    return capture
 
 
 class _Pattern:
@@ -353,12 +347,9 @@ class _OfMessage(list["NewJob | Command"]):
         """Add a command of kombu's."""
         self.append((name, args))
 
-    def add_job(self, job: NewJob) -> None:
-        self.append(job)
-
 
 class BatchChannel(Protocol):
-    """The part of `transport.channel.Channel` that a batch uses: its connections, and `PublishingChannel`."""
+    """The part of `transport.channel.Channel` that a batch uses: its connections, and `AffinityChannel`."""
 
     pool: redis.ConnectionPool
     scheduler: Scheduler

@@ -165,22 +165,12 @@ def copy_with(signature: Composed, **changes: object) -> Composed:
 # -- messages
 
 
-def _find_first_task_id() -> object:
-    """Return the id of the task being published if its call made the first connection, or None.
-
-    Celery's canvas was not yet wrapped when that call began, so its inherited options are written only here.
-    """
-    return next(
-        (
-            call.values.get("task_id")
-            for call in option_sources.calls_in_progress()
-            if call.function == "Celery.send_task"
-        ),
-        None,
-    )
-
-
-_FIRST_TASK_ID = _find_first_task_id()
+#: Id of the task being published if its call made the first connection, or None. Celery's canvas was not yet wrapped
+#: when that call began, so its inherited options are written only here.
+_FIRST_TASK_ID: object = next(
+    (call.values.get("task_id") for call in option_sources.calls_in_progress() if call.function == "Celery.send_task"),
+    None,
+)
 
 
 def inherit_options(message: Message, options: Options, of_run: Callable[[], dict[str, Any]]) -> Message:
@@ -242,7 +232,8 @@ def _apply_composed(
 def _composed(signature: Any, options: Options) -> tuple[Any, Passed]:
     """Return *signature* for a call with *options*, and the options that the whole passes on."""
     try:
-        passed = _passed_by_call(signature, options)
+        given = {name: value for name, value in options.items() if value is not None}
+        passed = inherited_options({**signature.options, **given})
         composed = force_options(signature, passed)
     except OptionError:
         if uses_affinity_transport(signature.app.conf.broker_transport):
@@ -251,13 +242,6 @@ def _composed(signature: Any, options: Options) -> tuple[Any, Passed]:
     if not passed and composed is signature:
         return signature, {}
     return (composed, passed) if uses_affinity_transport(signature.app.conf.broker_transport) else (signature, {})
-
-
-def _passed_by_call(signature: Any, options: Options) -> Passed:
-    """Return the options that a signature called with *options* passes on. *options* override the signature's own."""
-    return inherited_options(
-        {**signature.options, **{name: value for name, value in options.items() if value is not None}}
-    )
 
 
 def _inheritable(signature: Any) -> Passed:

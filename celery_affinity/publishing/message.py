@@ -279,14 +279,11 @@ def shorten_message(message: Message, header: JobHeader) -> Message:
         if name in headers and headers[name] == nothing:
             del headers[name]
     short = {**message, "headers": headers, "properties": header.properties(message["properties"])}
-    if message["properties"].get("body_encoding") == "base64" and _is_text(message):
+    is_base64 = message["properties"].get("body_encoding") == "base64"
+    if is_base64 and message["content-encoding"] == "utf-8" and "compression" not in message["headers"]:
         short["body"] = base64.b64decode(message["body"]).decode()
         short["properties"]["body_encoding"] = "utf-8"
     return short
-
-
-def _is_text(message: Message) -> bool:
-    return message["content-encoding"] == "utf-8" and "compression" not in message["headers"]
 
 
 def written_message(message: Message) -> str:

@@ -14,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from kombu import compression
 from kombu.utils.json import object_hook
@@ -41,25 +41,13 @@ class UnreadableBodyError(ValueError):
     """A body is not decoded, for the reason in the error message."""
 
 
-class _Decompressor(Protocol):
-    """A decompressor of the standard library."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: Any, max_length: int, /) -> bytes: ...
-
-
-def _zstd() -> _Decompressor:
-    of_python = sys.version_info >= (3, 14)
-    made: _Decompressor = import_module("compression.zstd" if of_python else "backports.zstd").ZstdDecompressor()
-    return made
+def _zstd() -> Any:
+    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd").ZstdDecompressor()
 
 
 #: kombu's name of a compression method -> function that creates a decompressor with a size limit. Brotli and methods
 #: registered by the app have no size limit.
-_DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     "application/x-gzip": zlib.decompressobj,
     "application/x-bz2": bz2.BZ2Decompressor,
     "application/x-lzma": lambda: lzma.LZMADecompressor(memlimit=_MAX_DECOMPRESSOR_BYTES),

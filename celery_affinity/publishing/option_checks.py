@@ -6,7 +6,7 @@ Also here: the places of options in an app's configuration (routes, annotations,
 
 import fnmatch
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -38,24 +38,18 @@ MISSPELT = tuple(name for name, option in OPTIONS.items() if option.may_be_missp
 Options = Mapping[Any, Any]
 
 
-def _parameters(*functions: Callable[..., Any]) -> set[str]:
-    return {name for function in functions for name in inspect.signature(function).parameters}
-
-
 #: Names that are never misspelt: the options of Celery, kombu and this package.
 KNOWN = frozenset(
     {
         *OPTIONS,
         *dir(Task),
-        *_parameters(
-            Task.apply,
-            Task.apply_async,
-            Task.retry,
-            Signature.set,
-            Celery.send_task,
-            AMQP.as_task_v1,
-            AMQP.as_task_v2,
-            Producer.publish,
+        *(
+            name
+            for function in (
+                *(Task.apply, Task.apply_async, Task.retry, Signature.set, Celery.send_task),
+                *(AMQP.as_task_v1, AMQP.as_task_v2, Producer.publish),
+            )
+            for name in inspect.signature(function).parameters
         ),
         *(
             "base",

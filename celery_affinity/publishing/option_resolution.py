@@ -212,11 +212,8 @@ class ResolvedOptions(NamedTuple):
     @classmethod
     def of(cls, call: "PublishCall", message: Message) -> "ResolvedOptions":
         """Return the resolved options of *call*, which publishes *message*. Raises OptionError, SettingError."""
-        task, settings, properties = (
-            tasks_of(call.app).get(call.task_name),
-            settings_of(call.app),
-            message["properties"],
-        )
+        task, settings = tasks_of(call.app).get(call.task_name), settings_of(call.app)
+        properties = message["properties"]
         retry_state = call.former if call.body is not None else option_sources.retry_state_of(task, message)
         affinity = properties.get("affinity")
         in_message, of_task = properties.get("priority"), getattr(task, "priority", None)  # the first is set by kombu

@@ -261,8 +261,6 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class CallFrame(NamedTuple):
-    """A call on the stack."""
-
     #: Its name, if it is one of `READ`.
     function: str
     #: The values read from it.

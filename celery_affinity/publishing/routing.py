@@ -181,11 +181,8 @@ def _route_again(name: str) -> Options | None:
     of_send_task, of_apply_async, *_ = (*option_sources.calls_in_progress(), option_sources.NONE, option_sources.NONE)
     send_values, apply_values = of_send_task.values, of_apply_async.values
     try:
-        router, name, rest = (
-            send_values["router"],
-            send_values["route_name"] or name,
-            [send_values[option] for option in _REST],
-        )
+        router, name = send_values["router"], send_values["route_name"] or name
+        rest = [send_values[option] for option in _REST]
         merged, of_task = apply_values["options"], apply_values["preopts"]
     except KeyError:  # other functions, or another version of Celery
         return None
@@ -234,19 +231,15 @@ class BoundOnce(Queue):
 
 def bind_once(app: Celery, declare: list[Queue]) -> None:
     """Replace the queues in *declare*, which a publish of *app* will declare, by `BoundOnce` queues."""
+    queues = _QUEUES.setdefault(app, {})
     for index, queue in enumerate(declare):
         if type(queue) is Queue and app.amqp.queues.get(queue.name) is queue:
-            declare[index] = _bound_once(app, queue)
-
-
-def _bound_once(app: Celery, queue: Queue) -> BoundOnce:
-    queues = _QUEUES.setdefault(app, {})
-    bound = queues.get(queue.name)
-    if bound is None or bound.queue is not queue:
-        bound = BoundOnce(**queue.as_dict())
-        bound.queue = queue
-        _remember(queues, bound)
-    return bound
+            bound = queues.get(queue.name)
+            if bound is None or bound.queue is not queue:
+                bound = BoundOnce(**queue.as_dict())
+                bound.queue = queue
+                _remember(queues, bound)
+            declare[index] = bound
 
 
 def _remember(queues: dict[str, Any], queue: BoundOnce) -> None:

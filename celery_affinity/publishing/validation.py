@@ -283,8 +283,6 @@ _TEMPLATES = {"exclusive": "Exclusive({!r})", "tenant": "affinity=Affinity(tenan
 
 
 class AppComplaint(NamedTuple):
-    """A complaint about an option."""
-
     #: The place, as text.
     where: str
     what: str

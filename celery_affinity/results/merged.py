@@ -28,7 +28,7 @@ from ..scheduler.scheduler import Scheduler
 from ..schema.values import decode_text
 from .chords import ChordIsClaimedError, count_again
 from .events import send_failure, send_retry, send_success
-from .reporter import ResultReporter, describe_error, reason_text
+from .reporter import ResultReporter, describe_error, reason_text, stored_meta
 
 
 class StoredSuccess(NamedTuple):
@@ -51,38 +51,31 @@ def is_revoked(end: StoredSuccess | StoredFailure | None) -> bool:
 
 def stored_end_of_call(app: Celery, task_name: str, task_id: str) -> StoredSuccess | StoredFailure | None:
     """Return the end of a call, or None if none is stored or the result backend does not answer."""
-    backend = app.tasks[task_name].backend
-    if str(backend.as_uri()).startswith("rpc"):
-        return None  # the results are in the caller's queue
     try:
-        return _end_from_meta(backend.get_task_meta(task_id))
-    except Exception:  # no backend, or it does not answer
+        return _stored_end(app.tasks[task_name], task_id)
+    except Exception:  # the backend does not answer
         return None
 
 
 def stored_end_of_run(app: Celery, task_name: str, task_id: str) -> StoredSuccess | StoredFailure | None:
     """Return the end of a run for its other callers, or None if none is stored. Raises the backend's errors."""
     task = app.tasks[task_name]
-    try:
-        end = _end_from_meta(task.backend.get_task_meta(task_id))
-    except NotImplementedError:  # no backend
-        return None
-    if isinstance(end, StoredSuccess) and _splits_result(task):
+    end = _stored_end(task, task_id)
+    if isinstance(end, StoredSuccess) and (merge := merge_of(task)) is not None and merge.split is not None:
         return StoredFailure(
             ResultLostError("the run of this call succeeded, but the call's part of the result is lost")
         )
     return end
 
 
-def _end_from_meta(meta: dict[str, Any]) -> StoredSuccess | StoredFailure | None:
+def _stored_end(task: Task, task_id: str) -> StoredSuccess | StoredFailure | None:
+    meta = stored_meta(task.backend, task_id)
+    if meta is None:
+        return None
+    result = meta["result"]
     if meta["status"] == states.SUCCESS:
-        return StoredSuccess(lambda _: meta["result"])
-    return StoredFailure(meta["result"], meta.get("traceback")) if meta["status"] in states.READY_STATES else None
-
-
-def _splits_result(task: Task) -> bool:
-    merge = merge_of(task)
-    return merge is not None and merge.split is not None
+        return StoredSuccess(lambda _: result)
+    return StoredFailure(result, meta.get("traceback"))
 
 
 logger = limited_logger(__name__)

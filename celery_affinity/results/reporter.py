@@ -78,7 +78,7 @@ class ResultReporter:
             self.app.backend.mark_as_failure(ending.task_id, exc, request=_context(ending))
             return
         task = request.task
-        stored = _stored_end(task.backend, ending.task_id)
+        stored = stored_meta(task.backend, ending.task_id)
         if stored is not None:  # the task had ended, but the report was lost, and perhaps also the chord part
             count_what_is_stored(task.backend, request._context, stored["status"], stored["result"])
             return
@@ -154,7 +154,7 @@ def _context(ending: UnreportedEnd) -> Context:
     return Context(id=ending.task_id, task=ending.task_name)
 
 
-def _stored_end(backend: Any, task_id: str) -> dict[str, Any] | None:
+def stored_meta(backend: Any, task_id: str) -> dict[str, Any] | None:
     """Return the task's end stored in *backend*, or None. It must not change, because the caller may have read it."""
     if str(backend.as_uri()).startswith("rpc"):
         return None  # the results are in the caller's queue

@@ -36,8 +36,8 @@ _MAX_STOP_S = 3.0
 class _Report:
     ending: UnreportedEnd
     since_s: float
+    #: True once the caller can read the result: from then on only signal handlers still run.
     is_known: bool = False
-    """True once the caller can read the result: from then on only signal handlers still run."""
     is_logged_late: bool = False
 
 
@@ -142,18 +142,18 @@ class UnrunJobReporter:
             else:
                 self._reporter.tell(ending, message, record)
         except ChordIsClaimedError as exc:
-            logger.info("The caller of task %s is told later that the task is %s: %s", *_task_and_outcome(ending), exc)
+            logger.info("The caller of task %s is told later that the task is %s: %s", ending.task_id, ending.how, exc)
         except Exception as exc:
             if report.is_known:
                 logger.error(
                     "The caller of task %s is told that the task is %s, but a signal, link or chord failed: %s",
-                    *(*_task_and_outcome(ending), describe_error(exc)),
+                    *(ending.task_id, ending.how, describe_error(exc)),
                     exc_info=self._traceback_of(exc),
                 )
             else:
                 logger.error(
                     "Cannot tell the caller of task %s that the task is %s; retrying later: %s",
-                    *(*_task_and_outcome(ending), describe_error(exc)),
+                    *(ending.task_id, ending.how, describe_error(exc)),
                     exc_info=self._traceback_of(exc),
                 )
         else:
@@ -172,19 +172,15 @@ class UnrunJobReporter:
         return short_traceback(exc)
 
 
-def _task_and_outcome(ending: UnreportedEnd) -> tuple[str, str]:
-    return ending.task_id, ending.how
-
-
 def _log_late_report(report: _Report) -> None:
     if report.is_known:
         logger.warning(
             "The caller of task %s is told that the task is %s, but a signal handler hangs and keeps a thread",
-            *_task_and_outcome(report.ending),
+            *(report.ending.task_id, report.ending.how),
         )
     else:
         logger.warning(
             "The caller of task %s is not told yet that the task is %s: the result backend hangs. Other callers "
             "are told meanwhile, and another process may tell this one",
-            *_task_and_outcome(report.ending),
+            *(report.ending.task_id, report.ending.how),
         )

@@ -55,6 +55,21 @@ class JoinArguments:
         """The short name that all workers with exactly these types share."""
         return hashlib.sha1(" ".join(self.encoded_types).encode(), usedforsecurity=False).hexdigest()[:16]
 
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """The arguments for `join`, by name."""
+        return {
+            "worker": self.worker,
+            "name": values.encode_part(self.name),
+            "slots_in_all": self.slots,
+            "other": self.other,
+            "profile": self.profile,
+            "types": " ".join(self.encoded_types),
+            "app": values.encode_part(self.app),
+            "stops": self.stops,
+            "priority": self.priority,
+        }
+
 
 class ClaimReport(NamedTuple):
     """A claim that its worker reports as held."""
@@ -173,8 +188,6 @@ class PublishReply(NamedTuple):
 
 
 class JoinReply(NamedTuple):
-    """The reply to a join."""
-
     namesake: str | None  #: another live worker with the same node name
     replaced: list[str]  #: settings that changed
     #: Highest fencing token of claims that the worker does not own, because it is new or was considered dead; 0 if it
@@ -184,8 +197,6 @@ class JoinReply(NamedTuple):
 
 
 class SyncReply(NamedTuple):
-    """The reply to a sync."""
-
     is_registered: bool  #: False if the worker must join again
     ticker: bool  #: True if the worker must tick for the fleet
     unnamed: list[tuple[str, str]]  #: claims (job id, fencing token) that the worker did not name
@@ -215,8 +226,6 @@ class MoveReply(NamedTuple):
 
 
 class TickReply(NamedTuple):
-    """The reply to a tick."""
-
     next_due_s: float | None  #: seconds until the next scheduled job or recurring call is due
     due: int
     recovered: int
@@ -228,8 +237,6 @@ class TickReply(NamedTuple):
 
 
 class DueCall(NamedTuple):
-    """A due recurring call."""
-
     name: str
     due: str  #: argument of `Scheduler.fire_recurring`, which ensures that the call is made only once
     task: str
@@ -243,8 +250,6 @@ class DueCall(NamedTuple):
 
 
 class BatchCall(NamedTuple):
-    """A call of a batch."""
-
     job_id: str
     task_id: str
     published_us: int  #: server time of the publish, for a retry the first attempt's
@@ -252,8 +257,6 @@ class BatchCall(NamedTuple):
 
 
 class BatchCallsPage(NamedTuple):
-    """A page of a batch's calls."""
-
     after: int | None  #: argument for the next page; None after the last one
     primary_us: int  #: `published_us` of the call whose message the worker has; 0 if no worker has one
     callers: list[BatchCall]
@@ -376,11 +379,9 @@ def read_rows(text: str) -> list[tuple[ClaimRow, bool]]:
 def _parse_row(row: tuple[Any, ...]) -> tuple[ClaimRow, bool]:
     job, fence, (type_, lane, outcome), enqueued, arrived, *times, brought_by, release, is_plain = row
     started, ended, freed = (None if time is None else _require_integer(time) for time in times)
-    since, numbers = (
-        (_require_integer(enqueued), _require_integer(arrived)),
-        (_require_integer(brought_by), _require_integer(release)),
-    )
-    return (job, fence, (type_, lane, outcome), *since, started, ended, freed, *numbers), bool(is_plain)
+    enqueued, arrived, brought_by, release = map(_require_integer, (enqueued, arrived, brought_by, release))
+    passed = started, ended, freed
+    return (job, fence, (type_, lane, outcome), enqueued, arrived, *passed, brought_by, release), bool(is_plain)
 
 
 def _require_text(value: object) -> str:

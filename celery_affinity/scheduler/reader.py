@@ -189,21 +189,12 @@ class Reader:
 
     def large_hash(self, name: str, *parts: str) -> dict[str, str]:
         """Return a whole hash, read in pages. Fields that exist throughout are never missed."""
-        values: dict[str, str] = {}
-        cursor = None
-        while cursor != 0:
-            cursor, page = self._client.hscan(self.key(name, *parts), cursor or 0, count=_MAX_FIELDS)
-            values.update(as_text(page))
-        return values
+        return as_text(dict(self._client.hscan_iter(self.key(name, *parts), count=_MAX_FIELDS)))
 
     def large_zset(self, name: str) -> dict[str, float]:
         """Return the scores of a sorted set's members, read in pages like `large_hash`."""
-        values: dict[str, float] = {}
-        cursor = None
-        while cursor != 0:
-            cursor, page = self._client.zscan(self.key(name), cursor or 0, count=_MAX_FIELDS)
-            values.update((decode_text(member), score) for member, score in page)
-        return values
+        members = self._client.zscan_iter(self.key(name), count=_MAX_FIELDS)
+        return {decode_text(member): score for member, score in members}
 
     def fields(self, name: str, fields: Sequence[str]) -> dict[str, str]:
         """Return the values of *fields* of a hash, without missing fields."""
@@ -246,7 +237,12 @@ class Reader:
 
     def backlogs(self, types: Sequence[str] | None = None) -> dict[str, Backlog]:
         """Return the non-empty backlogs of *types* (encoded; None: all types) by type."""
-        backlogs = self._backlogs_of_lanes(types)
+        heads = self._heads(types)
+        commands = (
+            run_pipelined("ZCARD", self.key("lane", type_, ""), packed.split()[::3]) for type_, packed in heads.items()
+        )
+        counted = zip(heads.items(), read_numbers(self._client, commands), strict=True)
+        backlogs = {type_: backlog_of(packed, lengths) for (type_, packed), lengths in counted}
         blocked_lanes = self.kept_lanes(types)
         for lane, jobs in zip(
             blocked_lanes, self.ask([("zcard", self.lane_key(lane)) for lane in blocked_lanes]), strict=True
@@ -254,14 +250,6 @@ class Reader:
             blocked = Backlog(jobs, jobs if lane.on_demand else 0, lane.enqueued_us, jobs)
             backlogs[lane.type] = blocked.plus(backlogs.get(lane.type, NO_JOBS))
         return backlogs
-
-    def _backlogs_of_lanes(self, types: Sequence[str] | None) -> dict[str, Backlog]:
-        heads = self._heads(types)
-        commands = (
-            run_pipelined("ZCARD", self.key("lane", type_, ""), packed.split()[::3]) for type_, packed in heads.items()
-        )
-        counted = zip(heads.items(), read_numbers(self._client, commands), strict=True)
-        return {type_: backlog_of(packed, lengths) for (type_, packed), lengths in counted}
 
     def pending(self, type_: str) -> int:
         """Return the number of pending jobs of a type."""
@@ -275,10 +263,8 @@ class Reader:
 
     def existing_jobs(self, job_ids: Sequence[str]) -> set[str]:
         """Return the ids of the jobs with a job hash, in any state. Ended jobs are retained for a while."""
-        with self._client.pipeline(transaction=False) as pipe:
-            for job_id in job_ids:
-                pipe.exists(self.key("job", job_id))
-            return {job_id for job_id, exists in zip(job_ids, pipe.execute(), strict=True) if exists}
+        replies = self.ask([("exists", self.key("job", job_id)) for job_id in job_ids])
+        return {job_id for job_id, exists in zip(job_ids, replies, strict=True) if exists}
 
     def settings(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the settings in force and the last settings from an app.conf, by their names in Redis."""
@@ -289,7 +275,6 @@ class Reader:
         return in_force, conf
 
     def has_unreported_ends(self) -> bool:
-        """True if there are unreported ends."""
         return bool(self._client.exists(self.key("unreported")))
 
     def has_due(self) -> bool:

@@ -49,16 +49,13 @@ def publish_invocations(jobs: Iterable[NewJob]) -> Iterator[FunctionCall]:
     count = size = 0
     for job in jobs:
         is_other = (job.bound is None) == bool(bounded) or bounded.get(job.type, job.bound) != job.bound
-        if arguments and is_other:
+        if arguments and (is_other or count == TOGETHER or size > MAX_BYTES):
             yield publish, _with_bounds(arguments, bounded)
             arguments, bounded, count, size = [], {}, 0, 0
         arguments += job.arguments
         if job.bound is not None:
             bounded[job.type] = job.bound
         count, size = count + 1, size + len(job.message)
-        if count == TOGETHER or size > MAX_BYTES:
-            yield publish, _with_bounds(arguments, bounded)
-            arguments, bounded, count, size = [], {}, 0, 0
     if count == 1 and not bounded:
         yield publish, list(job_words(tuple(arguments)))
     elif arguments:

@@ -91,7 +91,12 @@ def change_settings(scheduler: Scheduler, own: Settings, typed: Mapping[str, str
     """
     changes = dict(parse_change(word, text) for word, text in typed.items())
     in_force = {setting.name: setting.value for setting in read_settings(scheduler, own)}
-    _check_worker_timeout(own, {**in_force, **changes})
+    timeout_s, interval_s = {**in_force, **changes}["worker_timeout"], own.heartbeat_interval
+    if isinstance(timeout_s, str) or constants.is_timeout_too_short(timeout_s, interval_s):
+        raise SettingError(
+            f"{PREFIX}worker_timeout must be at least twice {PREFIX}heartbeat_interval ({interval_s} s), "
+            f"or one late heartbeat would look like a death, got: {timeout_s!r}"
+        )
     encoded = {name: to_redis(name, value, own.priority_order) for name, value in changes.items()}
     scheduler.configure({NAME_IN_REDIS[name]: text or NONE_AT_RUN_TIME for name, text in encoded.items()})
     return [setting for setting in read_settings(scheduler, own) if setting.name in changes]
@@ -130,15 +135,6 @@ def reset_entry(
         change_settings(scheduler, own, {name: shown(entries)})
 
 
-def _check_worker_timeout(own: Settings, values: Mapping[str, Value]) -> None:
-    timeout_s, interval_s = values["worker_timeout"], own.heartbeat_interval
-    if isinstance(timeout_s, str) or constants.is_timeout_too_short(timeout_s, interval_s):
-        raise SettingError(
-            f"{PREFIX}worker_timeout must be at least twice {PREFIX}heartbeat_interval ({interval_s} s), "
-            f"or one late heartbeat would look like a death, got: {timeout_s!r}"
-        )
-
-
 class SettingsLog:
     """Logs, in a worker, each change of the settings in force, and differences from the worker's app."""
 
@@ -156,28 +152,25 @@ class SettingsLog:
         if revision == self._revision:
             return
         for setting in read_settings(scheduler, self._app_settings):
-            before, self._in_force[setting.name] = self._in_force[setting.name], setting
-            self._log(before, setting)
+            name, before = PREFIX + setting.name, self._in_force[setting.name]
+            self._in_force[setting.name] = setting
+            if setting.disputed and setting.conf != before.conf:
+                logger.warning(
+                    "%s is %r in the app.conf of another app (or of another version of this app) and %r in ours. All "
+                    "workers share one value: the one that was changed last",
+                    name,
+                    setting.conf,
+                    setting.own,
+                )
+            if setting.value != before.value:
+                why = "changed at run time" if setting.changed_at_run_time else "as app.conf has it"
+                logger.info("%s is now %r (%s); it was %r", name, setting.value, why, before.value, extra=UNLIMITED)
         self._revision = revision
 
     @property
     def worker_timeout_s(self) -> float:
         """The worker timeout in force, in seconds, as of the last `update`."""
         return cast("float", self._in_force["worker_timeout"].value)
-
-    def _log(self, before: RuntimeSetting, now: RuntimeSetting) -> None:
-        name = PREFIX + now.name
-        if now.disputed and now.conf != before.conf:
-            logger.warning(
-                "%s is %r in the app.conf of another app (or of another version of this app) and %r in ours. All "
-                "workers share one value: the one that was changed last",
-                name,
-                now.conf,
-                now.own,
-            )
-        if now.value != before.value:
-            why = "changed at run time" if now.changed_at_run_time else "as app.conf has it"
-            logger.info("%s is now %r (%s); it was %r", name, now.value, why, before.value, extra=UNLIMITED)
 
 
 _TENANTS = "tenants"

@@ -88,19 +88,7 @@ class WorkerFunctions(Runner):
 
     def join(self, joining: JoinArguments, settings: dict[str, str]) -> JoinReply:
         """Register a live worker. *settings*: the settings of its app.conf, from `settings.wire.shared_settings`."""
-        namesake, replaced, void_up_to, now_us = self._run(
-            "join",
-            flatten(settings.items()),
-            worker=joining.worker,
-            name=encode_part(joining.name),
-            slots_in_all=joining.slots,
-            other=joining.other,
-            profile=joining.profile,
-            types=" ".join(joining.encoded_types),
-            app=encode_part(joining.app),
-            stops=joining.stops,
-            priority=joining.priority,
-        )
+        namesake, replaced, void_up_to, now_us = self._run("join", flatten(settings.items()), **joining.arguments)
         if self.way is self.library.by_script:  # each function is a separate script
             self.load()
         return JoinReply(decode_text(namesake) or None, list(map(decode_text, replaced)), int(void_up_to), now_us)

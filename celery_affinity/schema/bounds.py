@@ -70,8 +70,3 @@ def as_bound(type_: str, bounds: Mapping[str, int | Bound]) -> Bound | None:
 def bound_words(bounds: Mapping[str, Bound]) -> str:
     """Return bounds by type in the format of the server function `publish`."""
     return " ".join(f"{encode_part(type_)}={bound.most}/{bound.full}" for type_, bound in bounds.items())
-
-
-def drop_reason(bound: Bound) -> str:
-    """Return the stored reason of a dropped job, in the format of the server functions."""
-    return f"dropped: {bound.most} jobs of its type waited"

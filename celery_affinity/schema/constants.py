@@ -289,10 +289,7 @@ REASONS: dict[str, Reason] = {
         "the task, or its worker, rejected the message without requeueing it",
         "the task rejected it, and gave no reason",
     ),
-    "failed": Reason(
-        "the task failed for good, and `affinity_keep_failed` keeps its message",
-        is_run=True,
-    ),
+    "failed": Reason("the task failed for good, and `affinity_keep_failed` keeps its message", is_run=True),
     "max_deliveries": Reason(
         "the job was delivered `affinity_max_deliveries` times: each time its worker or its pool process died, or a "
         "hard time limit ended its run without an ack",

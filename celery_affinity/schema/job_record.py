@@ -1,4 +1,4 @@
-"""The table of a job's fields: accepted values, location in the job hash, and origin.
+"""The table of a job's fields: accepted values, defaults, and location in the job hash.
 
 Fields become parts of key names, token lists and sums that every worker reads, so one invalid field would block them
 all. Publishers therefore check each job (`NewJob`), and so do the server functions, before they write. Lua code for all
@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import OptionError, refuse
 from . import rules_codec, values
@@ -25,16 +25,14 @@ from .values import DEMAND, QUEUED
 class JobField(NamedTuple):
     """One field of a job, as an argument of the server functions."""
 
-    set_by: str
-    """The origin of the value, as text."""
+    #: The accepted values, as text.
     accepted: str
-    """The accepted values, as text."""
+    #: Pattern of the whole value; "" if every value is accepted.
     pattern: str
-    """Pattern of the whole value; "" if every value is accepted."""
+    #: Default for messages without the field; None if the field is required.
     otherwise: str | int | None = None
-    """Default for messages without the field; None if the field is required."""
+    #: Field of the job hash with the unchanged value; "" if there is none: see the comments in `FIELDS`.
     kept: str = ""
-    """Field of the job hash with the unchanged value; "" if there is none: see the comments in `FIELDS`."""
 
 
 _ENCODED = "[A-Za-z0-9_.~%-]"
@@ -44,47 +42,33 @@ _NUMBER = f"-?[0-9]{{1,{MAX_NUMBER_LENGTH - 1}}}|[0-9]{{{MAX_NUMBER_LENGTH}}}"
 
 #: Name -> field, in the order of the functions' arguments. Rarely used fields are last (`job_words`).
 FIELDS: dict[str, JobField] = {
-    "id": JobField(  # stored in key names
-        "the transport, once for each queue of a call",
+    "id": JobField(  # from the transport, once for each queue of a call; stored in key names
         f"1 to {MAX_ID_LENGTH} printable ASCII characters without a blank, not as the id of a batch ends ({BATCH!r})",
         rf"[!-~]{{1,{MAX_ID_LENGTH}}}(?<!\{BATCH})(?<!\{BATCH}[{''.join(OF_KEYS)}])",
     ),
-    "type": JobField(
-        "affinity of the task, or the queue",
-        "a name that is not empty, percent-encoded",
-        f"{_ENCODED}+",
-        kept="type",
-    ),
-    "task_id": JobField("Celery", "a text, percent-encoded", TEXT, "", kept="task"),
-    "task_name": JobField("Celery", "a text in UTF-8", r"[^\ud800-\udfff]*", "", kept="name"),
-    "message": JobField("kombu", "any bytes", ""),  # stored in a separate key
-    "mode": JobField("on_demand of the call", "'queued' or 'demand'", "queued|demand", "queued"),  # in the lane's name
-    "priority": JobField(  # in the lane's name; 10 is the highest by default, its app can reverse the order
-        "priority of the call, or of the task",
-        f"a whole number from 0 to {MAX_PRIORITY}",
-        f"[0-9]|{MAX_PRIORITY}",
-        0,
-    ),
-    "delay_us": JobField(  # "enqueued" has the due time, which does not depend on the publisher's clock
-        "countdown or eta of the call",
-        f"a whole number of microseconds, of up to {MAX_NUMBER_LENGTH} characters",
-        _NUMBER,
-        0,
-    ),
-    "expires_us": JobField(  # "expires" has the expiry time, if there is one
-        "expires of the call",
+    # The affinity of the task, or the queue.
+    "type": JobField("a name that is not empty, percent-encoded", f"{_ENCODED}+", kept="type"),
+    "task_id": JobField("a text, percent-encoded", TEXT, "", kept="task"),
+    "task_name": JobField("a text in UTF-8", r"[^\ud800-\udfff]*", "", kept="name"),
+    "message": JobField("any bytes", ""),  # from kombu; stored in a separate key
+    "mode": JobField("'queued' or 'demand'", "queued|demand", "queued"),  # from on_demand; in the lane's name
+    # Of the call, or of the task; in the lane's name. 10 is the highest by default, the app can reverse the order.
+    "priority": JobField(f"a whole number from 0 to {MAX_PRIORITY}", f"[0-9]|{MAX_PRIORITY}", 0),
+    # From countdown or eta. "enqueued" has the due time, which does not depend on the publisher's clock.
+    "delay_us": JobField(f"a whole number of microseconds, of up to {MAX_NUMBER_LENGTH} characters", _NUMBER, 0),
+    "expires_us": JobField(  # from expires; "expires" has the expiry time, if there is one
         f"nothing, or a whole number of microseconds, of up to {MAX_NUMBER_LENGTH} characters",
         f"|{_NUMBER}",
         "",
     ),
     "stamps": JobField(  # "stamps" has them, if there are any
-        "stamps of the call",
         f"names and values ('name:value'), percent-encoded: {MAX_STAMPS} at most, {MAX_STAMP_BYTES:,} bytes",
         rf"(?=[^\n]{{0,{MAX_STAMP_BYTES}}}(?:\n|\Z)) *(?:{_STAMP}(?: +{_STAMP}){{0,{MAX_STAMPS - 1}}} *)?",
         "",
     ),
-    "rules": JobField(  # "rules" has them, if there are any; the id suffix names the kinds of rules
-        "merge, locality, exclusive, rate, tenant and preemptible of the task, or of the call",
+    # Merge, locality, exclusive, rate, tenant and preemptible of the task, or of the call. "rules" has them, if there
+    # are any; the id suffix names the kinds of rules.
+    "rules": JobField(
         "nothing, or rules of the kinds that the end of the id names, at most one of each kind, in this order (a rate "
         f"can also follow the key): {', '.join(repr(form.template) for form in FORMS.values())}",
         rules_codec.PATTERN,
@@ -125,12 +109,6 @@ def is_merged(job_id: str) -> bool:
 
 def is_batch(job_id: str) -> bool:
     return job_id.removesuffix(key_suffix(job_id)).endswith(BATCH)
-
-
-def batch_of(first: str) -> str:
-    """Return the id of the batch whose first call has the id *first*."""
-    mark = key_suffix(first)
-    return first.removesuffix(mark).removesuffix(MERGES) + BATCH + mark
 
 
 def with_suffix(job_id: str, rules: str) -> str:
@@ -207,8 +185,8 @@ class NewJob:
     readable: bool = True
     #: Maximum number of waiting jobs of the type. None: unlimited, or the job is part of work accepted before.
     bound: Bound | None = None
+    #: Arguments of the server functions that create a job, in the order of `FIELDS`; "mode" is `on_demand`.
     arguments: tuple[str | bytes | int, ...] = field(init=False, repr=False)
-    """Arguments of the server functions that create a job, in the order of `FIELDS`; "mode" is `on_demand`."""
 
     def __post_init__(self) -> None:
         try:
@@ -237,8 +215,3 @@ class NewJob:
         if name is not None:
             raise refusal(name, self.arguments)
         return self
-
-
-def kept_values(job: NewJob) -> dict[str, Any]:
-    """Return the values of *job* that the job hash stores unchanged."""
-    return {name: getattr(job, name) for name, field in FIELDS.items() if field.kept}

@@ -172,8 +172,6 @@ class StatedRate(NamedTuple):
 
 
 class StatedKey(NamedTuple):
-    """A key of one job."""
-
     #: Encoded.
     key: str
     #: The limit (number of jobs that can hold the key) or the rate. None for a tenant, whose limit is in the settings.
@@ -202,8 +200,6 @@ class StatedMerge(NamedTuple):
 
 
 class JobRules(NamedTuple):
-    """The decoded rules of a job."""
-
     #: Kind -> text of the rule, in the order of the field.
     texts: Mapping[str, str]
     merge: StatedMerge | None

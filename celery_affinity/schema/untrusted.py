@@ -78,14 +78,11 @@ def are_usual_types(options: object) -> bool:
     """Return True if every number in *options*, at any depth, is small enough for a time or a count."""
     level: list[object] = [options]
     while level:
-        if not all(_is_usual(number) for number in level if isinstance(number, int | float | Decimal)):
+        numbers = [value for value in level if isinstance(value, int | float | Decimal)]
+        if not all(_real(number) is not None and -_MAX_NUMBER <= number <= _MAX_NUMBER for number in numbers):
             return False
         level = _parts(level)
     return True
-
-
-def _is_usual(number: int | float | Decimal) -> bool:
-    return -_MAX_NUMBER <= number <= _MAX_NUMBER if _real(number) is not None else False
 
 
 # -- texts

@@ -195,7 +195,6 @@ NAMES = tuple(f"{mode}.{priority}" for mode in (QUEUED, DEMAND) for priority in 
 
 
 def lane_name(on_demand: bool, priority: int) -> str:
-    """Return the name of the lane for this mode and priority."""
     return f"{DEMAND if on_demand else QUEUED}.{priority}"
 
 
@@ -207,11 +206,6 @@ def is_on_demand(lane: str) -> bool:
 def lane_number(on_demand: bool, priority: int) -> int:
     """Return the number of a lane: its priority, plus 11 for an on-demand lane."""
     return priority + _LANES_PER_MODE * on_demand
-
-
-def lane_of_number(number: int) -> tuple[bool, int]:
-    """Return the mode (True: on-demand) and the priority of the lane with this number."""
-    return number >= _LANES_PER_MODE, number % _LANES_PER_MODE
 
 
 logger = limited_logger(__name__)

@@ -23,92 +23,7 @@ from ..settings.cohorts import DEFAULT
 from .inbox import InboxChannel
 
 if TYPE_CHECKING:
-    from functools import cached_property
-
     from kombu import Connection
-    from kombu.transport.redis import Channel as _StockChannel
-
-    from ..scheduler.scheduler import Scheduler
-
-    class _Channel(_StockChannel):
-        @cached_property
-        def routes(self) -> object | None: ...
-
-        def scheduler_for(self, type_: str, *, publishes: bool = False) -> Scheduler: ...
-
-else:
-    _Channel = object  # mixed into kombu's channels, next to `transport.connections`
-
-
-class PublishingChannel(_Channel):
-    """A kombu channel that publishes jobs. Other messages keep kombu's own path.
-
-    Between `publish_call`, where a call begins, and `_put`, only kombu runs, which resolves the queues of the message.
-    """
-
-    #: True if messages can be published in batches. After an error, kombu sends some of them twice; a job that is sent
-    #: twice is published once.
-    supports_batch_publish = True
-
-    #: Connection for which the channel was opened. A closed channel has lost it.
-    made_by: "Connection"
-
-    def basic_publish(self, message: Message, *args: Any, **kwargs: Any) -> Any:
-        if self.connection is None:
-            return self._after_reconnect().basic_publish(message, *args, **kwargs)
-        call = publish_call.begin_publish(message, self.connection.client)
-        result = super().basic_publish(message, *args, **kwargs)
-        if call is not None:
-            publish_call.end_publish(call, message)
-        return result
-
-    def _after_reconnect(self) -> "PublishingChannel":
-        """Return the channel that replaced this closed one. Raises ConnectionError if there is none.
-
-        After choosing the channel and before publishing, kombu declares a queue, and reconnects by itself if the
-        connection broke. An error now would use up one of the publish's retries, and its policy may allow only one.
-        """
-        channel: PublishingChannel = self.made_by.default_channel if self.made_by.connected else self
-        if channel.connection is None:
-            raise redis.ConnectionError("the channel was closed by a reconnect")
-        return channel
-
-    def _next_delivery_tag(self) -> str:
-        return secrets.token_urlsafe(12)  # a UUID is longer and slower
-
-    def _put(self, queue: str, message: Message, **kwargs: Any) -> None:
-        call = publish_call.publish_call_of(message, self.connection.client)
-        if call is None:
-            super()._put(queue, message, **kwargs)
-            return
-        type_, capture = call.type(message) or queue, call.capture
-        if not settings_of(call.app).schedules(type_):
-            if capture is not None:
-                capture.published = True
-            call.warn_of_key(message, type_)
-            super()._put(type_, as_stock_message(type_, queue, message), **kwargs)
-            return
-        header = call.header(message)
-        if self.routes is not None and call.rule is not None:
-            cohort_keys.check_key_cohorts(call.app, call.task_name, type_, call.rule)
-        if capture is not None:
-            capture.append(publish_call.CapturedMessage(queue, message, header, call.rule))
-            return
-        job = encode_job(queue, message, header)
-        batch = kwargs.get("_publish_batch")
-        if batch is not None:
-            batch.add_job(job)
-            return
-        scheduler = self.scheduler_for(job.type, publishes=True)
-        (published,) = scheduler.publish(job)
-        published.check(job)
-        if not published.served:
-            bulk.warn_unserved(job.type, scheduler)
-
-    def create_publish_batch(self, max_size: int) -> bulk.PublishBatch:
-        """Return the collector for the messages of a ``Producer.batch``, which is published *max_size* at a time."""
-        return bulk.PublishBatch(self, max_size)
-
 
 logger = limited_logger(__name__)
 
@@ -145,8 +60,18 @@ def warn_queue_arguments(app: Celery, queue: str, arguments: Mapping[str, object
             )
 
 
-class AffinityChannel(InboxChannel, PublishingChannel):
-    """The changes of this transport to kombu's Redis channels, with and without Sentinel."""
+class AffinityChannel(InboxChannel):
+    """The changes of this transport to kombu's Redis channels, with and without Sentinel: it publishes jobs.
+
+    Between `publish_call`, where a call begins, and `_put`, only kombu runs, which resolves the queues of the message.
+    """
+
+    #: True if messages can be published in batches. After an error, kombu sends some of them twice; a job that is sent
+    #: twice is published once.
+    supports_batch_publish = True
+
+    #: Connection for which the channel was opened. A closed channel has lost it.
+    made_by: "Connection"
 
     #: Queues bound to this channel (`routing.BoundOnce`), by name.
     bound_queues: dict[str, Queue]
@@ -155,6 +80,62 @@ class AffinityChannel(InboxChannel, PublishingChannel):
         self.bound_queues = {}
         self.made_by = connection.client
         super().__init__(connection, **kwargs)
+
+    def basic_publish(self, message: Message, *args: Any, **kwargs: Any) -> Any:
+        if self.connection is None:
+            return self._after_reconnect().basic_publish(message, *args, **kwargs)
+        call = publish_call.begin_publish(message, self.connection.client)
+        result = super().basic_publish(message, *args, **kwargs)
+        if call is not None:
+            publish_call.end_publish(call, message)
+        return result
+
+    def _after_reconnect(self) -> "AffinityChannel":
+        """Return the channel that replaced this closed one. Raises ConnectionError if there is none.
+
+        After choosing the channel and before publishing, kombu declares a queue, and reconnects by itself if the
+        connection broke. An error now would use up one of the publish's retries, and its policy may allow only one.
+        """
+        channel: AffinityChannel = self.made_by.default_channel if self.made_by.connected else self
+        if channel.connection is None:
+            raise redis.ConnectionError("the channel was closed by a reconnect")
+        return channel
+
+    def _next_delivery_tag(self) -> str:
+        return secrets.token_urlsafe(12)  # a UUID is longer and slower
+
+    def _put(self, queue: str, message: Message, **kwargs: Any) -> None:
+        call = publish_call.publish_call_of(message, self.connection.client)
+        if call is None:
+            super()._put(queue, message, **kwargs)
+            return
+        type_, capture = call.type(message) or queue, call.capture
+        if not settings_of(call.app).schedules(type_):
+            if capture is not None:
+                capture.published = True
+            call.warn_of_key(message, type_)
+            super()._put(type_, as_stock_message(type_, queue, message), **kwargs)
+            return
+        header = call.header(message)
+        if self.routes is not None and call.rule is not None:
+            cohort_keys.check_key_cohorts(call.app, call.task_name, type_, call.rule)
+        if capture is not None:
+            capture.append(publish_call.CapturedMessage(queue, message, header, call.rule))
+            return
+        job = encode_job(queue, message, header)
+        batch = kwargs.get("_publish_batch")
+        if batch is not None:
+            batch.append(job)
+            return
+        scheduler = self.scheduler_for(job.type, publishes=True)
+        (published,) = scheduler.publish(job)
+        published.check(job)
+        if not published.served:
+            bulk.warn_unserved(job.type, scheduler)
+
+    def create_publish_batch(self, max_size: int) -> bulk.PublishBatch:
+        """Return the collector for the messages of a ``Producer.batch``, which is published *max_size* at a time."""
+        return bulk.PublishBatch(self, max_size)
 
     def _put_fanout(self, exchange: str, message: Message, routing_key: str, **kwargs: Any) -> None:
         revoked = read_revoke(exchange, message)

@@ -108,21 +108,6 @@ class CohortRoutes:
             channel.connection.client.release()
 
 
-def cohort_routes(connection: Connection, keys: Keys) -> CohortRoutes | None:
-    """Return the routes to the cohorts of the app that made *connection*, or None if it only has `default`.
-
-    *keys* belong to the connection's channel. A channel of a cohort other than `default` has no routes.
-    """
-    if keys.cohort != DEFAULT:
-        return None
-    app = publish_call.app_of_connection(connection)
-    try:
-        settings = settings_of(app)
-    except SettingError:
-        return None  # publishers and workers report the error
-    return CohortRoutes(app, connection, dict(settings.cohorts), settings.cohort_map) if settings.cohorts else None
-
-
 if TYPE_CHECKING:
     from kombu.transport.redis import Channel as _StockChannel
 else:
@@ -228,7 +213,15 @@ class ConnectedChannel(_StockChannel):
     @cached_property
     def routes(self) -> CohortRoutes | None:
         """The routes to the app's cohorts; None for an app without cohorts, and on the channel of one cohort."""
-        return cohort_routes(self.connection.client, self.keys)
+        if self.keys.cohort != DEFAULT:
+            return None
+        connection = self.connection.client
+        app = publish_call.app_of_connection(connection)
+        try:
+            settings = settings_of(app)
+        except SettingError:
+            return None  # publishers and workers report the error
+        return CohortRoutes(app, connection, dict(settings.cohorts), settings.cohort_map) if settings.cohorts else None
 
     def scheduler_for(self, type_: str, *, publishes: bool = False) -> Scheduler:
         """Return the scheduler of the cohort of *type_*. *publishes*: see `CohortRoutes.channel_of`."""

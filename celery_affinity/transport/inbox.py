@@ -32,6 +32,7 @@ from ..publishing.message_body import MAX_CHARACTERS, check_content_encoding, ra
 from ..publishing.option_sources import mode_of
 from ..results.reporter import describe_error, why_refused
 from ..scheduler.messages import Claim
+from ..scheduler.scheduler import Scheduler
 from ..schema import values
 from ..schema.constants import MAX_PRIORITY
 from ..schema.keys import COHORT
@@ -78,23 +79,11 @@ def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
         properties[COHORT] = settings.cohort_of(claim.type)
     if settings.traces:
         properties[WAIT] = {"type": claim.type, "enqueued_us": claim.enqueued_us, "deliveries": claim.deliveries}
-    if claim.urgency is not None:
-        _apply_move(properties, claim.type, *claim.urgency, settings)
-    return message
-
-
-def _apply_move(properties: dict[str, Any], type_: str, on_demand: bool, priority: int, settings: Settings) -> None:
-    """Write the type, mode and priority of a moved job into its message, so that a retry inherits them."""
-    properties["delivery_info"].update(exchange="", routing_key=type_)
-    properties["priority"] = to_server_priority(priority, settings)  # this is its own inverse
-    properties[PROPERTY] = option_sources.with_move_mark(properties.get(PROPERTY), on_demand)
-
-
-def message_of_list(message: object, queue: str) -> object:
-    """Return a message from the list of *queue* with its destination, which kombu needs to restore unacked messages."""
-    properties = message.get("properties") if isinstance(message, dict) else None
-    if isinstance(properties, dict) and not properties.get("delivery_info"):
-        properties["delivery_info"] = {"exchange": "", "routing_key": queue}
+    if claim.urgency is not None:  # the job was moved: a retry inherits its type, mode and priority from the message
+        on_demand, priority = claim.urgency
+        delivery_info.update(exchange="", routing_key=claim.type)
+        properties["priority"] = to_server_priority(priority, settings)  # this is its own inverse
+        properties[PROPERTY] = option_sources.with_move_mark(properties.get(PROPERTY), on_demand)
     return message
 
 
@@ -365,17 +354,10 @@ class InboxChannel(ConnectedChannel):
         """Read lists again if the current wait excludes them and prefetch now allows them."""
         if self._in_poll and self._polls_only_inbox and self._consumes_from_lists() and self.qos.can_prefetch():
             self._polls_only_inbox = False
-            self._nudge()
+            end_wait(self.scheduler, self._nudges)
 
     def _consumes_from_lists(self) -> bool:
         return self.inbox is not None and not all(map(self.inbox.schedules, self.active_queues))
-
-    def _nudge(self) -> None:
-        """End the current wait. Does nothing without a connection, since the wait then ends by itself."""
-        with suppress(redis.RedisError, OSError), self.scheduler.client.pipeline(transaction=False) as pipe:
-            pipe.lpush(self._nudges, "")
-            pipe.expire(self._nudges, REPLY_TIMEOUT_S)
-            pipe.execute()
 
     def _brpop_read(self, **options: Any) -> bool:
         if self.inbox is None:
@@ -387,7 +369,7 @@ class InboxChannel(ConnectedChannel):
         name, item = bytes_to_str(reply[0]), reply[1]
         if name == self.inbox.key:
             if not self.is_closing:  # otherwise the next sync detects the job that never arrived
-                self._read_inbox(item)
+                read_item(item, self.inbox.receive, self.inbox.obey)
         elif name != self._nudges:
             self._read_list(name.removeprefix(self.global_keyprefix).rsplit(self.sep, 1)[0], item)
         return True
@@ -418,21 +400,11 @@ class InboxChannel(ConnectedChannel):
     def _read_list(self, queue: str, item: bytes) -> None:
         self._queue_cycle.rotate(queue)
         with self._reading(queue):
-            self.connection._deliver(message_of_list(parse_message(item), queue), queue)
-
-    def _read_inbox(self, item: bytes) -> None:
-        try:
-            claim = None if item.startswith(b"\n") else Claim.parse(item)
-            control_words = item.decode().split() if claim is None else []
-        except ValueError as exc:
-            # If this was a job from the server, the next sync detects that it never arrived, and returns it.
-            values.log_and_drop_untrusted("the inbox", item, exc)
-            return
-        assert self.inbox is not None, "a worker reads"
-        if claim is not None:
-            self.inbox.receive(claim)
-        else:
-            self.inbox.obey(control_words)
+            message = parse_message(item)
+            properties = message.get("properties")
+            if properties is not None and not properties.get("delivery_info"):
+                properties["delivery_info"] = {"exchange": "", "routing_key": queue}  # to restore an unacked message
+            self.connection._deliver(message, queue)
 
     def consume(self, claim: Claim, tag: str, *, has_slot: bool = True) -> None:
         """Pass a claimed job, held under *tag*, to the consumer of its queue.
@@ -483,8 +455,31 @@ class InboxChannel(ConnectedChannel):
                 # The next sync detects a job that is still in the socket; waiting for one would delay the shutdown.
                 self._in_poll = None
             else:  # a list's message in the socket exists nowhere else: kombu reads it, and restores it
-                self._nudge()
+                end_wait(self.scheduler, self._nudges)
         super().close()
+
+
+def read_item(item: bytes, receive: Callable[[Claim], None], obey: Callable[[list[str]], None]) -> None:
+    """Pass an *item* of an inbox to *receive* if it is a claim, or its words to *obey* if it is a control message."""
+    try:
+        claim = None if item.startswith(b"\n") else Claim.parse(item)
+        control_words = item.decode().split() if claim is None else []
+    except ValueError as exc:
+        # If this was a job from the server, the next sync detects that it never arrived, and returns it.
+        values.log_and_drop_untrusted("the inbox", item, exc)
+        return
+    if claim is not None:
+        receive(claim)
+    else:
+        obey(control_words)
+
+
+def end_wait(scheduler: Scheduler, nudges: str) -> None:
+    """End the BRPOP that also waits for the list *nudges*. Without a connection, the wait ends by itself."""
+    with suppress(redis.RedisError, OSError), scheduler.client.pipeline(transaction=False) as pipe:
+        pipe.lpush(nudges, "")
+        pipe.expire(nudges, REPLY_TIMEOUT_S)
+        pipe.execute()
 
 
 class _BoundedPubSub:

@@ -4,7 +4,8 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from socket import socket
+from typing import Any
 
 from kombu.asynchronous.hub import Hub
 from kombu.exceptions import ContentDisallowed, DecodeError
@@ -27,10 +28,6 @@ from . import inbox, urls
 from .channel import AffinityChannel, Channel, SentinelChannel
 
 
-class _Connection(Protocol):
-    def fileno(self) -> int: ...
-
-
 class SingleWatch:
     """A ``kombu.asynchronous.Hub`` for a transport, without duplicate watches. *sockets* returns its open connections.
 
@@ -40,7 +37,7 @@ class SingleWatch:
     descriptor.
     """
 
-    def __init__(self, hub: Hub, sockets: Callable[[], Iterable[_Connection]]) -> None:
+    def __init__(self, hub: Hub, sockets: Callable[[], Iterable[socket]]) -> None:
         self._hub, self._sockets = hub, sockets
 
     def __getattr__(self, name: str) -> object:
@@ -50,11 +47,6 @@ class SingleWatch:
         is_new = self._hub.readers.get(fd) != (callback, args)
         if is_new and any(connection.fileno() == fd for connection in self._sockets()):
             self._hub.add_reader(fd, callback, *args)
-
-
-_NO_TRANSPORT = (
-    "a URL with this scheme needs the transport of this package: set broker_transport = 'celery_affinity:Transport'"
-)
 
 
 class DefaultURL(BaseTransport):
@@ -73,17 +65,17 @@ class DefaultURL(BaseTransport):
         return "N/A"
 
     def establish_connection(self) -> Any:
-        raise TransportError(_NO_TRANSPORT)
+        raise TransportError(
+            "a URL with this scheme needs the transport of this package: set broker_transport = "
+            "'celery_affinity:Transport'"
+        )
 
 
-def install_default_url() -> None:
-    for scheme in (*urls.CLUSTER, *urls.SAME):
-        TRANSPORT_ALIASES.setdefault(scheme, f"{__name__}:DefaultURL")
+for _scheme in (*urls.CLUSTER, *urls.SAME):
+    TRANSPORT_ALIASES.setdefault(_scheme, f"{__name__}:DefaultURL")
 
 
 logger = limited_logger(__name__)
-
-install_default_url()
 
 #: Transport option with the scheme of a connection's URL: kombu copies the options to the connection's clones.
 _SCHEME = "affinity_scheme"
@@ -164,7 +156,8 @@ class Transport(stock.Transport):
         try:
             if is_control:
                 inbox.check_control_message(message)
-                self._revoke(message, queue)
+                if self.on_revoked is not None and (revoked := read_revoke(queue, message)) is not None:
+                    self.on_revoked(revoked)
             super()._deliver(message, queue)
         except inbox.UnreadableError as exc:
             values.log_and_drop_untrusted(queue, message, exc)
@@ -178,10 +171,6 @@ class Transport(stock.Transport):
             else:
                 logger.exception("A message from %r failed and is dropped: %s", queue, shown_bytes(message))
                 self._refuse(message)
-
-    def _revoke(self, message: dict[str, Any], queue: str) -> None:
-        if self.on_revoked is not None and (revoked := read_revoke(queue, message)) is not None:
-            self.on_revoked(revoked)
 
     def _refuse(self, message: dict[str, Any]) -> None:
         """Reject a message that no consumer received: kombu would redeliver an unacknowledged message repeatedly."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kombu.utils import symbol_by_name
-from kombu.utils.url import as_url, parse_url, url_to_parts
+from kombu.utils.url import maybe_sanitize_url, parse_url, url_to_parts
 from redis import CredentialProvider
 
 from ..errors import TransportError
@@ -27,8 +27,6 @@ _PARTS = {"transport", "hostname", "port", "userid", "password", "virtual_host",
 
 @dataclass(frozen=True)
 class BrokerURL:
-    """The parts of a broker URL."""
-
     scheme: str
     host: str | None
     port: int | None
@@ -99,12 +97,4 @@ def _provider_error(path: str) -> TransportError:
 
 def mask_url(url: str, mask: str = "**") -> str:
     """Return *url*, or several URLs separated by semicolons, with each password replaced by *mask*."""
-    return ";".join(_mask_one_url(part, mask) if "://" in part else part for part in url.split(";"))
-
-
-def _mask_one_url(url: str, mask: str) -> str:
-    parts = url_to_parts(url)
-    shown: str = as_url(
-        parts.scheme, parts.hostname, parts.port, parts.username, parts.password, parts.path, sanitize=True, mask=mask
-    )
-    return shown
+    return ";".join(maybe_sanitize_url(part, mask) for part in url.split(";"))

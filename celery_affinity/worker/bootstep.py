@@ -12,13 +12,17 @@ from celery.worker import state
 from kombu.asynchronous.hub import Hub
 
 from ..leases.held_claim import job_of_tag
+from ..leases.member import Member
 from ..log_limit import UNLIMITED, limited_logger
 from ..publishing.app_config import settings_of
 from ..publishing.message import Revoke
+from ..reports import jobs
+from ..scheduler import runtime_settings
 from ..schema.constants import REVOKED_KEPT_S
 from ..schema.job_record import is_batch
+from ..schema.values import decode_number
 from ..settings.cohorts import DEFAULT
-from ..settings.table import Settings
+from ..settings.table import PREFIX, Settings
 from ..transport.channel import AffinityChannel
 from ..versions import versions
 from . import pool
@@ -63,17 +67,13 @@ class AffinityBootstep(bootsteps.StartStopStep):
                 types.setdefault(self.settings.cohort_of(queue.name), []).append(queue.name)
         if consumer.affinity_members is None:
             self.members.create(list(types) or [DEFAULT])
-            self._wire_consumer(consumer)
+            consumer.affinity_limits, consumer.affinity_members = self._limits, self.members
+            consumer.affinity_reconnecting = ReconnectingConsumer(consumer, self.members)
+            consumer.pool.affinity_other_runs = OtherRuns(consumer.pool, self.members.ask)
+            warn_of_small_batches(consumer, self.slots.size())
+            pool.let_pauses_yield(consumer.pool)
         self._limits.begin()  # requests that Celery dropped after a lost connection no longer lend slots
         self.members.start(channel, types)
-
-    def _wire_consumer(self, consumer: "AffinityConsumer") -> None:
-        """Connect *consumer* with the components that it calls."""
-        consumer.affinity_limits, consumer.affinity_members = self._limits, self.members
-        consumer.affinity_reconnecting = ReconnectingConsumer(consumer, self.members)
-        consumer.pool.affinity_other_runs = OtherRuns(consumer.pool, self.members.ask)
-        warn_of_small_batches(consumer, self.slots.size())
-        pool.let_pauses_yield(consumer.pool)
 
     def register_with_event_loop(self, consumer: "AffinityConsumer", hub: Hub) -> None:
         """Report ended jobs and start the next ones at each iteration of the event loop."""
@@ -100,9 +100,7 @@ class AffinityBootstep(bootsteps.StartStopStep):
         for member in members:
             member.drain()
 
-    def terminate(self, consumer: "AffinityConsumer") -> None:
-        """Act as at a warm shutdown."""
-        self.stop(consumer)
+    terminate = stop  # as at a warm shutdown
 
     def shutdown(self, consumer: "AffinityConsumer") -> None:
         """Leave the fleet, after the pool has drained."""
@@ -138,6 +136,31 @@ class AffinityBootstep(bootsteps.StartStopStep):
         if self._channel is not None:
             shown["namespace"] = self._channel.namespace
         return {"affinity": shown}
+
+    def describe(self) -> dict[str, object]:
+        """Return the types, slots, claims and settings of this worker, for each of its cohorts if there are several."""
+        replies = {member.scheduler.keys.cohort: self._describe_member(member) for member in self.members.joined}
+        return next(iter(replies.values())) if len(replies) == 1 else {"cohorts": replies}
+
+    def _describe_member(self, member: Member) -> dict[str, object]:
+        reader = member.scheduler.reader
+        free, stalled = reader.ask_one("hmget", reader.key("worker", member.id), ["free", "stalled"])
+        in_force = runtime_settings.read_settings(member.scheduler, self.settings)
+        return {
+            "worker": member.id,
+            "types": sorted(member.capacity.types),
+            "withdrawn": sorted(member.withdrawn),
+            "slots": member.capacity.slots,
+            "free": decode_number(free),
+            "priority": member.capacity.priority,
+            "hints": jobs.hints_of(reader, member.id),
+            "lent": member.capacity.lent + member.capacity.buffered,
+            "stops": self.slots.stops,
+            "drained": member.claims.drained,
+            "stalled": stalled is not None,
+            "claims": [claim.described() for claim in member.claims.held_claims()],
+            "settings": {PREFIX + setting.name: setting.value for setting in in_force},
+        }
 
     @property
     def settings(self) -> Settings:

@@ -56,71 +56,54 @@ def is_buffered(consumer: "Consumer", request: Any) -> bool:
     """Return True if *request* waits in one of Celery's collections: for its ETA, a rate token or a pool process."""
     if request in getattr(state, "scheduled_requests", ()):  # since Celery 5.7
         return True
-    return _waits_for_a_token(consumer, request) or _waits_for_a_process(consumer, request)
-
-
-def _waits_for_a_token(consumer: "Consumer", request: Any) -> bool:
     buckets = tuple(consumer.task_buckets.values())
-    return any(request is waiting for bucket in buckets if bucket for waiting, *_ in tuple(bucket.contents))
-
-
-def _waits_for_a_process(consumer: "Consumer", request: Any) -> bool:
+    if any(request is waiting for bucket in buckets if bucket for waiting, *_ in tuple(bucket.contents)):
+        return True
     semaphore = getattr(consumer.controller, "semaphore", None)
     waiting = tuple(semaphore._waiting) if semaphore is not None else ()
     return any(request is argument for _, arguments, *_ in waiting for argument in arguments)
 
 
-class StrategyBuffers:
-    """Tracks the buffers of the custom strategies in *consumer*. Use it only in the event loop's thread."""
+def recording_buffered(consumer: "AffinityConsumer", task: Task, handle: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap *handle*, the handler of *task*'s custom strategy, to record a message that the strategy buffers.
 
-    def __init__(self, consumer: "AffinityConsumer") -> None:
-        self._consumer = consumer
+    The handler runs in the event loop's thread.
+    """
 
-    def noting(self, task: Task, handle: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap *handle*, the handler of *task*'s custom strategy, to record the message if the strategy buffers it."""
+    def handle_and_record(message: Any, *args: Any, **options: Any) -> Any:
+        result = handle(message, *args, **options)
+        _record_buffered(consumer, task, message)
+        return result
 
-        def handle_and_record(message: Any, *args: Any, **options: Any) -> Any:
-            result = handle(message, *args, **options)
-            self._record_buffered(task, message)
-            return result
+    return handle_and_record
 
-        return handle_and_record
 
-    def _record_buffered(self, task: Task, message: Any) -> None:
-        tag = message.delivery_tag
-        inbox = getattr(message.channel, "inbox", None)
-        if inbox is None or not is_claim_tag(tag):
-            return
-        reporter = inbox.reporting_of(tag)
-        claim = reporter.claims.find(tag)
-        if (
-            claim is None
-            or claim.ended_s is not None
-            or any(tag in prebuilt for prebuilt in self._consumer.affinity_made_ahead)
-        ):
-            return
-        request: Any = claim.request
-        if request is not None and self._is_tracked_by_celery(request):
-            return
-        if claim.slot_since_s is None:  # the request was prefetched
-            properties = message.properties
-            on_demand, priority = bool(mode_of(properties)), properties.get("priority")
-            reporter.claims.count_wait(tag, on_demand=on_demand, priority=priority)
-        if request is not None:
-            request.is_buffered = True
-        task_id = message.headers.get("id", "") if request is None else request.id
-        if self._consumer.affinity_limits is not None:
-            self._consumer.affinity_limits.has_lent = True
-        reporter.buffer(tag, BufferedRequest(message, task, task_id))
-        if message.acknowledged:
-            reporter.claims.drop_from_buffer(tag)  # the strategy has requeued it
-
-    def _is_tracked_by_celery(self, request: Any) -> bool:
-        return (
-            request.is_in_the_pool is not None
-            or request in state.reserved_requests
-            or is_buffered(self._consumer, request)
-        )
+def _record_buffered(consumer: "AffinityConsumer", task: Task, message: Any) -> None:
+    tag = message.delivery_tag
+    inbox = getattr(message.channel, "inbox", None)
+    if inbox is None or not is_claim_tag(tag):
+        return
+    reporter = inbox.reporting_of(tag)
+    claim = reporter.claims.find(tag)
+    if claim is None or claim.ended_s is not None or any(tag in prebuilt for prebuilt in consumer.affinity_made_ahead):
+        return
+    request: Any = claim.request
+    if request is not None and (
+        request.is_in_the_pool is not None or request in state.reserved_requests or is_buffered(consumer, request)
+    ):
+        return  # Celery tracks it
+    if claim.slot_since_s is None:  # the request was prefetched
+        properties = message.properties
+        on_demand, priority = bool(mode_of(properties)), properties.get("priority")
+        reporter.claims.count_wait(tag, on_demand=on_demand, priority=priority)
+    if request is not None:
+        request.is_buffered = True
+    task_id = message.headers.get("id", "") if request is None else request.id
+    if consumer.affinity_limits is not None:
+        consumer.affinity_limits.has_lent = True
+    reporter.buffer(tag, BufferedRequest(message, task, task_id))
+    if message.acknowledged:
+        reporter.claims.drop_from_buffer(tag)  # the strategy has requeued it
 
 
 def warn_of_small_batches(consumer: "AffinityConsumer", slots: int) -> None:

@@ -19,7 +19,7 @@ from ..log_limit import limited_logger
 from ..publishing.app_config import has_own_strategy
 from ..publishing.message import Revoke
 from . import request_end
-from .buffers import StrategyBuffers, requeue_buffered
+from .buffers import recording_buffered, requeue_buffered
 from .pool import read_results
 
 if TYPE_CHECKING:
@@ -101,9 +101,8 @@ class AffinityConsumer(Consumer):
         super().update_strategies()
         tasks = self.app.tasks
         self.affinity_own_strategies = frozenset(name for name in tasks if has_own_strategy(tasks[name]))
-        buffers = StrategyBuffers(self)
         for name in self.affinity_own_strategies:
-            self.strategies[name] = buffers.noting(tasks[name], self.strategies[name])
+            self.strategies[name] = recording_buffered(self, tasks[name], self.strategies[name])
 
     def affinity_start(self, request: Request) -> Any:
         """Start the task of *request*, unless the request is being prebuilt or there is no free slot."""

@@ -1,33 +1,27 @@
-"""Remote control commands: the work of our own (`own_commands`), and replacements of Celery's.
+"""Replacements of Celery's remote control commands. Our own are in `own_commands`.
 
 Celery's commands are replaced in workers of this transport only. The replaced `inspect` commands also list the jobs
 that wait in Redis.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from celery import Celery
 from celery.worker import control
+from celery.worker.consumer import Consumer
 from kombu.exceptions import OperationalError
 from kombu.pidbox import Node
 from redis.exceptions import RedisError
 
-from ..leases.member import Member
 from ..log_limit import limited_logger
-from ..policy import placement
 from ..publishing.message_body import raw_body
-from ..reports import celery_inspect, jobs
+from ..reports import celery_inspect
 from ..results.reporter import describe_error
-from ..scheduler import runtime_settings
 from ..scheduler.reader import Reader
 from ..schema.untrusted import as_whole_number, describe_shape, is_number
-from ..schema.values import decode_number, is_readable
-from ..settings.table import PREFIX
-from .bootstep import AffinityBootstep
-
-if TYPE_CHECKING:
-    from celery.worker.consumer import Consumer
+from ..schema.values import is_readable
+from .own_commands import step_of
 
 logger = limited_logger(__name__)
 #: Maximum accepted value of a limit, in seconds or tasks.
@@ -45,7 +39,7 @@ class ControlState(Protocol):
     """The state that Celery passes to a remote control command."""
 
     app: Celery
-    consumer: "Consumer"
+    consumer: Consumer
     hostname: str
 
 
@@ -71,68 +65,6 @@ class ReplyingNode(Node):
             logger.warning("A reply to remote control is dropped: the server does not take it: %s", describe_error(exc))
 
 
-def describe(state: ControlState) -> Reply:
-    """Return this worker's types, slots, claims and settings."""
-    step = _step(state)
-    if step is None:
-        return _refuse_other_transport(state)
-    replies = {member.scheduler.keys.cohort: _describe_member(step, member) for member in step.members.joined}
-    return next(iter(replies.values())) if len(replies) == 1 else {"cohorts": replies}
-
-
-def _describe_member(step: AffinityBootstep, member: Member) -> Reply:
-    reader = member.scheduler.reader
-    free, stalled = reader.ask_one("hmget", reader.key("worker", member.id), ["free", "stalled"])
-    in_force = runtime_settings.read_settings(member.scheduler, step.settings)
-    return {
-        "worker": member.id,
-        "types": sorted(member.capacity.types),
-        "withdrawn": sorted(member.withdrawn),
-        "slots": member.capacity.slots,
-        "free": decode_number(free),
-        "priority": member.capacity.priority,
-        "hints": jobs.hints_of(reader, member.id),
-        "lent": member.capacity.lent + member.capacity.buffered,
-        "stops": step.slots.stops,
-        "drained": member.claims.drained,
-        "stalled": stalled is not None,
-        "claims": [claim.described() for claim in member.claims.held_claims()],
-        "settings": {PREFIX + setting.name: setting.value for setting in in_force},
-    }
-
-
-def drain(state: ControlState) -> Reply:
-    """Take no new jobs, and return the jobs that have not started, until affinity_resume."""
-    step = _step(state)
-    if step is None:
-        return _refuse_other_transport(state)
-    returned, running = step.drain()
-    return control.ok(f"takes no new jobs; {returned} given back, {running} running")  # type: ignore[no-any-return]
-
-
-def resume(state: ControlState) -> Reply:
-    """Take jobs again after affinity_drain."""
-    step = _step(state)
-    if step is None:
-        return _refuse_other_transport(state)
-    for member in step.members.joined:
-        member.resume()
-    return control.ok("takes jobs")  # type: ignore[no-any-return]
-
-
-def set_priority(state: ControlState, priority: int) -> Reply:
-    """Set this worker's priority among equally specialised workers, until it restarts."""
-    step = _step(state)
-    if step is None:
-        return _refuse_other_transport(state)
-    accepted = placement.check_worker_priority(priority)
-    if accepted:
-        return control.nok(f"priority must be {accepted}, got: {priority!r}")  # type: ignore[no-any-return]
-    for member in step.members.joined:
-        member.set_priority(priority)
-    return control.ok(f"has priority {priority}")  # type: ignore[no-any-return]
-
-
 def scheduled(state: ControlState, **kwargs: object) -> list[Reply]:
     """List of currently scheduled ETA/countdown tasks; one worker lists those that wait in Redis."""
     tasks: list[Reply] = control.scheduled(state, **kwargs)
@@ -156,14 +88,12 @@ def query_task(state: ControlState, ids: object, **kwargs: object) -> Reply:
 
 
 def rate_limit(state: ControlState, task_name: str, rate_limit: object, **kwargs: object) -> Reply:
-    """Tell worker(s) to modify the rate limit for a task by type."""
     if not isinstance(rate_limit, str):
         _check_numbers(rate_limit=rate_limit)
     return control.rate_limit(state, task_name, rate_limit, **kwargs)  # type: ignore[no-any-return]
 
 
 def time_limit(state: ControlState, task_name: str | None = None, **kwargs: object) -> Reply:
-    """Tell worker(s) to modify the time limit for task by type."""
     # The pool would receive the value with the next tasks, and the event loop's timers accept only numbers.
     _check_numbers(soft=kwargs.get("soft"), hard=kwargs.get("hard"))
     reply: Reply = control.time_limit(state, task_name=task_name, **kwargs)
@@ -172,7 +102,6 @@ def time_limit(state: ControlState, task_name: str | None = None, **kwargs: obje
 
 
 def pool_grow(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
-    """Grow pool by n processes/threads."""
     _check_whole(n=n)
     reply: Reply = control.pool_grow(state, n, **kwargs)
     # The server already has the new slots; Celery on its own starts the processes 5 s later.
@@ -181,13 +110,11 @@ def pool_grow(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
 
 
 def pool_shrink(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
-    """Shrink pool by n processes/threads."""
     _check_whole(n=n)
     return control.pool_shrink(state, n, **kwargs)  # type: ignore[no-any-return]
 
 
 def autoscale(state: ControlState, max: int | None = None, min: int | None = None) -> Reply:
-    """Modify autoscale settings."""
     _check_whole(max=max, min=min)
     reply: Reply = control.autoscale(state, max, min)
     state.consumer.pool.maintain_pool()
@@ -202,7 +129,6 @@ def add_consumer(
     routing_key: str | None = None,
     **options: object,
 ) -> Reply:
-    """Tell worker(s) to consume from task queue by name."""
     # Celery consumes later, in its loop, and at each reconnect, where an invalid queue would end the worker.
     _check_names(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key)
     types = state.consumer.task_consumer.channel.exchange_types
@@ -213,7 +139,6 @@ def add_consumer(
 
 
 def cancel_consumer(state: ControlState, queue: str, **kwargs: object) -> Reply:
-    """Tell worker(s) to stop consuming from task queue by name."""
     _check_names(queue=queue)
     return control.cancel_consumer(state, queue, **kwargs)  # type: ignore[no-any-return]
 
@@ -221,8 +146,7 @@ def cancel_consumer(state: ControlState, queue: str, **kwargs: object) -> Reply:
 def revoke(
     state: ControlState, task_id: object, terminate: bool = False, signal: object = None, **kwargs: object
 ) -> Reply:
-    """Revoke task by task id (or list of ids)."""
-    step = _step(state)
+    step = step_of(state)
     if terminate and step is not None:
         ids = [id_ for id_ in control.maybe_list(task_id) or () if isinstance(id_, str) and is_readable(id_)]
         step.end_merged_runs(ids, signal)
@@ -230,7 +154,6 @@ def revoke(
 
 
 def terminate(state: ControlState, signal: object, task_id: object, **kwargs: object) -> Reply:
-    """Terminate task by task id (or list of ids)."""
     return revoke(state, task_id, terminate=True, signal=signal, **kwargs)
 
 
@@ -274,18 +197,8 @@ def _shown(value: object) -> str:
     return repr(value)[:100] if isinstance(value, str) or is_number(value) else describe_shape(value)
 
 
-def _step(state: ControlState) -> AffinityBootstep | None:
-    step: AffinityBootstep | None = getattr(state.consumer, "affinity", None)
-    return step
-
-
-def _refuse_other_transport(state: ControlState) -> Reply:
-    transport = state.app.conf.broker_transport
-    return control.nok(f"this worker's broker_transport is {transport!r}")  # type: ignore[no-any-return]
-
-
 def _reader_if_responder(state: ControlState) -> Reader | None:
-    step = _step(state)
+    step = step_of(state)
     if step is None:
         return None
     member = step.members.joined[0]

@@ -29,6 +29,7 @@ from ..scheduler.scheduler import Scheduler
 from ..schema import constants, values
 from ..schema.values import decode_part
 from ..transport.channel import AffinityChannel
+from ..transport.inbox import end_wait, read_item
 from . import pool
 from .event_loop import CeleryWorkerLoop
 from .pool import PoolSlots
@@ -98,7 +99,7 @@ class PrebuiltRequests:
         tag = self._tag_being_built
         if tag is None or getattr(request, "_tag", None) != tag:
             return False
-        self._claims.unbind(tag)
+        self._claims.bind(tag, None)
         self._requests[tag] = request
         return True
 
@@ -246,13 +247,12 @@ class JobFeed:
         max_requests = min(self._slots.size(), len(self._lookahead))
         if len(self._prebuilt) >= max_requests:
             return
-        for claim, tag in self._lookahead.first(max_requests):
-            if tag not in self._prebuilt and not self._prebuilt.make(tag, partial(self._prebuild, claim, tag)):
-                self._lookahead.discard(tag)
-
-    def _prebuild(self, claim: Claim, tag: str) -> None:
         assert self._channel is not None, "begun"
-        self._channel.consume(claim, tag, has_slot=False)
+        for claim, tag in self._lookahead.first(max_requests):
+            if tag not in self._prebuilt:
+                consume = partial(self._channel.consume, claim, tag, has_slot=False)
+                if not self._prebuilt.make(tag, consume):
+                    self._lookahead.discard(tag)
 
     def reply(self) -> None:
         """Start the jobs in a reply, and report the ends since the command."""
@@ -383,8 +383,6 @@ logger = limited_logger(__name__)
 #: Maximum seconds of one blocking read of the inbox, and seconds of the pause after an error.
 _MAX_WAIT_S = 2.0
 _RETRY_S = 0.5
-#: Seconds until the item that ends a blocking read expires.
-_NUDGE_KEPT_S = 10
 
 
 class InboxReader:
@@ -422,10 +420,7 @@ class InboxReader:
     def stop(self) -> None:
         """Stop reading. The server requeues the jobs remaining in the inbox when the worker leaves."""
         self._is_stopped = True
-        with suppress(RedisError, OSError), self._scheduler.client.pipeline(transaction=False) as pipe:
-            pipe.lpush(self._nudges, "")  # ends the wait
-            pipe.expire(self._nudges, _NUDGE_KEPT_S)
-            pipe.execute()
+        end_wait(self._scheduler, self._nudges)
         self._thread.stop()
         self._scheduler.close()
 
@@ -442,17 +437,5 @@ class InboxReader:
         except (RedisError, OSError):
             return _RETRY_S  # the heartbeats log it
         if reply and reply[0].decode() == self._inbox:
-            self._read_item(reply[1])
+            read_item(reply[1], self._receive, self._obey)
         return None
-
-    def _read_item(self, item: bytes) -> None:
-        try:
-            claim = None if item.startswith(b"\n") else Claim.parse(item)
-            message = item.decode().split() if claim is None else []
-        except ValueError as exc:
-            values.log_and_drop_untrusted("the inbox", item, exc)  # if it was a job, the next sync requeues it
-            return
-        if claim is not None:
-            self._receive(claim)
-        else:
-            self._obey(message)

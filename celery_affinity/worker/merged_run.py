@@ -93,8 +93,6 @@ _WRAPPED = "_celery_affinity_runs_all_calls"
 
 
 class _Run(NamedTuple):
-    """A run of calls."""
-
     #: None for a single call.
     batch: BatchRun | None
     #: Calls by job id, in order of publishing. The primary call has the id "".
@@ -281,18 +279,11 @@ def _report_result(sender: Any = None, result: Any = None, **_: Any) -> None:
 
 def _report_failure(sender: Any = None, exception: Any = None, einfo: Any = None, **_: Any) -> None:
     run = vars(sender.request_stack.top or object).get(_RUN)
-    if run is not None and not _becomes_dead_letter(sender):
+    # If the run becomes a dead letter, the dispatcher reports to the callers, after the release has created the dead
+    # letter. A call that was reported before that would end without its message, and no replay could run it.
+    is_rejected = sender.acks_late and not sender.acks_on_failure_or_timeout
+    if run is not None and not is_rejected and not settings_of(sender.app).keep_failed:
         _report_to_others(sender, run.batch, StoredFailure(exception, getattr(einfo, "traceback", None)))
-
-
-def _becomes_dead_letter(task: Task) -> bool:
-    """Return True if a failed run of *task* becomes a dead letter.
-
-    The dispatcher then reports to the callers, after the release has created the dead letter. A call that was reported
-    before that would end without its message, and no replay could run it.
-    """
-    is_rejected = task.acks_late and not task.acks_on_failure_or_timeout
-    return settings_of(task.app).keep_failed or bool(is_rejected)
 
 
 def _report_to_others(task: Task, batch: BatchRun | None, end: StoredSuccess | StoredFailure) -> None:

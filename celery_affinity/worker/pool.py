@@ -127,24 +127,18 @@ def _unfinished(pool: BasePool) -> "dict[int, Any] | None":
     return cache
 
 
-def run_unless_reassigned(request: Request | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run the task of *request*, unless another worker may have claimed the job when the task was accepted."""
-    return None if getattr(request, "is_cancelled_before_start", False) else run(*args, **kwargs)
+def run_unless_reassigned(
+    request: Request, errors: tuple[type[BaseException], ...], target: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Run the task of *request*, unless another worker may have claimed the job when the task was accepted.
 
-
-def run_in_main_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run *target* in a solo pool. Return its result, or its error as an ExceptionInfo. A worker's stop is raised."""
+    Return the result of *target*, or an error in *errors* as an ExceptionInfo. Other errors are raised.
+    """
+    if getattr(request, "is_cancelled_before_start", False):
+        return None
     try:
         return target(*args, **kwargs)
-    except Exception:
-        return ExceptionInfo()
-
-
-def run_in_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run *target* in a thread or a greenlet. Return its result, or its error as an ExceptionInfo."""
-    try:
-        return target(*args, **kwargs)
-    except (Exception, WorkerShutdown, WorkerTerminate):  # there is no worker to end in such a thread or greenlet
+    except errors:
         return ExceptionInfo()
 
 
@@ -290,8 +284,9 @@ class AffinityPool(CountingPool):
         """Run *target*, unless another worker may have claimed the request's job when the task was accepted."""
         request = getattr(options.get("accept_callback"), "__self__", None)
         if isinstance(request, Request):  # the submitter of any other run handles its errors
-            run = run_in_main_thread if isinstance(self, SoloPool) else run_in_thread
-            target = partial(run_unless_reassigned, request, run, target)
+            # A solo pool raises the worker's stop. There is no worker to end in a thread or a greenlet.
+            errors = (Exception,) if isinstance(self, SoloPool) else (Exception, WorkerShutdown, WorkerTerminate)
+            target = partial(run_unless_reassigned, request, errors, target)
         return super().apply_async(target, *args, **options)
 
 

@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 from ..leases.held_claim import UNSETTLED, HeldClaim, delivery_tag, fence_of_tag
 from ..leases.member import Member
 from ..log_limit import limited_logger
-from ..schema.constants import PREEMPT_SIGN, PREEMPTED
+from ..schema.constants import PREEMPT_SIGN
 from .pool import PoolSlots
 
 if TYPE_CHECKING:
@@ -205,8 +205,3 @@ class Preemption:
                     self.order(claim.job_id, claim.fence, int(grace_ms) / 1000)
         except (RedisError, OSError):
             return  # the task checks again
-
-
-def is_preemption_requested(claim: HeldClaim | None) -> bool:
-    """Return True if the task's stop was requested, so that its job may be requeued as `PREEMPTED`."""
-    return claim is not None and claim.stops_at_s is not None and claim.outcome in (UNSETTLED, PREEMPTED)

@@ -118,7 +118,9 @@ class ClaimedRequest(_Request):
             if is_run_of_batch:
                 self._check_can_run_batch()
             self._reporting = reporter
-            self._restore_eta()
+            header = self.request_dict["properties"].get(PROPERTY)
+            if isinstance(header, dict) and header.get("eta"):
+                self.request_dict["eta"] = header["eta"]  # not in the message, or a worker would wait a second time
             self._set_expiry()
             if is_run_of_batch:
                 # The pool process sends the events of each merged call if this is set.
@@ -171,13 +173,6 @@ class ClaimedRequest(_Request):
                 exc_info=short_traceback(exc),
             )
         raise refusal
-
-    def _restore_eta(self) -> None:
-        """Set the caller's ETA for the task. The message has no ETA, because a worker would wait a second time."""
-        header = self.request_dict["properties"].get(PROPERTY)
-        eta = header.get("eta") if isinstance(header, dict) else None
-        if eta:
-            self.request_dict["eta"] = eta
 
     def _set_expiry(self) -> None:
         """Make retries published by this host expire together with this job, independent of the local clock."""

@@ -11,7 +11,7 @@ billiard does in a prefork pool. The other pools would drop it, and the solo poo
 from collections.abc import Iterator
 from functools import cache, wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import celery
 from billiard.einfo import ExceptionInfo
@@ -21,6 +21,7 @@ from celery.concurrency.base import BasePool
 from celery.exceptions import Reject, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
 from celery.worker import state
+from celery.worker.consumer import Consumer
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from redis.exceptions import RedisError
 
@@ -48,9 +49,6 @@ from .buffers import BufferedRequest, is_buffered
 from .pool import unclaimed_requests
 from .preemption import Preempted
 from .request import ClaimedRequest, NotStartedError, starting_if_allowed
-
-if TYPE_CHECKING:
-    from celery.worker.consumer import Consumer
 
 logger = limited_logger(__name__)
 #: True if this Celery leaves the result of a task that rejected its message pending forever (celery#4222).
@@ -306,7 +304,7 @@ class LeakedClaims:
     process, or in the buffer of its task's strategy. Ends are reported to *reporter*.
     """
 
-    def __init__(self, consumer: "Consumer", reporter: EndReporter) -> None:
+    def __init__(self, consumer: Consumer, reporter: EndReporter) -> None:
         self._consumer = consumer
         self._reporting = reporter
         self._since_s: dict[Any, float] = {}
@@ -329,16 +327,6 @@ class LeakedClaims:
         return _SEARCH_INTERVAL_S if self._since_s else None
 
     def _search(self) -> None:
-        self._requeue_dropped_by_strategies()
-        leaked = dict(self._leaked())
-        now_s = monotonic()
-        self._since_s = {key: self._since_s.get(key, now_s) for key in leaked}
-        for key, since_s in tuple(self._since_s.items()):
-            if now_s - since_s >= NOWHERE_FOR_S:
-                del self._since_s[key]
-                self._free_slot(key, leaked[key])
-
-    def _requeue_dropped_by_strategies(self) -> None:
         for tag, claim in self._reporting.claims.open_claims():
             if isinstance(claim.request, BufferedRequest) and not claim.request.is_in_the_pool():
                 logger.error(
@@ -346,6 +334,13 @@ class LeakedClaims:
                     claim.in_words,
                 )
                 self._reporting.claims.drop_from_buffer(tag)
+        leaked = dict(self._leaked())
+        now_s = monotonic()
+        self._since_s = {key: self._since_s.get(key, now_s) for key in leaked}
+        for key, since_s in tuple(self._since_s.items()):
+            if now_s - since_s >= NOWHERE_FOR_S:
+                del self._since_s[key]
+                self._free_slot(key, leaked[key])
 
     def _leaked(self) -> Iterator[tuple[Any, HeldClaim | None]]:
         """Yield requests, or the tags of claims without a request, each with its claim."""

@@ -22,13 +22,9 @@ def _on_worker_init(sender: Any = None, **_: Any) -> None:
         raise SystemExit(f"celery_affinity: {exc}") from exc
 
 
-#: Name of the request attribute. A message header of this name takes precedence, as in stock Celery.
-_NAME = "affinity"
-
-
 def _missing(context: Any, name: str) -> Any:
     """Return the value of an attribute that the request itself does not have."""
-    if name == _NAME:
+    if name == "affinity":  # a message header of this name takes precedence, as in stock Celery
         from .task_context import affinity_of_request  # not at the top: a producer does not need it
 
         return affinity_of_request(context)

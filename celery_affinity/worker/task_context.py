@@ -97,18 +97,13 @@ def _wait_for_chord_first(task: Task, run: Callable[..., Any]) -> Callable[..., 
     @wraps(run)
     def run_part(*args: Any, **kwargs: Any) -> Any:
         request = task.request
-        if _is_redelivered_part(request):
-            _wait_for_chord(task, request)
+        if request.chord and request.group and not request.called_directly:
+            is_claim = claim_of_tag((request.properties or {}).get("delivery_tag")) is not None
+            if is_claim and (request.delivery_info or {}).get("redelivered"):
+                _wait_for_chord(task, request)
         return run(*args, **kwargs)
 
     return run_part
-
-
-def _is_redelivered_part(request: Context) -> bool:
-    if request.called_directly or not (request.chord and request.group):
-        return False
-    is_claim = claim_of_tag((request.properties or {}).get("delivery_tag")) is not None
-    return is_claim and bool((request.delivery_info or {}).get("redelivered"))
 
 
 def _wait_for_chord(task: Task, request: Context) -> None:
@@ -137,7 +132,11 @@ def prepare_process(app: Celery) -> None:
     install_redelivered_parts(app)
     chords.install_chord_parts()
     if settings_of(app).traces:
-        _install_wait_spans()
+        try:
+            from . import wait_spans  # not at the top: it needs the extra [otel]
+        except ImportError as exc:
+            raise SettingError(f"affinity_traces needs OpenTelemetry: {install_with('otel')} ({exc})") from exc
+        wait_spans.install_wait_spans()
     app.fixups = {*app.fixups, _FIXUP}
 
 
@@ -150,11 +149,3 @@ def prepared_process(app: Celery) -> None:
             task.__trace__ = build_tracer(name, task, app.loader, sender, app=app)
 
     worker_process_init.connect(on_start, weak=False)
-
-
-def _install_wait_spans() -> None:
-    try:
-        from . import wait_spans  # not at the top: it needs the extra [otel]
-    except ImportError as exc:
-        raise SettingError(f"affinity_traces needs OpenTelemetry: {install_with('otel')} ({exc})") from exc
-    wait_spans.install_wait_spans()

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from celery_affinity.clock import SECOND_US
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.lua.library import load_library
-from celery_affinity.policy.placement import FreeWorker, choose_worker
 from celery_affinity.policy.score import MICRO, QueueRank, Terms, Weights, overtakes, score
 from celery_affinity.schema.keys import Keys
 from celery_affinity.schema.values import decode_part, encode_part
 
 from ..support.scripted_fleet import ScriptedFleet
+from .reference.placement import FreeWorker, choose_worker
 
 #: The server outlives an example: each example leaves no data, or empties the server first.
 SERVER_KEPT = [HealthCheck.function_scoped_fixture]

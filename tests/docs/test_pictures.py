@@ -7,7 +7,6 @@ import pytest
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.policy.placement import choose_worker
 from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.queue_order import NEXT_JOBS, next_jobs
 from celery_affinity.reports.status import Report
@@ -17,6 +16,7 @@ from docs.pages.all_of_them import DOCS, PICTURES
 from docs.pages.pictures import specialist
 from docs.pages.pictures.terminal import SHOWN
 
+from ..conformance.reference.placement import choose_worker
 from ..support.clocked import ClockedReader
 from ..support.scripted_fleet import ScriptedFleet
 

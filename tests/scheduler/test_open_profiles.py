@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from celery_affinity.policy.placement import FreeWorker, choose_by_points, choose_worker, parse_placement
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.job_record import NewJob
@@ -13,6 +12,7 @@ from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.table import Settings
 from celery_affinity.settings.wire import DEFAULTS, shared_settings
 
+from ..conformance.reference.placement import FreeWorker, choose_by_points, choose_worker, parse_placement
 from ..support.counting import Counting
 
 WEIGHTED = {"placement": "weighted"}

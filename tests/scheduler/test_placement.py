@@ -4,7 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from celery_affinity.policy.placement import (
+from celery_affinity.scheduler.messages import JoinArguments
+from celery_affinity.settings.wire import DEFAULTS
+
+from ..conformance.reference.placement import (
     FreeWorker,
     Placement,
     choose_by_points,
@@ -13,8 +16,6 @@ from celery_affinity.policy.placement import (
     parse_placement,
     sample_workers,
 )
-from celery_affinity.scheduler.messages import JoinArguments
-from celery_affinity.settings.wire import DEFAULTS
 
 WEIGHTED = {"placement": "weighted"}
 

@@ -12,7 +12,7 @@ from celery_affinity.lua.library import load_library
 from celery_affinity.publishing import celery_hooks
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys
-from celery_affinity.transport.channel import PublishingChannel
+from celery_affinity.transport.channel import AffinityChannel
 
 from ..support.apps import app_for
 from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES
@@ -127,7 +127,7 @@ def test_key_error_of_a_publish_is_retried_once(app, monkeypatch):
     """kombu treats a KeyError as a lost connection, since its own code can raise one there."""
     send(app)
     tries = []
-    monkeypatch.setattr(PublishingChannel, "_put", lambda *args, **options: [tries.append(1), {}["missing"]])
+    monkeypatch.setattr(AffinityChannel, "_put", lambda *args, **options: [tries.append(1), {}["missing"]])
     with pytest.raises(OperationalError):
         send(app, retry_policy={"max_retries": None})
     assert len(tries) == 2

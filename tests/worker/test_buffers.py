@@ -8,7 +8,7 @@ from celery.worker import state
 from celery_affinity.leases.held_claim import UNSETTLED
 from celery_affinity.scheduler.messages import Claim
 from celery_affinity.worker import request_end
-from celery_affinity.worker.buffers import StrategyBuffers
+from celery_affinity.worker.buffers import recording_buffered
 
 from ..support.members import inbox_of, reporting_of
 
@@ -41,7 +41,7 @@ class Worker:
         """Pass a message to the strategy *handle*. Return the tag of the claim."""
         tag = self.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
         task = SimpleNamespace(name="task")
-        StrategyBuffers(self.consumer).noting(task, handle)(Message(self.reporter, tag))
+        recording_buffered(self.consumer, task, handle)(Message(self.reporter, tag))
         return tag
 
     def bound(self, message, keeps_message=True):

@@ -282,7 +282,7 @@ end
 -- log2(sum of u * 2 ^ (t / half-life)) over all slot-time that the tenant used. u is the slot-time in µs divided by the
 -- tenant's weight, and t the time of use since the epoch. All terms decay equally, so the order of tags is stable, and
 -- a tag is written only when the tenant uses more.
--- The functions use only sums and products, so each server computes the same last bit as `policy/score.py`.
+-- The functions use only sums and products, so each server computes the same last bit as the reference model.
 local LOG2_OF_E = 1.4426950408889634
 local LN_2 = 0.6931471805599453
 local ROOT_OF_HALF = 0.7071067811865476

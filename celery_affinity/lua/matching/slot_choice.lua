@@ -1,4 +1,4 @@
--- slot_choice: a view of all free slots, which finds the best slot for a job: `best` implements `policy/placement.py`.
+-- slot_choice: a view of all free slots, which finds the best slot for a job. `best` has a twin in the reference model.
 -- `free_slots` explains views, and has the view of one worker's slots.
 -- The file is long because the state of a view is in the locals of one function, for one invocation.
 
@@ -114,7 +114,7 @@ function slot_choice.view()
 end
 
 -- placement: chooses between equally specialised workers with a free slot if the setting `placement` is "weighted". The
--- worker with the most points gets the job, as in `policy/placement.py`. Field "!placing" of key `type_rules` has the
+-- worker with the most points gets the job, as in the reference model. Field "!placing" of key `type_rules` has the
 -- weights, so a claim that reads that key anyway finds them, and other claims skip the lookup.
 --
 -- Cost: one command per worker of the sample.

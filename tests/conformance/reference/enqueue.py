@@ -30,7 +30,7 @@ def insert(cohort: Cohort, new: job_record.NewJob, enqueued_us: int, now_us: int
         rules=new.rules,
         bytes=len(cast("str", new.message).encode()) if decode_rules(new.rules).merge else None,
         recurring=recurring,
-        **job_record.kept_values(new),
+        **{name: getattr(new, name) for name, field in job_record.FIELDS.items() if field.kept},
     )
     cohort.jobs[new.id] = job
     expires_us = None if new.expires_us is None else now_us + new.expires_us

@@ -6,11 +6,11 @@ With a half-life, it is only the tenant's tag, the logarithm of the tenant's use
 
 from collections.abc import Container, Iterable
 
-from celery_affinity.policy import score
 from celery_affinity.schema.constants import MAX_KEYS
 from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.settings.tenants import weight_of
 
+from . import tags
 from .model import Cohort, Job
 
 
@@ -89,7 +89,7 @@ def correct(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
 def _with_more(cohort: Cohort, key: str, tag: float, us: int, now_us: int) -> float:
     more, half_life_us = us // _weight(cohort, key), cohort.settings.half_life_us
     if half_life_us:
-        return score.decayed(tag, more, half_life_us, now_us) if more else tag
+        return tags.decayed(tag, more, half_life_us, now_us) if more else tag
     return tag + more
 
 
@@ -99,7 +99,7 @@ def tick(cohort: Cohort, active: Container[str], now_us: int) -> bool:
     Return True if there may be more.
     """
     half_life_us = cohort.settings.half_life_us
-    least = score.least_used(half_life_us, now_us) if half_life_us else cohort.clock
+    least = tags.least_used(half_life_us, now_us) if half_life_us else cohort.clock
     if least is None:
         return False
     clock = [] if cohort.clock is None else [("!", cohort.clock)]

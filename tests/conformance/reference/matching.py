@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Mapping, Set
 from functools import cache
 
-from celery_affinity.policy.placement import FreeWorker, choose_by_points, choose_worker, free_slots, parse_placement
 from celery_affinity.policy.score import QueueRank, is_by_age, overtakes, score
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.schema.constants import MAX_MOVES
@@ -11,6 +10,7 @@ from celery_affinity.settings.wire import complete_settings
 
 from . import claims, fair_share, keys, locality, type_limits
 from .model import Cohort, Delivery, Job, Worker
+from .placement import FreeWorker, choose_by_points, choose_worker, free_slots, parse_placement
 from .replies import NONE
 
 # -- fill: pending -> inbox. The only place that matches jobs and slots: the best job first, then its best slot.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 from celery_affinity.schema import job_record
-from celery_affinity.schema.bounds import DROP_OLDEST, Bound, drop_reason
+from celery_affinity.schema.bounds import DROP_OLDEST, Bound
 from celery_affinity.schema.constants import DROPPED_OF, HAS_ENDED, IS_PENDING, MAX_DROPPED_FROM, REFUSED_OF
 from celery_affinity.schema.values import encode_part
 
@@ -46,7 +46,7 @@ def enforce_max_pending(
         return state, False
     dropped = (_oldest(cohort, job.type) if bound.full == DROP_OLDEST else None) or cohort.jobs[job.id]
     ends.waiting(cohort, dropped, "revoked", now_us)
-    dropped.why = drop_reason(bound)
+    dropped.why = f"dropped: {bound.most} jobs of its type waited"
     cohort.counters[DROPPED_OF + encode_part(job.type)] += 1
     return (HAS_ENDED, False) if dropped.id == job.id else (state, True)
 

@@ -2,7 +2,7 @@
 
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import MAX_MOVES
-from celery_affinity.schema.rules_codec import StatedMerge, decode_rules
+from celery_affinity.schema.rules_codec import BATCH, MERGES, StatedMerge, decode_rules
 
 from . import batch_calls, ends, hooks, merge_window
 from .model import Cohort, Job
@@ -73,14 +73,20 @@ def _open(cohort: Cohort, job: Job, merge: StatedMerge) -> Job | None:
     bytes_in_all = (other.bytes or 0) + (job.bytes or 0)
     if (other.calls or 1) >= merge.most or bytes_in_all > merge.most_bytes:
         return None
-    is_free = job_record.is_batch(other.id) or job_record.batch_of(other.id) not in cohort.jobs
+    is_free = job_record.is_batch(other.id) or batch_id(other.id) not in cohort.jobs
     return other if is_free else None
+
+
+def batch_id(first: str) -> str:
+    """Return the id of the batch whose first call has the id *first*."""
+    mark = job_record.key_suffix(first)
+    return first.removesuffix(mark).removesuffix(MERGES) + BATCH + mark
 
 
 def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
     """Return a new batch that replaces *first*, its first call."""
     batch = Job(
-        id=job_record.batch_of(first.id),
+        id=batch_id(first.id),
         type=first.type,
         on_demand=first.on_demand,
         priority=first.priority,

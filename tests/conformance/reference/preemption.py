@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from celery_affinity.policy.placement import free_slots
 from celery_affinity.schema.constants import (
     ANSWERED_WITHIN_US,
     FORCE,
@@ -26,6 +25,7 @@ from celery_affinity.settings.tenants import minimum_of
 from . import keys as keys_module
 from . import matching, prefetch, type_limits
 from .model import Cohort, Job, Stop, Worker
+from .placement import free_slots
 
 # -- The end of a claim with or without a stop order.
 

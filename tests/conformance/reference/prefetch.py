@@ -2,7 +2,6 @@
 
 from collections.abc import Set
 
-from celery_affinity.policy.placement import free_slots
 from celery_affinity.policy.slot_math import PrefetchLimit
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import AT_ONCE_US, MAX_MOVES
@@ -11,6 +10,7 @@ from celery_affinity.schema.values import encode_part
 
 from . import claims, keys, matching, type_limits
 from .model import Cohort, Delivery, Job, Worker
+from .placement import free_slots
 
 
 def fill(cohort: Cohort, worker: Worker, may_hold: PrefetchLimit, now_us: int, inline: list[Delivery]) -> None:

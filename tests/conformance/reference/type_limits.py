@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from celery_affinity.schema import values
+from celery_affinity.schema.constants import MAX_PRIORITY
 from celery_affinity.schema.values import decode_part, encode_part
 from celery_affinity.settings import reserves
 from celery_affinity.settings.reserves import Reserve
@@ -172,4 +173,5 @@ def _allows(cohort: Cohort, reserve: Reserve, type_: str, free: int | None) -> b
 
 def _running(cohort: Cohort, reserve: Reserve, type_: str) -> int:
     """Return the number of claimed jobs of *type_* in the class."""
-    return sum(reserve.covers(*values.lane_of_number(number)) for number in cohort.limited.get(type_, {}).values())
+    lanes = [divmod(number, MAX_PRIORITY + 1) for number in cohort.limited.get(type_, {}).values()]
+    return sum(reserve.covers(bool(on_demand), priority) for on_demand, priority in lanes)

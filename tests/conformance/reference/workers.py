@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from celery_affinity.policy.placement import free_slots
 from celery_affinity.schema.constants import GIVEN_UP_US, TICKED_LATELY_US, TICKERS
 
 from . import ends, matching, requeue, type_limits
 from .model import Cohort, Worker
+from .placement import free_slots
 
 # -- The live workers, with their types and numbers of slots.
 

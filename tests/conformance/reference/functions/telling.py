@@ -126,7 +126,7 @@ def split_batch(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence:
     if batch is None or not batches.may_report(cohort, batch, fence):
         return Parted(-1, NONE)
     going = [each for each in dict.fromkeys(job_ids) if each in batch.callers and each != batch.primary]
-    part_id = next((of for each in going if (of := job_record.batch_of(each)) not in cohort.jobs), None)
+    part_id = next((of for each in going if (of := merging.batch_id(each)) not in cohort.jobs), None)
     if part_id is None:
         return Parted(-1 if going else 0, NONE)
     calls = [cohort.jobs[each] for each in going]
