@@ -1,13 +1,15 @@
 """Jobs that a key keeps back wait like others: everything that counts or lists waiting jobs has them too."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from click import unstyle
 from prometheus_client import CollectorRegistry
 
 from celery_affinity.cli import explain_text, keys
-from celery_affinity.dispatcher.dispatcher import ReserveWarnings
+from celery_affinity.dispatcher import dispatcher
+from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.reports import jobs
 from celery_affinity.reports.explain import explain
 from celery_affinity.reports.fleet_status import status_text
@@ -451,19 +453,23 @@ def test_status_and_metrics_say_what_is_kept_free_and_who_waits_for_that(fleet, 
     assert values == [3, 0]
 
 
-def test_a_dispatcher_warns_once_of_a_reserve_for_which_there_are_too_few_slots(fleet, reader, caplog):
-    warnings = ReserveWarnings()
-    warnings.warn(reader)
+def test_dispatcher_warns_once_of_a_reserve_with_too_few_slots(fleet, monkeypatch, caplog):
+    monkeypatch.setattr(dispatcher, "_REPAIR_INTERVAL_S", 0)  # the check is part of each repair
+    repairing = Dispatcher(fleet.scheduler, *(SimpleNamespace() for _ in range(3)))
+
+    def repair():
+        repairing._repair_if_due()
+        return caplog.messages
+
+    repair()
     fleet.scheduler.configure({"reserve": "pdf:queued=3 pdf:0=1 excel:0=9"})
     fleet.join("worker", "pdf", slots=3)
-    for _ in range(2):
-        warnings.warn(reader)
-    (said,) = caplog.messages
-    assert said.startswith(
+    repair()
+    (message,) = repair()
+    assert message.startswith(
         "affinity_reserve keeps 3 slots free for on-demand jobs of type 'pdf', which has 3: one job of class 'queued' "
     )
     fleet.sync("worker", slots=4)
-    warnings.warn(reader)
+    repair()
     fleet.sync("worker", slots=2)
-    warnings.warn(reader)
-    assert len(caplog.messages) == 2
+    assert len(repair()) == 2

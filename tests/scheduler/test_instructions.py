@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from ..support.servers import EXECUTABLES
-from .instructions.arrows import FLEETS
+from .instructions.functions import FLEETS
 from .instructions.counter import build_of
 from .instructions.measuring import costs, differences
 from .instructions.recorded import Cost, Recorded

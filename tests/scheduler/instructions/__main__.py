@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from .arrows import FLEETS
+from .functions import FLEETS
 from .counter import build_of
 from .measuring import costs
 from .recorded import Cost, Costs, Recorded
