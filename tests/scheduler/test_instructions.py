@@ -5,8 +5,8 @@ import warnings
 import pytest
 
 from ..support.servers import EXECUTABLES
-from .instructions.functions import FLEETS
 from .instructions.counter import build_of
+from .instructions.functions import FLEETS
 from .instructions.measuring import costs, differences
 from .instructions.recorded import Cost, Recorded
 

@@ -9,8 +9,8 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from .functions import FLEETS
 from .counter import build_of
+from .functions import FLEETS
 from .measuring import costs
 from .recorded import Cost, Costs, Recorded
 
