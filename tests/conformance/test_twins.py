@@ -19,12 +19,14 @@ ROOMS = sorted(
 )
 ARROW_FILES = sorted(path for path in (REFERENCE / "functions").glob("*.py") if path.stem != "__init__")
 TWINS = sorted(
-    path for path in REFERENCE.glob("*.py") if path.stem not in {"__init__", "reference", "model", "replies"}
+    path
+    for path in REFERENCE.glob("*.py")
+    if path.stem not in {"__init__", "reference", "model", "placement", "replies", "tags"}
 )
 
 #: Python functions without a Lua counterpart. Scripts detect a choice while reading, read settings one by one, have one
 #: function for two methods sometimes, and keep in lanes what the reference derives from rules.
-ONLY_IN_PYTHON = {"has_choice", "slots_that_fit", "get", "weights", "revoke_stamped", "leave_to_others"}
+ONLY_IN_PYTHON = {"batch_id", "has_choice", "slots_that_fit", "get", "weights", "revoke_stamped", "leave_to_others"}
 ONLY_IN_PYTHON |= {
     "standing",
     "standing_ids",
