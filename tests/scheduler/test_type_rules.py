@@ -2,8 +2,11 @@
 
 import pytest
 
+from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.constants import MAX_RESUMED, MAX_SIGNED, TICKERS
 from celery_affinity.schema.keys import Keys
+
+from ..support.scripted_fleet import ScriptedFleet
 
 
 def test_paused_type_waits_and_other_types_continue(fleet):
@@ -126,7 +129,8 @@ def test_pause_message_precedes_unread_jobs_in_an_inbox(fleet):
     assert len(inbox) == 2
 
 
-def test_ticks_send_the_pause_messages_of_a_large_fleet(fleet, redis_client):
+def test_ticks_send_the_pause_messages_of_a_large_fleet(redis_client):
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     workers = [f"worker-{number:03}" for number in range(2 * MAX_SIGNED + 10)]
     for worker in workers:
         fleet.join(worker, "pdf")
