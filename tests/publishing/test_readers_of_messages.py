@@ -53,7 +53,7 @@ CONVERSIONS = {"int", "float", "str", "repr", "round", "Decimal"}
 
 #: Conversions in modules that read messages: (module, function) -> why the value is trusted or already checked.
 CONVERTED = {
-    ("results/reporter.py", "_stored_end"): "the URL of a result backend",
+    ("results/reporter.py", "stored_meta"): "the URL of a result backend",
     ("publishing/message.py", "written_message"): "the result of dumps",
     ("publishing/message.py", "delay_us"): "a time that `moment` returned",
     ("publishing/message.py", "expires_us"): "a time that `moment` returned",
