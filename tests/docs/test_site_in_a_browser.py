@@ -32,7 +32,7 @@ FIRST = {
     "Dead Letter Queue": "how-to/cancel-move-replay.html",
     "graceful shutdown": "how-to/deploy.html",
     "retry": "how-to/cancel-move-replay.html",
-    "timeout": "explanation/reliability.html",
+    "timeout": "how-to/publish-fails.html",
     "visibility timeout": "explanation/reliability.html",
 }
 
