@@ -225,7 +225,7 @@ def _holds(rules: StatedKey, key: str) -> bool:
 
 
 def capacity_of(cohort: Cohort, key: str, now_us: int) -> int:
-    """Return how many more jobs may hold *key*, or start now.
+    """Return the number of further jobs that may hold *key*, or start now.
 
     A job that the key is reserved for counts as a holder, and may start itself unless the capacity is below 0.
     """
@@ -253,7 +253,7 @@ def limit_of(cohort: Cohort, key: str) -> int:
 
 
 def _least_of(cohort: Cohort, key: str) -> int:
-    """Return how many jobs must hold *key* before others get slots: its tenant's minimum."""
+    """Return the number of jobs that must hold *key* before others get slots: its tenant's minimum."""
     return minimum_of(key, cohort.settings.values.get("tenants", "")) if key.startswith(TENANT_PREFIX) else 0
 
 
@@ -285,10 +285,10 @@ def _is_alone_and_unbounded(cohort: Cohort, job: Job) -> bool:
 
 
 def _bound(cohort: Cohort, key: str) -> None:
-    """Find the unbounded sub-lanes of *key*: those that began while it was unbounded, until it no longer is.
+    """Find the unbounded sub-lanes of *key*: sub-lanes that began while it was unbounded, until it no longer is.
 
     All jobs of such a sub-lane are in their lane. A sub-lane ends when all of its jobs have left, even if others
-    arrived: an admitted job is blocked again before an older one is admitted in its place.
+    arrived: an admitted job is blocked again before an older job is admitted instead.
     """
     before = {each: jobs for each, jobs in cohort.sublanes.items() if each[0] == key}
     now: dict[SubLane, set[str]] = {}

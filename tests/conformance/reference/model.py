@@ -266,7 +266,7 @@ class Worker:
 class Cohort:
     """All data of a cohort on a server, without the indexes that spare the scripts from reading everything.
 
-    *most_bytes*: an invocation stops after it has moved so many bytes of messages.
+    *most_bytes*: the number of moved message bytes after which an invocation stops.
     """
 
     most_bytes: int = MAX_BYTES
