@@ -64,7 +64,7 @@ function locality.leave(id, type, lane, job)
     end
     local field, hint_choice = locality.field_of(hint, type), call.near
     local heads = job and job.near and hint_choice.heads[type] -- nil if a hook has moved a job since
-    local before = heads and heads[job.near] or redis.call("HGET", key.hint_heads, field) or ""
+    local before = heads and heads[field] or redis.call("HGET", key.hint_heads, field) or ""
     local after, next_enqueued
     if heads then
         after, next_enqueued = lanes.pop(job, before, job.near_place, key.hint_lane(hint, type, lane))
@@ -148,7 +148,7 @@ end
 -- Returns a table for a claim's choice among jobs with the worker's hints. Returns nil if there is no bonus, if `view`
 -- is not the view of one worker, or if the worker has no hints. `job_choice.rarity` accepts the table as a choice.
 --   hints: hints of the worker.
---   heads: type -> hint heads per hint.
+--   heads: type -> field of key `hint_heads` -> its heads.
 --   best: type -> result of `best_of`.
 --   bytes: bytes of heads that the claim can still compare.
 function hooks.near(types, view, preferred)
@@ -170,17 +170,19 @@ local function has_worker_hint(hint_choice, job)
     return false
 end
 
--- Returns the best job of `type` with one of the worker's hints, or false. The table has the position of its hint, the
--- heads and the place there, and its points without rarity.
+-- Returns the best job of `type` with one of the worker's hints, or nil. The table has its hint, the heads and the
+-- place there, and its points without rarity.
 local function best_of(hint_choice, type)
     local fields, heads = fields_of(hint_choice.hints, type), hint_choice.heads[type]
     if not heads then
-        heads = redis.call("HMGET", key.hint_heads, unpack(fields))
+        heads = {}
+        for nth, text in ipairs(redis.call("HMGET", key.hint_heads, unpack(fields))) do
+            heads[fields[nth]] = text
+        end
         hint_choice.heads[type] = heads
     end
-    local nth, place, points
-    nth, place, points, hint_choice.bytes = head_cache.first_of(fields, heads, hint_choice.settings, hint_choice.bytes)
-    return nth and { nth = nth, heads = heads[nth], place = place, points = points }
+    local nth, place, points = head_cache.first(fields, heads, hint_choice.settings, nil, hint_choice)
+    return nth and { hint = hint_choice.hints[nth], heads = heads[fields[nth]], place = place, points = points }
 end
 
 -- Returns the best job with one of the worker's hints that fits a free slot (see `best_of`), its points and its type;
@@ -193,7 +195,7 @@ local function best_hinted(hint_choice, waiting)
         if waiting.heads[type] and hint_choice.view:any_free(type) then
             local head = hint_choice.best[type]
             if head == nil then
-                head = best_of(hint_choice, type)
+                head = best_of(hint_choice, type) or false
                 hint_choice.best[type] = head
             end
             local points = head and head.points
@@ -231,7 +233,7 @@ function hooks.nearer(waiting, job)
     end
     hint_choice.settings = hint_choice.settings or settings_in_force.read_for_claim()
     local best, best_points, type = best_hinted(hint_choice, waiting)
-    local other = best and lanes.checked_job(type, best.heads, best.place, job.nth)
+    local other = best and lanes.checked_job(type, best.heads, best.place)
     if not other or other.id == job.id then
         return job
     end
@@ -240,7 +242,7 @@ function hooks.nearer(waiting, job)
         and score.is_older(tonumber(job.enqueued), job.id, tonumber(other.enqueued), other.id)) then
         return job
     end
-    other.place, other.hint, other.near, other.near_place = nil, hint_choice.hints[best.nth], best.nth, best.place
+    other.place, other.hint, other.near, other.near_place = nil, best.hint, true, best.place
     if other.lane ~= job.lane or other.type ~= job.type then -- otherwise it is not a head
         queue_heads.find_place(waiting, other)
     end

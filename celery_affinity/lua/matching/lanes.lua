@@ -86,7 +86,7 @@ end
 -- Writes the heads of `type`.
 function lanes.write(type, heads)
     if holds_heads_of(type) then
-        queue_heads.moved(call.claiming, type, heads)
+        queue_heads.change(call.claiming, type, heads)
     elseif heads == "" then
         redis.call("HDEL", key.heads, type)
     else
@@ -205,25 +205,19 @@ function lanes.place(heads, lane)
     return (find(heads, lane))
 end
 
--- Returns the job whose head begins at `place` in the heads of `type`, the caller's `nth` type.
-function lanes.job(type, heads, place, nth)
-    local lane, enqueued, id = lanes.head_at(heads, place)
-    return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
-end
-
--- Returns the same as `lanes.job`, or nil if no head begins there.
-function lanes.checked_job(type, heads, place, nth)
+-- Returns the job whose head begins at `place` in the heads of `type`, or nil if no head begins there.
+function lanes.checked_job(type, heads, place)
     local lane, enqueued, id = string.match(heads, "^(%a+%.%d+) (%d+) (%S+)", place)
     if not lane or place > 1 and string.byte(heads, place - 1) ~= SPACE then
         return nil
     end
-    return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
+    return { type = type, lane = lane, enqueued = enqueued, id = id, place = place }
 end
 
 -- Returns the job of the only head in the heads of `type`, or nil if the number of heads is not 1.
 function lanes.only_job(type, heads)
     local lane, enqueued, id = string.match(heads, "^(%l+%.%d+) (%d+) (%S+)$")
-    return lane and { type = type, lane = lane, enqueued = enqueued, id = id, place = 1, nth = 1 }
+    return lane and { type = type, lane = lane, enqueued = enqueued, id = id, place = 1 }
 end
 
 -- Returns the field values of `types` in the hash `name`, false for missing fields.
