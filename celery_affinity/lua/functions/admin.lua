@@ -60,7 +60,7 @@ function functions.move(ARGV)
     end
     local is_served = new_type == "" or redis.call("HEXISTS", key.capacity, new_type) == 1
         or redis.call("HEXISTS", key.capacity, protocol.WITHDRAWN .. new_type) == 1
-    local unfilled = fill.fill(types, "", settings_in_force.read(), slot_choice.view())[1]
+    local unfilled = fill.anywhere(types)
     return { unfilled, is_served and 1 or 0, unpack(found) }
 end
 
@@ -183,7 +183,7 @@ function functions.replay(ARGV)
             replayed[#replayed + 1] = id
         end
     end
-    return { fill.fill(types, "", settings_in_force.read(), slot_choice.view())[1], remaining, unpack(replayed) }
+    return { fill.anywhere(types), remaining, unpack(replayed) }
 end
 
 -- drop: deletes dead letters for an operator.
@@ -299,7 +299,7 @@ function functions.resume(ARGV)
 
     local was_paused = redis.call("HEXISTS", key.pauses, what)
     limit_changes.pause(what) -- always: another client may have deleted the field in `pauses`
-    return { was_paused, fill.fill({}, "", settings_in_force.read(), slot_choice.view())[1] }
+    return { was_paused, fill.anywhere({}) }
 end
 
 -- configure: changes settings at run time, or resets them to their values in app.conf. They are effective for the next
@@ -313,5 +313,5 @@ function functions.configure(ARGV)
     -- ARGV[1..]: name, value, ...; "" resets a setting
     local revision = settings_in_force.change(ARGV)
     hooks.recheck()
-    return { revision, fill.fill({}, "", settings_in_force.read(), slot_choice.view())[1] }
+    return { revision, fill.anywhere({}) }
 end

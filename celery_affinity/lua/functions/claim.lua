@@ -7,7 +7,7 @@
 function functions.claim(ARGV)
     -- ARGV[1..]: types, encoded
 
-    return { fill.fill(ARGV, "", settings_in_force.read(), slot_choice.view())[1] }
+    return { fill.anywhere(ARGV) }
 end
 
 -- ack: inbox -> acked. An acked job will not run again. Its slot stays occupied until the job's release. Its message
@@ -210,5 +210,5 @@ function functions.requeue(ARGV)
     end
     local returned = #types - served
     free_slots.recount(worker)
-    return { fill.fill(types, "", settings, slot_choice.view())[1], returned }
+    return { fill.anywhere(types, settings), returned }
 end

@@ -132,6 +132,11 @@ function fill.from(waiting, caller, view, fresh)
     return reply, inline
 end
 
+-- Fills all free slots with pending jobs, like `fill.fill`. Returns the unfilled types.
+function fill.anywhere(types, settings)
+    return fill.fill(types, "", settings or settings_in_force.read(), slot_choice.view())[1]
+end
+
 -- Fills the slots of `view` with pending jobs of `types` and of the types that admitted jobs entered. Returns the reply
 -- of `fill.from` and the view of the filled slots: with reserves, it is the view of all slots.
 function fill.fill(types, caller, settings, view)
