@@ -76,14 +76,15 @@ end
 -- Writes the number of free slots of a worker.
 --   stored: the number in its hash.
 function free_slots.write(worker, profile, free, stored)
+    local change = free - stored -- first: if `stored` is corrupt, this fails before any write, and a repair fixes it
     if free > 0 then
         redis.call("ZADD", key.free(profile), call.now, worker)
     elseif stored > 0 then
         redis.call("ZREM", key.free(profile), worker)
     end
-    if free ~= stored then
+    if change ~= 0 then
         redis.call("HSET", key.worker(worker), "free", free)
-        redis.call("HINCRBY", key.free_slots, profile, free - stored)
+        redis.call("HINCRBY", key.free_slots, profile, change)
     end
 end
 
