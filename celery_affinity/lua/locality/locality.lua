@@ -64,7 +64,7 @@ function locality.leave(id, type, lane, job)
     end
     local field, hint_choice = locality.field_of(hint, type), call.near
     local heads = job and job.near and hint_choice.heads[type] -- nil if a hook has moved a job since
-    local before = heads and heads[field] or redis.call("HGET", key.hint_heads, field) or ""
+    local before = heads and heads[job.near] or redis.call("HGET", key.hint_heads, field) or ""
     local after, next_enqueued
     if heads then
         after, next_enqueued = lanes.pop(job, before, job.near_place, key.hint_lane(hint, type, lane))
@@ -124,10 +124,10 @@ function locality.of(view)
     return #hints > 0 and hints or nil
 end
 
--- Returns the workers that hold the hint of job `id`, the latest first, up to MAX_HOLDERS.
-function locality.holders(id)
-    local hint = locality.hint_of(id)
-    return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MAX_HOLDERS - 1, "REV") or {}
+-- Returns the workers that hold the hint of `job`, the latest first, up to MAX_HOLDERS. Stores its hint in it.
+function locality.holders(job)
+    job.hint = locality.hint_of(job.id)
+    return job.hint and redis.call("ZRANGE", key.holders(job.hint), "0", protocol.MAX_HOLDERS - 1, "REV") or {}
 end
 
 local cached_fields = memo.cache() -- type -> fields for the hints that were used last
@@ -148,7 +148,7 @@ end
 -- Returns a table for a claim's choice among jobs with the worker's hints. Returns nil if there is no bonus, if `view`
 -- is not the view of one worker, or if the worker has no hints. `job_choice.rarity` accepts the table as a choice.
 --   hints: hints of the worker.
---   heads: type -> field of key `hint_heads` -> its heads.
+--   heads: type -> hint heads per hint.
 --   best: type -> result of `best_of`.
 --   bytes: bytes of heads that the claim can still compare.
 function hooks.near(types, view, preferred)
@@ -170,19 +170,16 @@ local function has_worker_hint(hint_choice, job)
     return false
 end
 
--- Returns the best job of `type` with one of the worker's hints, or nil. The table has its hint, the heads and the
--- place there, and its points without rarity.
+-- Returns the best job of `type` with one of the worker's hints, or nil. The table has the position of its hint, the
+-- heads and the place there, and its points without rarity.
 local function best_of(hint_choice, type)
     local fields, heads = fields_of(hint_choice.hints, type), hint_choice.heads[type]
     if not heads then
-        heads = {}
-        for nth, text in ipairs(redis.call("HMGET", key.hint_heads, unpack(fields))) do
-            heads[fields[nth]] = text
-        end
+        heads = redis.call("HMGET", key.hint_heads, unpack(fields))
         hint_choice.heads[type] = heads
     end
     local nth, place, points = head_cache.first(fields, heads, hint_choice.settings, nil, hint_choice)
-    return nth and { hint = hint_choice.hints[nth], heads = heads[fields[nth]], place = place, points = points }
+    return nth and { nth = nth, heads = heads[nth], place = place, points = points }
 end
 
 -- Returns the best job with one of the worker's hints that fits a free slot (see `best_of`), its points and its type;
@@ -213,7 +210,7 @@ end
 
 -- Returns the points of `job`, without rarity if all jobs have one type.
 local function points_of(hint_choice, job)
-    local points = head_cache.points(job.lane, job.enqueued, hint_choice.settings)
+    local points = head_cache.points(job.lane, call.now_us - tonumber(job.enqueued), hint_choice.settings)
     for nth, type in ipairs(hint_choice.types) do
         if type == job.type and #hint_choice.types > 1 then
             return points + job_choice.rarity(hint_choice, nth)
@@ -242,7 +239,7 @@ function hooks.nearer(waiting, job)
         and score.is_older(tonumber(job.enqueued), job.id, tonumber(other.enqueued), other.id)) then
         return job
     end
-    other.place, other.hint, other.near, other.near_place = nil, best.hint, true, best.place
+    other.place, other.hint, other.near, other.near_place = nil, hint_choice.hints[best.nth], best.nth, best.place
     if other.lane ~= job.lane or other.type ~= job.type then -- otherwise it is not a head
         queue_heads.find_place(waiting, other)
     end

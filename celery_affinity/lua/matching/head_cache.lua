@@ -1,31 +1,21 @@
 -- head_cache: finds the best head of types and hints. Heads whose scores grow at one rate keep their order. There
--- are two such groups: "slow" heads (queued jobs, and on-demand jobs past the age cap) and "fast" heads (other on-demand
--- jobs). The result of comparing all heads is therefore cached. It is valid for the same heads (one string) and
--- settings, until a fast head reaches the age cap or the clock is set back.
+-- are two such groups: "slow" heads (queued jobs, and on-demand jobs past the age cap) and "fast" heads (other
+-- on-demand jobs). The result of comparing all heads is therefore cached. It is valid for the same heads (one string)
+-- and settings, until a fast head reaches the age cap or the clock is set back.
 --
 -- Cost: comparing 22 heads costs about 20 times as much as using the cached comparison.
 local NONE, NEVER = -1 / 0, -1
 
 local fleets = memo.cache(protocol.MAX_FLEETS) -- key prefix of a fleet -> type or hint field -> its comparison
 
--- Returns true if a job gains a whole number of points per µs; rounding then never changes an order.
-local function grows_evenly(settings)
-    return settings.age_weight % 1 == 0 and settings.on_demand_age_weight % 1 == 0
-end
-
--- Returns the points that this age gives to a job in `lane`, and true if it is fast. The constant points of a lane are
--- computed once, and cached in `settings`.
-local function points_of(lane, age_us, settings)
+-- Returns the points without rarity for a job in `lane` with this age, and true if it is fast. The constant points of a
+-- lane are computed once, and cached in `settings`.
+function head_cache.points(lane, age_us, settings)
     local standing, on_demand = settings.standings.of[lane], lanes.is_on_demand(lane)
     if not standing then
         standing = memo.keep(settings.standings, lane, score.standing(lanes.priority(lane), on_demand, settings))
     end
     return standing + score.patience(on_demand, age_us, settings), on_demand and age_us < settings.on_demand_age_cap_us
-end
-
--- Returns the points without rarity for a job in `lane` enqueued at `enqueued` (µs, a string).
-function head_cache.points(lane, enqueued, settings)
-    return (points_of(lane, call.now_us - tonumber(enqueued), settings))
 end
 
 -- Returns true if the head at `place` has an older job than another head. Ties go to the smaller id.
@@ -52,12 +42,15 @@ end
 --   slow, fast: points of the best slow and the best fast head.
 --   next_slow, next_fast: points of the second best head of the group, or an upper bound of them.
 --   slow_place, fast_place: place of the best head of the group in the heads.
+--   slow_us, fast_us: enqueue time of its job.
 local function compare(heads, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
-    local until_us = grows_evenly(settings) and math.huge or NEVER
+    -- If a job gains a whole number of points per µs, rounding never changes an order.
+    local grows_evenly = settings.age_weight % 1 == 0 and settings.on_demand_age_weight % 1 == 0
+    local until_us = grows_evenly and math.huge or NEVER
     for place, lane, enqueued, id in string.gmatch(heads, "()(%l+%.%d+) (%d+) (%S+)") do
         local enqueued_us = tonumber(enqueued)
-        local points, is_fast = points_of(lane, call.now_us - enqueued_us, settings)
+        local points, is_fast = head_cache.points(lane, call.now_us - enqueued_us, settings)
         local group = is_fast and fast or slow
         if points > group.points
             or (points == group.points and score.is_older(enqueued_us, id, group.enqueued_us, group.id)) then
@@ -74,15 +67,20 @@ local function compare(heads, settings)
     end
     return {
         heads = heads, settings = settings, made_us = call.now_us, until_us = until_us,
-        slow = slow.points, next_slow = slow.next, slow_place = slow.place,
-        fast = fast.points, next_fast = fast.next, fast_place = fast.place,
+        slow = slow.points, next_slow = slow.next, slow_place = slow.place, slow_us = slow.enqueued_us,
+        fast = fast.points, next_fast = fast.next, fast_place = fast.place, fast_us = fast.enqueued_us,
     }
 end
 
--- Returns the place of the best head of a comparison, and its present points.
-local function best_of(comparison)
-    local growth, fast_growth = score.growth(call.now_us - comparison.made_us, comparison.settings)
-    local slow, fast, heads = comparison.slow + growth, comparison.fast + fast_growth, comparison.heads
+-- Returns the points that slow jobs and fast jobs gain per µs.
+local function rates(settings)
+    return settings.age_weight, settings.age_weight + settings.on_demand_age_weight
+end
+
+-- Returns the place of the best head of a comparison, and its present points. `slow_rate`, `fast_rate`: see `rates`.
+local function best_of(comparison, slow_rate, fast_rate)
+    local us, heads = call.now_us - comparison.made_us, comparison.heads
+    local slow, fast = comparison.slow + us * slow_rate, comparison.fast + us * fast_rate
     if fast > slow
         or (fast == slow and head_cache.is_older(heads, comparison.fast_place, heads, comparison.slow_place)) then
         return comparison.fast_place, fast
@@ -102,7 +100,7 @@ local function is_valid(comparison, heads, settings)
         and comparison.made_us <= now_us and now_us <= comparison.until_us
 end
 
--- Returns a valid comparison of all `heads` of `name`: a type, or a field of key `hint_heads`.
+-- Returns a valid comparison of all `heads` under `name`: a type, or a field of key `hint_heads`.
 local function compared(name, heads, settings)
     local comparisons = fleet_comparisons()
     local comparison = comparisons.of[name]
@@ -118,72 +116,78 @@ end
 -- Returns the place and the points of the best head in `heads`.
 --   name: as in `compared`; false for heads that are only a part of the heads under this name.
 function head_cache.best(name, heads, settings)
-    return best_of(name and compared(name, heads, settings) or compare(heads, settings))
+    return best_of(name and compared(name, heads, settings) or compare(heads, settings), rates(settings))
 end
 
 -- Returns the position of the name with the best head, the place of that head, and its points. Returns nil without
 -- heads.
 --   names: types, or fields of key `hint_heads`.
---   heads_of: name -> its heads, or false or nil.
+--   heads: the heads of each name, by name, or false or nil; by position if there is a `budget`.
 --   rarity: points for rarity of each name, by position, or nil.
 --   budget: table whose field `bytes` is the number of bytes of heads that may still be compared, or nil. Heads beyond
 --     it are skipped unless a valid comparison is cached.
-function head_cache.first(names, heads_of, settings, rarity, budget)
-    local comparisons, now_us, growth_rate = fleet_comparisons().of, call.now_us, settings.age_weight
-    local best, best_place, best_points = nil, nil, NONE
+function head_cache.first(names, heads, settings, rarity, budget)
+    local comparisons, now_us = fleet_comparisons().of, call.now_us
+    local slow_rate, fast_rate = rates(settings)
+    local best, best_heads, best_place, best_points = nil, nil, nil, NONE
     for nth = 1, #names do
         local name = names[nth]
-        local heads = heads_of[name]
-        local comparison = heads and comparisons[name]
-        if heads and (not comparison or comparison.heads ~= heads or comparison.settings ~= settings -- as in `is_valid`
+        local text = heads[budget and nth or name]
+        local comparison = text and comparisons[name]
+        if text and (not comparison or comparison.heads ~= text or comparison.settings ~= settings -- as in `is_valid`
             or comparison.made_us > now_us or now_us > comparison.until_us) then
             if budget then
-                budget.bytes = budget.bytes - #heads
+                budget.bytes = budget.bytes - #text
             end
-            comparison = (not budget or budget.bytes >= 0) and compared(name, heads, settings)
+            comparison = (not budget or budget.bytes >= 0) and compared(name, text, settings)
         end
         if comparison then
-            local place, points = comparison.slow_place, comparison.slow + (now_us - comparison.made_us) * growth_rate
+            local place, points = comparison.slow_place, comparison.slow + (now_us - comparison.made_us) * slow_rate
             if comparison.fast ~= NONE then
-                place, points = best_of(comparison)
+                place, points = best_of(comparison, slow_rate, fast_rate)
             end
             if rarity then
                 points = points + rarity[nth]
             end
             if points > best_points -- not for a text without heads, written by another client
-                or (best and points == best_points
-                    and head_cache.is_older(heads, place, heads_of[names[best]], best_place)) then
-                best, best_place, best_points = nth, place, points
+                or (best and points == best_points and head_cache.is_older(text, place, best_heads, best_place)) then
+                best, best_heads, best_place, best_points = nth, text, place, points
             end
         end
     end
     return best, best_place, best_points
 end
 
--- Updates the cached comparison after the job at `place` was popped from the heads of `type`, without comparing all
--- heads. The next job of the lane is usually again the best of its group; otherwise the comparison becomes invalid.
+-- Updates the cached comparison after the job at `place` was popped from the heads of `name`, without comparing all
+-- heads. The next job of its lane has the same constant points, and is usually again the best of its group; otherwise
+-- the comparison becomes invalid.
 --   before, after: the heads.
 --   next_enqueued: enqueue time of the next job of its lane, or nil.
-function head_cache.popped(type, place, lane, before, after, next_enqueued, settings)
-    local comparison, now_us = next_enqueued and fleet_comparisons().of[type], call.now_us
-    local age_us = comparison and now_us - tonumber(next_enqueued)
-    if not comparison or age_us < 0 or not is_valid(comparison, before, settings) then
+function head_cache.popped(name, place, lane, before, after, next_enqueued, settings)
+    local comparison, now_us = next_enqueued and fleet_comparisons().of[name], call.now_us
+    local next_us = comparison and tonumber(next_enqueued)
+    if not comparison or next_us > now_us or not is_valid(comparison, before, settings) then
         return
     end
+    local slow_rate, fast_rate = rates(settings)
     local shift = #after - #before
-    local points, is_fast = points_of(lane, age_us, settings)
-    local growth, fast_growth = score.growth(now_us - comparison.made_us, settings)
-    local next_slow, next_fast = comparison.next_slow + growth, comparison.next_fast + fast_growth
-    local slow, fast = comparison.slow + growth, comparison.fast + fast_growth
-    if is_fast and place == comparison.fast_place and points > next_fast then
-        fast, comparison.slow_place =
-            points, comparison.slow_place > place and comparison.slow_place + shift or comparison.slow_place
-    elseif not is_fast and place == comparison.slow_place and points > next_slow then
-        slow, comparison.fast_place =
-            points, comparison.fast_place > place and comparison.fast_place + shift or comparison.fast_place
+    if place == comparison.fast_place and next_us >= comparison.fast_us then -- a younger job is fast, too
+        local points = comparison.fast - (next_us - comparison.fast_us) * fast_rate
+        if points <= comparison.next_fast then
+            return
+        end
+        comparison.fast, comparison.fast_us = points, next_us
+        comparison.slow_place = comparison.slow_place > place and comparison.slow_place + shift or comparison.slow_place
+    elseif place == comparison.slow_place and next_us >= comparison.slow_us
+        and (not lanes.is_on_demand(lane) or next_us + settings.on_demand_age_cap_us <= now_us) then
+        local points = comparison.slow - (next_us - comparison.slow_us) * slow_rate
+        if points <= comparison.next_slow then
+            return
+        end
+        comparison.slow, comparison.slow_us = points, next_us
+        comparison.fast_place = comparison.fast_place > place and comparison.fast_place + shift or comparison.fast_place
     else
         return
     end
-    comparison.heads, comparison.made_us = after, now_us
-    comparison.slow, comparison.next_slow, comparison.fast, comparison.next_fast = slow, next_slow, fast, next_fast
+    comparison.heads = after
 end
