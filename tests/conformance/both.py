@@ -279,7 +279,9 @@ class Both(SideBySide):
     def _purge(self, type_, scheduled=()):
         """Purge to the end: the order in which jobs go, and how many in one call, is not promised."""
         pending = self.reference.pending({type_})
-        counted = sum(KEYED_COUNTS_AS * (1 + min(len(job.callers), MAX_FORGOTTEN)) for job in pending)
+        counted = sum(
+            (KEYED_COUNTS_AS if job.rules else 1) * (1 + min(len(job.callers), MAX_FORGOTTEN)) for job in pending
+        )
         while self.reference.purge(type_, scheduled, now_us=self.now_us).again:
             pass
         for _ in range(counted // MAX_PURGED + 1):
