@@ -70,12 +70,6 @@ end
 -- Cost: at most MAX_PURGED jobs of each kind per invocation. A job with a key, or a call of a batch, counts as several
 -- jobs. Each recurring call that a job postponed adds 1.
 
--- Returns the number of jobs that the deletion of job `id` counts as. `do_some_recur`: true if recurring calls exist.
-local function cost_of(id, type, do_some_recur)
-    local own_cost = id_suffix.has_key(id) and protocol.KEYED_COUNTS_AS or 1
-    return own_cost + hooks.of(id).counts_as(id, type, do_some_recur)
-end
-
 -- Deletes a job that has been removed from its lane. A job with a key may be blocked, waiting for `lane`.
 local function forget(id, type, lane)
     if lane then
@@ -97,7 +91,8 @@ local function delete_some(type, arguments)
                 break
             end
             ids[#ids + 1] = id
-            counted = counted + cost_of(id, type, do_some_recur)
+            local own_cost = id_suffix.has_key(id) and protocol.KEYED_COUNTS_AS or 1
+            counted = counted + own_cost + hooks.of(id).counts_as(id, type, do_some_recur)
         end
         deleted = deleted + #ids
         return ids

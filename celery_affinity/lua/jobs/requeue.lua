@@ -268,11 +268,6 @@ function corrupt.remove(name, member)
     corrupt.record(string.sub(member, 1, 100) .. " of " .. name .. ", which is no entry: it is removed")
 end
 
--- Returns true if `id` and `time` (member and score of a sorted set) are a valid id and a valid enqueue time in µs.
-function corrupt.is_entry(id, time)
-    return string.find(time, "^%d+$") ~= nil and corrupt.is_word(id)
-end
-
 -- Returns the first `number` jobs in the sorted set `name` of waiting jobs, with their enqueue times, like ZRANGE.
 -- Members that are not ids are removed. A score that is not a time is replaced by the current time.
 function corrupt.first_of(name, number)

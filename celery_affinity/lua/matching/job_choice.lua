@@ -27,7 +27,7 @@ local function shared_rarity(types, settings, text)
     local rarity = lists.of[types] or memo.keep(lists, types, {})
     if rarity.text ~= text then
         rarity.text = text
-        for nth, slots in ipairs(lanes.fields(key.capacity, types)) do
+        for nth, slots in ipairs(hash.read(key.capacity, types)) do
             rarity[nth] = score.rarity(slots or 1, settings)
         end
     end
@@ -40,7 +40,7 @@ function job_choice.rarity(choice, nth)
     if settings.rarity == "free" then
         return score.rarity(choice.view:free_for(type), settings)
     end
-    choice.capacities = choice.capacities or lanes.fields(key.capacity, choice.types)
+    choice.capacities = choice.capacities or hash.read(key.capacity, choice.types)
     return score.rarity(choice.capacities[nth] or 1, settings)
 end
 
@@ -169,7 +169,7 @@ function queue_heads.write_heads(waiting)
 end
 
 -- Completes a `job` from the heads of minimum lanes or hint lanes, and returns its place.
---   place: start of the head of its lane in the heads of its type, nil if another job is that head.
+--   place: start of its lane's head in the heads of its type, nil if another job is that head.
 function queue_heads.find_place(waiting, job)
     local heads = waiting.heads[job.type]
     local place = lanes.place(heads, job.lane)

@@ -9,7 +9,7 @@ local DEMAND_BYTE = 100 -- the first byte of an on-demand lane's name
 -- Mode -> priority -> lane name.
 local names = { queued = {}, demand = {} }
 
--- Returns the name of the lane of jobs with this mode and priority.
+-- Returns the lane name for this mode and priority.
 function lanes.name(mode, priority)
     local name = names[mode][priority]
     if not name then
@@ -30,8 +30,8 @@ function lanes.order(enqueued, rank)
     return rank and #rank <= protocol.MAX_NUMBER_LENGTH and string.find(rank, "^%d+$") and rank or enqueued
 end
 
--- Returns the first and last position of the head of `lane` in `heads`, its enqueue time and its id; nil if the lane
--- has no head. An id can look like a lane name, but is not followed by a time.
+-- Returns the first and last position of a lane's head in `heads`, its enqueue time and its id; nil for an empty lane.
+-- An id can look like a lane name, but is not followed by a time.
 local function find(heads, lane)
     local name, first = lane .. " ", 0
     while true do
@@ -48,7 +48,7 @@ local function find(heads, lane)
 end
 
 -- Returns `heads` with a new head for `lane`, or without a head if `enqueued` is nil. The present head is from `first`
--- to `last` in `heads`; nil if the lane has none.
+-- to `last` in `heads`; nil for an empty lane.
 local function with_head(heads, first, last, lane, enqueued, id)
     local head = enqueued and lane .. " " .. enqueued .. " " .. id
     if not first then
@@ -174,7 +174,7 @@ function lanes.is_on_demand(lane)
     return string.byte(lane) == DEMAND_BYTE
 end
 
--- Returns the priority of the jobs of `lane`.
+-- Returns the priority of a lane's jobs.
 function lanes.priority(lane)
     return tonumber(string.match(lane, "%d+$"))
 end
@@ -200,7 +200,7 @@ function lanes.head_at(heads, place)
     return string.match(heads, "^(%l+%.%d+) (%d+) (%S+)", place)
 end
 
--- Returns the place of the head of `lane`.
+-- Returns the place of a lane's head, or nil.
 function lanes.place(heads, lane)
     return (find(heads, lane))
 end
@@ -220,21 +220,6 @@ function lanes.only_job(type, heads)
     return lane and { type = type, lane = lane, enqueued = enqueued, id = id, place = 1 }
 end
 
--- Returns the field values of `types` in the hash `name`, false for missing fields.
-function lanes.fields(name, types)
-    if #types <= protocol.MAX_UNPACKED then
-        return redis.call("HMGET", name, unpack(types))
-    end
-    local values = {}
-    for first = 1, #types, protocol.MAX_UNPACKED do
-        local last = math.min(first + protocol.MAX_UNPACKED - 1, #types)
-        for _, value in ipairs(redis.call("HMGET", name, unpack(types, first, last))) do
-            values[#values + 1] = value
-        end
-    end
-    return values
-end
-
 -- Returns the `types` with a pending job (without duplicates), a table (type -> its heads), and field "!", which has
 -- the limits of types.
 function lanes.heads(types)
@@ -244,7 +229,7 @@ function lanes.heads(types)
     elseif #types < protocol.MAX_UNPACKED then
         values = redis.call("HMGET", key.heads, "!", unpack(types))
     else
-        values = lanes.fields(key.heads, types)
+        values = hash.read(key.heads, types)
         table.insert(values, 1, redis.call("HGET", key.heads, "!"))
     end
     if #types == 1 and values[2] then
