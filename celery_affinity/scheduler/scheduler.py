@@ -19,7 +19,7 @@ from ..errors import OptionError
 from ..lua.library import FunctionCall, function_call, server_function
 from ..options.recurring import RecurringCall
 from ..policy.slot_math import NOTHING, PrefetchLimit
-from ..schema.constants import MAX_ALIKE, MAX_PURGED, MAX_SHARED
+from ..schema.constants import MAX_ALIKE, MAX_MOVES, MAX_PURGED, MAX_SHARED
 from ..schema.job_record import NewJob
 from ..schema.values import DEMAND, QUEUED, decode_number, decode_part, decode_text, encode_part
 from . import runner
@@ -161,7 +161,7 @@ class WorkerFunctions(Runner):
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> int:
         """Requeue *claims* (job id, fencing token), *counted* as a delivery or not. Return the number requeued."""
         returned = 0
-        for page in argument_pages(list(claims)):
+        for page in argument_pages(list(claims), MAX_MOVES // 2):  # a job moves out of its slot, and another one in
             (count,) = self._run("requeue", flatten(page), worker=worker, counted=counted)
             returned += int(count)
         return returned

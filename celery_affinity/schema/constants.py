@@ -39,8 +39,9 @@ MAX_OPENED = 50
 #: Number of sub-lanes of a tenant's key up to which arriving jobs are counted, so that a few jobs are never blocked.
 MAX_SUBLANES = 4
 #: Maximum number of jobs per kind (pending, scheduled) that one invocation of `purge` deletes. A job with a key, and a
-#: call of a batch, count as KEYED_COUNTS_AS jobs.
-MAX_PURGED = 50
+#: call of a batch, count as KEYED_COUNTS_AS jobs. Deleting a job that no client has touched for minutes takes about
+#: 0.25 ms.
+MAX_PURGED = 20
 KEYED_COUNTS_AS = 4
 #: Maximum number of arguments per Redis command: Lua's `unpack` fails near 8,000.
 MAX_UNPACKED = 1_000

@@ -40,7 +40,7 @@ While a function runs, the server does nothing else. So each invocation has a li
 
 | work | limit | continued by |
 |---|---|---|
-| jobs moved, ended or returned | 10; 25 published, 50 purged, 17 with a key | the next invocation |
+| jobs moved, ended or returned | 10; 5 requeued, 25 published, 20 purged, 5 with a key | the next invocation |
 | calls of a batch reported, deleted, or made pending again (`dead replay`) | 100 | the next invocation |
 | calls of a batch deleted with it, because it is purged, dropped, or exceeds the dead letters | 10 | a dispatcher, 100 per invocation |
 | bytes of messages moved | 1 MB, and the message that exceeds it | the next invocation |

@@ -278,7 +278,9 @@ class Both(SideBySide):
     def _purge(self, type_, scheduled=()):
         """Purge completely. The order of deletion and the number per invocation are not defined."""
         pending = self.reference.pending({type_})
-        counted = sum(KEYED_COUNTS_AS * (1 + min(len(job.callers), MAX_FORGOTTEN)) for job in pending)
+        counted = sum(
+            (KEYED_COUNTS_AS if job.rules else 1) * (1 + min(len(job.callers), MAX_FORGOTTEN)) for job in pending
+        )
         while self.reference.purge(type_, scheduled, now_us=self.now_us).again:
             pass
         for _ in range(counted // MAX_PURGED + 1):

@@ -1,6 +1,9 @@
 """Another client deletes the holders and the waiting jobs of a key: a repair rebuilds them from the jobs."""
 
 import pytest
+import redis
+
+from celery_affinity.lua.library import function_call
 
 RULES = "key=k limit=1"
 
@@ -70,3 +73,30 @@ def test_jobs_of_several_keys_still_run_in_order(fleet, rules, key):
         assert fleet.scheduler.repair()
     assert runs(fleet) == ["1&", "2&", "3&"]
     assert not fleet.scheduler.repair()
+
+
+@pytest.mark.parametrize("name", ["recover", "release"])
+def test_claim_stays_until_its_job_is_queued_again(fleet, name):
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    (claim,) = fleet.inbox("worker")
+    lose(fleet, "waiting_keys")
+    lose(fleet, "key_queue", "k", *LANE)
+    client.set(key("key_queue", "k", *LANE), "another type")
+    values = {"worker": "worker"}
+    if name == "release":
+        values |= {"sequence": 1, "caller": False, "may_hold": 0}
+    ends = [claim.job_id, claim.fence, "unsettled"] if name == "release" else []
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        fleet.scheduler._attempt([function_call(name, ends, **values)])
+    assert client.hkeys(key("claims", "worker")) == [b"holds!"]
+    fleet.scheduler.recover("worker")
+    assert fleet.state("holds!") == "pending"
+    assert client.hget(key("job", "holds!"), "deliveries") == b"1"
+    fleet.join("next", "pdf")
+    fleet.scheduler.tick()
+    order = []
+    while claims := fleet.inbox("next"):
+        order += [each.job_id for each in claims]
+        fleet.end("next", *claims, inline=False)
+        fleet.scheduler.tick()
+    assert sorted(order) == ["holds!", "second!", "third!"]

@@ -44,7 +44,7 @@ end
 
 -- Returns the settings for a claim that must choose between jobs, and the string that contains them. A change of
 -- settings writes them as one string, so that a claim reads only one field. A change of slots also writes a new string,
--- with the same settings. The table is shared by many invocations. It also caches values that `best_types` computes,
+-- with the same settings. The table is shared by many invocations. It also caches the constant points of lanes,
 -- and the points of a type with one slot (`max_rarity`).
 function settings_in_force.read_for_claim()
     local text = redis.call("HGET", key.settings, "for_claims") or ""

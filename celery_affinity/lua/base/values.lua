@@ -20,7 +20,24 @@ function flat.values(list)
     return values
 end
 
--- hash: optional fields of a hash. A field without a value is deleted.
+-- hash: fields of a hash.
+
+-- Returns the values of `fields`, a list of any length, in the hash `name`: false for missing fields.
+function hash.read(name, fields)
+    if #fields == 0 then
+        return {}
+    elseif #fields <= protocol.MAX_UNPACKED then
+        return redis.call("HMGET", name, unpack(fields))
+    end
+    local values = {}
+    for first = 1, #fields, protocol.MAX_UNPACKED do
+        local last = math.min(first + protocol.MAX_UNPACKED - 1, #fields)
+        for _, value in ipairs(redis.call("HMGET", name, unpack(fields, first, last))) do
+            values[#values + 1] = value
+        end
+    end
+    return values
+end
 
 -- Sets a field of the hash `name` to `value`, or deletes the field if `value` is false or nil.
 function hash.write(name, field, value)

@@ -60,7 +60,7 @@ function functions.move(ARGV)
     end
     local is_served = new_type == "" or redis.call("HEXISTS", key.capacity, new_type) == 1
         or redis.call("HEXISTS", key.capacity, protocol.WITHDRAWN .. new_type) == 1
-    local unfilled = fill.fill(types, "", settings_in_force.read(), slot_choice.view())[1]
+    local unfilled = fill.anywhere(types)
     return { unfilled, is_served and 1 or 0, unpack(found) }
 end
 
@@ -69,12 +69,6 @@ end
 -- Returns {deleted, again}. again: 1 if more jobs are pending and the caller must invoke the function again.
 -- Cost: at most MAX_PURGED jobs of each kind per invocation. A job with a key, or a call of a batch, counts as several
 -- jobs. Each recurring call that a job postponed adds 1.
-
--- Returns the number of jobs that the deletion of job `id` counts as. `do_some_recur`: true if recurring calls exist.
-local function cost_of(id, type, do_some_recur)
-    local own_cost = id_suffix.has_key(id) and protocol.KEYED_COUNTS_AS or 1
-    return own_cost + hooks.of(id).counts_as(id, type, do_some_recur)
-end
 
 -- Deletes a job that has been removed from its lane. A job with a key may be blocked, waiting for `lane`.
 local function forget(id, type, lane)
@@ -97,7 +91,8 @@ local function delete_some(type, arguments)
                 break
             end
             ids[#ids + 1] = id
-            counted = counted + cost_of(id, type, do_some_recur)
+            local own_cost = id_suffix.has_key(id) and protocol.KEYED_COUNTS_AS or 1
+            counted = counted + own_cost + hooks.of(id).counts_as(id, type, do_some_recur)
         end
         deleted = deleted + #ids
         return ids
@@ -183,7 +178,7 @@ function functions.replay(ARGV)
             replayed[#replayed + 1] = id
         end
     end
-    return { fill.fill(types, "", settings_in_force.read(), slot_choice.view())[1], remaining, unpack(replayed) }
+    return { fill.anywhere(types), remaining, unpack(replayed) }
 end
 
 -- drop: deletes dead letters for an operator.
@@ -299,7 +294,7 @@ function functions.resume(ARGV)
 
     local was_paused = redis.call("HEXISTS", key.pauses, what)
     limit_changes.pause(what) -- always: another client may have deleted the field in `pauses`
-    return { was_paused, fill.fill({}, "", settings_in_force.read(), slot_choice.view())[1] }
+    return { was_paused, fill.anywhere({}) }
 end
 
 -- configure: changes settings at run time, or resets them to their values in app.conf. They are effective for the next
@@ -313,5 +308,5 @@ function functions.configure(ARGV)
     -- ARGV[1..]: name, value, ...; "" resets a setting
     local revision = settings_in_force.change(ARGV)
     hooks.recheck()
-    return { revision, fill.fill({}, "", settings_in_force.read(), slot_choice.view())[1] }
+    return { revision, fill.anywhere({}) }
 end

@@ -7,7 +7,7 @@
 function functions.claim(ARGV)
     -- ARGV[1..]: types, encoded
 
-    return { fill.fill(ARGV, "", settings_in_force.read(), slot_choice.view())[1] }
+    return { fill.anywhere(ARGV) }
 end
 
 -- ack: inbox -> acked. An acked job will not run again. Its slot stays occupied until the job's release. Its message
@@ -63,6 +63,11 @@ local function replied_jobs(worker, sequence)
     return jobs
 end
 
+-- Returns true if a job with this outcome can wait again. Its claim is then removed after all other writes.
+local function may_wait_again(outcome)
+    return not ends.STATE_AFTER[string.match(outcome, "^%S*")]
+end
+
 -- Ends a job whose outcome is not plain "acked".
 --   fence: fencing token of its claim.
 --   known: returned by `claims.remove`.
@@ -78,10 +83,13 @@ local function end_otherwise(worker, id, fence, known, outcome, keeps, settings)
     local is_kept = how == "failed" and keeps and string.find(keeps, "failed", 1, true)
     local has_ended = (ends.STATE_AFTER[how] or known.acked) and not is_kept
     if has_ended then
-        return hooks.of(id).release(id, known, how, why)
+        local type = hooks.of(id).release(id, known, how, why)
+        if may_wait_again(outcome) then
+            redis.call("HDEL", key.claims(worker), id)
+        end
+        return type
     elseif how == "rejected" or is_kept then
-        requeue.remove_claim(worker, id)
-        requeue.dead_letter(id, how, settings, why)
+        requeue.reject(worker, id, how, settings, why)
         return nil
     end
     return requeue.requeue(worker, id, how, settings, why)
@@ -92,7 +100,7 @@ local function end_all(worker, ends_given, keeps, settings)
     local requeued_types = {}
     for i = 5, #ends_given, 3 do
         local id, fence, outcome = ends_given[i], ends_given[i + 1], ends_given[i + 2]
-        local known = claims.remove(worker, id, fence)
+        local known = claims.remove(worker, id, fence, outcome ~= "acked" and may_wait_again(outcome))
         if known and keeps then
             known.keep_s = tonumber(string.match(keeps, "^%d+"))
         end
@@ -202,5 +210,5 @@ function functions.requeue(ARGV)
     end
     local returned = #types - served
     free_slots.recount(worker)
-    return { fill.fill(types, "", settings, slot_choice.view())[1], returned }
+    return { fill.anywhere(types, settings), returned }
 end

@@ -262,5 +262,5 @@ function functions.split_batch(ARGV)
         merge.open_unless_open(part, type, rules, name)
     end
     hooks.wait(part, type, lane, lanes.order(enqueued, rank))
-    return { #ids, fill.fill({ type }, "", settings_in_force.read(), slot_choice.view())[1] }
+    return { #ids, fill.anywhere({ type }) }
 end

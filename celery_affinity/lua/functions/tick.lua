@@ -146,7 +146,7 @@ function functions.tick(ARGV)
     if redis.call("EXISTS", key.ended) == 1 then
         has_more_ended = ends.trim(settings)
     end
-    local unfilled = fill.fill(types, "", settings, slot_choice.view())[1]
+    local unfilled = fill.anywhere(types, settings)
     if may_preempt then
         hooks.order_evictions()
     end

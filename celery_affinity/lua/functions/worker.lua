@@ -49,7 +49,10 @@ function functions.join(ARGV)
     workers.attach(worker, profile, types)
 
     hooks.recheck() -- the adopted settings may have changed limits
-    local unfilled = fill.fill(types, "", settings_in_force.read(), slot_choice.view())[1]
+    -- Only the slots of this worker are new, unless a limit now lets jobs start.
+    local fits_others = #hooks.types_to_fill() > 0
+    local view = fits_others and slot_choice.view() or free_slots.own(worker, free_slots.row(worker))
+    local unfilled = fill.fill(types, "", settings_in_force.read(), view)[1]
     if unfilled == "" then
         prefetch.request_jobs(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
     end
@@ -161,7 +164,7 @@ function functions.sync(ARGV)
     local free, unfilled = tonumber(redis.call("HGET", key.worker(worker), "free") or 0), ""
     -- Otherwise the worker's types have no free slots, except on other workers, which also sync.
     if free > 0 or returned > 0 or next(call.to_fill) then
-        unfilled = fill.fill(types, "", settings, slot_choice.view())[1]
+        unfilled = fill.anywhere(types, settings)
         free = tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
     end
     if unfilled == "" then
@@ -215,7 +218,7 @@ function functions.heartbeat(ARGV)
         types = workers.types_of(worker)
         free_slots.recount(worker)
     end
-    local unfilled = fill.fill(types, "", settings, slot_choice.view())[1]
+    local unfilled = fill.anywhere(types, settings)
     return { 1, not loop_runs and redis.call("LLEN", key.inbox(worker)) > 0 and 1 or 0, unfilled }
 end
 
@@ -237,7 +240,7 @@ function functions.leave(ARGV)
     local types = {}
     local _, is_gone = dead_workers.take_back(worker, protocol.MAX_MOVES, types, settings, false)
     local returned = #types
-    return { fill.fill(types, "", settings, slot_choice.view())[1], is_gone and 0 or 1, returned }
+    return { fill.anywhere(types, settings), is_gone and 0 or 1, returned }
 end
 
 -- recover: claimed -> pending, for all jobs of a worker that ended, as its guard observed. For a reclaimed job that
@@ -257,5 +260,5 @@ function functions.recover(ARGV)
     local settings = settings_in_force.read()
     local types = {}
     local recovered, gone = dead_workers.take_back(worker, protocol.MAX_MOVES, types, settings, true)
-    return { gone and 0 or 1, recovered, fill.fill(types, "", settings, slot_choice.view())[1] }
+    return { gone and 0 or 1, recovered, fill.anywhere(types, settings) }
 end

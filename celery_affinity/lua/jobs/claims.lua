@@ -127,7 +127,8 @@ local ALL = { "fence", "acked", "task", "more", "rules", "type", "stamps", "expi
 -- Removes an ended claim if `fence` is its fencing token, and frees the job's keys and limits. The caller recounts the
 -- worker's free slots. Returns a table about the job, or nil. Type, stamps, expiry and name are set only if the job has
 -- rules other than a hint, or has index entries to delete.
-function claims.remove(worker, id, fence)
+--   is_kept: true if the caller removes the claim, once the job waits again (`requeue.requeue`).
+function claims.remove(worker, id, fence, is_kept)
     local mark = string.sub(id, -1)
     local is_marked = hooks.is_mark[mark]
     local fields = not is_marked and PLAIN or mark == protocol.HINTED and HINTED or ALL
@@ -135,7 +136,8 @@ function claims.remove(worker, id, fence)
     local row = redis.call("HMGET", job_key, unpack(fields))
     local current_fence, has_more = row[1], row[4]
     local is_current = not current_fence or current_fence == fence -- without a token, the server has lost the job
-    if not is_current or redis.call("HDEL", key.claims(worker), id) == 0 then
+    if not is_current or is_kept and not redis.call("HGET", key.claims(worker), id)
+        or not is_kept and redis.call("HDEL", key.claims(worker), id) == 0 then
         return nil
     elseif has_more and fields ~= ALL then
         row, fields = redis.call("HMGET", job_key, unpack(ALL)), ALL

@@ -11,12 +11,6 @@ function enqueue.write_hash(its, job, lane, enqueued, state, rule, joined)
     end
 end
 
--- Writes the message of a job, and the job's id as its task's only job, if neither key exists. Returns true if both
--- were written, as for most jobs. Otherwise the task has other jobs, or is revoked (`job_index.revoke`).
-local function write_first(id, task, message)
-    return task ~= "" and redis.call("MSETNX", key.message(id), message, key.task(task), id) == 1
-end
-
 -- Returns true if job `id`, whose hash is `its`, was published before. Its task id can differ: after a repeated report
 -- of an end, a follow-up call has the same job id, but a new task id. A server function that failed on a corrupt key
 -- may have stored only half of a job: a pending job in no lane, or without a hash.
@@ -63,8 +57,11 @@ function enqueue.insert(job, enqueued_us, is_only)
     if redis.call("EXISTS", its) == 1 and is_known(id, its) then
         return protocol.IS_KNOWN, 1, false
     end
-    -- Before all other writes: a full server can reject only the first write.
-    local is_first_of_task, is_revoked = write_first(id, job.task_id, job.message), false
+    -- Before all other writes, because a full server can reject only the first write: the message, and the job as the
+    -- only one of its task, if neither key exists. Otherwise the task has other jobs, or is revoked
+    -- (`job_index.revoke`).
+    local task, is_revoked = job.task_id, false
+    local is_first_of_task = task ~= "" and redis.call("MSETNX", key.message(id), job.message, key.task(task), id) == 1
     if not is_first_of_task then
         is_revoked = job_index.is_revoked(job.task_id)
         redis.call("SET", key.message(id), job.message)

@@ -144,91 +144,68 @@ end
 -- plain jobs.
 -- A rule with STANDS_FOR_CALLS has job hashes that belong to no task: each represents several calls with their own
 -- hashes.
+-- luacheck: push no unused args
 
 -- == Publishing: a job is published, or its time has come.
 
 -- Returns a table about the batch that `job` should join, or nil. Called before the job hash is written.
-function default_hooks.joins(_)
-    return nil
-end
+function default_hooks.joins(job) return nil end
 
 -- Returns additional fields of the job hash: name, value, ... `joined`: result of `joins`.
-function default_hooks.fields(job, _)
+function default_hooks.fields(job, joined)
     return job.rules ~= "" and { "rules", job.rules } or {}
 end
 
 -- Called after `job` was written if its task has other unfinished jobs: it is a retry.
-function default_hooks.is_retried(_)
-end
+function default_hooks.is_retried(job) end
 
 -- Called when the stored job `job` must be queued in `lane`, with the time `due`. `joined`: result of `joins`. Returns
 -- "merged" if the job waits as a part of a batch, or "patient" if its merge window has begun. If it returns nil, the
 -- caller queues the job.
-function default_hooks.enters(_, _, _, _, _)
-    return nil
-end
+function default_hooks.enters(job, lane, due, joined, is_again) return nil end
 
 -- Called when a scheduled job is due. Returns true if the job waits elsewhere than in its lane.
-function default_hooks.is_due(_, _, _, _)
-    return false
-end
+function default_hooks.is_due(id, type, lane, enqueued) return false end
 
 -- Returns true if `job`, which is not written yet, will be merged or scheduled, and therefore adds no waiting job.
 -- `opened`: a table for one publish, initially empty.
-function default_hooks.adds_none(_, _, _)
-    return false
-end
+function default_hooks.adds_none(job, enqueued, opened) return false end
 
 -- == Waiting. Publishing calls `enters` instead of `waits`. Claiming calls `choose`, and purging `is_purged`, instead
 -- of `leaves`.
 
 -- waits: called when a job starts to wait, waits again or is moved. leaves: called when a waiting job ends or is moved.
-function default_hooks.waits(_, _)
-end
-function default_hooks.leaves(_, _)
-end
+function default_hooks.waits(id, type) end
+function default_hooks.leaves(id, type) end
 
 -- Called when a job that was requeued without a result waits again.
-function default_hooks.waits_again(_)
-end
+function default_hooks.waits_again(id) end
 
 -- Called when a job starts a pause before its next run.
-function default_hooks.is_paused(_)
-end
+function default_hooks.is_paused(id) end
 
 -- Returns the job that waits on behalf of a job in state "merged"; otherwise the job itself.
-function default_hooks.representative(id, _)
-    return id
-end
+function default_hooks.representative(id, into) return id end
 
 -- Returns the number of calls that a job represents.
-function default_hooks.number_of_calls(_)
-    return 1
-end
+function default_hooks.number_of_calls(id) return 1 end
 
 -- Called when the type of a waiting job was changed. `row`: its earlier fields: state, type, lane, rules, name,
 -- patient.
-function default_hooks.is_moved(_, _, _, _)
-end
+function default_hooks.is_moved(id, row, type, lane) end
 
--- Prepares up to `most` calls of a dead job for a replay. Returns true if no calls remain, and the number of prepared
--- calls.
-function default_hooks.wait_again(_, _)
-    return true, 0
-end
+-- Prepares up to `max_calls` calls of a dead job for a replay. Returns true if no calls remain, and the number of
+-- prepared calls.
+function default_hooks.wait_again(id, max_calls) return true, 0 end
 
 -- == Claims: a worker has the job.
 
 -- Chooses the call to run for a job popped from its lane. Returns the id whose message is used, and its expiry time.
 -- Returns nil if no call remains; the job has then been deleted.
-function default_hooks.choose(id, _)
-    return id
-end
+function default_hooks.choose(id, type) return id end
 
 -- Returns the earlier result of `choose` for a claimed job.
-function default_hooks.runs(id, expires)
-    return id, expires
-end
+function default_hooks.runs(id, expires) return id, expires end
 
 -- Ends a job as its worker reported. `known`: result of `claims.remove`. `why`: reason, or "". Returns the type of a
 -- job that is pending again, or nil.
@@ -240,55 +217,42 @@ end
 
 -- Returns "expired" or "revoked" if that happened while a worker had the job, "gone" if the job no longer exists, or
 -- nil if it can wait again. `is_acked`: true if its message was acked.
-function default_hooks.meanwhile(id, _)
+function default_hooks.meanwhile(id, is_acked)
     return ends.meanwhile(id)
 end
 
 -- == Ends: a job ends.
 
 -- Called when a worker has ended a job with rules. Jobs that end while they wait: `ends_unrun`. `known`: see `release`.
-function default_hooks.has_ended(_, _, _)
-end
+function default_hooks.has_ended(id, known, state) end
 
 -- Called when a waiting or requeued job ends without a run.
-function default_hooks.ends_unrun(_)
-end
+function default_hooks.ends_unrun(id) end
 
 -- Called when a job in state "merged" should end. Returns true if it may end.
-function default_hooks.let_go(_, _)
-    return false
-end
+function default_hooks.let_go(id, how) return false end
 
 -- Called when a job is dead-lettered. `row`: type, rules and name. Returns true if the rule reports the end to its
 -- callers.
-function default_hooks.dead_letter(_, _, _)
-    return false
-end
+function default_hooks.dead_letter(id, reason, row) return false end
 
--- Deletes up to `most` calls of a job. Returns true if the caller can delete the job's hash and indexes, or false if
--- calls remain.
-function default_hooks.forget_some(_, _)
-    return true
-end
+-- Deletes up to `max_calls` calls of a job. Returns true if the caller can delete the job's hash and indexes, or false
+-- if calls remain.
+function default_hooks.forget_some(id, max_calls) return true end
 
 -- Returns the number of additional jobs that the deletion of a job counts as. `do_some_recur`: true if recurring calls
 -- exist.
-function default_hooks.counts_as(_, _, _)
-    return 0
-end
+function default_hooks.counts_as(id, type, do_some_recur) return 0 end
 
 -- Deletes a job that was waiting or scheduled.
-function default_hooks.is_purged(id, _)
+function default_hooks.is_purged(id, type)
     job_index.remove(id, 0)
     redis.call("UNLINK", key.job(id), key.message(id))
 end
 
 -- Rebuilds a deleted job hash. Returns type, lane and enqueue time, or nil if that is not possible.
-function default_hooks.rebuild(_)
-    return nil
-end
+function default_hooks.rebuild(id) return nil end
 
 -- Returns true if callers remain that have not received the job's result.
-function default_hooks.has_callers(_)
-    return false
-end
+function default_hooks.has_callers(id) return false end
+-- luacheck: pop

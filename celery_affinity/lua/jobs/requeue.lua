@@ -7,9 +7,8 @@ local MAX_DOUBLED = 20 -- 12 days
 -- Values of `how` (see `requeue.requeue`) that count as a delivery.
 local COUNTS_AS_DELIVERY = { unsettled = true, aborted = true }
 
--- Removes a claim. The caller recounts the worker's free slots afterwards, once for all claims that it removed.
-function requeue.remove_claim(worker, id)
-    redis.call("HDEL", key.claims(worker), id)
+-- Frees the keys of a claimed job, and its part of the type's limit.
+local function free(id)
     redis.call("HDEL", key.job(id), "worker", "fence", "by", "started") -- "claimed" stays: the job was delivered before
     local is_limited, type, rules, name = unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name"))
     hooks.free(id, type, is_limited, rules, name)
@@ -50,23 +49,20 @@ local function pause(id, type, settings)
     return rank
 end
 
--- Reclaims a job from its worker. A revoked or expired job ends. An acked job is lost, because Celery runs it at most
--- once. A job with too many deliveries or requeues is dead-lettered. Any other job is requeued at its place in its
--- lane, or pauses first. `why`: as in `requeue.dead_letter`. `how`:
---   "returned": counts nothing.
---   "unsettled": counts a delivery, as after the death of the worker.
---   "aborted": counts a delivery; the job pauses first.
---   "requeued": counts a requeue; the job pauses first.
--- Returns the type if the job is pending again, or nil.
-function requeue.requeue(worker, id, how, settings, why)
-    local type, lane, enqueued, acked, deliveries, rank =
-        unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries", "rank"))
+-- Ends, dead-letters, pauses or queues a job that leaves its slot. Arguments and result: see `requeue.requeue`.
+local function put_back(worker, id, how, settings, why)
+    local type, lane, enqueued, acked, deliveries, rank, holder, fence = unpack(redis.call("HMGET", key.job(id),
+        "type", "lane", "enqueued", "acked", "deliveries", "rank", "worker", "fence"))
+    if holder and holder ~= worker and fence and claims.held(holder, id, fence) then
+        return nil -- it was queued and claimed again, before corrupt data failed the removal of this claim
+    end
     local rule = hooks.of(id)
-    requeue.remove_claim(worker, id)
+    free(id)
     if not (corrupt.is_word(id) and corrupt.can_wait(type, lane, enqueued, deliveries)) then
         return requeue.quarantine(id, "claims:" .. worker, settings)
     end
     local end_meanwhile = rule.meanwhile(id, acked == "1")
+    local new_deliveries = COUNTS_AS_DELIVERY[how] and tonumber(deliveries or 0) + 1
     if acked == "1" and end_meanwhile ~= "revoked" then
         requeue.dead_letter(id, "lost", settings)
         return nil
@@ -75,8 +71,8 @@ function requeue.requeue(worker, id, how, settings, why)
     elseif end_meanwhile then
         ends.record(id, end_meanwhile)
         return nil
-    elseif COUNTS_AS_DELIVERY[how]
-        and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then
+    elseif new_deliveries and new_deliveries >= settings.max_deliveries then
+        redis.call("HSET", key.job(id), "deliveries", new_deliveries)
         requeue.dead_letter(id, "max_deliveries", settings, why)
         return nil
     elseif how == "requeued" and not may_requeue(id, settings) then
@@ -87,14 +83,38 @@ function requeue.requeue(worker, id, how, settings, why)
     local position = lanes.order(enqueued, rank)
     if how == "aborted" or how == "requeued" then
         position = pause(id, type, settings)
-        if not position then
-            return nil
-        end
     else
         redis.call("HSET", key.job(id), "state", "pending")
     end
-    hooks.wait(id, type, lane, position)
+    if position then
+        hooks.wait(id, type, lane, position)
+    end
+    if new_deliveries then -- last: an invocation that corrupt data failed is repeated
+        redis.call("HSET", key.job(id), "deliveries", new_deliveries)
+    end
+    return position and type
+end
+
+-- Reclaims a job from its worker. A revoked or expired job ends. An acked job is lost, because Celery runs it at most
+-- once. A job with too many deliveries or requeues is dead-lettered. Any other job is requeued at its place in its
+-- lane, or pauses first. `why`: as in `requeue.dead_letter`. `how`:
+--   "returned": counts nothing.
+--   "unsettled": counts a delivery, as after the death of the worker.
+--   "aborted": counts a delivery; the job pauses first.
+--   "requeued": counts a requeue; the job pauses first.
+-- Returns the type if the job is pending again, or nil. The caller recounts the worker's free slots afterwards, once
+-- for all claims. The claim is removed last: if corrupt data fail an earlier write, the claim still leads to the job.
+function requeue.requeue(worker, id, how, settings, why)
+    local type = put_back(worker, id, how, settings, why)
+    redis.call("HDEL", key.claims(worker), id)
     return type
+end
+
+-- Dead-letters a claimed job that its worker rejects or keeps after a failure. Removes the claim last, too.
+function requeue.reject(worker, id, reason, settings, why)
+    free(id)
+    requeue.dead_letter(id, reason, settings, why)
+    redis.call("HDEL", key.claims(worker), id)
 end
 
 -- Deletes a job that is in no lane and has no slot. For a batch, one invocation deletes `max_calls` calls (nil:
@@ -246,11 +266,6 @@ end
 function corrupt.remove(name, member)
     redis.call("ZREM", name, member)
     corrupt.record(string.sub(member, 1, 100) .. " of " .. name .. ", which is no entry: it is removed")
-end
-
--- Returns true if `id` and `time` (member and score of a sorted set) are a valid id and a valid enqueue time in µs.
-function corrupt.is_entry(id, time)
-    return string.find(time, "^%d+$") ~= nil and corrupt.is_word(id)
 end
 
 -- Returns the first `number` jobs in the sorted set `name` of waiting jobs, with their enqueue times, like ZRANGE.

@@ -201,7 +201,7 @@ function hooks.turn(job)
             if has_only_tenant and not tenant_of(job.id) then
                 return job -- replayed: its message had an id suffix and unreadable rules
             end
-            return { id = id, type = job.type, lane = job.lane, enqueued = enqueued, nth = job.nth }
+            return { id = id, type = job.type, lane = job.lane, enqueued = enqueued }
         end
         redis.call("ZREM", turns, member) -- another client removed the job from its lane
     end

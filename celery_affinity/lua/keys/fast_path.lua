@@ -23,43 +23,44 @@ local function sublane_of(text, type, lane)
     return not sublane.is_first and sublane.turn == (tenants.shares()) and sublane
 end
 
--- Checks with two fields of an unread tenant key whether a job can start on the fast path.
---   stated: the key as the job specifies it.
--- Returns a table of `stated` and the job's sub-lane (false if it is unbounded), or false if the job cannot start.
--- Returns a second value: true if the sub-lane is unbounded under outdated settings. The caller then reads the key.
-local function match_by_fields(stated, type, lane)
-    local values = redis.call("HMGET", key.key_state(stated.key), type .. " " .. lane, "turn")
-    local text, turn = values[1], values[2]
-    if turn or not text then
-        return false, false
-    elseif unbounded.is_value(text) then
-        local is_current = unbounded.is_current(text, stated.tenant)
-        return is_current and { stated = stated, sublane = false }, not is_current
-    end
-    local sublane = not key_state.is_paused(stated.key) and fast_path.has_capacity(stated.tenant, stated.key)
-        and sublane_of(text, type, lane)
-    return sublane and { stated = stated, sublane = sublane }, false
+-- Returns the tenant's key as job `id` specifies it, if that is the job's only key, or nil.
+local function only_tenant_key(id)
+    local stated = id_suffix.has_only_tenant(id) and key_state.keys_of(id)[1]
+    return stated and stated.tenant and stated or nil
 end
 
--- Returns true if job `id` in its lane can start on the fast path. Records the match in `passes`; if the job is then
--- claimed, the server function calls `hold` next.
+-- Returns the field of a sub-lane in the hash of an unread key, or false if the key is reserved for a type
+-- (`key_turns`). Reads two fields instead of the whole hash.
+local function unreserved_field(job_key, type, lane)
+    local values = redis.call("HMGET", key.key_state(job_key), type .. " " .. lane, "turn")
+    return not values[2] and values[1]
+end
+
+-- Returns true if the sub-lane is unbounded and the key is not reserved for a type. Reads the whole key.
+local function is_unbounded_in(job_key, type, lane)
+    local state = key_state.read(job_key)
+    local sublane = state.sublanes[type .. " " .. lane]
+    return sublane and sublane.is_unbounded and not state.turn
+end
+
+-- Returns true if job `id` in its lane can start on the fast path. Records the match in `passes`: the key as the job
+-- specifies it, and the job's sub-lane, false if it is unbounded. If the job is then claimed, the server function calls
+-- `hold` next.
 function fast_path.passes(id, type, lane)
-    local keys = key_state.cache()
-    local stated = id_suffix.has_only_tenant(id) and key_state.keys_of(id)[1]
-    keys.passes = false
-    if not stated or not stated.tenant then
-        return false
+    local keys, stated = key_state.cache(), only_tenant_key(id)
+    local is_unbounded, sublane = false, false
+    if stated then
+        local job_key = stated.key
+        local text = not keys.known[job_key] and unreserved_field(job_key, type, lane)
+        is_unbounded = unbounded.is_value(text)
+        if keys.known[job_key] or is_unbounded and not unbounded.is_current(text, stated.tenant) then
+            is_unbounded = is_unbounded_in(job_key, type, lane)
+        elseif text and not is_unbounded and not key_state.is_paused(job_key)
+            and fast_path.has_capacity(stated.tenant, job_key) then
+            sublane = sublane_of(text, type, lane)
+        end
     end
-    local is_stale = false
-    if not keys.known[stated.key] then
-        keys.passes, is_stale = match_by_fields(stated, type, lane)
-    end
-    if is_stale or keys.known[stated.key] then
-        local state = key_state.read(stated.key)
-        local sublane = state.sublanes[type .. " " .. lane]
-        keys.passes = sublane ~= nil and sublane.is_unbounded and not state.turn
-            and { stated = stated, sublane = false }
-    end
+    keys.passes = (is_unbounded or sublane) and { stated = stated, sublane = sublane } or false
     return keys.passes ~= false
 end
 
@@ -227,23 +228,17 @@ function unbounded.admit(job_key, state, sublane)
 end
 
 -- Returns the tenant's key as job `id` specifies it, or nil. The key must be the job's only key, and must not be
--- reserved for a type (`key_turns`). The sub-lane must exist and be unbounded. Without a maximum, two fields of the
--- key's hash usually suffice; with one, the whole key is read.
+-- reserved for a type. The sub-lane must exist and be unbounded. Without a maximum, two fields usually suffice.
 local function unbounded_key_of(id, type, lane)
-    local stated = id_suffix.has_only_tenant(id) and key_state.keys_of(id)[1]
-    local max = stated and stated.tenant and tenants.max_unbounded(stated.tenant) or 0
+    local stated = only_tenant_key(id)
+    local max = stated and tenants.max_unbounded(stated.tenant) or 0
     if max == 0 then
         return nil
     end
-    if max == math.huge and not key_state.cache().known[stated.key] then
-        local text, turn = unpack(redis.call("HMGET", key.key_state(stated.key), type .. " " .. lane, "turn"))
-        if text == text_of(max) and not turn then
-            return stated
-        end
-    end
-    local state = key_state.read(stated.key)
-    local sublane = state.sublanes[type .. " " .. lane]
-    return sublane and sublane.is_unbounded and not state.turn and stated or nil
+    local is_read = max < math.huge or key_state.cache().known[stated.key]
+    local is_unbounded = not is_read and unreserved_field(stated.key, type, lane) == text_of(max)
+        or is_unbounded_in(stated.key, type, lane)
+    return is_unbounded and stated or nil
 end
 
 -- Adds a job with keys to its unbounded sub-lane and to its lane. Returns true if it has such a sub-lane that stays

@@ -195,7 +195,7 @@ end
 -- Returns a table of minimum heads: type -> heads, for those `types` that have any; nil if there are none.
 function minimums.heads(types)
     local heads
-    for nth, text in ipairs(#types > 0 and lanes.fields(key.minimum_heads, types) or {}) do
+    for nth, text in ipairs(hash.read(key.minimum_heads, types)) do
         if text then
             heads = heads or {}
             heads[types[nth]] = text

@@ -124,10 +124,10 @@ function locality.of(view)
     return #hints > 0 and hints or nil
 end
 
--- Returns the workers that hold the hint of job `id`, the latest first, up to MAX_HOLDERS.
-function locality.holders(id)
-    local hint = locality.hint_of(id)
-    return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MAX_HOLDERS - 1, "REV") or {}
+-- Returns the workers that hold the hint of `job`, the latest first, up to MAX_HOLDERS. Stores its hint in it.
+function locality.holders(job)
+    job.hint = locality.hint_of(job.id)
+    return job.hint and redis.call("ZRANGE", key.holders(job.hint), "0", protocol.MAX_HOLDERS - 1, "REV") or {}
 end
 
 local cached_fields = memo.cache() -- type -> fields for the hints that were used last
@@ -170,7 +170,7 @@ local function has_worker_hint(hint_choice, job)
     return false
 end
 
--- Returns the best job of `type` with one of the worker's hints, or false. The table has the position of its hint, the
+-- Returns the best job of `type` with one of the worker's hints, or nil. The table has the position of its hint, the
 -- heads and the place there, and its points without rarity.
 local function best_of(hint_choice, type)
     local fields, heads = fields_of(hint_choice.hints, type), hint_choice.heads[type]
@@ -178,8 +178,7 @@ local function best_of(hint_choice, type)
         heads = redis.call("HMGET", key.hint_heads, unpack(fields))
         hint_choice.heads[type] = heads
     end
-    local nth, place, points
-    nth, place, points, hint_choice.bytes = head_cache.first_of(fields, heads, hint_choice.settings, hint_choice.bytes)
+    local nth, place, points = head_cache.first(fields, heads, hint_choice.settings, nil, hint_choice)
     return nth and { nth = nth, heads = heads[nth], place = place, points = points }
 end
 
@@ -193,7 +192,7 @@ local function best_hinted(hint_choice, waiting)
         if waiting.heads[type] and hint_choice.view:any_free(type) then
             local head = hint_choice.best[type]
             if head == nil then
-                head = best_of(hint_choice, type)
+                head = best_of(hint_choice, type) or false
                 hint_choice.best[type] = head
             end
             local points = head and head.points
@@ -211,7 +210,7 @@ end
 
 -- Returns the points of `job`, without rarity if all jobs have one type.
 local function points_of(hint_choice, job)
-    local points = head_cache.points(job.lane, job.enqueued, hint_choice.settings)
+    local points = head_cache.points(job.lane, call.now_us - tonumber(job.enqueued), hint_choice.settings)
     for nth, type in ipairs(hint_choice.types) do
         if type == job.type and #hint_choice.types > 1 then
             return points + job_choice.rarity(hint_choice, nth)
@@ -231,7 +230,7 @@ function hooks.nearer(waiting, job)
     end
     hint_choice.settings = hint_choice.settings or settings_in_force.read_for_claim()
     local best, best_points, type = best_hinted(hint_choice, waiting)
-    local other = best and lanes.checked_job(type, best.heads, best.place, job.nth)
+    local other = best and lanes.checked_job(type, best.heads, best.place)
     if not other or other.id == job.id then
         return job
     end

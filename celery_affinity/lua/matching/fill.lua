@@ -60,7 +60,7 @@ function fill.from(waiting, caller, view, fresh)
         if has_keys and not is_out_of_turn then
             job, is_out_of_turn = by_start_tag(waiting, job, view)
         end
-        local id, worker = job.id, view:best(job.type, job.id)
+        local id, worker = job.id, view:best(job)
         local has_limit = waiting.limits[job.type]
         if view.is_ahead and (has_limit or (has_keys and not hooks.may_be_ahead(id))) then
             break -- the prefetched job would hold its key, or count for the limit, while it waits for a slot
@@ -130,6 +130,11 @@ function fill.from(waiting, caller, view, fresh)
     queue_heads.write_heads(waiting)
     view:write()
     return reply, inline
+end
+
+-- Fills all free slots with pending jobs, like `fill.fill`. Returns the unfilled types.
+function fill.anywhere(types, settings)
+    return fill.fill(types, "", settings or settings_in_force.read(), slot_choice.view())[1]
 end
 
 -- Fills the slots of `view` with pending jobs of `types` and of the types that admitted jobs entered. Returns the reply

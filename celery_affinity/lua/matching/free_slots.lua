@@ -30,7 +30,7 @@ local function parse_terms(text)
     local profile, slots, other, accepting, stalled, types, keeps, hints_text =
         string.match(text, "^(%S+)\n(%d+)\n(-?%d+)\n([01])\n(1?)\n([^\n]*)\n([^\n]*)\n([^\n]*)$")
     local type_list, hints = workers.split(types), workers.split(hints_text)
-    type_list.is_kept = true -- later invocations get this table again: `best_types` caches points by it
+    type_list.is_kept = true -- later invocations get this table again: `job_choice` caches rarity by it
     return profile and memo.keep(parsed_terms, text, {
         profile, tonumber(slots), tonumber(other), accepting, false, stalled == "1",
         types = type_list, keeps = keeps ~= "" and keeps, hints = hints,
@@ -76,14 +76,15 @@ end
 -- Writes the number of free slots of a worker.
 --   stored: the number in its hash.
 function free_slots.write(worker, profile, free, stored)
+    local change = free - stored -- first: if `stored` is corrupt, this fails before any write, and a repair fixes it
     if free > 0 then
         redis.call("ZADD", key.free(profile), call.now, worker)
     elseif stored > 0 then
         redis.call("ZREM", key.free(profile), worker)
     end
-    if free ~= stored then
+    if change ~= 0 then
         redis.call("HSET", key.worker(worker), "free", free)
-        redis.call("HINCRBY", key.free_slots, profile, free - stored)
+        redis.call("HINCRBY", key.free_slots, profile, change)
     end
 end
 
@@ -110,13 +111,9 @@ end
 
 -- Returns the number of free slots that fit `type`.
 function free_slots.free_for(type)
-    local profiles = redis.call("ZRANGE", key.serving(type), "0", "-1")
     local sum = 0
-    for first = 1, #profiles, protocol.MAX_UNPACKED do
-        local last = math.min(first + protocol.MAX_UNPACKED - 1, #profiles)
-        for _, free in ipairs(redis.call("HMGET", key.free_slots, unpack(profiles, first, last))) do
-            sum = sum + (tonumber(free) or 0)
-        end
+    for _, free in ipairs(hash.read(key.free_slots, redis.call("ZRANGE", key.serving(type), "0", "-1"))) do
+        sum = sum + (tonumber(free) or 0)
     end
     return sum
 end
@@ -127,17 +124,11 @@ function own_view.free_for(view, type)
     return free_slots.free_for(type) + view.left - view.was
 end
 
-function own_view.any_free(view)
-    return view.left > 0
-end
+function own_view.any_free(view) return view.left > 0 end
 
-function own_view.best(view)
-    return view.worker
-end
+function own_view.best(view) return view.worker end
 
-function own_view.occupy(view)
-    view.left, view.is_taken = view.left - 1, true
-end
+function own_view.occupy(view) view.left, view.is_taken = view.left - 1, true end
 
 function own_view.write(view)
     if view.profile and (view.is_taken or view.left ~= view.was) then

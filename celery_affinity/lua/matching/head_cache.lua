@@ -1,31 +1,21 @@
--- head_cache: finds the best head of a type. Heads whose scores grow at one rate keep their order. There are two such
--- groups: "slow" heads (queued jobs, and on-demand jobs past the age cap) and "fast" heads (other on-demand jobs). The
--- result of comparing all heads is therefore cached. It is valid for the same heads (one string) and settings, until a
--- fast head reaches the age cap or the clock is set back.
+-- head_cache: finds the best head of types and hints. Heads whose scores grow at one rate keep their order. There
+-- are two such groups: "slow" heads (queued jobs, and on-demand jobs past the age cap) and "fast" heads (other
+-- on-demand jobs). The result of comparing all heads is therefore cached. It is valid for the same heads (one string)
+-- and settings, until a fast head reaches the age cap or the clock is set back.
 --
 -- Cost: comparing 22 heads costs about 20 times as much as using the cached comparison.
 local NONE, NEVER = -1 / 0, -1
 
-local fleets = memo.cache(protocol.MAX_FLEETS) -- key prefix of a fleet -> type -> the comparison of its heads
+local fleets = memo.cache(protocol.MAX_FLEETS) -- key prefix of a fleet -> type or hint field -> its comparison
 
--- Returns true if a job gains a whole number of points per µs; rounding then never changes an order.
-local function grows_evenly(settings)
-    return settings.age_weight % 1 == 0 and settings.on_demand_age_weight % 1 == 0
-end
-
--- Returns the points that this age gives to a job in `lane`, and true if it is fast. The constant points of a lane are
--- computed once, and cached in `settings`.
-local function points_of(lane, age_us, settings)
+-- Returns the points without rarity for a job in `lane` with this age, and true if it is fast. The constant points of a
+-- lane are computed once, and cached in `settings`.
+function head_cache.points(lane, age_us, settings)
     local standing, on_demand = settings.standings.of[lane], lanes.is_on_demand(lane)
     if not standing then
         standing = memo.keep(settings.standings, lane, score.standing(lanes.priority(lane), on_demand, settings))
     end
     return standing + score.patience(on_demand, age_us, settings), on_demand and age_us < settings.on_demand_age_cap_us
-end
-
--- Returns the points without rarity for a job in `lane` enqueued at `enqueued` (µs, a string).
-function head_cache.points(lane, enqueued, settings)
-    return (points_of(lane, call.now_us - tonumber(enqueued), settings))
 end
 
 -- Returns true if the head at `place` has an older job than another head. Ties go to the smaller id.
@@ -52,12 +42,15 @@ end
 --   slow, fast: points of the best slow and the best fast head.
 --   next_slow, next_fast: points of the second best head of the group, or an upper bound of them.
 --   slow_place, fast_place: place of the best head of the group in the heads.
+--   slow_us, fast_us: enqueue time of its job.
 local function compare(heads, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
-    local until_us = grows_evenly(settings) and math.huge or NEVER
+    -- If a job gains a whole number of points per µs, rounding never changes an order.
+    local grows_evenly = settings.age_weight % 1 == 0 and settings.on_demand_age_weight % 1 == 0
+    local until_us = grows_evenly and math.huge or NEVER
     for place, lane, enqueued, id in string.gmatch(heads, "()(%l+%.%d+) (%d+) (%S+)") do
         local enqueued_us = tonumber(enqueued)
-        local points, is_fast = points_of(lane, call.now_us - enqueued_us, settings)
+        local points, is_fast = head_cache.points(lane, call.now_us - enqueued_us, settings)
         local group = is_fast and fast or slow
         if points > group.points
             or (points == group.points and score.is_older(enqueued_us, id, group.enqueued_us, group.id)) then
@@ -74,25 +67,25 @@ local function compare(heads, settings)
     end
     return {
         heads = heads, settings = settings, made_us = call.now_us, until_us = until_us,
-        slow = slow.points, next_slow = slow.next, slow_place = slow.place,
-        fast = fast.points, next_fast = fast.next, fast_place = fast.place,
+        slow = slow.points, next_slow = slow.next, slow_place = slow.place, slow_us = slow.enqueued_us,
+        fast = fast.points, next_fast = fast.next, fast_place = fast.place, fast_us = fast.enqueued_us,
     }
 end
 
--- Returns the place of the best head of a comparison, and its present points.
-local function best_of(comparison)
-    local growth, fast_growth = score.growth(call.now_us - comparison.made_us, comparison.settings)
-    local slow, fast, heads = comparison.slow + growth, comparison.fast + fast_growth, comparison.heads
+-- Returns the points that slow jobs and fast jobs gain per µs.
+local function rates(settings)
+    return settings.age_weight, settings.age_weight + settings.on_demand_age_weight
+end
+
+-- Returns the place of the best head of a comparison, and its present points. `slow_rate`, `fast_rate`: see `rates`.
+local function best_of(comparison, slow_rate, fast_rate)
+    local us, heads = call.now_us - comparison.made_us, comparison.heads
+    local slow, fast = comparison.slow + us * slow_rate, comparison.fast + us * fast_rate
     if fast > slow
         or (fast == slow and head_cache.is_older(heads, comparison.fast_place, heads, comparison.slow_place)) then
         return comparison.fast_place, fast
     end
     return comparison.slow_place, slow
-end
-
--- Returns the place and the points of the best head in a part of a type's heads.
-function head_cache.first_of_some(heads, settings)
-    return best_of(compare(heads, settings))
 end
 
 -- Returns the cached comparisons of this fleet: type -> comparison.
@@ -107,205 +100,94 @@ local function is_valid(comparison, heads, settings)
         and comparison.made_us <= now_us and now_us <= comparison.until_us
 end
 
--- Returns a valid comparison of all `heads` of `type`.
-function head_cache.compared(type, heads, settings)
+-- Returns a valid comparison of all `heads` under `name`: a type, or a field of key `hint_heads`.
+local function compared(name, heads, settings)
     local comparisons = fleet_comparisons()
-    local comparison = comparisons.of[type]
+    local comparison = comparisons.of[name]
     if not comparison then
-        return memo.keep(comparisons, type, compare(heads, settings))
+        return memo.keep(comparisons, name, compare(heads, settings))
     elseif not is_valid(comparison, heads, settings) then
         comparison = compare(heads, settings)
-        comparisons.of[type] = comparison
+        comparisons.of[name] = comparison
     end
     return comparison
 end
 
--- Returns the place and the points of the best head in all `heads` of `type`.
-function head_cache.first(type, heads, settings)
-    return best_of(head_cache.compared(type, heads, settings))
+-- Returns the place and the points of the best head in `heads`.
+--   name: as in `compared`; false for heads that are only a part of the heads under this name.
+function head_cache.best(name, heads, settings)
+    return best_of(name and compared(name, heads, settings) or compare(heads, settings), rates(settings))
 end
 
--- Finds the best job, without rarity, in several `fields` of key `hint_heads`.
---   heads_by_field: the heads in each of these fields, or false.
---   bytes: bytes of heads that may be compared. Heads beyond that are skipped unless a valid comparison is cached.
--- Returns the position of the field (or false), the place of the head, its points, and the remaining bytes. The bytes
--- are negative if heads were skipped.
-function head_cache.first_of(fields, heads_by_field, settings, bytes)
-    local comparisons, now_us, growth_rate = fleet_comparisons().of, call.now_us, settings.age_weight
-    local best, best_place, best_points = false, nil, NONE
-    for nth = 1, #fields do
-        local heads = heads_by_field[nth]
-        local comparison = heads and comparisons[fields[nth]]
-        if heads and (not comparison or comparison.heads ~= heads or comparison.settings ~= settings -- as in `is_valid`
+-- Returns the position of the name with the best head, the place of that head, and its points. Returns nil without
+-- heads.
+--   names: types, or fields of key `hint_heads`.
+--   heads: the heads of each name, by name, or false or nil; by position if there is a `budget`.
+--   rarity: points for rarity of each name, by position, or nil.
+--   budget: table whose field `bytes` is the number of bytes of heads that may still be compared, or nil. Heads beyond
+--     it are skipped unless a valid comparison is cached.
+function head_cache.first(names, heads, settings, rarity, budget)
+    local comparisons, now_us = fleet_comparisons().of, call.now_us
+    local slow_rate, fast_rate = rates(settings)
+    local best, best_heads, best_place, best_points = nil, nil, nil, NONE
+    for nth = 1, #names do
+        local name = names[nth]
+        local text = heads[budget and nth or name]
+        local comparison = text and comparisons[name]
+        if text and (not comparison or comparison.heads ~= text or comparison.settings ~= settings -- as in `is_valid`
             or comparison.made_us > now_us or now_us > comparison.until_us) then
-            bytes = bytes - #heads
-            comparison = bytes >= 0 and head_cache.compared(fields[nth], heads, settings)
+            if budget then
+                budget.bytes = budget.bytes - #text
+            end
+            comparison = (not budget or budget.bytes >= 0) and compared(name, text, settings)
         end
         if comparison then
-            local place, points = comparison.slow_place, comparison.slow + (now_us - comparison.made_us) * growth_rate
+            local place, points = comparison.slow_place, comparison.slow + (now_us - comparison.made_us) * slow_rate
             if comparison.fast ~= NONE then
-                place, points = best_of(comparison)
+                place, points = best_of(comparison, slow_rate, fast_rate)
+            end
+            if rarity then
+                points = points + rarity[nth]
             end
             if points > best_points -- not for a text without heads, written by another client
-                or (best and points == best_points
-                    and head_cache.is_older(heads, place, heads_by_field[best], best_place)) then
-                best, best_place, best_points = nth, place, points
+                or (best and points == best_points and head_cache.is_older(text, place, best_heads, best_place)) then
+                best, best_heads, best_place, best_points = nth, text, place, points
             end
         end
     end
-    return best, best_place, best_points, bytes
+    return best, best_place, best_points
 end
 
--- Updates the cached comparison after the job at `place` was popped from the heads of `type`, without comparing all
--- heads. The next job of the lane is usually again the best of its group; otherwise the comparison becomes invalid.
+-- Updates the cached comparison after the job at `place` was popped from the heads of `name`, without comparing all
+-- heads. The next job of its lane has the same constant points, and is usually again the best of its group; otherwise
+-- the comparison becomes invalid.
 --   before, after: the heads.
 --   next_enqueued: enqueue time of the next job of its lane, or nil.
-function head_cache.popped(type, place, lane, before, after, next_enqueued, settings)
-    local comparison, now_us = next_enqueued and fleet_comparisons().of[type], call.now_us
-    local age_us = comparison and now_us - tonumber(next_enqueued)
-    if not comparison or age_us < 0 or not is_valid(comparison, before, settings) then
+function head_cache.popped(name, place, lane, before, after, next_enqueued, settings)
+    local comparison, now_us = next_enqueued and fleet_comparisons().of[name], call.now_us
+    local next_us = comparison and tonumber(next_enqueued)
+    if not comparison or next_us > now_us or not is_valid(comparison, before, settings) then
         return
     end
+    local slow_rate, fast_rate = rates(settings)
     local shift = #after - #before
-    local points, is_fast = points_of(lane, age_us, settings)
-    local growth, fast_growth = score.growth(now_us - comparison.made_us, settings)
-    local next_slow, next_fast = comparison.next_slow + growth, comparison.next_fast + fast_growth
-    local slow, fast = comparison.slow + growth, comparison.fast + fast_growth
-    if is_fast and place == comparison.fast_place and points > next_fast then
-        fast, comparison.slow_place =
-            points, comparison.slow_place > place and comparison.slow_place + shift or comparison.slow_place
-    elseif not is_fast and place == comparison.slow_place and points > next_slow then
-        slow, comparison.fast_place =
-            points, comparison.fast_place > place and comparison.fast_place + shift or comparison.fast_place
+    if place == comparison.fast_place and next_us >= comparison.fast_us then -- a younger job is fast, too
+        local points = comparison.fast - (next_us - comparison.fast_us) * fast_rate
+        if points <= comparison.next_fast then
+            return
+        end
+        comparison.fast, comparison.fast_us = points, next_us
+        comparison.slow_place = comparison.slow_place > place and comparison.slow_place + shift or comparison.slow_place
+    elseif place == comparison.slow_place and next_us >= comparison.slow_us
+        and (not lanes.is_on_demand(lane) or next_us + settings.on_demand_age_cap_us <= now_us) then
+        local points = comparison.slow - (next_us - comparison.slow_us) * slow_rate
+        if points <= comparison.next_slow then
+            return
+        end
+        comparison.slow, comparison.slow_us = points, next_us
+        comparison.fast_place = comparison.fast_place > place and comparison.fast_place + shift or comparison.fast_place
     else
         return
     end
-    comparison.heads, comparison.made_us = after, now_us
-    comparison.slow, comparison.next_slow, comparison.fast, comparison.next_fast = slow, next_slow, fast, next_fast
-end
-
--- best_types: chooses the best head of several types if a free slot fits all of them and rarity depends on all slots of
--- a type. Caches the points of each type at one time, for its present heads. All slow heads (`head_cache`) gain points
--- at one rate, all fast heads at another. A claim therefore compares two numbers per type, and recomputes them only if
--- the type's heads have changed. The slot counts are read when the points are computed: a change of slots or settings
--- changes `text` (`settings_in_force.read_for_claim`).
-
-local lists_of_fleets = memo.cache(protocol.MAX_FLEETS) -- key prefix of a fleet -> list of types -> their points
-
--- Returns the cached points of this fleet's lists of types.
-local function fleet_lists()
-    return lists_of_fleets.of[key.base] or memo.keep(lists_of_fleets, key.base, memo.cache(protocol.MAX_COMPARISONS))
-end
-
--- Returns a table for the points of `types` under these settings. Lists are indexed by the position of a type.
---   made_us: the time at which the points were computed.
---   until_us: the time up to which the points of all types are valid.
---   rarity: points for rarity.
---   heads: the heads whose points are computed, none at first.
---   slow, slow_place: points and place of the best slow head.
---   fast, fast_place: points and place of the best fast head.
-local function new_points(types, settings, text)
-    local rarity = {}
-    for nth, slots in ipairs(lanes.fields(key.capacity, types)) do
-        rarity[nth] = score.rarity(slots or 1, settings)
-    end
-    return {
-        settings = settings, text = text, made_us = call.now_us, until_us = math.huge, rarity = rarity, heads = {},
-        slow = {}, slow_place = {}, fast = {}, fast_place = {},
-    }
-end
-
--- Computes the points of the `nth` type.
-local function update(points, nth, type, heads)
-    if heads == "" then
-        points.slow[nth], points.fast[nth] = NONE, NONE
-    else
-        local comparison, rarity = head_cache.compared(type, heads, points.settings), points.rarity[nth]
-        local growth, fast_growth = score.growth(points.made_us - comparison.made_us, points.settings)
-        points.slow[nth], points.slow_place[nth] = comparison.slow + growth + rarity, comparison.slow_place
-        points.fast[nth], points.fast_place[nth] = comparison.fast + fast_growth + rarity, comparison.fast_place
-        points.until_us = math.min(points.until_us, comparison.until_us)
-    end
-    points.heads[nth] = heads
-end
-
--- Returns true if the best head of the `nth` type is older than the best head of the type at position `other`. Breaks
--- ties of points; `other` can be nil.
---   places, other_places: position of a type -> place of its best slow or fast head.
-local function is_older(points, nth, places, other, other_places)
-    local heads = points.heads
-    return other and head_cache.is_older(heads[nth], places[nth], heads[other], other_places[other])
-end
-
--- Returns the present points of `types`.
-local function type_points_of(types, settings, text)
-    local lists = fleet_lists()
-    local points, now_us = lists.of[types], call.now_us
-    if not points then
-        return memo.keep(lists, types, new_points(types, settings, text))
-    elseif points.text ~= text or now_us < points.made_us or now_us > points.until_us then
-        points = new_points(types, settings, text)
-        lists.of[types] = points
-    end
-    return points
-end
-
--- Returns the type with the best head, and the head's place, or nil.
-local function first_type(choice)
-    local types, heads = choice.types, choice.heads
-    local points = type_points_of(types, choice.settings, choice.text)
-    local compared_heads, slow, fast = points.heads, points.slow, points.fast
-    local best_slow, first_slow, best_fast, first_fast = NONE, nil, NONE, nil
-    for nth = 1, #types do
-        local type_heads = heads[types[nth]] or ""
-        if compared_heads[nth] ~= type_heads then
-            update(points, nth, types[nth], type_heads)
-        end
-        local type_slow, type_fast = slow[nth], fast[nth]
-        if type_slow > best_slow
-            or type_slow == best_slow and is_older(points, nth, points.slow_place, first_slow, points.slow_place) then
-            best_slow, first_slow = type_slow, nth
-        end
-        if type_fast > best_fast
-            or type_fast == best_fast and is_older(points, nth, points.fast_place, first_fast, points.fast_place) then
-            best_fast, first_fast = type_fast, nth
-        end
-    end
-    local growth, fast_growth = score.growth(call.now_us - points.made_us, choice.settings)
-    best_slow, best_fast = best_slow + growth, best_fast + fast_growth
-    if best_fast > best_slow or first_fast and best_fast == best_slow
-        and is_older(points, first_fast, points.fast_place, first_slow, points.slow_place) then
-        return types[first_fast], points.fast_place[first_fast]
-    end
-    return types[first_slow], points.slow_place[first_slow]
-end
-
-local function first(choice)
-    local type, place = first_type(choice)
-    local heads = choice.heads[type]
-    local job = heads and lanes.checked_job(type, heads, place)
-    if heads and not job then
-        error("spoiled heads of type " .. type)
-    end
-    return job or nil, false
-end
-
-local function popped(choice, job, before, next_enqueued)
-    local after = choice.heads[job.type] or ""
-    head_cache.popped(job.type, job.place, job.lane, before, after, next_enqueued, choice.settings)
-end
-
-local function changed() end
-
--- Returns true if the settings permit this way of comparing types.
-function best_types.may_choose(settings)
-    return settings.rarity ~= "free" and settings.priority_percentage == 100
-end
-
--- Returns a choice (see `job_choice.among`) from the jobs of `types`, a list that many invocations share.
-function best_types.choice(types, heads, settings, text)
-    return {
-        types = types, heads = heads, settings = settings, text = text, first = first, popped = popped,
-        changed = changed,
-    }
+    comparison.heads = after
 end

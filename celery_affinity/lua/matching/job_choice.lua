@@ -1,5 +1,5 @@
--- job_choice: chooses the best head of several types, by score or by age only.
--- The file is long because all functions share one table, the state of a choice in one invocation.
+-- job_choice: chooses the best head of several types, by score or by age only. `head_cache` adds up all points but
+-- rarity, and keeps the best head of each type.
 --
 -- Cost: grows with the types that have pending jobs, and with the lanes of types whose best heads are not cached.
 
@@ -18,48 +18,44 @@ local function count_claim(settings)
     end
 end
 
--- Returns the rarity points of the `nth` type in a choice.
+local fleets = memo.cache(protocol.MAX_FLEETS) -- key prefix of a fleet -> list of types -> their points for rarity
+
+-- Returns the points for rarity of `types`, a list that many invocations share, if they depend on all slots of a type.
+-- A change of slots or settings changes `text` (`settings_in_force.read_for_claim`).
+local function shared_rarity(types, settings, text)
+    local lists = fleets.of[key.base] or memo.keep(fleets, key.base, memo.cache(protocol.MAX_COMPARISONS))
+    local rarity = lists.of[types] or memo.keep(lists, types, {})
+    if rarity.text ~= text then
+        rarity.text = text
+        for nth, slots in ipairs(hash.read(key.capacity, types)) do
+            rarity[nth] = score.rarity(slots or 1, settings)
+        end
+    end
+    return rarity
+end
+
+-- Returns the points for rarity of the `nth` type in a choice.
 function job_choice.rarity(choice, nth)
     local settings, type = choice.settings, choice.types[nth]
     if settings.rarity == "free" then
         return score.rarity(choice.view:free_for(type), settings)
     end
-    choice.capacities = choice.capacities or lanes.fields(key.capacity, choice.types)
+    choice.capacities = choice.capacities or hash.read(key.capacity, choice.types)
     return score.rarity(choice.capacities[nth] or 1, settings)
 end
 
--- Returns the place and the score of the best head in `heads`, the heads of the `nth` type. The score can lack the
--- rarity if it is below `least`.
+-- Returns the place and the score of the best head in `heads`, all heads of the `nth` type or a part of them. The score
+-- can lack the rarity if it is below `least`.
 local function best_head(choice, nth, heads, by_age, least)
     if by_age then
-        choice.oldest[nth] = choice.oldest[nth] or head_cache.oldest(heads)
-        return choice.oldest[nth], 0
+        return head_cache.oldest(heads), 0
     end
-    local settings = choice.settings
-    local place, points = choice.places[nth], choice.points[nth]
-    if not place then
-        place, points = choice.first_head(choice.types[nth], heads, settings)
-        choice.places[nth], choice.points[nth] = place, points
-    end
+    local settings, type = choice.settings, choice.types[nth]
+    local place, points = head_cache.best(choice.is_cached and heads == choice.heads[type] and type, heads, settings)
     if #choice.types > 1 and points + settings.max_rarity >= least then
         points = points + job_choice.rarity(choice, nth)
     end
     return place, points
-end
-
--- Does the same as `best_head` for the best head in `open`, a part of the type's heads.
-local function best_open(choice, nth, open, by_age)
-    if open == "" then
-        return nil
-    end
-    local place, points
-    if by_age then
-        place, points = head_cache.oldest(open), 0
-    else
-        place, points = head_cache.first_of_some(open, choice.settings)
-        points = points + job_choice.rarity(choice, nth)
-    end
-    return lanes.place(choice.heads[choice.types[nth]], (lanes.head_at(open, place))), points
 end
 
 -- Returns the position of the type with the best head that fits a free slot, and the head's place, or nil.
@@ -69,13 +65,14 @@ local function first_type(choice, by_age)
     local best_points = -math.huge
     for nth, type in ipairs(types) do
         local type_heads = heads[type]
-        if type_heads and view:any_free(type) then
-            local open = reserve_filter and reserve_filter.open(type, type_heads, view) or type_heads
-            local place, points
-            if open == type_heads then
-                place, points = best_head(choice, nth, type_heads, by_age, best_points)
-            else
-                place, points = best_open(choice, nth, open, by_age)
+        local open = type_heads and view:any_free(type) and type_heads or ""
+        if open ~= "" and reserve_filter then
+            open = reserve_filter.open(type, type_heads, view)
+        end
+        if open ~= "" then
+            local place, points = best_head(choice, nth, open, by_age, best_points)
+            if place and open ~= type_heads then
+                place = lanes.place(type_heads, (lanes.head_at(open, place)))
             end
             if place and (points > best_points or (points == best_points
                 and head_cache.is_older(type_heads, place, heads[types[first]], first_place))) then
@@ -87,15 +84,19 @@ local function first_type(choice, by_age)
 end
 
 -- Returns the best job that fits a free slot, or nil, and true if it was chosen by age only.
-local function first(choice)
+function job_choice.first(choice)
     local by_age = goes_by_age(choice.settings)
-    local nth, place = first_type(choice, by_age)
+    local nth, place
+    if choice.shared_rarity then
+        nth, place = head_cache.first(choice.types, choice.heads, choice.settings, choice.shared_rarity)
+    else
+        nth, place = first_type(choice, by_age)
+    end
     if not nth then
         return nil
     end
     local type = choice.types[nth]
-    local heads = choice.heads[type]
-    local job = lanes.checked_job(type, heads, place, nth)
+    local job = lanes.checked_job(type, choice.heads[type], place)
     if not job then
         error("spoiled heads of type " .. type)
     end
@@ -103,49 +104,23 @@ local function first(choice)
     return job, by_age
 end
 
--- Updates the choice after `job` was popped from the heads of its type.
---   before: the heads before.
---   next_enqueued: enqueue time of the next job of its lane, or nil.
-local function popped(choice, job, before, next_enqueued)
-    local after = choice.heads[job.type] or ""
-    head_cache.popped(job.type, job.place, job.lane, before, after, next_enqueued, choice.settings)
-    choice.places[job.nth], choice.oldest[job.nth] = nil, nil
-end
-
--- Updates the choice after the heads of `type` have changed.
-local function changed(choice, type)
-    for nth, other in ipairs(choice.types) do
-        if other == type then
-            choice.places[nth], choice.oldest[nth] = nil, nil
-        end
-    end
-end
-
--- Returns a choice from the jobs of `types`, a table with the functions `first`, `popped` and `changed`.
---   heads: type -> its heads; the caller changes these and then calls `popped` or `changed`.
+-- Returns a choice from the jobs of `types`.
+--   heads: type -> its heads, which the caller updates.
 --   reserve_filter: result of `reserves.among`, which depends on the free slots; nil without reserves.
---   served: the list of a worker's types, if later invocations use the same table: `best_types` then makes the
---     choice, if the settings permit it. Otherwise false or nil.
--- Time is constant in a server function, and all lanes of a type have one rarity. The best head of a type therefore
--- stays the best until the heads of the type change. Fields by position of a type:
---   places, points: place of this head, and its points without rarity.
---   oldest: place of the oldest head.
---   capacities: number of slots, false until they are read.
--- Tables are created with nils to preallocate space for as many values.
+--   served: the list of a worker's types, if later invocations use the same table; otherwise false or nil.
+-- Other fields:
+--   is_cached: true if `head_cache` may keep the comparison of a type's heads.
+--   shared_rarity: points for rarity, if a free slot fits all types and no claim is made by age; otherwise false.
+--   capacities: number of slots by position of a type, false until they are read.
 function job_choice.among(types, heads, view, reserve_filter, served)
     local settings, text = settings_in_force.read_for_claim()
-    if served and #types > 1 and view.fits_all and not reserve_filter and best_types.may_choose(settings) then
-        return best_types.choice(served, heads, settings, text)
-    end
+    local is_shared = served and #types > 1 and view.fits_all and not reserve_filter and settings.rarity ~= "free"
+        and settings.priority_percentage == 100
     return {
-        types = types, heads = heads, view = view, settings = settings, kept_back = reserve_filter,
-        places = { nil, nil, nil, nil }, points = { nil, nil, nil, nil }, oldest = {}, capacities = false,
-        first = first, popped = popped, changed = changed, first_head = head_cache.first,
+        types = is_shared and served or types, heads = heads, view = view, settings = settings,
+        kept_back = reserve_filter, is_cached = true, capacities = false,
+        shared_rarity = is_shared and shared_rarity(served, settings, text),
     }
-end
-
-local function first_head(_, heads, settings)
-    return head_cache.first_of_some(heads, settings)
 end
 
 -- Returns the best job of tenants below their minimum, or nil if no free slot fits any. Such a claim is made by score,
@@ -153,9 +128,9 @@ end
 --   heads: type -> its minimum heads.
 function job_choice.below_minimum(types, heads, view, reserve_filter)
     local choice = job_choice.among(types, heads, view, reserve_filter)
-    choice.first_head = first_head
+    choice.is_cached = false
     local nth, place = first_type(choice, false)
-    return nth and lanes.job(types[nth], heads[types[nth]], place)
+    return nth and lanes.checked_job(types[nth], heads[types[nth]], place)
 end
 
 -- queue_heads: the pending jobs from which a fill chooses, best first.
@@ -194,15 +169,11 @@ function queue_heads.write_heads(waiting)
 end
 
 -- Completes a `job` from the heads of minimum lanes or hint lanes, and returns its place.
---   place: start of the head of its lane in the heads of its type, nil if another job is that head.
---   nth: position of its type.
+--   place: start of its lane's head in the heads of its type, nil if another job is that head.
 function queue_heads.find_place(waiting, job)
     local heads = waiting.heads[job.type]
     local place = lanes.place(heads, job.lane)
     job.place = place and select(3, lanes.head_at(heads, place)) == job.id and place or nil
-    for nth, type in ipairs(waiting.types) do
-        job.nth = type == job.type and nth or job.nth
-    end
     return job.place
 end
 
@@ -249,7 +220,7 @@ function queue_heads.best(waiting)
             and not (reserve_filter and reserve_filter.open(any_type, heads[any_type], view) == "")
         job = is_open and only
     else
-        job, by_age = waiting.choice:first()
+        job, by_age = job_choice.first(waiting.choice)
     end
     if job and call.near and not by_age then
         job = hooks.nearer(waiting, job)
@@ -257,8 +228,8 @@ function queue_heads.best(waiting)
     return job, by_age
 end
 
--- Replaces the heads of `type`.
-local function change(waiting, type, heads)
+-- Replaces the heads of `type`: a job was popped, or a hook has moved jobs.
+function queue_heads.change(waiting, type, heads)
     waiting.heads[type] = heads ~= "" and heads or nil
     if waiting.changed then
         waiting.changed[type] = true
@@ -296,9 +267,9 @@ function queue_heads.pop(waiting, job, has_rules)
     end
     local before = waiting.heads[type]
     local after, next_enqueued, was_there = lanes.pop(job, before)
-    change(waiting, type, after)
+    queue_heads.change(waiting, type, after)
     if waiting.choice then
-        waiting.choice:popped(job, before, next_enqueued)
+        head_cache.popped(type, job.place, job.lane, before, after, next_enqueued, waiting.choice.settings)
     end
     return was_there or is_waiting_job(job)
 end
@@ -321,14 +292,6 @@ end
 -- Reads the minimum heads again if a hook has changed them.
 function queue_heads.read_first_heads(waiting)
     waiting.first_heads = hooks.first_heads(waiting.types) or waiting.first_heads
-end
-
--- Replaces the heads of `type` after a hook has moved jobs.
-function queue_heads.moved(waiting, type, heads)
-    change(waiting, type, heads)
-    if waiting.choice then
-        waiting.choice:changed(type)
-    end
 end
 
 -- Returns the pending jobs of `types` as candidates for the free slots of `view`, a table for `fill`.

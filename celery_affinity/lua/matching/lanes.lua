@@ -9,7 +9,7 @@ local DEMAND_BYTE = 100 -- the first byte of an on-demand lane's name
 -- Mode -> priority -> lane name.
 local names = { queued = {}, demand = {} }
 
--- Returns the name of the lane of jobs with this mode and priority.
+-- Returns the lane name for this mode and priority.
 function lanes.name(mode, priority)
     local name = names[mode][priority]
     if not name then
@@ -30,8 +30,8 @@ function lanes.order(enqueued, rank)
     return rank and #rank <= protocol.MAX_NUMBER_LENGTH and string.find(rank, "^%d+$") and rank or enqueued
 end
 
--- Returns the first and last position of the head of `lane` in `heads`, its enqueue time and its id; nil if the lane
--- has no head. An id can look like a lane name, but is not followed by a time.
+-- Returns the first and last position of a lane's head in `heads`, its enqueue time and its id; nil for an empty lane.
+-- An id can look like a lane name, but is not followed by a time.
 local function find(heads, lane)
     local name, first = lane .. " ", 0
     while true do
@@ -48,7 +48,7 @@ local function find(heads, lane)
 end
 
 -- Returns `heads` with a new head for `lane`, or without a head if `enqueued` is nil. The present head is from `first`
--- to `last` in `heads`; nil if the lane has none.
+-- to `last` in `heads`; nil for an empty lane.
 local function with_head(heads, first, last, lane, enqueued, id)
     local head = enqueued and lane .. " " .. enqueued .. " " .. id
     if not first then
@@ -86,7 +86,7 @@ end
 -- Writes the heads of `type`.
 function lanes.write(type, heads)
     if holds_heads_of(type) then
-        queue_heads.moved(call.claiming, type, heads)
+        queue_heads.change(call.claiming, type, heads)
     elseif heads == "" then
         redis.call("HDEL", key.heads, type)
     else
@@ -174,7 +174,7 @@ function lanes.is_on_demand(lane)
     return string.byte(lane) == DEMAND_BYTE
 end
 
--- Returns the priority of the jobs of `lane`.
+-- Returns the priority of a lane's jobs.
 function lanes.priority(lane)
     return tonumber(string.match(lane, "%d+$"))
 end
@@ -200,45 +200,24 @@ function lanes.head_at(heads, place)
     return string.match(heads, "^(%l+%.%d+) (%d+) (%S+)", place)
 end
 
--- Returns the place of the head of `lane`.
+-- Returns the place of a lane's head, or nil.
 function lanes.place(heads, lane)
     return (find(heads, lane))
 end
 
--- Returns the job whose head begins at `place` in the heads of `type`, the caller's `nth` type.
-function lanes.job(type, heads, place, nth)
-    local lane, enqueued, id = lanes.head_at(heads, place)
-    return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
-end
-
--- Returns the same as `lanes.job`, or nil if no head begins there.
-function lanes.checked_job(type, heads, place, nth)
+-- Returns the job whose head begins at `place` in the heads of `type`, or nil if no head begins there.
+function lanes.checked_job(type, heads, place)
     local lane, enqueued, id = string.match(heads, "^(%a+%.%d+) (%d+) (%S+)", place)
     if not lane or place > 1 and string.byte(heads, place - 1) ~= SPACE then
         return nil
     end
-    return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
+    return { type = type, lane = lane, enqueued = enqueued, id = id, place = place }
 end
 
 -- Returns the job of the only head in the heads of `type`, or nil if the number of heads is not 1.
 function lanes.only_job(type, heads)
     local lane, enqueued, id = string.match(heads, "^(%l+%.%d+) (%d+) (%S+)$")
-    return lane and { type = type, lane = lane, enqueued = enqueued, id = id, place = 1, nth = 1 }
-end
-
--- Returns the field values of `types` in the hash `name`, false for missing fields.
-function lanes.fields(name, types)
-    if #types <= protocol.MAX_UNPACKED then
-        return redis.call("HMGET", name, unpack(types))
-    end
-    local values = {}
-    for first = 1, #types, protocol.MAX_UNPACKED do
-        local last = math.min(first + protocol.MAX_UNPACKED - 1, #types)
-        for _, value in ipairs(redis.call("HMGET", name, unpack(types, first, last))) do
-            values[#values + 1] = value
-        end
-    end
-    return values
+    return lane and { type = type, lane = lane, enqueued = enqueued, id = id, place = 1 }
 end
 
 -- Returns the `types` with a pending job (without duplicates), a table (type -> its heads), and field "!", which has
@@ -250,7 +229,7 @@ function lanes.heads(types)
     elseif #types < protocol.MAX_UNPACKED then
         values = redis.call("HMGET", key.heads, "!", unpack(types))
     else
-        values = lanes.fields(key.heads, types)
+        values = hash.read(key.heads, types)
         table.insert(values, 1, redis.call("HGET", key.heads, "!"))
     end
     if #types == 1 and values[2] then

@@ -1,8 +1,7 @@
 -- score: computes the score of a job, which decides the job claimed first. The sum equals the sum in `policy/score.py`
 -- to the last bit, in whole micro-points. Its terms are a constant part (`standing`), a part that grows with age
 -- (`patience`) and a part common to all jobs of a type (`rarity`). A claim therefore computes each term once.
--- `head_cache` adds the first two terms for the heads of one type; `job_choice` adds rarity and compares types. If a
--- free slot fits all types, `best_types` does so instead, with fewer steps per type.
+-- `head_cache` adds the first two terms, and rarity if all types fit a free slot; otherwise `job_choice` adds rarity.
 local MICRO = 1000000
 
 function score.standing(priority, on_demand, settings)
@@ -22,12 +21,6 @@ function score.patience(on_demand, age_us, settings)
         points = points + math.floor(math.min(age_us, settings.on_demand_age_cap_us) * settings.on_demand_age_weight)
     end
     return points
-end
-
--- Returns the points that a job gains in `us` microseconds, and the points that an on-demand job below its age cap
--- gains.
-function score.growth(us, settings)
-    return us * settings.age_weight, us * (settings.age_weight + settings.on_demand_age_weight)
 end
 
 function score.rarity(slots_that_fit, settings)

@@ -66,14 +66,14 @@ function slot_choice.view()
 
     -- Returns the most specialised worker with a free slot; ties go to the longest idle time, then to the smaller id.
     -- At most MAX_COMPARED profiles are compared. With `view.weights` from the settings, the points of equally
-    -- specialised workers for job `id` take precedence over idle time.
-    function view.best(_, type, id)
-        local best, best_size, best_since
+    -- specialised workers take precedence over idle time.
+    function view.best(_, job)
+        local type, best, best_size, best_since = job.type, nil, nil, nil
         local compared = 0
         local nth, profile, size = open_profiles.first(open, type)
         if nth and view.weights then
             write_occupied()
-            best = placement.best(open_profiles.most_specialised(open, type), open.rows, id, view.weights)
+            best = placement.best(open_profiles.most_specialised(open, type), open.rows, job, view.weights)
             nth = nil
         end
         while nth and size == (best_size or size) and compared < protocol.MAX_COMPARED do
@@ -182,9 +182,9 @@ local function add_free_workers(candidates, profile, first, last)
     return #members / 2
 end
 
--- Returns a sample of the free workers of `profiles`: worker -> start of its idle time. The sample begins at a profile
--- and a rank derived from the job id, so that different jobs get different workers. It continues with the next
--- profiles in a circle.
+-- Returns a sample of the free workers of `profiles`: worker -> start of its idle time. Also returns true if the sample
+-- has all these workers. It begins at a profile and a rank derived from the job id, so that different jobs get
+-- different workers. It continues with the next profiles in a circle.
 --   max: number of workers, 0 for all.
 local function sample_of(profiles, id, max)
     local candidates, number = {}, tonumber(string.sub(redis.sha1hex(id), 1, 8), 16)
@@ -198,13 +198,13 @@ local function sample_of(profiles, id, max)
         remaining = remaining - add_free_workers(candidates, profiles[nth % #profiles + 1], first,
             max > 0 and first + remaining - 1 or -1)
         if remaining == 0 then
-            return candidates
+            return candidates, false
         end
     end
     if rank > 0 then
         add_free_workers(candidates, profiles[start + 1], 0, math.min(rank, remaining) - 1)
     end
-    return candidates
+    return candidates, rank <= remaining
 end
 
 -- Returns free slots, priority and profile of `worker`.
@@ -238,11 +238,12 @@ local function free_holders(holders, profiles, cache)
     return idle_since
 end
 
--- Adds the result of `free_holders` to `candidates`, up to MAX_FREE_HOLDERS workers. Returns a table: worker -> true,
--- for the added workers.
-local function add_holders(candidates, holders, profiles, cache)
+-- Adds the free holders of a hint to `candidates`, up to MAX_FREE_HOLDERS workers. Returns a table: worker -> true, for
+-- the added workers.
+--   has_all: true if `candidates` has all free workers of `profiles`.
+local function add_holders(candidates, has_all, holders, profiles, cache)
     local is_holder, number = {}, 0
-    local idle_since = #holders > 0 and free_holders(holders, profiles, cache) or {}
+    local idle_since = (has_all or #holders == 0) and candidates or free_holders(holders, profiles, cache)
     for _, worker in ipairs(holders) do
         if idle_since[worker] and number < protocol.MAX_FREE_HOLDERS then
             number, is_holder[worker], candidates[worker] = number + 1, true, idle_since[worker]
@@ -251,11 +252,13 @@ local function add_holders(candidates, holders, profiles, cache)
     return is_holder
 end
 
--- Returns the best worker for job `id` in `profiles`, the most specialised ones with a free slot.
+-- Returns the best worker for `job` in `profiles`, the most specialised ones with a free slot.
 --   cache: worker -> fields that earlier choices have read and that are still valid.
-function placement.best(profiles, cache, id, weights)
-    local candidates, best_worker, best_points, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
-    local is_holder = id_suffix.has_hint(id) and add_holders(candidates, locality.holders(id), profiles, cache) or {}
+function placement.best(profiles, cache, job, weights)
+    local best_worker, best_points, best_since
+    local candidates, has_all = sample_of(profiles, job.id, weights.sample)
+    local is_holder = id_suffix.has_hint(job.id)
+        and add_holders(candidates, has_all, locality.holders(job), profiles, cache) or {}
     for worker, since in pairs(candidates) do
         local free, priority = unpack(fields_of(worker, cache), 1, 2)
         local points = (tonumber(priority) or 0) * weights.priority + (is_holder[worker] and weights.locality or 0)

@@ -106,32 +106,29 @@ local ONE_FREE = { free_for = function()
     return 1
 end } -- a view of the slots after an eviction
 
--- Determines, once per invocation, whether an eviction can let jobs of each of `types` start. Returns a table with all
--- types that the invocation has determined. The value is false if a slot that fits the type is free, or if a pause or a
--- limit blocks the type. Otherwise it is a table.
---   kept_back: result of `reserves.among`, nil without reserves.
-local function needs_of_types(types, settings)
+-- Returns what this invocation has determined, two tables: type -> result of `need_of`, tenant key -> result of
+-- `preemptors.wanted`.
+local function cached_needs()
     local cache = key_state.cache()
     cache.needs = cache.needs or { types = {}, wanted = {} }
-    local unread = {}
-    for _, type in ipairs(types) do
-        unread[#unread + 1] = cache.needs.types[type] == nil and type or nil
+    return cache.needs.types, cache.needs.wanted
+end
+
+-- Returns false if no eviction can let jobs of `type` start: a slot that fits the type is free, or a pause or a limit
+-- blocks the type. Otherwise returns a table.
+--   kept_back: result of `reserves.among`, nil without reserves.
+local function need_of(type, settings)
+    local needs = cached_needs()
+    if needs[type] == nil then
+        local open, _, reserve_filter = hooks.open({ type }, {}, settings, false)
+        needs[type] = #open > 0 and free_slots.free_for(type) == 0 and { kept_back = reserve_filter }
     end
-    if #unread > 0 then
-        local open, _, reserve_filter = hooks.open(unread, {}, settings, false)
-        for _, type in ipairs(unread) do
-            cache.needs.types[type] = false
-        end
-        for _, type in ipairs(open) do
-            cache.needs.types[type] = free_slots.free_for(type) == 0 and { kept_back = reserve_filter }
-        end
-    end
-    return cache.needs.types
+    return needs[type]
 end
 
 -- Returns true if an eviction would let the head of `lane` start.
 local function is_needed(type, lane, enqueued, id, settings)
-    local need = needs_of_types({ type }, settings)[type]
+    local need = need_of(type, settings)
     local reserve_filter = need and need.kept_back
     return need
         and not (reserve_filter and reserve_filter.open(type, lane .. " " .. enqueued .. " " .. id, ONE_FREE) == "")
@@ -161,8 +158,7 @@ end
 --   type: the type.
 --   number: number of its jobs that have waited since `since` (µs).
 function preemptors.wanted(tenant_key, since, settings)
-    needs_of_types({}, settings)
-    local cached = key_state.cache().needs.wanted
+    local _, cached = cached_needs()
     if not cached[tenant_key] then
         local list, by_type = {}, {}
         local state = key_state.read(tenant_key)

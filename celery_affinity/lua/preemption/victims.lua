@@ -13,15 +13,21 @@ function victims.key_of(id)
     return last and last.key or ""
 end
 
--- Records an eviction in a worker's hash.
-function victims.note_stop(worker, settings)
-    local worker_key, since_us = key.worker(worker), call.now_us - settings.preemption_exempt_us
-    local times = {}
-    for time in string.gmatch(redis.call("HGET", worker_key, "preempted") or "", "%d+") do
+-- Returns those evictions of a worker that are younger than `preemption_exempt`: a list of times (µs, strings).
+--   text: field of the worker's hash with all times, or nil or false.
+local function recent_stops(text, settings)
+    local times, since_us = {}, call.now_us - settings.preemption_exempt_us
+    for time in string.gmatch(text or "", "%d+") do
         times[#times + 1] = tonumber(time) > since_us and time or nil
     end
+    return times
+end
+
+-- Records an eviction in a worker's hash.
+function victims.note_stop(worker, settings)
+    local times = recent_stops(redis.call("HGET", key.worker(worker), "preempted"), settings)
     times[#times + 1] = call.now
-    redis.call("HSET", worker_key, "preempted", table.concat(times, " "))
+    redis.call("HSET", key.worker(worker), "preempted", table.concat(times, " "))
 end
 
 -- Returns up to `max` members of a sorted set with their scores, highest first.
@@ -88,19 +94,6 @@ local function candidates_of(stops, settings)
     return candidates
 end
 
--- Returns the start time from which jobs on a worker are exempt: the time of its first eviction that is younger than
--- `preemption_exempt`, or `math.huge`.
---   text: times of evictions on this worker.
-local function exempt_since(text, settings)
-    local first_us = math.huge
-    for time in string.gmatch(text or "", "%d+") do
-        if tonumber(time) > call.now_us - settings.preemption_exempt_us then
-            first_us = math.min(first_us, tonumber(time))
-        end
-    end
-    return first_us
-end
-
 -- Returns true if `worker` holds at least `number` unstarted jobs, which it can return. An invocation examines
 -- MAX_AHEAD_LOOKED_AT claims, rounded up to a whole worker.
 local function holds_ahead(stops, worker, number)
@@ -118,7 +111,7 @@ end
 -- Returns the state of a worker, as a table.
 --   types: types whose jobs would get a freed slot, or "".
 --   stops: tasks that it can stop.
---   exempt_since_us: see `exempt_since`.
+--   exempt_since_us: start time from which its jobs are exempt: the time of the first recent eviction, or `math.huge`.
 --   number_ahead: number of prefetched jobs.
 local function read_worker(stops, worker, settings)
     local fields = free_slots.row(worker, "types", "stops", "preempted")
@@ -127,8 +120,8 @@ local function read_worker(stops, worker, settings)
     local number_ahead = takes_jobs and math.max(0, -free_slots.remaining(worker, fields)) or 0
     local frees_slots = takes_jobs and (number_ahead == 0 or holds_ahead(stops, worker, number_ahead))
     return {
-        types = frees_slots and types or "", stops = stoppable, exempt_since_us = exempt_since(preempted, settings),
-        number_ahead = number_ahead,
+        types = frees_slots and types or "", stops = stoppable, number_ahead = number_ahead,
+        exempt_since_us = math.min(math.huge, unpack(recent_stops(preempted, settings))),
     }
 end
 
@@ -222,25 +215,18 @@ local function read_orders()
     return orders
 end
 
+-- Returns the number of valid orders for a tenant, or for a tenant and a type.
 local function number_for(stops, tenant_key, type)
     return stops.of[type and tenant_key .. " " .. type or tenant_key] or 0
 end
 
-local function add_for(stops, tenant_key, type)
-    for _, name in ipairs({ tenant_key, tenant_key .. " " .. type }) do
-        stops.of[name] = (stops.of[name] or 0) + 1
-    end
-end
-
--- Counts a job of the tenant `victim_tenant_key` that is being stopped.
-local function count_victim(stops, victim_tenant_key)
+-- Adds an order to stop a job of the tenant `victim_tenant_key`. An invalid order has no `tenant_key` and no `type`.
+local function add(stops, victim_tenant_key, tenant_key, type)
     stops.number = stops.number + 1
     stops.lost[victim_tenant_key] = (stops.lost[victim_tenant_key] or 0) + 1
-end
-
-local function add(stops, victim_tenant_key, tenant_key, type)
-    add_for(stops, tenant_key, type)
-    count_victim(stops, victim_tenant_key)
+    for _, name in ipairs(tenant_key and { tenant_key, tenant_key .. " " .. type } or {}) do
+        stops.of[name] = (stops.of[name] or 0) + 1
+    end
 end
 
 -- Reviews each order. An order is valid if its worker has time left to answer, and its tenant still needs the slot for
@@ -248,8 +234,7 @@ end
 -- answer, field `stop` of the job hash is kept, so another job is chosen.
 -- Returns the remaining orders, as a table.
 --   number: number of orders.
---   number_for: function that returns the number of valid orders for a tenant, or for a tenant and a type.
---   add: function that adds an order.
+--   number_for, add: functions above.
 --   lost: tenant key -> number of the tenant's jobs that are being stopped.
 function stop_orders.review(since, settings)
     local stops = { number = 0, of = {}, lost = {}, number_for = number_for, add = add }
@@ -264,10 +249,7 @@ function stop_orders.review(since, settings)
         local is_needed = not is_late and number_for(stops, stop.its_key) < missing
             and number_for(stops, stop.its_key, stop.type) < needed
         if is_needed or redis.call("LREM", key.inbox(stop.worker), 1, control_message(stop)) == 0 then -- it was read
-            count_victim(stops, victims.key_of(stop.id))
-            if is_needed then
-                add_for(stops, stop.its_key, stop.type)
-            end
+            add(stops, victims.key_of(stop.id), is_needed and stop.its_key, stop.type)
         else
             redis.call("HDEL", key.stop_orders, stop.id)
             if not is_late then

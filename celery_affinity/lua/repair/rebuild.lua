@@ -7,9 +7,7 @@ local MAX_MEMBERS = 1000 -- members of one sorted set
 -- Begins an invocation of `repair`.
 --   looks: number of keys that this invocation has examined.
 --   has_kind: keys that exist and have the right Redis type.
-function rebuild.begin()
-    rebuild.looks, rebuild.has_kind = 0, {}
-end
+function rebuild.begin() rebuild.looks, rebuild.has_kind = 0, {} end
 
 -- Records a finding. Returns true if it must be fixed, false if this invocation only reports findings.
 function rebuild.record_finding(finding)

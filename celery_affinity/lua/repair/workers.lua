@@ -42,7 +42,7 @@ end
 local function head_of(type, lane)
     local name = key.lane(type, lane)
     local id, time = unpack(redis.call("ZRANGE", name, 0, 0, "WITHSCORES"))
-    if not id or corrupt.is_entry(id, time) then
+    if not id or string.find(time, "^%d+$") and corrupt.is_word(id) then
         return id and lane .. " " .. time .. " " .. id or ""
     elseif call.found then
         rebuild.record_finding(id .. " of " .. name .. ", which is no job that waits since " .. time)

@@ -101,7 +101,7 @@ end
 -- `minimums.heads`, and the worker preference (`placement.read`). Removes closed types from `heads`.
 function hooks.open(types, heads, settings, is_ahead)
     local open, limit_of = {}, {}
-    local fields = lanes.fields(key.type_rules, { "*", "!", minimums.ANY, placement.FIELD, unpack(types) })
+    local fields = hash.read(key.type_rules, { "*", "!", minimums.ANY, placement.FIELD, unpack(types) })
     local pause_of_all, text, has_minimum_heads, preferred = unpack(fields, 1, 4)
     for nth, type in ipairs(types) do
         local rule = type_limits.read(fields[nth + 4])
@@ -191,7 +191,7 @@ function type_changes.change(before, now)
     local old, new = limits_in(before), limits_in(now)
     local types = differing(old, new)
     local rules, was_closed, is_any_new, counted = {}, {}, false, 0
-    for nth, value in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
+    for nth, value in ipairs(hash.read(key.type_rules, types)) do
         local type, rule = types[nth], type_limits.read(value)
         rules[type], was_closed[type] = rule, type_limits.is_closed(rule)
         is_any_new = set_limit(type, rule, new[type], counted < protocol.MAX_FILLED) or is_any_new
@@ -301,7 +301,7 @@ local function open_counted(position)
         types[#types + 1], position = limits.next_type(text, position)
     end
     local rules, was_closed = {}, {}
-    for nth, value in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
+    for nth, value in ipairs(hash.read(key.type_rules, types)) do
         local type, rule = types[nth], type_limits.read(value)
         if rule.is_being_counted then
             rule.is_being_counted = false

@@ -4,9 +4,7 @@
 
 local ahead = {} -- functions of a view of a worker's capacity beyond its slots
 
-function ahead.free_for()
-    return 1
-end
+function ahead.free_for() return 1 end
 
 -- Returns the part of the capacity that a job of `type` takes, or nil if the worker accepts none.
 local function cost(view, type)
@@ -21,9 +19,7 @@ function ahead.any_free(view, type)
     return job_cost ~= nil and job_cost <= view.left
 end
 
-function ahead.best(view)
-    return view.worker
-end
+function ahead.best(view) return view.worker end
 
 function ahead.occupy(view, _, type)
     view.left = view.left - cost(view, type)

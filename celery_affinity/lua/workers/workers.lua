@@ -52,7 +52,7 @@ local function change_slots(profile, types, by)
         end
     end
     local fields, unserved = {}, {}
-    for nth, slots in ipairs(#types > 0 and lanes.fields(key.capacity, types) or {}) do
+    for nth, slots in ipairs(hash.read(key.capacity, types)) do
         local type, sum = types[nth], tonumber(slots or 0)
         if not sum then
             error("spoiled capacity of type " .. type)

@@ -52,7 +52,7 @@ def join(
     workers.write_retention(cohort, worker)
     matching.recount(worker, now_us)
     keys.recheck(cohort, now_us)
-    unfilled = matching.fill(cohort, worker.types, now_us)
+    unfilled = matching.fill(cohort, worker.types, now_us, worker, alone=not cohort.to_fill)
     if not unfilled:
         prefetch.request_jobs(cohort, worker)
     return Joined(unfilled, namesake if namesake != worker_id else None, replaced, void_up_to, now_us)
