@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from celery_affinity.scheduler import recordings
 from celery_affinity.scheduler.messages import Claim, ClaimRow
 from celery_affinity.schema.constants import MAX_RECORDED
-from tests.scheduler.instructions.functions import PENDING, Fleet
 from tests.scheduler.instructions.counter import CountedServer
+from tests.scheduler.instructions.functions import PENDING, Fleet
 
 _WARM_UP, _CALLS = 50, 5
 
