@@ -9,7 +9,6 @@ from celery_affinity.schema.keys import Keys
 
 from ..support.scripted_fleet import ScriptedFleet
 
-
 #: Hours at which the fake clocks begin. The server caches the capacity of types by the time of the last change, so two
 #: tests must not change it at the same time.
 _HOURS = count()
