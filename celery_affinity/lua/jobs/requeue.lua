@@ -58,7 +58,7 @@ end
 --   "aborted": counts a delivery; the job pauses first.
 --   "requeued": counts a requeue; the job pauses first.
 -- Returns the type if the job is pending again, or nil.
-function requeue.requeue(worker, id, how, settings, why)
+local function reclaim(worker, id, how, settings, why)
     local type, lane, enqueued, acked, deliveries, rank =
         unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries", "rank"))
     local rule = hooks.of(id)
@@ -94,6 +94,16 @@ function requeue.requeue(worker, id, how, settings, why)
         redis.call("HSET", key.job(id), "state", "pending")
     end
     hooks.wait(id, type, lane, position)
+    return type
+end
+
+-- Reclaims a job as described above, and records it. `cause`: see `requeue_log.entry`.
+function requeue.requeue(worker, id, how, settings, why, cause)
+    local entry = requeue_log.entry(worker, id, how, cause)
+    local type = reclaim(worker, id, how, settings, why)
+    if entry then
+        requeue_log.record(entry)
+    end
     return type
 end
 
