@@ -45,6 +45,8 @@ _MODULES: dict[str, str | None] = {
     "pause": "settings",
     "resume": "settings",
     "dead": "dead",
+    "requeues": None,
+    "memory": None,
     "check": "check",
     "settings": "settings",
     "cohorts": "settings",

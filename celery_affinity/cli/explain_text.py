@@ -19,6 +19,7 @@ from ..reports.render import (
     time_text,
     wrap_paragraph,
 )
+from ..reports.requeues import requeue_sentence
 from ..reports.tenants import ShareTurn
 
 #: Rules that suspend the overtaking bound -> text.
@@ -41,10 +42,11 @@ def explanation_text(job: Explanation) -> str:
                 ("why", job.note or ""),
             ]
         )
+    came_back: Row = ("came back", [*map(requeue_sentence, job.left_workers)])
     if job.state == "unknown":
-        return f"task {printable_cell(job.id)} is unknown: {job.note}"
+        unknown = f"task {printable_cell(job.id)} is unknown: {job.note}"
+        return "\n".join([unknown, *([wrap_paragraph([came_back])] if job.left_workers else [])])
     since_s, now_s = job.since_s or 0, job.now_s or 0
-    came_back = f"{pluralize(job.deliveries, 'time')}: its worker died, or gave it back unfinished"
     rows: list[Row] = [
         ("task", f"{job.id}  {job.task}"),
         ("state", f"{job.state} since {time_text(since_s)} ({duration_text(max(0, now_s - since_s))})"),
@@ -57,7 +59,7 @@ def explanation_text(job: Explanation) -> str:
         ("reason", job.reason or None),
         ("why", job.why or None),
         ("note", job.note or None),
-        ("came back", came_back if job.deliveries else None),
+        came_back if job.left_workers else ("came back", _deliveries(job)),
         ("requeued", f"{pluralize(job.requeues, 'time')}, as its task asked" if job.requeues else None),
         ("stopped", _stopped(job.stopped) if job.stopped else None),
         *[("preempting" if job.waiting else "stops", _stop(order, job)) for order in job.stops],
@@ -67,6 +69,12 @@ def explanation_text(job: Explanation) -> str:
         ("near", _near(job.hint or "", job.near) if job.near else None),
     ]
     return wrap_paragraph(rows)
+
+
+def _deliveries(job: Explanation) -> str | None:
+    """Return the number of deliveries of a job that came back more than a day ago."""
+    times = pluralize(job.deliveries, "time")
+    return f"{times}: its worker died, or gave it back unfinished" if job.deliveries else None
 
 
 def _wait_and_run(job: Explanation) -> list[Row]:

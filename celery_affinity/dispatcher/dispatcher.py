@@ -6,6 +6,7 @@ daemon threads: results and signals of ended jobs, messages of stock producers, 
 
 import random
 import time
+from collections.abc import Sequence
 
 import redis
 from redis.exceptions import RedisError, ResponseError
@@ -15,7 +16,10 @@ from ..clock import SECOND_US, ClockWatch, ServerTime
 from ..log_limit import limited_logger
 from ..reports import type_metrics
 from ..reports.blockers import ReservedSlots, reserve_too_large
+from ..reports.render import printable_cell
+from ..reports.requeues import SILENT, read_requeues
 from ..results.unrun_jobs import UnrunJobReporter
+from ..scheduler.messages import TickReply
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import REPAIRED_EVERY_US, TICK_US
 from .ingest import Ingest
@@ -50,6 +54,17 @@ class TrendNotes:
                     pipe.execute()
         except ResponseError as exc:  # foreign data at the key, or missing rights: ticks continue
             logger.debug("No note of what waits: %s", exc)
+
+
+#: Maximum number of workers, and of tasks, that one line of the log names.
+_MAX_NAMED = 10
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first *names* as text, with the number of the others."""
+    others = len(names) - _MAX_NAMED
+    listed = ", ".join(map(printable_cell, names[:_MAX_NAMED]))
+    return f"{listed} and {others} more: see `celery affinity requeues`" if others > 0 else listed
 
 
 #: Seconds without a call until a library is deleted.
@@ -219,17 +234,27 @@ class Dispatcher:
         if ticked is None:
             return QUIET_PAUSE_S
         if ticked.dead_workers:
-            logger.warning(
-                "%d silent worker(s) taken for dead; jobs taken back from them: %d",
-                ticked.dead_workers,
-                ticked.recovered,
-            )
+            self._log_dead_workers(ticked)
         if ticked.lists:
             self._to_move = ticked.lists
             self._mover.call()
             self._expects_messages_until_s = time.monotonic() + _PRODUCERS_SEND_S
         pause_s = SHORT_PAUSE_S if time.monotonic() < self._expects_messages_until_s else self._pause_s
         return pause_s if ticked.next_due_s is None else min(pause_s, ticked.next_due_s)
+
+    def _log_dead_workers(self, ticked: TickReply) -> None:
+        """Name the silent workers that the tick removed, and the tasks whose jobs it reclaimed."""
+        names: list[str] = []
+        try:
+            rows = read_requeues(self._scheduler.reader, ticked.time.now_us) if ticked.recovered else []
+            names = [row.task_id or row.job_id for row in rows if row.cause == SILENT]
+        except (RedisError, OSError) as exc:
+            logger.debug("The ids of reclaimed tasks cannot be read: %s", exc)
+        logger.warning(
+            "%d silent worker(s) taken for dead: %s; jobs taken back from them: %d%s",
+            *(len(ticked.dead_workers), _listed(ticked.dead_workers), ticked.recovered),
+            f" ({_listed(names)})" if names else "",
+        )
 
     def _record_clock_step(self, time: ServerTime) -> None:
         """Log a step of the server's clock, and store it for `check`."""

@@ -18,4 +18,6 @@ REPORTS = {
     "pause": "type_limits",
     "recurring list": "recurring",
     "dead list": "dead_letters",
+    "requeues": "requeues",
+    "memory": "memory",
 }

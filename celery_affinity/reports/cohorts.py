@@ -23,6 +23,7 @@ from .jobs import Job
 from .metrics import Metrics, read_metrics
 from .queue_order import served_by
 from .report import rows_of_all, with_cohort_name
+from .requeues import read_requeues, requeues_of
 
 
 def metrics_of_all(fleet: Cohorts, bounds: Mapping[str, int | Bound] | None = None) -> Metrics:
@@ -50,7 +51,10 @@ def explain_in_all(fleet: Cohorts, task_id: str, lists: StockLists | None = None
             is_scheduled, ingests = lists.schedules(message.queue), lists.ingests
             note = sentences.in_a_list_sentence(message, is_scheduled=is_scheduled, ingests=ingests)
             return Explanation(task_id, "unknown", task=message.task, note=note, in_list=message)
-    return replace(explanation, cohort=name) if fleet.is_split and explanation.source else explanation
+    if fleet.is_split and not explanation.source:  # the task is forgotten: any cohort may have had its job
+        rows = rows_of_all(fleet.each(lambda scheduler: read_requeues(scheduler.reader)))
+        return replace(explanation, left_workers=requeues_of(rows, [task_id]))
+    return replace(explanation, cohort=name) if fleet.is_split else explanation
 
 
 def jobs_of_all(fleet: Cohorts, ids: Sequence[str]) -> list[Job]:

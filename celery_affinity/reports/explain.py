@@ -22,6 +22,7 @@ from .jobs import Job, LocalWorkers, describe_jobs, local_workers, settings_comm
 from .key_usage import KeyWait, waiting_for_key, why_keys_block
 from .keys import facts_of, stated_keys
 from .queue_order import ClaimGroup, ClaimOrder, current_order, jobs_ahead
+from .requeues import Requeue, read_requeues, requeues_of
 from .stock_messages import StockMessage
 from .tenants import ShareTurn, share_turn
 from .type_limits import PauseInForce, limits_of_types, paused_types, pauses_of_job
@@ -408,6 +409,7 @@ class Explanation(Job):
     - *stopped*: the job's last preemption for a tenant below its minimum.
     - *stops*: the eviction of a running job; for a pending job, the evictions for its tenant and type.
     - *why_no_stop*: why there are none although its tenant is below its minimum and the job has waited long enough.
+    - *left_workers*: when and why the job left workers unfinished, the newest first. Kept for a day.
     - *in_list*: the stock Celery list that has the message of a task without a job.
     """
 
@@ -418,6 +420,7 @@ class Explanation(Job):
     stops: list[StopOrder] = field(default_factory=list)
     near: LocalWorkers | None = None
     why_no_stop: str | None = None
+    left_workers: list[Requeue] = field(default_factory=list)
     in_list: StockMessage | None = None
 
 
@@ -429,7 +432,7 @@ def explain(reader: Reader, task_id: str) -> Explanation:
         if explanation:
             return explanation
     note = "never published here, or forgotten (`affinity_keep` after its end): the result backend may know it"
-    return Explanation(task_id, "unknown", note=note)
+    return Explanation(task_id, "unknown", note=note, left_workers=requeues_of(read_requeues(reader), [task_id]))
 
 
 def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
@@ -471,6 +474,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         stopped=last_preempted(reader, run.job_id, int(settings["preemption_max"])),
         stops=orders,
         why_no_stop=why_not_preempted(reader) if is_due and not orders else None,
+        left_workers=requeues_of(read_requeues(reader), {job.id, run.job_id}),
     )
 
 

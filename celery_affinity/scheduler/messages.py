@@ -229,7 +229,7 @@ class TickReply(NamedTuple):
     next_due_s: float | None  #: seconds until the next scheduled job or recurring call is due
     due: int
     recovered: int
-    dead_workers: int
+    dead_workers: list[str]  #: names of silent workers that were removed
     unreported: bool  #: True if there are unreported ends (`Scheduler.next_report`)
     recurring: bool  #: True if recurring calls must be made (`Scheduler.due_recurring`)
     lists: list[str]  #: stock Celery's lists that contain messages

@@ -225,17 +225,19 @@ class DispatcherFunctions(Runner):
 
     def tick(self, lists: Sequence[str] = ()) -> TickReply:
         """Make due jobs and dead workers' jobs pending. *lists*: up to a few hundred lists of Celery to check."""
-        due = recovered = dead = 0
+        due = recovered = 0
+        dead: list[bytes] = []
         times: list[ServerTime] = []
         began_s = now_s()
         for reply in self._repeat("tick", lists):
-            next_due_us, *counts, unreported, recurring, filled, now_us, ticked = reply
+            next_due_us, due_jobs, recovered_jobs, names, unreported, recurring, filled, now_us, ticked = reply
             times.append(ServerTime(decode_number(now_us), began_s, now_s(), decode_number(ticked) or None))
-            due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
+            due, recovered, dead = due + due_jobs, recovered + recovered_jobs, dead + names
         due_in_us = decode_number(next_due_us, -1)
         next_due_s = None if due_in_us < 0 else due_in_us / SECOND_US
         filled = [decode_text(name) for name in filled]
-        return TickReply(next_due_s, due, recovered, dead, bool(unreported), bool(recurring), filled, times[0])
+        dead_workers = [decode_part(decode_text(name)) for name in dead]
+        return TickReply(next_due_s, due, recovered, dead_workers, bool(unreported), bool(recurring), filled, times[0])
 
     def ingest(self, list_: str, jobs: Sequence[NewJob]) -> int:
         """Move messages from a list of stock Celery into their lanes. Return the number of *jobs* still in the list.

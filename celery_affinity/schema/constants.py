@@ -212,6 +212,12 @@ REVOKED_KEPT_S = 10_800
 #: Seconds for which the settings of an app.conf are kept after its last worker's last heartbeat: a month.
 CONF_KEPT_S = 2_592_000
 
+#: Maximum number of requeues that are remembered, the bytes of each token of an entry, and the seconds after the last
+#: one: a day. An entry takes about 150 bytes.
+MAX_REQUEUES = 2_000
+MAX_REQUEUE_TOKEN = 300
+REQUEUES_KEPT_S = 86_400
+
 # -- reports of ends to callers
 
 #: Maximum number of ends that one invocation of `announce` reads to find an unreported one.

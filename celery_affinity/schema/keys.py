@@ -174,6 +174,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "scheduled": ("scheduled", "zset", "ids of jobs that wait for their ETA, or in a merge window, by due time (µs)"),
     "ended": ("ended", "zset", "ids of ended jobs that are remembered for more than a minute, by end time (µs)"),
     "dead": ("dead", "zset", "job ids of dead letters, by end time (µs)"),
+    "requeues": (
+        "requeues",
+        "list",
+        "the last jobs that left a worker unfinished, with cause, worker and time (µs): kept for a day",
+    ),
     "task": (
         "task:%s",
         "string",

@@ -119,6 +119,28 @@ def _rows(found):
     return found["jobs"] if isinstance(found, dict) else found
 
 
+def test_requeues_of_all_cohorts_are_listed_and_explained_after_their_jobs_are_forgotten(app, sent, clients):
+    fleet = fleet_of(clients, "eu")
+    fleet.join("w", "eu.pdf")
+    (claim,) = fleet.inbox("w")
+    fleet.scheduler.recover("w")
+    (row,) = shown(app, "requeues")
+    assert (row["cohort"], row["worker"], row["cause"]) == ("eu", "w@host", "died")
+    keys = Keys(cohort="eu")
+    clients["eu"].delete(keys.key("job", claim.job_id), keys.key("task", row["task_id"]))
+    assert "the worker died" in run(app, "explain", row["task_id"], code=1).stdout
+
+
+def test_memory_has_the_server_of_each_cohort(app, sent):
+    found = {server["cohort"]: server for server in shown(app, "memory")}
+    assert {*found} == {*TYPES.values()}
+    for type_, cohort in TYPES.items():
+        assert [row["keys"] for row in found[cohort]["data"] if (row["kind"], row["type"]) == ("messages", type_)] == [
+            1
+        ]
+    assert run(app, "memory", "--sample", "100").stdout.count("used ") == 3
+
+
 def test_pages_of_jobs_go_through_the_cohorts_one_after_the_other(app, sent):
     found, cursor, page = [], (), {"cursor": ""}
     while page["cursor"] is not None:

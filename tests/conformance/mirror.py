@@ -15,7 +15,14 @@ from math import ceil
 from celery_affinity.lab.scripts_engine import CLOCK
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.schema import values
-from celery_affinity.schema.constants import CONF_KEPT_S, ENDED_KEPT_S, METRICS_KEPT_S, WAS_PREEMPTED, WAS_REQUEUED
+from celery_affinity.schema.constants import (
+    CONF_KEPT_S,
+    ENDED_KEPT_S,
+    METRICS_KEPT_S,
+    REQUEUES_KEPT_S,
+    WAS_PREEMPTED,
+    WAS_REQUEUED,
+)
 from celery_affinity.schema.histograms import PUBLISHED, PUBLISHED_BEFORE
 from celery_affinity.schema.job_record import FIELDS
 from celery_affinity.schema.keys import Keys
@@ -93,6 +100,8 @@ def _parsed(line):
         value = {place: set(names.split(" ")) for place, names in value.items()}
     if kept_s is not None and type_ == "hash":
         value[f"forgotten in {kept_s} s"] = True
+    elif kept_s is not None and type_ == "list":
+        value.append(f"forgotten in {kept_s} s")
     elif kept_s is not None:
         value += f" (forgotten in {kept_s} s)"
     return name, value
@@ -178,6 +187,8 @@ def expected(reference):
     _expect_traces(reference, state, entry)
     _expect_recurring(reference, state, entry)
     state |= {name: [*reversed(messages)] for name, messages in reference.lists.items() if messages}
+    if reference.requeues:
+        state[key("requeues")] = [*reference.requeues, f"forgotten in {REQUEUES_KEPT_S} s"]
     if reference.ticked_us is not None:
         state[key("clock")] = {"ticked": str(reference.ticked_us), "grace": str(reference.grace_us)}
     for name, value in (

@@ -30,7 +30,7 @@ REFUSED = "refused"
 _FORGOTTEN_AFTER_US = ENDED_KEPT_S * SECOND_US
 
 #: Keys that a fleet leaves forever.
-STAYS = ("schema", "fence", "claim_number", "clock", "settings", "conf_last", "counters")
+STAYS = ("schema", "fence", "claim_number", "clock", "settings", "conf_last", "counters", "requeues")
 
 
 class NothingFound:

@@ -2,6 +2,7 @@
 
 from celery_affinity.policy.slot_math import NOTHING
 from celery_affinity.schema.constants import AT_ONCE_US, MAX_MOVES
+from celery_affinity.schema.values import encode_part
 from tests.conformance.reference import locality
 
 from . import draw
@@ -57,7 +58,13 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         lists = [f"stock {type_}" for type_ in TYPES]
         reply = self.reference.tick(lists, now_us=self.now_us)
         next_due_us = -1 if reply.next_due_us is None else reply.next_due_us
-        counts = [reply.due, reply.recovered, reply.dead_workers, reply.unreported, reply.recurring]
+        counts = [
+            reply.due,
+            reply.recovered,
+            [*map(encode_part, reply.dead_workers)],
+            reply.unreported,
+            reply.recurring,
+        ]
         times = [str(self.now_us), str(reply.ticked_us or "")]
         self.step("tick", [reply.again, str(next_due_us), *counts, reply.lists, Named(reply.unfilled), *times], *lists)
         self.compare(reply.unfilled)

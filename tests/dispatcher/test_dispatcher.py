@@ -23,6 +23,7 @@ from celery_affinity.settings.wire import shared_settings
 
 from ..support.messages import wire
 from ..support.processes import wait_until
+from ..support.scripted_fleet import ScriptedFleet
 
 
 def run():
@@ -45,7 +46,7 @@ class Ticked:
     def tick(self, lists):
         self.ticks += 1
         self.looked_in.append(list(lists))
-        idle = {"unreported": False, "recurring": False, "dead_workers": 0, "recovered": 0}
+        idle = {"unreported": False, "recurring": False, "dead_workers": [], "recovered": 0}
         time = ServerTime(self.ticks, self.ticks * 1e-6, self.ticks * 1e-6)
         return SimpleNamespace(**idle, lists=list(lists), next_due_s=0.001, time=time)
 
@@ -140,3 +141,25 @@ def test_step_of_the_servers_clock_is_logged_once_and_kept(redis_client, caplog,
     assert step.at_us == scheduler.now_us
     assert step.size_us == pytest.approx(size_s * 1_000_000, abs=5_000_000)
     assert redis_client.zscore(Keys().key("scheduled"), "waits") == due
+
+
+@pytest.mark.parametrize("jobs", [0, 1, 14])
+def test_silent_workers_and_their_tasks_are_named_in_the_log(redis_client, caplog, jobs):
+    scheduler = FakeClockScheduler(redis_client, Keys())
+    fleet = ScriptedFleet(scheduler)
+    announcer = SimpleNamespace(announce=lambda *_, **__: None, stop=lambda: None)
+    dispatcher = Dispatcher(scheduler, announcer, SimpleNamespace(lists=lambda _: []), QUIET)
+    fleet.join("pdf1", "pdf", slots=20)
+    for nth in range(jobs):
+        fleet.publish(f"job{nth}", "pdf")
+    try:
+        for _ in range(40):
+            dispatcher._tick()
+            scheduler.advance(1)
+    finally:
+        dispatcher.stop()
+    (line,) = [record.message for record in caplog.records if "silent worker" in record.message]
+    assert line.startswith(f"1 silent worker(s) taken for dead: pdf1@host; jobs taken back from them: {jobs}")
+    named = [nth for nth in range(jobs) if f"task-job{nth}," in f"{line},".replace(")", ",").replace(" and", ",")]
+    assert len(named) == min(jobs, 10)
+    assert (" and 4 more: see `celery affinity requeues`" in line) == (jobs == 14)

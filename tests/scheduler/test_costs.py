@@ -266,8 +266,8 @@ def test_tick_removes_dead_workers_in_parts(scheduler, redis_client):
     now_us = seconds * 1_000_000 + micros
     redis_client.zadd(key("heartbeats"), {f"w{number}": now_us - 60_000_000 + number for number in range(4)})
     redis_client.hset(key("clock"), mapping={"ticked": now_us, "grace": now_us - 60_000_000})
-    assert scheduler.tick().dead_workers == 2
-    assert scheduler.tick().dead_workers == 2
+    assert len(scheduler.tick().dead_workers) == 2
+    assert len(scheduler.tick().dead_workers) == 2
 
 
 def test_tick_checks_any_number_of_lists(scheduler, redis_client):

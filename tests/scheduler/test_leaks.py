@@ -32,6 +32,7 @@ END = {
     "revoked_stamp:%s": 10_800,
     "lane:key:metrics:%s": 86_400,
     "trend": 3_600,
+    "requeues": 86_400,
     "trend_written": 60,
     "conf_by_app:%s": 30 * 86_400,
 }

@@ -231,13 +231,14 @@ class Scene:
         self.client.hset(self.scheduler.keys.key("stop_orders"), stopped, order)  # written by a tick
 
     def _fill_keys_of_other_writers(self):
-        """Write the keys of observers and of the HTTP interface, which no server function writes."""
+        """Write the keys of observers and of the HTTP interface, and a requeue from before the scene."""
         key = self.scheduler.keys.key
         for name in ("idempotency", "remote_worker", "remote_end"):
             self.client.set(key(name, "1"), "{}")
         self.client.set(key("trend_written"), "1")
         self.client.set(key("recording"), "r 1 2 3")
         self.client.lpush(key("trend"), "{}")
+        self.client.lpush(key("requeues"), "1 died unsettled pending w0 web j0 t0")
         self.client.hset(key("left_to_celery", "1"), "j1", "pdf a reason")
         self.client.xadd(key("recorded", "r"), {"worker": "{}", "claims": "", "told": ""})
 

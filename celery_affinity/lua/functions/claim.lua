@@ -75,8 +75,10 @@ end
 -- Returns the type of a job that is pending again, or nil.
 local function end_otherwise(worker, id, fence, known, outcome, keeps, settings)
     local how, why = ends.read_outcome(outcome)
+    local cause
     if how == protocol.PREEMPTED then
         how, why = hooks.stopped(worker, id, fence, known, why)
+        cause = how == "returned" and protocol.PREEMPTED or nil
     end
     -- The worker has lost a job that it acked, or the task raised Ignore.
     known.is_doubtful = how ~= "acked"
@@ -92,7 +94,7 @@ local function end_otherwise(worker, id, fence, known, outcome, keeps, settings)
         requeue.reject(worker, id, how, settings, why)
         return nil
     end
-    return requeue.requeue(worker, id, how, settings, why)
+    return requeue.requeue(worker, id, how, settings, why, cause)
 end
 
 -- Ends the jobs in `ends_given`, from the fifth value. Returns the set of types whose jobs are pending again.

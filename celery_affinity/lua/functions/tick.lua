@@ -2,9 +2,10 @@
 -- reclaimed. Any number of dispatchers can invoke it. Each kind of work is a function; the server function defines
 -- their order.
 --
--- Returns {again, next_due_us, due, recovered, dead, unreported, recurring, {list, ...}, unfilled, now, ticked}.
+-- Returns {again, next_due_us, due, recovered, {dead, ...}, unreported, recurring, {list, ...}, unfilled, now, ticked}.
 --   again: 1 if more work may remain and the caller must invoke the function again.
 --   next_due_us: µs until the next scheduled job or recurring call is due, or -1 if there is none.
+--   dead: name of a dead worker that was removed, encoded.
 --   unreported: 1 if some ends are unreported (`next_report`).
 --   recurring: 1 if recurring calls are due (`due_recurring`).
 --   list: a given list with messages for `ingest`.
@@ -84,25 +85,26 @@ local function end_expired()
     return #expired
 end
 
--- Reclaims the jobs of silent workers. Returns the number of reclaimed jobs, and the number of dead workers.
+-- Reclaims the jobs of silent workers. Returns the number of reclaimed jobs, and the names of the dead workers.
 local function recover_dead_workers(grace, types, settings)
-    local recovered, dead = 0, 0
+    local recovered, dead = 0, {}
     local silent_since = call.now_us - settings.worker_timeout_us
     if grace > silent_since then
-        return 0, 0
+        return 0, dead
     end
     local types_remaining = protocol.MAX_TYPES -- of the removed workers, except the last one
     local silent = redis.call("ZRANGEBYSCORE", key.heartbeats, "-inf", call.text(silent_since), "LIMIT", 0,
         protocol.MAX_MOVES)
     for _, worker in ipairs(silent) do
         types_remaining = types_remaining - #workers.types_of(worker)
+        local name = redis.call("HGET", key.worker(worker), "name")
         local reclaimed, is_removed =
-            dead_workers.take_back(worker, protocol.MAX_MOVES - recovered, types, settings, true)
+            dead_workers.take_back(worker, protocol.MAX_MOVES - recovered, types, settings, "silent")
         recovered = recovered + reclaimed
         if not is_removed then
             return recovered, dead
         end
-        dead = dead + 1
+        dead[#dead + 1] = name or worker
         if types_remaining <= 0 then
             break
         end

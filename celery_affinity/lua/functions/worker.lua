@@ -238,7 +238,7 @@ function functions.leave(ARGV)
     end
     local settings = settings_in_force.read()
     local types = {}
-    local _, is_gone = dead_workers.take_back(worker, protocol.MAX_MOVES, types, settings, false)
+    local _, is_gone = dead_workers.take_back(worker, protocol.MAX_MOVES, types, settings)
     local returned = #types
     return { fill.anywhere(types, settings), is_gone and 0 or 1, returned }
 end
@@ -259,6 +259,6 @@ function functions.recover(ARGV)
     end
     local settings = settings_in_force.read()
     local types = {}
-    local recovered, gone = dead_workers.take_back(worker, protocol.MAX_MOVES, types, settings, true)
+    local recovered, gone = dead_workers.take_back(worker, protocol.MAX_MOVES, types, settings, "died")
     return { gone and 0 or 1, recovered, fill.anywhere(types, settings) }
 end

@@ -104,8 +104,13 @@ end
 --   "requeued": counts a requeue; the job pauses first.
 -- Returns the type if the job is pending again, or nil. The caller recounts the worker's free slots afterwards, once
 -- for all claims. The claim is removed last: if corrupt data fail an earlier write, the claim still leads to the job.
-function requeue.requeue(worker, id, how, settings, why)
+-- The log of requeues gets an entry. `cause`: see `requeue_log.entry`.
+function requeue.requeue(worker, id, how, settings, why, cause)
+    local entry = requeue_log.entry(worker, id, how, cause)
     local type = put_back(worker, id, how, settings, why)
+    if entry then
+        requeue_log.record(entry)
+    end
     redis.call("HDEL", key.claims(worker), id)
     return type
 end

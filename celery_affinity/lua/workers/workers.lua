@@ -230,13 +230,14 @@ local function some_jobs_and_prefetched(worker, max_jobs)
     return ids, prefetched
 end
 
--- Reclaims up to `max_jobs` jobs of `worker`, and adds the types of pending ones to `types`. If the worker `is_dead`,
+-- Reclaims up to `max_jobs` jobs of `worker`, and adds the types of pending ones to `types`. If the worker is dead,
 -- this counts as a delivery of jobs that had a slot. A worker without claims is removed. Returns the number of
--- reclaimed jobs, and true if the worker was removed.
-function dead_workers.take_back(worker, max_jobs, types, settings, is_dead)
+-- reclaimed jobs, and true if the worker was removed. `death`: "died" or "silent" (`requeue_log`); nil for a worker that
+-- leaves.
+function dead_workers.take_back(worker, max_jobs, types, settings, death)
     workers.close(worker)
     local ids, prefetched
-    if is_dead then
+    if death then
         -- The worker stays dead until later invocations have reclaimed all its jobs: a late heartbeat cannot change
         -- that.
         redis.call("ZADD", key.heartbeats, protocol.GIVEN_UP_US, worker)
@@ -246,8 +247,8 @@ function dead_workers.take_back(worker, max_jobs, types, settings, is_dead)
     end
     local number = math.min(#ids, max_jobs)
     for nth = 1, number do
-        local how = is_dead and nth > prefetched and "unsettled" or "returned"
-        types[#types + 1] = requeue.requeue(worker, ids[nth], how, settings)
+        local how = death and nth > prefetched and "unsettled" or "returned"
+        types[#types + 1] = requeue.requeue(worker, ids[nth], how, settings, nil, death)
     end
     if #ids <= max_jobs then
         workers.remove(worker)

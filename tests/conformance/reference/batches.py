@@ -77,7 +77,7 @@ def wait_again(cohort: Cohort, batch: Job) -> None:
 # -- The end of a batch's run: as the worker reports for the primary; this decides the others.
 
 
-def release(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[str]:
+def release(cohort: Cohort, batch: Job, how: str, why: str, cause: str | None, now_us: int) -> set[str]:
     """Record the end of a claim of *batch*. Return the type that got a pending job, if any."""
     if how == "returned" and batch.acked:  # the run was stopped for one of the other calls, which is revoked
         return _go_on(cohort, batch, now_us)
@@ -97,7 +97,8 @@ def release(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[
         if batch.callers:
             cohort.unreported[batch.id] = now_us
         return set()
-    return requeue.requeue(cohort, batch, now_us, how=how if how in requeue.WAYS else "returned", why=why)
+    how = how if how in requeue.WAYS else "returned"
+    return requeue.requeue(cohort, batch, now_us, how=how, why=why, cause=cause)
 
 
 def _count(cohort: Cohort, batch: Job) -> None:

@@ -293,6 +293,8 @@ class Cohort:
     """Type -> what is counted of its jobs (`rules/metrics`); of one without slots a server forgets it later."""
     ended: dict[str, int] = field(default_factory=dict)
     """Jobs that have ended, and are known for longer than a minute -> when they ended, µs."""
+    requeues: list[str] = field(default_factory=list)
+    """The last jobs that left a worker unfinished, newest first, as on a server."""
     unreported: dict[str, int] = field(default_factory=dict)
     """Jobs whose end their callers do not know -> when the callers are to be told, µs."""
     merging: dict[tuple[str, str, str, str], str] = field(default_factory=dict)

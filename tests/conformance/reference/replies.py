@@ -107,15 +107,15 @@ class Recovered(NamedTuple):
 class Ticked(NamedTuple):
     """*next_due_us*: time until the next scheduled job is due, or None. *unreported*: there are unreported ends.
 
-    *recurring*: there are due recurring calls. *lists*: lists with messages of stock Celery. *ticked_us*: the time of
-    the previous tick, or None.
+    *dead_workers*: names of removed workers. *recurring*: there are due recurring calls.
+    *lists*: lists with messages of stock Celery. *ticked_us*: the time of the previous tick, or None.
     """
 
     again: bool
     next_due_us: int | None
     due: int
     recovered: int
-    dead_workers: int
+    dead_workers: Sequence[str]
     unreported: bool
     recurring: bool
     lists: Sequence[str]

@@ -4,7 +4,7 @@ from celery_affinity.clock import SECOND_US
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import MAX_FORGOTTEN, MAX_MOVES, REASONS, TICK_US
 
-from . import batch_calls, batches, ends, hooks, job_index, keys, workers
+from . import batch_calls, batches, ends, hooks, job_index, keys, requeue_log, workers
 from .model import Cohort, Job
 
 #: Ways in which a worker's job is requeued. "returned": no delivery is counted. "unsettled", as after a worker's death:
@@ -22,7 +22,16 @@ def remove_claim(cohort: Cohort, job: Job, now_us: int) -> None:
     hooks.free(cohort, job, now_us)
 
 
-def requeue(cohort: Cohort, job: Job, now_us: int, *, how: str, why: str = "") -> set[str]:
+def requeue(cohort: Cohort, job: Job, now_us: int, *, how: str, why: str = "", cause: str | None = None) -> set[str]:
+    """Take a job from its worker like `_reclaim`, and record it."""
+    made = requeue_log.entry(cohort, job, how, cause)
+    types = _reclaim(cohort, job, now_us, how=how, why=why)
+    if made:
+        requeue_log.record(cohort, job, made, now_us)
+    return types
+
+
+def _reclaim(cohort: Cohort, job: Job, now_us: int, *, how: str, why: str) -> set[str]:
     """Take a job from its worker: pending again, dead after too many deliveries, or lost if it had been acked.
 
     A job revoked during its claim ends, acked or not, because its worker may have told the caller. An expired job ends

@@ -81,7 +81,7 @@ class TakenBack(NamedTuple):
     workers: int
 
 
-def take_back(cohort: Cohort, worker: Worker, max_jobs: int, types: set[str], now_us: int) -> TakenBack:
+def take_back(cohort: Cohort, worker: Worker, max_jobs: int, types: set[str], now_us: int, death: str) -> TakenBack:
     """Reclaim at most *max_jobs* jobs of a dead worker, and add the types with pending jobs to *types*.
 
     This is counted as a delivery of the jobs that had a slot. Prefetched jobs, claimed last, are reclaimed first.
@@ -93,7 +93,8 @@ def take_back(cohort: Cohort, worker: Worker, max_jobs: int, types: set[str], no
     if beyond > 0:
         claimed.sort(key=lambda job_id: -worker.claims[job_id])
     for nth, job_id in enumerate(claimed[:max_jobs]):
-        types |= requeue.requeue(cohort, cohort.jobs[job_id], now_us, how="unsettled" if nth >= beyond else "returned")
+        how = "unsettled" if nth >= beyond else "returned"
+        types |= requeue.requeue(cohort, cohort.jobs[job_id], now_us, how=how, cause=death)
     if len(claimed) > max_jobs:
         return TakenBack(max_jobs, 0)
     remove(cohort, worker)

@@ -47,7 +47,7 @@ BUSY = {
 MAY_STAY = {
     *("job", "message", "task", "jobs_of_task", "callers", "reported_calls", "dead", "ended", "worker"),
     *("revoked", "revoked_stamp", "idempotency", "remote_worker", "left_to_celery", "remote_end", "damage_log"),
-    *("batched", "nudges", "prefetch_turn"),
+    *("batched", "nudges", "prefetch_turn", "requeues"),
     *("recurring", "recurring_call", "recurring_matches", "signature", "recurring_of"),
     *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
     *("hints", "holders"),

@@ -237,5 +237,5 @@ def recover(cohort: Cohort, worker_id: str, *, now_us: int) -> Recovered:
     if worker is None:
         return Recovered(False, 0, NONE)
     types: set[str] = set()
-    taken = workers.take_back(cohort, worker, MAX_MOVES, types, now_us)
+    taken = workers.take_back(cohort, worker, MAX_MOVES, types, now_us, "died")
     return Recovered(not taken.workers, taken.jobs, matching.fill(cohort, types, now_us))

@@ -1,6 +1,7 @@
 """tick: work without another trigger. Due jobs become pending, expired ones end, dead workers' jobs are reclaimed."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from celery_affinity.schema.constants import MAX_MOVES, MAX_TYPES, SILENCE_COUNTS_US
 
@@ -8,6 +9,13 @@ from .. import ends, hooks, keys, matching, merging, preemption, recurring, type
 from ..model import Cohort, Job
 from ..replies import Ticked
 from . import operating
+
+
+class _Recovered(NamedTuple):
+    """*jobs*: number of reclaimed jobs. *workers*: names of the removed workers."""
+
+    jobs: int
+    workers: list[str]
 
 
 def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
@@ -82,22 +90,22 @@ def _end_expired(cohort: Cohort, now_us: int) -> int:
     return len(expired)
 
 
-def _recover_the_dead(cohort: Cohort, types: set[str], now_us: int) -> workers.TakenBack:
+def _recover_the_dead(cohort: Cohort, types: set[str], now_us: int) -> _Recovered:
     """Reclaim jobs of silent workers, up to the limits per invocation. Add their types to *types*."""
     silent_since_us = now_us - int(cohort.settings.get("worker_timeout_us"))
     if cohort.grace_us is None or cohort.grace_us > silent_since_us:
-        return workers.TakenBack(0, 0)
-    recovered = dead = 0
+        return _Recovered(0, [])
+    recovered, dead = 0, list[str]()
     silent = [each for each in cohort.workers.values() if each.seen_us <= silent_since_us]
     silent.sort(key=lambda each: (each.seen_us, each.id))
     types_left = MAX_TYPES
     for worker in silent[:MAX_MOVES]:
         types_left -= len(worker.types)
-        back, gone = workers.take_back(cohort, worker, MAX_MOVES - recovered, types, now_us)
-        recovered, dead = recovered + back, dead + gone
+        back, gone = workers.take_back(cohort, worker, MAX_MOVES - recovered, types, now_us, "silent")
+        recovered, dead = recovered + back, dead + [worker.name] * gone
         if not gone or types_left <= 0:
             break
-    return workers.TakenBack(recovered, dead)
+    return _Recovered(recovered, dead)
 
 
 def _until_due_us(times_us: list[int], now_us: int) -> int | None:

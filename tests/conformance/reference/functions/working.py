@@ -83,18 +83,19 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
         if job is None:
             continue
         how, why = ends_of_jobs.read_outcome(outcome)
+        cause = None
         if how == PREEMPTED:
             how = preemption.stopped(
                 cohort, job, worker, job.stop if job.stop and job.stop.fence == fence else None, why, now_us
             )
-            why = ""
+            why, cause = "", PREEMPTED if how == "returned" else None
         if outcome == "acked":
             locality.record(cohort, worker, job, now_us)
         if (how == "rejected" and not job.acked) or (how == "failed" and worker.keeps_failed):
             requeue_module.remove_claim(cohort, job, now_us)
             requeue_module.dead_letter(cohort, job, "rejected" if how == "rejected" else "failed", now_us, why)
         elif job_record.is_batch(job.id):
-            again |= batches.release(cohort, job, how, why, now_us)
+            again |= batches.release(cohort, job, how, why, cause, now_us)
         elif how in ends_of_jobs.STATE_AFTER or job.acked:
             ends_of_jobs.on_worker(
                 cohort,
@@ -107,7 +108,7 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
                 recurring.run(cohort, job, job, now_us)
         else:
             again |= requeue_module.requeue(
-                cohort, job, now_us, how=how if how in requeue_module.WAYS else "returned", why=why
+                cohort, job, now_us, how=how if how in requeue_module.WAYS else "returned", why=why, cause=cause
             )
     return again
 
