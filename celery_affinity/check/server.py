@@ -121,7 +121,7 @@ def cluster(facts: Facts) -> Problems:
     """The server is a node of a cluster, and the URL names only this node. Write `redis-cluster://`."""
     if facts.server is not None and facts.server.info.get("cluster_enabled") and not facts.app.cluster:
         yield Problem(
-            "The server is a node of a cluster, and the broker's URL names this node alone: the fleet stands still "
+            "The server is a node of a cluster, and the broker's URL names only this node: the fleet stops "
             "once another node has its keys.",
             "Write redis-cluster:// or rediss-cluster:// in broker_url.",
         )

@@ -165,7 +165,7 @@ def worker_stalled(fleet: FleetFacts) -> Problems:
     for member in fleet.members:
         if member.stalled:
             yield Problem(
-                f"The event loop of worker {member.name} stands still: the worker lives and keeps its running jobs, "
+                f"The event loop of worker {member.name} is blocked: the worker lives and keeps its running jobs, "
                 "but gets no new jobs.",
                 "Find out what blocks its main process (py-spy dump): a signal handler, a control command, a full disk "
                 "under its log. If it stays blocked, restart the worker.",

@@ -214,15 +214,6 @@ def print_json(value: Json) -> None:
     click.echo(dumps(value, indent=2))
 
 
-class DefaultListGroup(click.Group):
-    """A group whose default command is ``list``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 #: A number of rows or of repetitions.

@@ -21,7 +21,8 @@ from ..settings import limits as limit_settings
 from ..settings.limits import NONE, Limit
 from ..settings.table import Settings
 from ..settings.tenants import MAX_WEIGHT, OTHERS, Tenant
-from .framework import DefaultListGroup, answers_of, command, report_command, show_per_cohort
+from .framework import answers_of, command, report_command, show_per_cohort
+from .groups import DefaultListGroup
 
 
 def key_text(details: KeyDetails) -> str:
@@ -37,6 +38,7 @@ def key_text(details: KeyDetails) -> str:
     rows: list[Row] = [
         ("key", key.key),
         ("limit", f"{limit_text(key)} in force"),
+        ("paused", f"no job of this key starts until `celery affinity resume --key {key.key}`" if key.paused else None),
         ("declared", [f"{_stated(text)} by {task}" for task, text in details.stated.items()]),
         ("held", [*map(holder_text, details.holders), *more] or "by no job"),
         ("reserved", f"for the retry of {key.kept_for}{due}" if key.kept_for else None),

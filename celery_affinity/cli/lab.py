@@ -30,9 +30,10 @@ from ..settings.cohorts import DEFAULT
 from ..versions import install_with
 from . import lab_text
 from .framework import check_app_conf, command, parse_seconds, print_json, scheduler_of_context, show_report
+from .groups import SuggestingGroup
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def lab() -> None:
     """Record the fleet, schedule the record again, and show the effect of more slots or other settings."""
 

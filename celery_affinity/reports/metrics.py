@@ -390,7 +390,7 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
     ),
     _figure(
         "started_jobs_total",
-        "Jobs that got a slot; a job that came back counts each time.",
+        "Jobs that got a slot; each attempt of a job counts.",
         ("type", "mode"),
         started_jobs,
     ),

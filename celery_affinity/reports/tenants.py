@@ -104,7 +104,9 @@ _TENANT_KEYS = Table[KeyName](
         "slots": "held",
         "waiting": "waiting",
         "oldest wait": lambda key: duration_or_dash(key.oldest_wait_s),
-    }
+        "": lambda key: "paused" if key.paused else "",
+    },
+    optional={"": lambda key: key.paused},
 )
 
 

@@ -256,7 +256,7 @@ CASES = [
     ("worker-elsewhere", lambda: fleet(answers=(ANSWER, replace(ANSWER, id="id2", namespace="other"))), "'other'"),
     ("worker-mute", lambda: fleet(answers=()), "one@h"),
     ("worker-silent", lambda: member(last_heartbeat_s=20), "20 s ago"),
-    ("worker-stalled", lambda: member(stalled=True), "one@h stands still"),
+    ("worker-stalled", lambda: member(stalled=True), "one@h is blocked"),
     ("worker-idle", lambda: fleet(members=(ONE, MemberFacts("id2", "two@h", ("celery",))), answers=(
         ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("celery",)))), "two@h serves celery"),
     ("namesakes", lambda: fleet(members=(ONE, replace(ONE, id="id2")), answers=(ANSWER, replace(ANSWER, id="id2"))),

@@ -157,7 +157,7 @@ def test_a_cold_shutdown(shop, gate):
     worker.signal(signal.SIGQUIT)
     worker.wait_for("left the fleet", 20)
     assert_written("Cold shutdown", worker.log())
-    assert "came back" in shop.run("-m", *commands(blocks(PAGE)["ask"])[0])
+    assert "unfinished" in shop.run("-m", *commands(blocks(PAGE)["ask"])[0])
 
 
 def test_a_retry_and_a_lost_pool_process(shop, tmp_path):

@@ -109,10 +109,10 @@ def test_who_waits_in_vain_sees_why_no_job_is_stopped(fleet, reader, claim):
     client.hdel(key("stop_orders"), "a1$")
     assert "(acme) none runs in a slot that serves the type" in why(reader, "b1$").why_no_stop
     fleet.scheduler.configure({"tenants": "beta=max:none,min:2 acme=max:none,min:1"})
-    said = "nothing: those with jobs that may be stopped have no more than their minimum (acme)"
+    said = "no job: the tenants of preemptible jobs have no more slots than their minimum (acme)"
     assert lines_of(why(reader, "b1$"))["preempting"] == said
     fleet.end("pdf2", claim)
     fleet.publish("a2$", "pdf", rules=OF_BETA)
     assert why(reader, "a2$").why_no_stop is None, "it has not waited for long enough"
     fleet.scheduler.advance(20)
-    assert why(reader, "a2$").why_no_stop == "nothing: no job that may be stopped (preemptible=True) has a slot"
+    assert why(reader, "a2$").why_no_stop == "no job: no preemptible job (preemptible=True) has a slot"

@@ -269,7 +269,7 @@ def test_waiting_job_is_moved(busy, look):
 
 def test_all_views_are_usable_by_keyboard(busy, look):
     screen = look()
-    views = {"2": "Jobs that workers hold", "3": "What keeps jobs back", "4": "Settings", "5": "Dead letters"}
+    views = {"2": "Jobs that workers hold", "3": "Why jobs are blocked", "4": "Settings", "5": "Dead letters"}
     for key, text in {**views, "6": "Jobs", "1": "Types"}.items():
         screen.page.keyboard.press(key)
         screen.page.locator("caption", has_text=text).wait_for()
@@ -455,7 +455,7 @@ def test_all_types_are_paused_and_resumed_with_a_reason(busy, look):
     screen.row("Types", "drawing").get_by_text("db migration").wait_for()
     screen.page.keyboard.press("4")
     row_of(screen, "Pauses", "all types", "Resume").click()
-    confirm(screen, "Resume", "Its jobs start again")
+    confirm(screen, "Resume", "Jobs of all types start again")
     screen.sees("Nothing is paused.")
 
 
@@ -649,7 +649,7 @@ def test_ended_job_shows_its_wait_and_run_time(busy, look):
     waited = screen.page.locator("dt", has_text="waited").locator("+ dd")
     assert waited.inner_text() == "7.0 s"
     ran = screen.page.locator("dt", has_text="ran").locator("+ dd")
-    assert ran.inner_text() == "2.0 s, from its claim: its start is not known"
+    assert ran.inner_text() == "2.0 s since its claim (the start time is unknown)"
 
 
 #: Keeps uPlot's plots in ``window.plots``.

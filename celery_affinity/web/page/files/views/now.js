@@ -22,6 +22,9 @@ const short = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 10
 
 const WHAT = { run: "ran", queued: "waited, queued", on_demand: "waited, on demand" };
 
+// What blocks the jobs of a type.
+const WAITS = { key: "a key", quota: "their tenant's quota", "key or quota": "a key or their tenant's quota" };
+
 const BEYOND = {
   refuse: "further calls are refused",
   "drop-oldest": "then the oldest job is dropped",
@@ -50,7 +53,7 @@ export function notes(type, pauses = []) {
   if (type.bound) found.push(fullness(type));
   if (type.trend?.grows) found.push(trend(type, "grows"));
   if (type.trend?.shrinks) found.push(trend(type, "shrinks"));
-  if (type.kept_back) found.push(`${number(type.kept_back)} wait for a key`);
+  if (type.kept_back) found.push(`${number(type.kept_back)} wait for ${WAITS[type.waits_for] ?? WAITS.key}`);
   if (type.limit === 0) found.push("closed: its limit is 0");
   else if (type.kept_back_by_limit) found.push(`${number(type.kept_back_by_limit)} wait because of its limit: ${number(type.running)} of ${number(type.limit)} run`);
   if (type.kept_back_by_reserves) found.push(`${number(type.kept_back_by_reserves)} wait because of a reserve`);

@@ -32,16 +32,19 @@ function pausing(kind, name, words, after) {
   });
 }
 
-function resuming(pause) {
+// A button that ends a pause. after(): called when it has ended.
+export function resuming(pause, after) {
   const what = pause.kind === "all" ? "all types" : `${pause.kind} ${pause.name}`;
+  const jobs = pause.kind === "all" ? "Jobs of all types" : `Jobs of this ${pause.kind}`;
   const others = pause.kind === "all" ? " Types and keys that were paused separately stay paused." : "";
   return change({
     name: "Resume",
     title: `Resume ${what}`,
-    words: [`Its jobs start again when slots are free.${others}`],
+    words: [`${jobs} start again when slots are free.${others}`],
     method: "DELETE",
     path: `api/pauses?${new URLSearchParams({ kind: pause.kind, name: pause.name })}`,
     done: () => `${what}: resumed`,
+    after,
   });
 }
 
@@ -88,7 +91,7 @@ export function rules() {
       { name: "since", value: (row) => moment(row.since) },
       { name: "until", value: (row) => (row.until === null ? "somebody resumes it" : moment(row.until)) },
       { name: "why", value: (row) => row.why, kind: "long" },
-      { name: "", value: resuming, key: (row) => `${row.kind} ${row.name}` },
+      { name: "", value: (row) => resuming(row), key: (row) => `${row.kind} ${row.name}` },
     ],
     (row) => `${row.kind} ${row.name}`,
     "Nothing is paused.",
@@ -101,7 +104,8 @@ export function rules() {
       { name: "waiting", value: (row) => number(row.waiting), kind: "number" },
       { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
       { name: "held longest by", value: (row) => (row.holder ? `${row.holder.task}, ${duration(row.holder.held_s)}` : ""), kind: "long" },
-      { name: "", value: (row) => pausing("key", row.key, `No job of ${row.key} starts until the key is resumed. Waiting now: ${number(row.waiting)}.`, look), key: (row) => row.waiting },
+      { name: "note", value: (row) => (row.paused ? "paused" : ""), kind: "note" },
+      { name: "", value: (row) => row.paused ? resuming({ kind: "key", name: row.key }, look) : pausing("key", row.key, `No job of ${row.key} starts until the key is resumed. Waiting now: ${number(row.waiting)}.`, look), key: (row) => `${row.paused} ${row.waiting}` },
     ],
     (row) => `${row.cohort ?? ""} ${row.key}`,
     "No job holds a key or waits for one.",
@@ -161,7 +165,10 @@ export function rules() {
   return {
     title: "Rules",
     parts: [el("section", {}, pauses, el("div", { class: "buttons" }, everything)), ...[keys, limits, recurring, settings].map((each) => el("section", {}, each))],
-    update: ({ status }) => pauses.update(status.pauses),
+    update({ status }) {
+      pauses.update(status.pauses);
+      everything.hidden = status.pauses.some((each) => each.kind === "all");
+    },
     gone: () => clearInterval(timer),
   };
 }

@@ -18,7 +18,7 @@ function notes(worker) {
   if (worker.draining) found.push("drains, and ends");
   else if (!worker.types.length) found.push("takes no jobs: drained, or it has no queue");
   if (worker.priority) found.push(`priority ${worker.priority}: lower numbers are preferred, if placement is weighted`);
-  if (worker.stalled) found.push("✗ its event loop stands still");
+  if (worker.stalled) found.push("✗ its event loop is blocked");
   if (worker.is_slow) found.push(`✗ slow: its ${worker.pace.type} jobs take ${worker.pace.times.toFixed(1)} times as long as on other workers`);
   if (worker.withdrawn.length) found.push(`takes no ${worker.withdrawn.join(", ")} jobs for the moment`);
   return found.join("; ");
