@@ -97,10 +97,10 @@ def remote_control(facts: Facts) -> Problems:
         return
     is_full = facts.server is not None and facts.server.has_no_room_for_replies
     yield Problem(
-        f"The workers {'were not' if is_full else 'could not be'} asked ({facts.fleet.not_asked}"
+        f"The workers {'were not' if is_full else 'could not be'} queried ({facts.fleet.not_asked}"
         f"{', and would refuse their answers' if is_full else ''}): workers with stock Celery's transport, other "
         "versions and wrong clocks remain unseen.",
-        "Make room on the server first, then run this again."
+        "Free memory on the server first, then run this again."
         if is_full
         else "Run this with a user that may use remote control, such as the workers' user.",
     )

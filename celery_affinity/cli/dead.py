@@ -113,10 +113,10 @@ def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: b
         lost = len(letters) - len(replayable)
         if lost:
             click.echo(
-                f"{lost} left: lost with their worker, they may have done their work; --reason lost runs them as well"
+                f"{lost} not replayed: lost with their worker, maybe after their work; --reason lost replays them too"
             )
         if len(remaining) > lost:
-            click.echo(f"{len(remaining) - lost} left: their messages are gone")
+            click.echo(f"{len(remaining) - lost} not replayed: their messages were deleted")
     _exit_if_failed(ctx, unknown, failed=bool(ids and remaining) or bool(answers.down))
 
 

@@ -155,7 +155,7 @@ def check_app_conf(app: Celery) -> None:
     except Exception as exc:  # any: a settings module is user code
         raise click.ClickException(
             f"the settings of the app cannot be read ({' '.join(str(exc).split())}); "
-            "`celery -A ... affinity check` says what to write"
+            "`celery -A ... affinity check` shows the correction"
         ) from exc
 
 

@@ -292,7 +292,7 @@ def _show_choice(choice: JobChoice) -> None:
 
 
 def _show_done(done: BulkResult) -> None:
-    others = "".join(f"; {number} left: {state} by now" for state, number in done.left.items())
+    others = "".join(f"; {number} unchanged: now {state}" for state, number in done.left.items())
     click.echo(f"{done.done} done{others}")
     if done.warning:
         click.echo(done.warning, err=True)

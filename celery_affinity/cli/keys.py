@@ -115,7 +115,7 @@ def _read_limits(scheduler: Scheduler, settings: Settings) -> Both[Limit]:
 
 #: The first pattern that matches a key applies.
 _LIMITS = _Entries[Limit](
-    "limit", "pattern", "no limit is set; the tasks' own limits count", pattern_precedence, str, _read_limits
+    "limit", "pattern", "no limit is set; the tasks' own limits apply", pattern_precedence, str, _read_limits
 )
 
 
@@ -223,7 +223,7 @@ def set_quota(
     Running jobs continue. Values that are not given stay unchanged.
     """
     if max_slots is None and min_slots is None and weight is None:
-        raise click.UsageError("give some of --max, --min and --weight")
+        raise click.UsageError("give at least one of --max, --min and --weight")
     fields = {} if max_slots is None else {"max": None if max_slots == NONE else _parse_max(max_slots)}
     fields |= {field: value for field, value in {"min": min_slots, "weight": weight}.items() if value is not None}
 

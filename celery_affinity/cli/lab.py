@@ -198,12 +198,12 @@ def record(ctx: click.Context, for_s: float | None, output: Path, as_json: bool)
     with suppress(SettingError):  # reported by the next reader of the settings
         if (others := settings_of(ctx.obj.app).cohorts) and ctx.meta.get(COHORT) is None:
             names = ", ".join([DEFAULT, *others])
-            raise click.UsageError(f"a trace is of one cohort: name it before the command, --cohort, one of {names}")
+            raise click.UsageError(f"a trace covers one cohort: name it before the command, --cohort, one of {names}")
     with scheduler_of_context(ctx) as scheduler:
         recorder = Recorder(scheduler, warn=lambda text: click.echo(f"warning: {text}", err=True))
         trace = recorder.fetch() if for_s is None else _record_with_progress(recorder, for_s)
         if not trace.jobs:
-            raise click.ClickException("no job was there meanwhile: nothing is written")
+            raise click.ClickException("no job was recorded: no file is written")
         trace_file.write_trace(trace, output)
         recorder.forget()
     if as_json:
@@ -295,7 +295,7 @@ def whatif(
     Each option can be repeated. The engine makes both schedules; use `lab replay` for a comparison with the record.
     """
     if not any((settings, add, remove, rates, priorities)):
-        raise click.UsageError("give some of --set, --add, --remove, --rate and --priority")
+        raise click.UsageError("give at least one of --set, --add, --remove, --rate and --priority")
     with print_error_and_exit():
         scenario = scenario_of(open_trace(trace))
         changes = read_changes(

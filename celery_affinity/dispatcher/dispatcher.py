@@ -74,7 +74,7 @@ class LibraryCollector:
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + _COLLECTION_INTERVAL_S
             for name in delete_idle_libraries(scheduler):
-                logger.info("The library %s of another version was deleted: nobody has called it for a day", name)
+                logger.info("The library %s of another version was deleted: no process has called it for a day", name)
 
 
 def delete_idle_libraries(scheduler: Scheduler, idle_s: float = IDLE_S) -> list[str]:
@@ -220,7 +220,7 @@ class Dispatcher:
             return QUIET_PAUSE_S
         if ticked.dead_workers:
             logger.warning(
-                "%d silent worker(s) taken for dead; jobs taken back from them: %d",
+                "%d silent worker(s) declared dead; jobs reclaimed from them: %d",
                 ticked.dead_workers,
                 ticked.recovered,
             )
@@ -257,7 +257,9 @@ class Dispatcher:
             self._mover.call()  # the system could not start a thread
         elif busy_for_s[0] > _MAX_MOVE_S and not self._is_move_hanging:
             self._is_move_hanging = True
-            logger.error("Reading a message of a stock producer hangs: the messages in lists %s wait", self._to_move)
+            logger.error(
+                "Reading a message of a stock producer is blocked: the messages in lists %s wait", self._to_move
+            )
         return []
 
     def _move(self) -> bool:

@@ -326,7 +326,7 @@ class ParentWatch:
             except (OSError, ServerError):
                 time.sleep(0.05)
                 continue
-            _log_line("%s died; jobs taken back from it: %d", name, recovered)
+            _log_line("%s died; jobs reclaimed from it: %d", name, recovered)
             reported.set()
 
     def _heartbeat_or_end(self) -> None:

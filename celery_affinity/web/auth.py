@@ -183,7 +183,7 @@ class AuthMiddleware:
         scheme, _, token = headers.get(b"authorization", "").partition(" ")
         role = self._tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
         if role is None:
-            wanted = "a token that is known" if scheme else "a token"
+            wanted = "a valid token" if scheme else "a token"
             raise RefusedError(401, f"send {wanted}: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
         return role
 

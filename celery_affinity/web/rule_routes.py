@@ -327,7 +327,7 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
     async def replay(id: str) -> Response:
         replayed = _result_or_404(id, await site.with_fleet(_act, id, Scheduler.replay))
         if not replayed:
-            raise RefusedError(409, "its message is gone")
+            raise RefusedError(409, "its message was deleted")
         return json_reply(ReplayedLetters(replayed), 202)
 
     @api.delete(

@@ -232,7 +232,7 @@ CASES = [
     ("cluster", lambda: info(cluster_enabled=1), "names this node alone"),
     ("cluster-results", lambda: Facts(shop("redis-cluster://one:7000", result_backend="redis://one:7000/0")),
         "takes for a server of its own"),
-    ("cluster-no-replica", lambda: on_cluster(0, affinity_ingest=False), "nobody takes over"),
+    ("cluster-no-replica", lambda: on_cluster(0, affinity_ingest=False), "no node takes over"),
     ("cluster-lists", lambda: on_cluster(1), "stock Celery cannot publish there"),
     ("replica", lambda: info(role="slave"), "replica"),
     ("schema", lambda: server(schema="7"), "schema 7"),
@@ -280,18 +280,18 @@ CASES = [
     ("tenants-promised-too-much", lambda: fleet(tenants=[tenant("acme", 2), tenant("big", 2)], **slots(3)),
         "promises 4 slots in all (min)"),
     ("tenant-misspelt", lambda: fleet(tenants=[tenant("acmee"), tenant("acme", is_named=False, waiting=1)]),
-        "for 'acmee', of whom no job waits or runs"),
+        "for 'acmee', which has no waiting or running job"),
     ("tenant-not-filled", lambda: app(task_routes={"shop.re*": {"affinity": Affinity(tenant="{x}")}}),
         "task_routes 'shop.re*': tenant \"{x}\": task shop.render has no argument 'x'"),
     ("tenant-without-value", lambda: app(tasks={"shop.mail": {"affinity": Affinity("pdf", tenant="{customer}:x")}}),
         'task shop.mail: tenant "{customer}:x" has no value in calls of task shop.mail that leave {customer} out'),
     ("hints-without-effect", lambda: fleet(app(tasks=HINTED), settings=LIMITS_NOTHING),
         "Jobs of task shop.answer have hints (locality=), which change nothing: affinity_locality_bonus is 0, and"),
-    ("preemptible-without-tenant", preemptible, "Task shop.batch says preemptible=True,"),
+    ("preemptible-without-tenant", preemptible, "Task shop.batch has preemptible=True,"),
     ("preemptible-not-stopped", lambda: fleet(preemptible(tenant="batch"), tenants=[tenant("acme", 1)],
         members=(replace(ONE, stops=frozenset({"shop.draw"})),), **slots(2)), "is not stopped on one@h: no task"),
     ("key-in-cohorts", in_two_cohorts,
-        "'customer:*': shop.draw (ml), shop.print (default). Each cohort counts by itself, so"),
+        "'customer:*': shop.draw (ml), shop.print (default). Each cohort counts separately, so"),
     ("key-used-in-cohorts", lambda: with_cohort(
         fleet(keys_in_use=frozenset({"printer", "another"})), keys_in_use=frozenset({"printer", "own"})),
         "have these keys: 'printer' (default, eu)."),
@@ -337,7 +337,7 @@ def test_list_that_no_worker_serves_is_named_with_its_oldest_message():
 def test_workers_of_a_full_server_are_not_asked_and_the_cure_is_room():
     facts = replace(fleet(answers=(), not_asked="96% of its maxmemory"), server=info(used_memory=960).server)
     (finding,) = [each for each in check(facts) if each.id == "remote-control"]
-    assert "were not asked (96% of its maxmemory, and would refuse their answers)" in finding.what
+    assert "were not queried (96% of its maxmemory, and would refuse their answers)" in finding.what
     assert "Make room" in finding.todo
     assert not info(used_memory=940).server.has_no_room_for_replies
     assert not info(used_memory=940, maxmemory=0).server.has_no_room_for_replies

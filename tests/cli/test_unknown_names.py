@@ -71,7 +71,7 @@ def test_a_letter_whose_message_is_gone_is_not_replayed(valkey, fleet, redis_cli
     fleet.bury("one")
     redis_client.delete(Keys().key("message", "one"))
     run = affinity(valkey.url, "dead", "replay", "one")
-    assert (run.returncode, run.stdout) == (1, "0 replayed\n1 left: their messages are gone\n")
+    assert (run.returncode, run.stdout) == (1, "0 replayed\n1 not replayed: their messages were deleted\n")
 
 
 @pytest.mark.parametrize(

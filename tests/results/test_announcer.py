@@ -111,7 +111,7 @@ def test_hanging_report_is_logged_once_and_completes_later(announcer, reporter, 
     for _ in range(3):
         announcer.announce(server, unreported=False)
     (record,) = caplog.records
-    assert "hangs is not told yet that the task is expired" in record.getMessage()
+    assert "hangs does not have the outcome expired yet" in record.getMessage()
     reporter.release.set()
     wait_until(lambda: server.acked == ["other", "hangs"], 10, "the late end is reported as well")
 

@@ -464,7 +464,7 @@ def test_invalid_join_is_refused_with_a_reason(web, redis_client, body, words):
         ({"fence": 1, "state": "done", "requeue": True}, 422, "requeue must be true only"),
         ({"fence": 1, "state": "done", "requeue": 1}, 400, "requeue: "),
         ({"fence": 1, "state": "done", "more": 1}, 400, "more: "),
-        ({"fence": 1, "state": "done"}, 409, "is not that of a claim"),
+        ({"fence": 1, "state": "done"}, 409, "is not the fence of a claim"),
     ],
 )
 def test_invalid_end_is_refused_with_a_reason(node, web, body, status, words):
