@@ -78,7 +78,7 @@ class _LazyGroup(SuggestingGroup):
 
 
 @click.group(cls=_LazyGroup)
-@click.option("--cohort", help="The cohort that a command is about. Default: all.")
+@click.option("--cohort", help="The cohort that the command applies to. Default: all.")
 @click.pass_context
 def affinity(ctx: click.Context, cohort: str | None) -> None:
     """Schedule tasks by affinity: look at the fleet, change its settings, run a dispatcher."""

@@ -206,14 +206,14 @@ tenants.add_command(report_command("tenants list"))
 
 @command("set", tenants, json=True)
 @click.argument("name")
-@click.option("--max", "max_slots", help="Largest number of slots, or none.")
+@click.option("--max", "max_slots", help="Maximum number of slots, or none.")
 @click.option(
     "--min",
     "min_slots",
     type=click.IntRange(0, MAX_COUNT),
-    help="Slots that its jobs get before those of others; 0: none.",
+    help="Number of slots that its jobs get before jobs of other tenants; 0: none.",
 )
-@click.option("--weight", type=click.IntRange(1, MAX_WEIGHT), help="Part of the time of slots, beside others.")
+@click.option("--weight", type=click.IntRange(1, MAX_WEIGHT), help="Share of slot time relative to other tenants.")
 def set_quota(
     ctx: click.Context, name: str, max_slots: str | None, min_slots: int | None, weight: int | None, as_json: bool
 ) -> None:

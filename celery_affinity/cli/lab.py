@@ -45,7 +45,8 @@ ENGINE = click.option(
     type=click.Choice(ENGINES),
     default="auto",
     show_default=True,
-    help="twin: fast, for most rules; judge: the library on a server of its own, for all; auto: the twin if it can.",
+    help="twin: the fast engine, for most rules; judge: the exact engine (the real library), for all; "
+    "auto: the twin if possible.",
 )
 
 #: Seed of random numbers.
@@ -100,10 +101,10 @@ def print_error_and_exit() -> Iterator[None]:
     type=click.IntRange(30, 10_000),
     default=advisor.MAX_SIMULATIONS,
     show_default=True,
-    help="Most schedules that are made: each takes as long as a replay.",
+    help="Maximum number of schedules; each takes as long as a replay.",
 )
 @click.option(
-    "--seed", default=1, show_default=True, type=SEED, help="Draws the days over which the range of a wait is taken."
+    "--seed", default=1, show_default=True, type=SEED, help="Seed of the random days that give the range of a wait."
 )
 @ENGINE
 def advise(
@@ -143,14 +144,14 @@ def advise(
     type=click.Choice([*list_schedules.WEIGHTS]),
     default="equal",
     show_default=True,
-    help="What a second of waiting counts: the same for all jobs, or priority + 1, and 4 more on demand.",
+    help="Weight of a second of waiting: equal for all jobs, or priority + 1, plus 4 on demand.",
 )
 @click.option(
     "--bins",
     type=click.IntRange(16, 16_384),
     default=8_192,
     show_default=True,
-    help="Most steps of time of the lower bound: more make it closer, and take longer. A long trace gets fewer.",
+    help="Maximum number of time steps of the lower bound: more are tighter and slower. A long trace gets fewer.",
 )
 @ENGINE
 def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engine, as_json: bool) -> None:
@@ -269,11 +270,21 @@ def replay(_: click.Context, trace: Path, engine: Engine, as_json: bool) -> None
 @TRACE
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="age_weight=32, or limits.type:pdf=5.")
 @click.option("--add", multiple=True, metavar="[TYPES]:SLOTS", help="A further worker, such as '[pdf,xls]:2'.")
-@click.option("--remove", multiple=True, metavar="WORKER", help="A worker of the trace that is not there.")
-@click.option("--rate", "rates", multiple=True, metavar="TYPE=FACTOR", help="So many times the jobs, such as pdf=1.5.")
+@click.option("--remove", multiple=True, metavar="WORKER", help="A worker of the trace that the changed fleet lacks.")
+@click.option(
+    "--rate",
+    "rates",
+    multiple=True,
+    metavar="TYPE=FACTOR",
+    help="Factor for the number of jobs of a type, such as pdf=1.5.",
+)
 @click.option("--priority", "priorities", multiple=True, metavar="TYPE=N", help="The priority of all jobs of a type.")
 @click.option(
-    "--seed", default=1, show_default=True, type=SEED, help="Chooses the jobs that --rate repeats, or leaves out."
+    "--seed",
+    default=1,
+    show_default=True,
+    type=SEED,
+    help="Seed of the choice of the jobs that --rate repeats or leaves out.",
 )
 @click.option("--plot", "plot_to", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of waits (SVG).")
 @ENGINE

@@ -175,7 +175,7 @@ def table_of_keys(in_use: KeysInUse, table: Table[KeyName], empty: str) -> str:
 
 
 Pattern = Annotated[str, Param(is_argument=True)]
-Limit = Annotated[int, Param("Largest number to show.", min_value=1, max_value=1000)]
+Limit = Annotated[int, Param("Maximum number to show.", min_value=1, max_value=1000)]
 
 
 @report(

@@ -318,7 +318,7 @@ NEXT_JOBS = Table[NextJob](
 
 
 Types = Annotated[tuple[str, ...], Param(is_argument=True)]
-Limit = Annotated[int, Param("Largest number to show.", min_value=1, max_value=MAX_COUNT)]
+Limit = Annotated[int, Param("Maximum number to show.", min_value=1, max_value=MAX_COUNT)]
 
 
 @report("pending", text=NEXT_JOBS.text)

@@ -261,7 +261,9 @@ async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
                 if not message.get("more_body"):
                     break
     except TimeoutError:
-        raise RefusedError(408, f"a body must be there within {BODY_S:g} s", {"Connection": "close"}) from None
+        raise RefusedError(
+            408, f"the body of a request must arrive within {BODY_S:g} s", {"Connection": "close"}
+        ) from None
     if body:
         kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":

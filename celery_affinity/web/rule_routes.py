@@ -58,7 +58,7 @@ def add_tenant_routes(api: APIRouter, site: Site) -> None:
     async def change(name: str, quota: QuotaChange) -> Response:
         fields = quota.model_dump(exclude_unset=True)
         if not fields:
-            raise RefusedError(400, "give some of max, min and weight")
+            raise RefusedError(400, "give at least one of max, min and weight")
         outcome = await site.with_fleet(
             Cohorts.each, lambda one: runtime_settings.change_quota(one, app_settings, name, fields)
         )

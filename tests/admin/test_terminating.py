@@ -39,4 +39,4 @@ def test_threads_pool_task_continues_and_the_command_reports_it(fleet, app):
 def test_terminate_of_a_silent_worker_reports_an_unknown_result(app, valkey, redis_client, fleet):
     task_id = running(fleet, "solo1", "solo")
     change = celery_affinity.jobs(app).cancel(task_id, terminate=True)
-    assert change.note == ("revoked: its worker was told to end it; the worker did not say whether its pool can")
+    assert change.note == ("revoked: its worker was ordered to end it; the worker did not say whether its pool can")

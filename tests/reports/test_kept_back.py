@@ -199,7 +199,7 @@ def test_explain_says_who_holds_the_key_and_how_many_go_before(fleet, reader):
     assert rows["blocked by"] == block.why
     assert rows["overtaken"] == "no time limit while a key blocks it"
     assert rows["wait"] == "unknown: no run time of such jobs is known yet"
-    assert "4 of this key" in rows_of(explain(reader, "task-sheet!"))["blocked by"], "jobs of other types count"
+    assert "4 jobs of this key" in rows_of(explain(reader, "task-sheet!"))["blocked by"], "jobs of other types count"
 
 
 def test_of_a_job_with_two_keys_both_are_explained_that_have_no_room(fleet, reader):
@@ -208,7 +208,7 @@ def test_of_a_job_with_two_keys_both_are_explained_that_have_no_room(fleet, read
     for job, customer in (("1&", "acme"), ("2&", "acme"), ("3&", "other"), ("4&", "fourth")):
         fleet.publish(job, "pdf", rules=f"key={customer} limit=1 {rate}")
     behind, later = explain(reader, "task-2&").waiting, explain(reader, "task-4&").waiting
-    held = "key 'acme': 1 of 1 held by task-1& (tests.task) on worker@host for 0.0 s; no other job of this key goes"
+    held = "key 'acme': 1 of 1 held by task-1& (tests.task) on worker@host for 0.0 s; no other job of this key is"
     starts = "key 'rate:smtp': 2 may start in 60 s, the next in 30.0 s; no other job of this key is before it"
     assert [each.why for each in behind.blocked_by] == [f"{held} before it", starts]
     assert [each.why for each in later.blocked_by] == [starts], "it passed its first key"

@@ -107,7 +107,7 @@ def test_who_waits_in_vain_sees_why_no_job_is_stopped(fleet, reader, claim):
     assert why(reader, "b1$").why_no_stop is None
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     client.hdel(key("stop_orders"), "a1$")
-    assert "(acme) none runs in a slot that serves the type" in why(reader, "b1$").why_no_stop
+    assert "no preemptible job (acme) runs in a slot that serves the type" in why(reader, "b1$").why_no_stop
     fleet.scheduler.configure({"tenants": "beta=max:none,min:2 acme=max:none,min:1"})
     said = "no job: the tenants of preemptible jobs have no more slots than their minimum (acme)"
     assert lines_of(why(reader, "b1$"))["preempting"] == said
