@@ -130,7 +130,7 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
     try:
         message = reader.ask_one("get", reader.key("message", job_id)) or b""
     except NoPermissionError:
-        return {"arguments": "not for this user: it has no right to read messages"}
+        return {"arguments": "hidden: this Redis user has no right to read messages"}
     try:
         headers = loads(message)["headers"]
         return {

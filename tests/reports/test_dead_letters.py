@@ -15,7 +15,7 @@ from ..support.apps import APP
 from ..support.command import affinity
 from ..support.scripted_fleet import ScriptedFleet
 
-MUTE = "the task rejected it, and gave no reason"
+MUTE = "the task rejected it without a reason"
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_status_has_a_table_of_them(shared_fleet, reader):
     assert ["full", "2", "-", "2", "1", "2", "2.0", "s", "at", "its", "maximum"] in lines
     (poor,) = [line for line in lines if line[:1] == ["poor"]]
     assert poor[:6] == ["poor", "0", "1", "-", "3", "2"]
-    assert " ".join(poor).endswith("below its minimum: its jobs go first")
+    assert " ".join(poor).endswith("below its minimum: its jobs start first")
     found = json.loads(json.dumps(as_json(Report(reader).status())))["tenants"]
     assert [each["name"] for each in found] == ["many", "full", "poor", "quiet"]
 

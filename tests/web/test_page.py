@@ -183,7 +183,7 @@ def test_tenants_are_shown_if_there_are_any(busy, look):
     for number in range(2):
         busy.publish(f"acme{number}$", "drawing", rules="key=tenant%3Aacme quota=settings")
     row = screen.row("Tenants", "acme")
-    row.get_by_text("below its minimum: its jobs go first").wait_for()
+    row.get_by_text("below its minimum: its jobs start first").wait_for()
     assert row.locator("td").all_inner_texts()[:4] == ["acme", "0", "at least 2, any number; weight 3", "2"]
     row.get_by_role("link").click()
     screen.page.get_by_text("tenant:acme").first.wait_for()
@@ -269,7 +269,7 @@ def test_waiting_job_is_moved(busy, look):
 
 def test_all_views_are_usable_by_keyboard(busy, look):
     screen = look()
-    views = {"2": "Jobs that workers hold", "3": "Why jobs are blocked", "4": "Settings", "5": "Dead letters"}
+    views = {"2": "Claimed jobs", "3": "Why jobs are blocked", "4": "Settings", "5": "Dead letters"}
     for key, text in {**views, "6": "Jobs", "1": "Types"}.items():
         screen.page.keyboard.press(key)
         screen.page.locator("caption", has_text=text).wait_for()
@@ -486,7 +486,7 @@ def test_drained_worker_can_be_resumed_but_no_leaving_one(busy, look):
     screen = look("#/workers")
     row_of(screen, "Workers", "drained", "Resume").click()
     confirm(screen, "Leave it", "takes jobs of its queues again")
-    screen.row("Workers", "ends").get_by_text("drains, and ends").wait_for()
+    screen.row("Workers", "ends").get_by_text("draining: it ends after its running jobs").wait_for()
     assert screen.row("Workers", "ends").get_by_role("button").count() == 0
     row_of(screen, "Workers", "excel", "Drain").click()
     confirm(screen, "Leave it", "No other worker serves excel, pdf: these jobs wait meanwhile.")
@@ -567,7 +567,7 @@ def test_single_key_shortcuts_can_be_turned_off_permanently(busy, look):
     screen.page.get_by_label("Single keys").check()
     screen.page.locator("main").focus()
     screen.page.keyboard.press("2")
-    screen.page.locator("caption", has_text="Jobs that workers hold").wait_for()
+    screen.page.locator("caption", has_text="Claimed jobs").wait_for()
 
 
 def test_second_search_starts_with_an_empty_field(busy, look):

@@ -19,7 +19,7 @@ const grace = (stop) => `${duration(stop.left_s)} of ${duration(stop.grace_s)} g
 function stops({ stopped, stops, waiting } = {}) {
   return [
     ["stopped", stopped && `on ${stopped.worker} at ${moment(stopped.at_s)}, after ${duration(stopped.ran_s)}, ${forTenant(stopped)}; ${many(stopped.times, "time")}, of ${number(stopped.most)} at most`],
-    ["is being stopped", waiting ? null : stops?.map((each) => `${forTenant(each)}: ${grace(each)}`).join("; ")],
+    ["being stopped", waiting ? null : stops?.map((each) => `${forTenant(each)}: ${grace(each)}`).join("; ")],
   ];
 }
 
@@ -93,7 +93,7 @@ function waiting(found) {
       { name: "free", value: (row) => number(row.free), kind: "number" },
     ],
     (row) => JSON.stringify(row),
-    "No live worker serves this type.",
+    "No live worker serves this type: start one with -Q and the type.",
   );
   slots.update(found.slots ?? []);
   const guesses = [
@@ -168,7 +168,7 @@ function acts(job, look) {
   if (["scheduled", "pending"].includes(job.state)) {
     const moved = { method: "PATCH", path, done: (reply) => reply.note, after: look };
     const together = job.calls > 1 ? [`The job is a run of ${number(job.calls)} merged calls. All of them change together.`] : [];
-    const stays = "The job keeps its place in time. A retry keeps the change.";
+    const stays = "The job keeps its enqueue time. A retry keeps the change.";
     found.push(
       change({ name: "Move", title: "Move this job to another type", words: ["Workers that serve the new type will run the job.", stays, ...together], fields: [["type", "Type", { required: true, value: job.type, maxlength: 255 }]], body: (values) => ({ type: values.type }), ...moved }),
       change({ name: "Priority", title: "Give this job another priority", words: ["10 is the highest.", stays, ...together], fields: [["priority", "Priority", { type: "number", required: true, min: 0, max: 10, value: job.priority }]], body: (values) => ({ priority: Number(values.priority) }), ...moved }),

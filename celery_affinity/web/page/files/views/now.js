@@ -81,7 +81,7 @@ function pausing(type) {
     name: "Pause",
     title: `Pause ${type.type}`,
     words: [
-      `No job of ${type.type} starts until the type is resumed. Running jobs go on. Waiting now: ${number(type.pending)}.`,
+      `No job of ${type.type} starts until the type is resumed. Running jobs continue. Waiting now: ${number(type.pending)}.`,
       "Publishing, ETA, expiry and revokes work as always. A restart does not end a pause.",
     ],
     fields: [
@@ -102,7 +102,7 @@ function quota({ minimum, limit, weight }) {
 
 function tenantNote(tenant) {
   const where = tenant.cohort ? [`cohort ${tenant.cohort}`] : [];
-  if (tenant.is_below_minimum) where.push("below its minimum: its jobs go first");
+  if (tenant.is_below_minimum) where.push("below its minimum: its jobs start first");
   else if (tenant.is_at_maximum) where.push("at its maximum");
   return where.join("; ");
 }
@@ -150,7 +150,7 @@ export function now() {
       { name: "note", value: (row) => (row.down === undefined ? "" : `✗ its server does not answer: ${row.down}`), kind: "note" },
     ],
     (row) => row.cohort,
-    "The fleet is one.",
+    "The fleet has one cohort.",
   );
   const ofCohorts = el("section", {}, cohorts);
   ofCohorts.hidden = true;
@@ -161,12 +161,12 @@ export function now() {
     [
       { name: "type", value: (row) => row.type, kind: "long" },
       { name: "jobs", value: (row) => WHAT[row.what] },
-      { name: "how many", value: (row) => number(row.jobs), kind: "number" },
-      { name: "half of them up to", value: (row) => short(row.p50_s), kind: "number" },
-      { name: "95 % up to", value: (row) => short(row.p95_s), kind: "number" },
+      { name: "number", value: (row) => number(row.jobs), kind: "number" },
+      { name: "p50", value: (row) => short(row.p50_s), kind: "number" },
+      { name: "p95", value: (row) => short(row.p95_s), kind: "number" },
     ],
     (row) => `${row.type} ${row.what}`,
-    "No job has started or ended since this server is looked at.",
+    "No job has started or ended in this time.",
   );
   const waiting = plot("Waiting, last 15 minutes", 0);
   const running = plot("Claimed by workers, last 15 minutes", 1);
