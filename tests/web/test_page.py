@@ -198,7 +198,7 @@ def test_type_is_paused_after_a_confirmation_and_resumed(busy, look):
     dialog.get_by_role("button", name="Pause").click()
     screen.sees("pdf is paused")
     screen.row("Types", "pdf").get_by_role("button", name="Resume").click()
-    screen.page.get_by_role("dialog").get_by_role("button", name="Leave it").click()
+    screen.page.get_by_role("dialog").get_by_role("button", name="Back").click()
     screen.page.goto(screen.page.url.replace("#/", "#/rules"))
     screen.row("Pauses", "db migration").wait_for()
 
@@ -459,6 +459,30 @@ def test_all_types_are_paused_and_resumed_with_a_reason(busy, look):
     screen.sees("Nothing is paused.")
 
 
+def test_paused_key_offers_a_resume(busy, look):
+    for number in range(2):
+        busy.publish(f"keyed{number}!", "pdf", rules="key=city%3AHH limit=1")
+    busy.scheduler.pause("key:city%3AHH")
+    screen = look("#/rules")
+    screen.row("Keys", "city:HH").get_by_text("paused").wait_for()
+    row_of(screen, "Keys", "city:HH", "Resume").click()
+    confirm(screen, "Resume", "Jobs of this key start again")
+    row_of(screen, "Keys", "city:HH", "Pause").wait_for()
+    assert busy.scheduler.reader.hash("pauses") == {}
+
+
+def test_job_blocked_by_a_pause_offers_a_resume(busy, look):
+    busy.scheduler.pause("type:pdf", why="db migration")
+    screen = look("#/next")
+    screen.row("Next", "task-wai").get_by_text("paused").wait_for()
+    screen.page.goto(re.sub("#.*", "#/job/task-waits", screen.page.url))
+    screen.sees("db migration")
+    screen.page.get_by_role("button", name="Resume", exact=True).click()
+    confirm(screen, "Resume", "Jobs of this type start again")
+    screen.page.get_by_role("button", name="Resume", exact=True).wait_for(state="detached")
+    assert busy.scheduler.reader.hash("pauses") == {}
+
+
 def test_setting_is_changed_and_reset(busy, look):
     screen = look("#/rules")
     row_of(screen, "Settings", "affinity_age_weight", "Change").click()
@@ -485,11 +509,11 @@ def test_drained_worker_can_be_resumed_but_no_leaving_one(busy, look):
     busy.scheduler.sync("ends", {}, slots=1, other=0, draining=True)
     screen = look("#/workers")
     row_of(screen, "Workers", "drained", "Resume").click()
-    confirm(screen, "Leave it", "takes jobs of its queues again")
+    confirm(screen, "Back", "takes jobs of its queues again")
     screen.row("Workers", "ends").get_by_text("draining: it ends after its running jobs").wait_for()
     assert screen.row("Workers", "ends").get_by_role("button").count() == 0
     row_of(screen, "Workers", "excel", "Drain").click()
-    confirm(screen, "Leave it", "No other worker serves excel, pdf: these jobs wait meanwhile.")
+    confirm(screen, "Back", "No other worker serves excel, pdf: these jobs wait until it is resumed.")
 
 
 def test_button_keeps_the_focus_when_its_row_changes(busy, look):
@@ -548,7 +572,7 @@ def test_screen_reader_announces_an_outage_once(show):
         screen.sees("up to date")
         server.kill()
         screen.page.get_by_role("alert").get_by_text("The broker does not answer").wait_for()
-        screen.sees("last news at")
+        screen.sees("last data at")
         screen.page.evaluate("window.rewritten = []")
         screen.after_news(3, "down")
         assert screen.page.evaluate("window.rewritten") == []

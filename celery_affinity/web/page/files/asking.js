@@ -24,7 +24,7 @@ function ask(dialog, title, words, fields, go) {
       el(
         "div",
         { class: "buttons" },
-        el("button", { value: "", type: "button", onclick: () => dialog.close("") }, "Leave it"),
+        el("button", { value: "", type: "button", onclick: () => dialog.close("") }, "Back"),
         el("button", { value: "go", class: "main" }, go),
       ),
     );
