@@ -234,7 +234,7 @@ def test_tasks_that_may_be_stopped_and_whether_they_have_a_tenant(new_app):
     expected = {"shop.bare": True, "shop.named": False, "shop.nobody": False, "shop.own": True, "shop.routed": True}
     assert dict(tenants._preemptible_tasks(gather_app(app))) == expected
     without_tenant = whats(tenants.preemptible_without_tenant, app)
-    assert [what.partition(", and no tenant")[0] for what in without_tenant] == [
+    assert [what.partition(", but no tenant")[0] for what in without_tenant] == [
         "Task shop.named has preemptible=True",
         "Task shop.nobody has preemptible=True",
     ]

@@ -217,7 +217,7 @@ CASES = [
     ("cancel-on-loss", lambda: app(worker_cancel_long_running_tasks_on_connection_loss=True), "cancels running tasks"),
     ("tls-unverified", lambda: app("rediss://localhost?ssl_cert_reqs=none"), "not verified"),
     ("results-never-expire", lambda: Facts(shop(result_backend="redis://localhost/1", result_expires=None)),
-        "keeps results for ever"),
+        "keeps results forever"),
     ("results-share-memory", lambda: app(result_backend="redis://localhost/1"), "publishing then fails"),
     ("merges-twice", lambda: app(tasks={"shop.plan": {"base": ONCE, "affinity": MERGING}}),
         "celery_once.QueueOnce refuses"),
@@ -229,7 +229,7 @@ CASES = [
         {name: value for name, value in INFO.items() if name != "valkey_version"} | {"redis_version": "6.2.14"})),
         "redis 6.2.14"),
     ("server-untested", lambda: info(valkey_version="7.2"), "valkey 7.2"),
-    ("cluster", lambda: info(cluster_enabled=1), "names this node alone"),
+    ("cluster", lambda: info(cluster_enabled=1), "names only this node"),
     ("cluster-results", lambda: Facts(shop("redis-cluster://one:7000", result_backend="redis://one:7000/0")),
         "takes for a server of its own"),
     ("cluster-no-replica", lambda: on_cluster(0, affinity_ingest=False), "no node takes over"),
@@ -338,7 +338,7 @@ def test_workers_of_a_full_server_are_not_asked_and_the_cure_is_room():
     facts = replace(fleet(answers=(), not_asked="96% of its maxmemory"), server=info(used_memory=960).server)
     (finding,) = [each for each in check(facts) if each.id == "remote-control"]
     assert "were not queried (96% of its maxmemory, and would refuse their answers)" in finding.what
-    assert "Make room" in finding.todo
+    assert "Free memory" in finding.todo
     assert not info(used_memory=940).server.has_no_room_for_replies
     assert not info(used_memory=940, maxmemory=0).server.has_no_room_for_replies
 

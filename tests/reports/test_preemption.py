@@ -98,7 +98,7 @@ def test_stops_and_the_time_that_they_cost_are_counted(fleet, reader, claim):
 def test_a_report_says_for_which_tenants_jobs_are_being_stopped(fleet, reader, claim):
     (beta,) = (each for each in Report(reader).status().tenants if each.name == "beta")
     assert beta.preempting == 1
-    assert "its jobs go first, 1 job of others being stopped" in TENANTS.text([beta])
+    assert "its jobs start first, 1 job of others being stopped" in TENANTS.text([beta])
     fleet.end("pdf2", claim, outcome="preempted 41000000")
     assert [each.preempting for each in Report(reader).status().tenants if each.name == "beta"] == [0]
 

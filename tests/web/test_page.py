@@ -258,7 +258,7 @@ def test_waiting_job_is_moved(busy, look):
     for button, label, value in (("Move", "Type", "movies"), ("Priority", "Priority", "7"), ("On demand", None, None)):
         screen.page.get_by_role("button", name=button, exact=True).click()
         dialog = screen.page.get_by_role("dialog")
-        dialog.get_by_text("The job keeps its place in time").wait_for()
+        dialog.get_by_text("The job keeps its enqueue time").wait_for()
         if label:
             dialog.get_by_label(label).fill(value)
         dialog.get_by_role("button", name=button, exact=True).click()
@@ -487,14 +487,14 @@ def test_setting_is_changed_and_reset(busy, look):
     screen = look("#/rules")
     row_of(screen, "Settings", "affinity_age_weight", "Change").click()
     screen.page.locator("#confirm").get_by_label("Value").fill("none at all")
-    confirm(screen, "Change", "counts for the whole fleet")
+    confirm(screen, "Change", "applies to the whole fleet")
     screen.sees("affinity_age_weight must be a number of points a second")
     row_of(screen, "Settings", "affinity_age_weight", "Change").click()
     screen.page.locator("#confirm").get_by_label("Value").fill("17")
     confirm(screen, "Change")
     screen.row("Settings", "affinity_age_weight").get_by_text("changed at run time").wait_for()
     row_of(screen, "Settings", "affinity_age_weight", "Reset").click()
-    confirm(screen, "Reset", "counts again for the whole fleet")
+    confirm(screen, "Reset", "applies again to the whole fleet")
     screen.row("Settings", "affinity_age_weight").get_by_text("changed at run time").wait_for(state="hidden")
 
 
