@@ -98,7 +98,7 @@ class OutcomeUnknownError(CohortDownError):
     """
 
     def __str__(self) -> str:
-        return f"the server of cohort {self.cohort!r} was lost, and has made the change or not: {self.why}"
+        return f"the server of cohort {self.cohort!r} was lost; whether it made the change is unknown: {self.why}"
 
 
 def printable(value: object, masked: Callable[[str], str] = str) -> str:

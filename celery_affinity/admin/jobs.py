@@ -113,14 +113,14 @@ class Jobs:
         if job.state == "unknown" or job.has_ended:
             return Change(id, job.state, False, _CANNOT_BE_CANCELLED[job.state])
         if job.state == "running" and not terminate:
-            return Change(id, job.state, False, f"it runs on {job.worker}; with terminate it is ended")
+            return Change(id, job.state, False, f"it runs on {job.worker}: only terminate ends it")
         ends = "it does not start"
         if job.state == "running":
             pools = can_terminate_error(self.app, [job.worker], connection)
             if pool := pools.get(job.worker or ""):
-                note = f"it runs on {job.worker}, whose pool, {pool}, cannot end a task: it goes on"
+                note = f"it runs on {job.worker}, whose pool, {pool}, cannot end a task: it continues"
                 return Change(id, job.state, False, note)
-            ends = "its worker was told to end it"
+            ends = "its worker was ordered to end it"
             ends += "" if pools else "; the worker did not say whether its pool can"
         # The transport revokes waiting jobs when it sends the broadcast.
         self.app.control.revoke(job.id, terminate=terminate, connection=connection)
@@ -167,7 +167,7 @@ class Jobs:
         with self._reach() as fleet:
             replayed = fleet.act(job.cohort or fleet.names[0], replay)
         with_it = f", with the other {job.calls - 1} of its run" if job.calls > 1 else ""
-        note = f"published again{with_it}" if replayed else "its message is gone"
+        note = f"published again{with_it}" if replayed else "its message was deleted"
         return Change(id, job.state, bool(replayed), note)
 
 
@@ -183,16 +183,16 @@ def _cannot_be_moved(job: Job) -> str:
 _NEVER = "never published here, or forgotten"
 _CANNOT_BE_CANCELLED = {
     "unknown": _NEVER,
-    "dead": "it is a dead letter, which does not run unless somebody replays it",
+    "dead": "it is a dead letter, which does not run until it is replayed",
     **{state: f"it has ended: {state}" for state in ("done", "failed", "revoked", "expired")},
 }
 _CANNOT_BE_RETRIED = {
     "unknown": _NEVER,
     **{
-        state: f"it has ended: {state}; its message is gone, and only dead letters can be retried"
+        state: f"it has ended: {state}; its message was deleted, and only dead letters can be retried"
         for state in ("done", "revoked", "expired")
     },
-    "failed": "it has ended: failed; its message is gone, and only dead letters can be retried: with "
+    "failed": "it has ended: failed; its message was deleted, and only dead letters can be retried: with "
     "affinity_keep_failed what failed is one",
 }
 

@@ -291,7 +291,7 @@ def priority_order(app: AppFacts) -> Problems:
     is_set = any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys())  # noqa: SIM118  # Celery's conf iterates over other keys
     if users and not is_set:
         yield Problem(
-            f"This app uses Celery's priorities ({join_names(users)}) and does not say which priority is the highest: "
+            f"This app uses Celery's priorities ({join_names(users)}) and does not set which priority is the highest: "
             "on stock Redis 0 is, here 10 is.",
             'Set affinity_priority_order: "lower-first" if the app was written for stock Redis, else "higher-first".',
         )
@@ -371,7 +371,7 @@ def results_never_expire(app: AppFacts) -> Problems:
     """Results are on the broker's server and `result_expires` is off: they fill the server."""
     if app.results_on_broker and not app.conf.result_expires:
         yield Problem(
-            "result_expires keeps results for ever, and the results are on the broker's server: once it is full, "
+            "result_expires keeps results forever, and the results are on the broker's server: once it is full, "
             "publishing fails.",
             "Set result_expires, set ignore_result on tasks whose results are not read, or give results a server of "
             "their own.",
@@ -405,9 +405,9 @@ def merges_twice(app: AppFacts) -> Problems:
             base = f"{cls.__module__.partition('.')[0]}.{cls.__qualname__}"  # packages move classes between modules
             if base in _DEDUPLICATING_CLASSES:
                 yield Problem(
-                    f"Task {name} says merge, and its base class {base} refuses, or drops, a call while a like one "
+                    f"Task {name} has merge=, but its base class {base} refuses, or drops, a call while a like one "
                     "waits or runs: none is left to merge.",
-                    "Take the base class away.",
+                    "Remove the base class.",
                 )
 
 

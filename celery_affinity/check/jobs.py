@@ -30,7 +30,7 @@ def type_waits(fleet: FleetFacts) -> Problems:
             yield Problem(
                 f"{count:,} job(s) of type {type_!r} wait, and no live worker serves it"
                 f"{did_you_mean(type_, fleet.served) or '.'}",
-                f"Start a worker with -Q {type_}, or `celery -A ... control add_consumer {type_}`. If nobody should: "
+                f"Start a worker with -Q {type_}, or `celery -A ... control add_consumer {type_}`. If none should: "
                 f"`celery -A ... affinity cancel --type {type_}` ends the jobs, and their callers get REVOKED.",
             )
 
@@ -209,7 +209,7 @@ def bound_full(fleet: FleetFacts) -> Problems:
             yield Problem(
                 f"{jobs}.",
                 f"Start more workers with -Q {name}, raise the bound, or `celery -A ... affinity cancel --type {name}` "
-                "ends jobs that nobody needs.",
+                "ends jobs that are not needed.",
             )
 
 
@@ -227,7 +227,7 @@ def stock_messages(fleet: FleetFacts) -> Problems:
         if not fleet.app.settings.schedules(queue):
             if queue not in of_workers and fleet.not_asked is None:
                 yield Problem(
-                    f"{messages.messages:,} message(s) lie in the list of queue {queue!r}, which affinity_queues "
+                    f"{messages.messages:,} message(s) are in the list of queue {queue!r}, which affinity_queues "
                     "leaves to kombu, and no worker serves it.",
                     f"Start a worker with -Q {queue}, or add the queue to affinity_queues.",
                 )
@@ -281,7 +281,7 @@ def nobody_ticks(fleet: FleetFacts) -> Problems:
         since = "never" if fleet.ticked_s is None else f"not for {fleet.ticked_s:,.0f} s"
         yield Problem(
             f"No dispatcher has worked here ({since}): {scheduled:,} scheduled job(s) wait past their time, and the "
-            "jobs of dead workers do not come back.",
+            "jobs of dead workers are not reclaimed.",
             "Each live worker has a dispatcher. For a fleet without workers, run `celery -A ... affinity dispatcher`.",
         )
 
@@ -336,7 +336,7 @@ def settings_changed(fleet: FleetFacts) -> Problems:
     for setting in fleet.settings:
         if setting.changed_at_run_time:
             yield Problem(
-                f"affinity_{setting.name} is {setting.value!r}, changed at run time; app.conf says {setting.conf!r}.",
+                f"affinity_{setting.name} is {setting.value!r}, changed at run time; app.conf has {setting.conf!r}.",
                 f"To keep it, write it to app.conf; otherwise `celery -A ... affinity settings reset {setting.name}`.",
             )
 

@@ -82,7 +82,7 @@ def unknown(server: ServerFacts) -> Problems:
     """The broker's user may not call `INFO`."""
     if server.refused is not None:
         yield Problem(
-            f"This user may not ask the server for its state ({server.refused}): version, memory, eviction and "
+            f"This user must not read the server's state ({server.refused}): version, memory, eviction and "
             "persistence were not checked.",
             "Run this with a user that has +info, and +config|get for persistence.",
         )
@@ -121,7 +121,7 @@ def cluster(facts: Facts) -> Problems:
     """The server is a node of a cluster, and the URL names only this node. Write `redis-cluster://`."""
     if facts.server is not None and facts.server.info.get("cluster_enabled") and not facts.app.cluster:
         yield Problem(
-            "The server is a node of a cluster, and the broker's URL names this node alone: the fleet stands still "
+            "The server is a node of a cluster, and the broker's URL names only this node: the fleet stops "
             "once another node has its keys.",
             "Write redis-cluster:// or rediss-cluster:// in broker_url.",
         )
@@ -151,7 +151,7 @@ def cluster_no_replica(facts: Facts) -> Problems:
     """The node that has the fleet's keys has no replica that follows: no node takes over when it dies."""
     if facts.app.cluster and facts.server is not None and facts.server.info.get("connected_slaves") == 0:
         yield Problem(
-            "The node that has the fleet's keys has no replica that follows: nobody takes over when it dies.",
+            "The node that has the fleet's keys has no replica that follows: no node takes over when it dies.",
             "Add a replica to it (CLUSTER REPLICATE).",
         )
 

@@ -39,8 +39,8 @@ def minima_of_tenants(fleet: FleetFacts) -> Problems:
     if fleet.members and promised > slots:
         yield Problem(
             f"affinity_tenants promises {promised:,} slots in all (min), and the fleet has {slots:,}: while the "
-            f"tenants with a minimum ({join_names(tuple(sorted(fleet.minima)))}) have work for theirs, jobs of others "
-            "wait without a bound.",
+            f"tenants with a minimum ({join_names(tuple(sorted(fleet.minima)))}) have work for them, jobs of others "
+            "can wait without a time limit.",
             "Lower a minimum (`celery -A ... affinity tenants set NAME --min N`), or start more workers.",
         )
 
@@ -56,8 +56,8 @@ def tenant_misspelt(fleet: FleetFacts) -> Problems:
         meant = misspelt_type(tenant.name, others)
         if tenant.is_named and not tenant.held and not tenant.waiting and meant is not None:
             yield Problem(
-                f"affinity_tenants has a quota for {tenant.name!r}, of whom no job waits or runs; did you mean "
-                f"{meant!r}, who has jobs, and no quota of its own?",
+                f"affinity_tenants has a quota for {tenant.name!r}, which has no waiting or running job; did you mean "
+                f"{meant!r}, which has jobs and no quota of its own?",
                 "Use the spelling of the jobs, or remove the quota.",
             )
 
@@ -122,7 +122,7 @@ def key_in_cohorts(app: AppFacts) -> Problems:
         cohorts = {use.task: use.cohort for use in uses}
         users = join_names(f"{task} ({cohort})" for task, cohort in cohorts.items())
         yield Problem(
-            f"Tasks of several cohorts have keys such as {made_by!r}: {users}. Each cohort counts by itself, so a "
+            f"Tasks of several cohorts have keys such as {made_by!r}: {users}. Each cohort counts separately, so a "
             "limit of 1 would let one job run in each of them: calls of these tasks are refused.",
             _ONE_COHORT,
         )
@@ -176,7 +176,7 @@ def preemptible_without_tenant(app: AppFacts) -> Problems:
     for task, has_tenant in _preemptible_tasks(app):
         if not has_tenant:
             yield Problem(
-                f"Task {task} says preemptible=True, and no tenant: this has no effect on its jobs, unless their calls "
+                f"Task {task} has preemptible=True, but no tenant: this has no effect on its jobs, unless their calls "
                 "name a tenant.",
                 'Give the task a tenant, such as Affinity(tenant="batch", preemptible=True).',
             )
@@ -192,7 +192,7 @@ def preemptible_not_stopped(fleet: FleetFacts) -> Problems:
         unable = [one.name for one in fleet.members if types.intersection(one.types) and not one.can_stop(task)]
         if unable:
             yield Problem(
-                f"Task {task} says preemptible=True, and is not stopped on {join_names(sorted(unable))}: no task can "
+                f"Task {task} has preemptible=True, but cannot be stopped on {join_names(sorted(unable))}: no task can "
                 "be stopped by force there, and this one has not called preempted() there yet.",
                 "Let the task call preempted() and raise Preempted, or run the worker with another pool than threads "
                 "and solo.",

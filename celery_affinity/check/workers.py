@@ -97,10 +97,10 @@ def remote_control(facts: Facts) -> Problems:
         return
     is_full = facts.server is not None and facts.server.has_no_room_for_replies
     yield Problem(
-        f"The workers {'were not' if is_full else 'could not be'} asked ({facts.fleet.not_asked}"
+        f"The workers {'were not' if is_full else 'could not be'} queried ({facts.fleet.not_asked}"
         f"{', and would refuse their answers' if is_full else ''}): workers with stock Celery's transport, other "
         "versions and wrong clocks remain unseen.",
-        "Make room on the server first, then run this again."
+        "Free memory on the server first, then run this again."
         if is_full
         else "Run this with a user that may use remote control, such as the workers' user.",
     )
@@ -165,7 +165,7 @@ def worker_stalled(fleet: FleetFacts) -> Problems:
     for member in fleet.members:
         if member.stalled:
             yield Problem(
-                f"The event loop of worker {member.name} stands still: the worker lives and keeps its running jobs, "
+                f"The event loop of worker {member.name} is blocked: the worker lives and keeps its running jobs, "
                 "but gets no new jobs.",
                 "Find out what blocks its main process (py-spy dump): a signal handler, a control command, a full disk "
                 "under its log. If it stays blocked, restart the worker.",

@@ -14,6 +14,7 @@ from ..policy.placement import LARGEST
 from ..reports import REPORTS
 from ..schema.keys import COHORT
 from ..worker import own_commands  # noqa: F401  # registers our commands with `celery inspect`
+from .groups import SuggestingGroup
 
 PRIORITY = click.Option(
     ["--affinity-priority"],
@@ -60,7 +61,7 @@ _MODULES: dict[str, str | None] = {
 _MODULES |= {name: None for name in REPORTS if name.isidentifier() and name not in _MODULES}
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(SuggestingGroup):
     """A group that imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -79,7 +80,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup)
-@click.option("--cohort", help="The cohort that a command is about. Default: all.")
+@click.option("--cohort", help="The cohort that the command applies to. Default: all.")
 @click.pass_context
 def affinity(ctx: click.Context, cohort: str | None) -> None:
     """Schedule tasks by affinity: look at the fleet, change its settings, run a dispatcher."""

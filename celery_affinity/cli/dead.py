@@ -21,6 +21,7 @@ from .framework import (
     show_report,
     warn_cohorts_down,
 )
+from .groups import SuggestingGroup
 
 
 def letter_text(shown: LetterDetails) -> str:
@@ -28,7 +29,7 @@ def letter_text(shown: LetterDetails) -> str:
     letter = shown.letter
     is_gone = "gone: the server no longer has it, so the job cannot be replayed"
     message = f"{shown.message_bytes:,} bytes" if letter.replayable else is_gone
-    deliveries = f", after it came back {pluralize(letter.deliveries, 'time')}" if letter.deliveries else ""
+    deliveries = f", after {pluralize(letter.deliveries, 'unfinished attempt')}" if letter.deliveries else ""
     rows: list[Row] = [
         ("task", f"{letter.task_id}  {letter.task}"),
         ("job", letter.job_id),
@@ -44,7 +45,7 @@ def letter_text(shown: LetterDetails) -> str:
     return wrap_paragraph(rows)
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def dead() -> None:
     """List, replay or drop dead letters: jobs that will not run again."""
 
@@ -112,10 +113,10 @@ def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: b
         lost = len(letters) - len(replayable)
         if lost:
             click.echo(
-                f"{lost} left: lost with their worker, they may have done their work; --reason lost runs them as well"
+                f"{lost} not replayed: lost with their worker, maybe after their work; --reason lost replays them too"
             )
         if len(remaining) > lost:
-            click.echo(f"{len(remaining) - lost} left: their messages are gone")
+            click.echo(f"{len(remaining) - lost} not replayed: their messages were deleted")
     _exit_if_failed(ctx, unknown, failed=bool(ids and remaining) or bool(answers.down))
 
 

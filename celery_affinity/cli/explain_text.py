@@ -60,7 +60,7 @@ def explanation_text(job: Explanation) -> str:
         ("why", job.why or None),
         ("note", job.note or None),
         came_back if job.left_workers else ("came back", _deliveries(job)),
-        ("requeued", f"{pluralize(job.requeues, 'time')}, as its task asked" if job.requeues else None),
+        ("requeued", f"{pluralize(job.requeues, 'time')}, by its task" if job.requeues else None),
         ("stopped", _stopped(job.stopped) if job.stopped else None),
         *[("preempting" if job.waiting else "stops", _stop(order, job)) for order in job.stops],
         ("preempting", job.why_no_stop),
@@ -74,14 +74,14 @@ def explanation_text(job: Explanation) -> str:
 def _deliveries(job: Explanation) -> str | None:
     """Return the number of deliveries of a job that came back more than a day ago."""
     times = pluralize(job.deliveries, "time")
-    return f"{times}: its worker died, or gave it back unfinished" if job.deliveries else None
+    return f"{times}: its worker died, or requeued the job" if job.deliveries else None
 
 
 def _wait_and_run(job: Explanation) -> list[Row]:
     """Return the wait and the run time of a job that is no longer waiting."""
     if job.state in ("scheduled", "pending"):
         return []
-    ran = "" if job.started_s else ", from its claim: its start is not known"
+    ran = "" if job.started_s else " since its claim (the start time is unknown)"
     return [
         ("waited", None if job.waited_s is None else duration_text(job.waited_s)),
         ("ran", None if job.ran_s is None else f"{duration_text(job.ran_s)}{ran}"),
@@ -100,7 +100,7 @@ def values_text(values: JobValues) -> str:
         ("note", values.note),
     ]
     if all(text is None for _, text in rows):
-        return "neither the broker nor the result backend knows arguments or result"
+        return "neither the broker nor the result backend has arguments or a result of this task"
     return "\n".join([wrap_paragraph(rows), *map(printable_cell, (values.traceback or "").splitlines())])
 
 
@@ -164,27 +164,26 @@ def _tenant(key: KeyName) -> str:
 
 def _turn(turn: ShareTurn) -> str:
     if turn.used_s is not None:
-        used = f"{turn.used_s:,.1f} s of slots by weight, what is long ago counting less"
+        used = f"{turn.used_s:,.1f} s of slot time divided by its weight, older use counting less"
     else:
-        used = f"{turn.ahead_s:,.1f} s of slots by weight beyond the tenant that went last"
-    return f"{turn.before} of {pluralize(turn.tenants, 'tenant')} in its lane go before it: it has used {used}"
+        used = f"{turn.ahead_s:,.1f} s of slot time divided by its weight more than the tenant that ran last"
+    return f"{turn.before} of {pluralize(turn.tenants, 'tenant')} in its lane run before it: it has used {used}"
 
 
 def _overtaken(waiting: Waiting) -> str:
     if waiting.turn and not waiting.kept_back:
-        return "no bound of its own: the tenants of its lane go by turns, and the lane by its oldest job"
+        return "no time limit: tenants take turns in its lane (fair share), and the oldest job ranks the lane"
     if waiting.goes_first and not waiting.kept_back:
-        return "by no job of another tenant that has its minimum: its own has less"
+        return "not by jobs of tenants that have their minimum, because its own tenant is below its minimum"
     if waiting.passing and not waiting.kept_back:
         passing = pluralize(waiting.passing, "job")
-        return f"no bound while tenants have less than their minimum: {passing} of theirs go first"
+        return f"no time limit while other tenants are below their minimum: {passing} of theirs run first"
     if waiting.bound_s is None or waiting.passed_until_s is None:
         rule = next((_RULES[blocker.rule] for blocker in waiting.blocked_by if blocker.rule in _RULES), "a rule")
-        return f"no bound while {rule} keeps it back"
-    bound = (
-        f"only by jobs published less than {waiting.bound_s:,.2f} s after it: until {time_text(waiting.passed_until_s)}"
-    )
-    return f"{bound}, while its key has room" if waiting.key else bound
+        return f"no time limit while {rule} blocks it"
+    condition = "its key has capacity and no other rule" if waiting.key else "no rule"
+    from_then = f"from {time_text(waiting.passed_until_s)} on, newly published jobs can no longer take a slot"
+    return f"{from_then} that this job could use (while {condition} blocks it)"
 
 
 def _wait(waiting: Waiting, now_s: float) -> str:
@@ -226,7 +225,7 @@ def _why_unknown(waiting: Waiting) -> str:
 
 def _group(group: ClaimGroup) -> str:
     demand = " on demand" if group.on_demand else ""
-    kept_back = " that wait for a key" if group.kept_back else ""
+    kept_back = " blocked by a key or a quota" if group.kept_back else ""
     return f"{group.jobs} of {group.type} priority {group.priority}{demand}{kept_back}"
 
 

@@ -155,7 +155,7 @@ def check_app_conf(app: Celery) -> None:
     except Exception as exc:  # any: a settings module is user code
         raise click.ClickException(
             f"the settings of the app cannot be read ({' '.join(str(exc).split())}); "
-            "`celery -A ... affinity check` says what to write"
+            "`celery -A ... affinity check` shows the correction"
         ) from exc
 
 
@@ -212,15 +212,6 @@ def show_report(report: Report, as_text: Callable[[Report], str], *, json: bool)
 
 def print_json(value: Json) -> None:
     click.echo(dumps(value, indent=2))
-
-
-class DefaultListGroup(click.Group):
-    """A group whose default command is ``list``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
 
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

@@ -19,7 +19,6 @@ from ..scheduler.scheduler import Scheduler
 from ..schema.constants import MAX_PRIORITY
 from .framework import (
     AS_JSON,
-    DefaultListGroup,
     cohorts_of_context,
     command,
     parse_seconds,
@@ -27,6 +26,7 @@ from .framework import (
     show_report,
     warn_cohorts_down,
 )
+from .groups import DefaultListGroup
 
 STAMP = click.option("--stamp", metavar="NAME=VALUE", help="Only jobs with this stamp.")
 KEY = click.option("--key", help="Only jobs of this key, as `keys` shows it.")
@@ -292,7 +292,7 @@ def _show_choice(choice: JobChoice) -> None:
 
 
 def _show_done(done: BulkResult) -> None:
-    others = "".join(f"; {number} left: {state} by now" for state, number in done.left.items())
+    others = "".join(f"; {number} unchanged: now {state}" for state, number in done.left.items())
     click.echo(f"{done.done} done{others}")
     if done.warning:
         click.echo(done.warning, err=True)

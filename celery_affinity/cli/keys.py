@@ -21,7 +21,8 @@ from ..settings import limits as limit_settings
 from ..settings.limits import NONE, Limit
 from ..settings.table import Settings
 from ..settings.tenants import MAX_WEIGHT, OTHERS, Tenant
-from .framework import DefaultListGroup, answers_of, command, report_command, show_per_cohort
+from .framework import answers_of, command, report_command, show_per_cohort
+from .groups import DefaultListGroup
 
 
 def key_text(details: KeyDetails) -> str:
@@ -37,6 +38,7 @@ def key_text(details: KeyDetails) -> str:
     rows: list[Row] = [
         ("key", key.key),
         ("limit", f"{limit_text(key)} in force"),
+        ("paused", f"no job of this key starts until `celery affinity resume --key {key.key}`" if key.paused else None),
         ("declared", [f"{_stated(text)} by {task}" for task, text in details.stated.items()]),
         ("held", [*map(holder_text, details.holders), *more] or "by no job"),
         ("reserved", f"for the retry of {key.kept_for}{due}" if key.kept_for else None),
@@ -113,7 +115,7 @@ def _read_limits(scheduler: Scheduler, settings: Settings) -> Both[Limit]:
 
 #: The first pattern that matches a key applies.
 _LIMITS = _Entries[Limit](
-    "limit", "pattern", "no limit is set; the tasks' own limits count", pattern_precedence, str, _read_limits
+    "limit", "pattern", "no limit is set; the tasks' own limits apply", pattern_precedence, str, _read_limits
 )
 
 
@@ -204,14 +206,14 @@ tenants.add_command(report_command("tenants list"))
 
 @command("set", tenants, json=True)
 @click.argument("name")
-@click.option("--max", "max_slots", help="Largest number of slots, or none.")
+@click.option("--max", "max_slots", help="Maximum number of slots, or none.")
 @click.option(
     "--min",
     "min_slots",
     type=click.IntRange(0, MAX_COUNT),
-    help="Slots that its jobs get before those of others; 0: none.",
+    help="Number of slots that its jobs get before jobs of other tenants; 0: none.",
 )
-@click.option("--weight", type=click.IntRange(1, MAX_WEIGHT), help="Part of the time of slots, beside others.")
+@click.option("--weight", type=click.IntRange(1, MAX_WEIGHT), help="Share of slot time relative to other tenants.")
 def set_quota(
     ctx: click.Context, name: str, max_slots: str | None, min_slots: int | None, weight: int | None, as_json: bool
 ) -> None:
@@ -221,7 +223,7 @@ def set_quota(
     Running jobs continue. Values that are not given stay unchanged.
     """
     if max_slots is None and min_slots is None and weight is None:
-        raise click.UsageError("give some of --max, --min and --weight")
+        raise click.UsageError("give at least one of --max, --min and --weight")
     fields = {} if max_slots is None else {"max": None if max_slots == NONE else _parse_max(max_slots)}
     fields |= {field: value for field, value in {"min": min_slots, "weight": weight}.items() if value is not None}
 

@@ -30,9 +30,10 @@ from ..settings.cohorts import DEFAULT
 from ..versions import install_with
 from . import lab_text
 from .framework import check_app_conf, command, parse_seconds, print_json, scheduler_of_context, show_report
+from .groups import SuggestingGroup
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def lab() -> None:
     """Record the fleet, schedule the record again, and show the effect of more slots or other settings."""
 
@@ -44,7 +45,8 @@ ENGINE = click.option(
     type=click.Choice(ENGINES),
     default="auto",
     show_default=True,
-    help="twin: fast, for most rules; judge: the library on a server of its own, for all; auto: the twin if it can.",
+    help="twin: the fast engine, for most rules; judge: the exact engine (the real library), for all; "
+    "auto: the twin if possible.",
 )
 
 #: Seed of random numbers.
@@ -99,10 +101,10 @@ def print_error_and_exit() -> Iterator[None]:
     type=click.IntRange(30, 10_000),
     default=advisor.MAX_SIMULATIONS,
     show_default=True,
-    help="Most schedules that are made: each takes as long as a replay.",
+    help="Maximum number of schedules; each takes as long as a replay.",
 )
 @click.option(
-    "--seed", default=1, show_default=True, type=SEED, help="Draws the days over which the range of a wait is taken."
+    "--seed", default=1, show_default=True, type=SEED, help="Seed of the random days that give the range of a wait."
 )
 @ENGINE
 def advise(
@@ -142,14 +144,14 @@ def advise(
     type=click.Choice([*list_schedules.WEIGHTS]),
     default="equal",
     show_default=True,
-    help="What a second of waiting counts: the same for all jobs, or priority + 1, and 4 more on demand.",
+    help="Weight of a second of waiting: equal for all jobs, or priority + 1, plus 4 on demand.",
 )
 @click.option(
     "--bins",
     type=click.IntRange(16, 16_384),
     default=8_192,
     show_default=True,
-    help="Most steps of time of the lower bound: more make it closer, and take longer. A long trace gets fewer.",
+    help="Maximum number of time steps of the lower bound: more are tighter and slower. A long trace gets fewer.",
 )
 @ENGINE
 def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engine, as_json: bool) -> None:
@@ -197,12 +199,12 @@ def record(ctx: click.Context, for_s: float | None, output: Path, as_json: bool)
     with suppress(SettingError):  # reported by the next reader of the settings
         if (others := settings_of(ctx.obj.app).cohorts) and ctx.meta.get(COHORT) is None:
             names = ", ".join([DEFAULT, *others])
-            raise click.UsageError(f"a trace is of one cohort: name it before the command, --cohort, one of {names}")
+            raise click.UsageError(f"a trace covers one cohort: name it before the command, --cohort, one of {names}")
     with scheduler_of_context(ctx) as scheduler:
         recorder = Recorder(scheduler, warn=lambda text: click.echo(f"warning: {text}", err=True))
         trace = recorder.fetch() if for_s is None else _record_with_progress(recorder, for_s)
         if not trace.jobs:
-            raise click.ClickException("no job was there meanwhile: nothing is written")
+            raise click.ClickException("no job was recorded: no file is written")
         trace_file.write_trace(trace, output)
         recorder.forget()
     if as_json:
@@ -268,11 +270,21 @@ def replay(_: click.Context, trace: Path, engine: Engine, as_json: bool) -> None
 @TRACE
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="age_weight=32, or limits.type:pdf=5.")
 @click.option("--add", multiple=True, metavar="[TYPES]:SLOTS", help="A further worker, such as '[pdf,xls]:2'.")
-@click.option("--remove", multiple=True, metavar="WORKER", help="A worker of the trace that is not there.")
-@click.option("--rate", "rates", multiple=True, metavar="TYPE=FACTOR", help="So many times the jobs, such as pdf=1.5.")
+@click.option("--remove", multiple=True, metavar="WORKER", help="A worker of the trace that the changed fleet lacks.")
+@click.option(
+    "--rate",
+    "rates",
+    multiple=True,
+    metavar="TYPE=FACTOR",
+    help="Factor for the number of jobs of a type, such as pdf=1.5.",
+)
 @click.option("--priority", "priorities", multiple=True, metavar="TYPE=N", help="The priority of all jobs of a type.")
 @click.option(
-    "--seed", default=1, show_default=True, type=SEED, help="Chooses the jobs that --rate repeats, or leaves out."
+    "--seed",
+    default=1,
+    show_default=True,
+    type=SEED,
+    help="Seed of the choice of the jobs that --rate repeats or leaves out.",
 )
 @click.option("--plot", "plot_to", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of waits (SVG).")
 @ENGINE
@@ -294,7 +306,7 @@ def whatif(
     Each option can be repeated. The engine makes both schedules; use `lab replay` for a comparison with the record.
     """
     if not any((settings, add, remove, rates, priorities)):
-        raise click.UsageError("give some of --set, --add, --remove, --rate and --priority")
+        raise click.UsageError("give at least one of --set, --add, --remove, --rate and --priority")
     with print_error_and_exit():
         scenario = scenario_of(open_trace(trace))
         changes = read_changes(

@@ -8,7 +8,8 @@ from ..reports.recurring import RecurringRow, recurring_rows
 from ..reports.render import duration_text
 from ..scheduler.cohorts import Cohorts
 from ..scheduler.messages import DueCall
-from .framework import DefaultListGroup, check_app_conf, cohorts_of_context, command, report_command, warn_cohorts_down
+from .framework import check_app_conf, cohorts_of_context, command, report_command, warn_cohorts_down
+from .groups import DefaultListGroup
 
 
 @click.group(cls=DefaultListGroup)

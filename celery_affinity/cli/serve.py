@@ -182,7 +182,7 @@ class _CohortDispatcher:
     "--traces",
     type=click.Path(file_okay=False),
     metavar="DIR",
-    help="Directory with traces that `lab record` wrote: the page shows them, and what other slots would change.",
+    help="Directory with traces that `lab record` wrote: the page shows them and simulates other slots.",
 )
 def web(
     ctx: click.Context,

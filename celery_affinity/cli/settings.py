@@ -43,9 +43,10 @@ from .framework import (
     show_report,
     warn_cohorts_down,
 )
+from .groups import SuggestingGroup
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=SuggestingGroup, invoke_without_command=True)
 @AS_JSON
 @click.pass_context
 def settings(ctx: click.Context, as_json: bool) -> None:

@@ -39,12 +39,14 @@ def _since_s(job: Job, now_s: float) -> float:
     return job.started_s or job.claimed_s or now_s
 
 
-_LIMIT = click.option("--limit", default=20, show_default=True, type=COUNT, help="Largest number to show.")
+_LIMIT = click.option("--limit", default=20, show_default=True, type=COUNT, help="Maximum number to show.")
 
 
 @command("explain", json=True)
 @click.argument("task_id")
-@click.option("--values", "with_values", is_flag=True, help="Show arguments, and the result or traceback, where known.")
+@click.option(
+    "--values", "with_values", is_flag=True, help="Show arguments, and the result or traceback, if they are stored."
+)
 def explain(ctx: click.Context, task_id: str, with_values: bool, as_json: bool) -> None:
     """Show where a task is and, if it waits, why and for how long.
 

@@ -89,7 +89,7 @@ class LibraryCollector:
         if time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + _COLLECTION_INTERVAL_S
             for name in delete_idle_libraries(scheduler):
-                logger.info("The library %s of another version was deleted: nobody has called it for a day", name)
+                logger.info("The library %s of another version was deleted: no process has called it for a day", name)
 
 
 def delete_idle_libraries(scheduler: Scheduler, idle_s: float = IDLE_S) -> list[str]:
@@ -251,7 +251,7 @@ class Dispatcher:
         except (RedisError, OSError) as exc:
             logger.debug("The ids of reclaimed tasks cannot be read: %s", exc)
         logger.warning(
-            "%d silent worker(s) taken for dead: %s; jobs taken back from them: %d%s",
+            "%d silent worker(s) declared dead: %s; jobs reclaimed from them: %d%s",
             *(len(ticked.dead_workers), _listed(ticked.dead_workers), ticked.recovered),
             f" ({_listed(names)})" if names else "",
         )
@@ -282,7 +282,9 @@ class Dispatcher:
             self._mover.call()  # the system could not start a thread
         elif busy_for_s[0] > _MAX_MOVE_S and not self._is_move_hanging:
             self._is_move_hanging = True
-            logger.error("Reading a message of a stock producer hangs: the messages in lists %s wait", self._to_move)
+            logger.error(
+                "Reading a message of a stock producer is blocked: the messages in lists %s wait", self._to_move
+            )
         return []
 
     def _move(self) -> bool:

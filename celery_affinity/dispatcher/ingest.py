@@ -100,9 +100,7 @@ class Ingest:
             raise  # the error concerns all lists
         except ResponseError as exc:
             self._retry_at_s[name] = time.monotonic() + _RETRY_LIST_S
-            logger.warning(
-                "The list %r is left alone for %d s, and its messages stay there: %s", name, _RETRY_LIST_S, exc
-            )
+            logger.warning("The list %r is skipped for %d s, and its messages stay there: %s", name, _RETRY_LIST_S, exc)
             return 0
 
     def _as_job(self, queue: str, message: bytes) -> NewJob:

@@ -97,7 +97,7 @@ class RecurringCalls:
         for name in replaced:
             logger.warning(
                 "Recurring call %r was declared differently by another app, or at run time: from now on "
-                "%srecurring of %s counts, which changed last",
+                "%srecurring of %s applies, which changed last",
                 name,
                 PREFIX,
                 app,

@@ -304,7 +304,7 @@ def _end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str
     except (ChordIsClaimedError, *DOWN):
         raise
     except Exception as exc:  # from a signal, a link or a serializer: another attempt would fail too
-        logger.exception("The end of job %s cannot be told: it becomes a dead letter", job_id)
+        logger.exception("The end of job %s cannot be reported: it becomes a dead letter", job_id)
         state, release_outcome = "dead", f"rejected {describe_error(exc)}"
     OutcomeNote(job_id, worker.id, outcome.digest, state, release_outcome).write(scheduler, fence)
     _release(scheduler, worker, job_id, fence, release_outcome)

@@ -275,7 +275,7 @@ def claim_of_job(reader: Reader, job_id: str, fence: int) -> RemoteClaim:
 
 def is_stale(job_id: str, fence: int | str) -> StaleClaimError:
     return StaleClaimError(
-        f"fence {fence} of job {job_id[:300]} is not that of a claim: the job has ended, or is another's by now"
+        f"fence {fence} of job {job_id[:300]} is not the fence of a claim: the job has ended, or another worker has it"
     )
 
 

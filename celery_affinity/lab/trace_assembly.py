@@ -248,7 +248,7 @@ class TraceAssembly:
         worker = self._workers.setdefault(id_, _Worker(id_, str(facts["name"]), joined_us))
         worker.since_us = since_us if worker.since_us is None else worker.since_us
         if to_us > (worker.left_us or 0):
-            worker.left_us = None  # it was taken for dead
+            worker.left_us = None  # it was declared dead
         worker.up_to_us = max(worker.up_to_us, to_us)
         worker.ended[since_us] = int(facts["ended"])
         if not worker.spans or worker.spans[-1][1:] != (types, slots):

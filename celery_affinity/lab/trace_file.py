@@ -186,7 +186,7 @@ def read_trace(path: str | os.PathLike[str], *, warn: Warn = logger.warning) -> 
         with open(path, encoding="utf-8-sig", newline="") as file:  # spreadsheets can write a byte order mark
             trace = _parse_trace(file, warn)
     except UnicodeDecodeError as exc:
-        raise TraceError(f"{path}: it is no text in UTF-8: {exc}") from None
+        raise TraceError(f"{path}: it is not UTF-8 text: {exc}") from None
     except OSError as exc:
         raise TraceError(f"{path} cannot be read: {exc.strerror}") from None
     except TraceError as exc:

@@ -128,7 +128,7 @@ class Member:
             if policy := server_info.may_evict(scheduler.client):
                 logger.warning(
                     "The broker's maxmemory-policy is %s: when its memory is full it drops jobs. Set it to noeviction: "
-                    "publishing then fails with a clear error, and all that is running goes on",
+                    "publishing then fails with a clear error, and running jobs continue",
                     policy,
                 )
             self._heartbeats.start()

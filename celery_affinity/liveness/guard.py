@@ -284,7 +284,7 @@ class Guard:
                 ):
                     self._send_server(server)
         except Exception as exc:
-            logger.warning("The guard keeps the login that it has: %s", exc)
+            logger.warning("The guard keeps its present login: %s", exc)
 
     def _replace(self, scheduler: Scheduler) -> None:
         now_s = time.monotonic()

@@ -310,13 +310,16 @@ class ParentWatch:
         name = f"{self._guarded['name']} (pid {self._worker.pid})"
         if self._guarded["ends_children"] and not self._worker.end_children(time.monotonic() + _KILL_S):
             _log_line(
-                "%s died, but its pool processes did not end: its jobs come back after affinity_worker_timeout", name
+                "%s died, but its pool processes did not end: its jobs are reclaimed after affinity_worker_timeout",
+                name,
             )
             return
         reported = threading.Event()
         threading.Thread(target=self._report_death, args=(name, reported), daemon=True).start()
         if not reported.wait(max(0.0, until_s - time.monotonic())):
-            _log_line("%s died, and the broker does not answer: its jobs come back after affinity_worker_timeout", name)
+            _log_line(
+                "%s died, and the broker does not answer: its jobs are reclaimed after affinity_worker_timeout", name
+            )
 
     def _report_death(self, name: str, reported: threading.Event) -> None:
         functions = GuardFunctions(self._guarded, _REPORT_TIMEOUT_S)
@@ -326,7 +329,7 @@ class ParentWatch:
             except (OSError, ServerError):
                 time.sleep(0.05)
                 continue
-            _log_line("%s died; jobs taken back from it: %d", name, recovered)
+            _log_line("%s died; jobs reclaimed from it: %d", name, recovered)
             reported.set()
 
     def _heartbeat_or_end(self) -> None:

@@ -130,7 +130,7 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
     try:
         message = reader.ask_one("get", reader.key("message", job_id)) or b""
     except NoPermissionError:
-        return {"arguments": "not for this user: it has no right to read messages"}
+        return {"arguments": "hidden: this Redis user has no right to read messages"}
     try:
         headers = loads(message)["headers"]
         return {
@@ -210,7 +210,7 @@ Reason = Annotated[str | None, Param("Only letters with this reason.", choices=t
 Type = Annotated[str | None, Param("Only jobs of this type.")]
 Task = Annotated[str | None, Param("Only jobs of tasks with this name; * stands for anything.")]
 OlderThan = Annotated[float | None, Param("Only jobs that ended at least this long ago: 90s, 30m, 2h, 1d.")]
-Limit = Annotated[int, Param("Largest number to show.", min_value=1, max_value=MAX_COUNT, max_over_http=1000)]
+Limit = Annotated[int, Param("Maximum number to show.", min_value=1, max_value=MAX_COUNT, max_over_http=1000)]
 
 
 @report("dead list", "/api/dead", "Dead letters, the newest first", text=LETTERS.text)

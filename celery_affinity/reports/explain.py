@@ -55,12 +55,13 @@ class Blocker:
     """A rule that keeps a job pending. *why*: the reason as text.
 
     *rule*: "type" (no live worker serves it), "rate limit", "slots", "key", "tenant", "pause", "type limit" or
-    "reserve". *is_closed*: True if the type's limit is 0.
+    "reserve". *is_closed*: True if the type's limit is 0. *pause*: the pause that blocks the job, or None.
     """
 
     rule: str
     why: str
     is_closed: bool = False
+    pause: PauseInForce | None = None
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def waiting_for_slots(
         rank=1 + sum(group.jobs for group in before),
         ahead=groups,
         slots=slots,
-        blocked_by=[Blocker(blocker.rule, blocker.why + sentences.overdue_sentence(overdue)) for blocker in blocked_by],
+        blocked_by=[replace(blocker, why=blocker.why + sentences.overdue_sentence(overdue)) for blocker in blocked_by],
         bound_s=bound_s,
         passed_until_s=lane.enqueued_us / SECOND_US + bound_s,
         estimate_s=_estimate_s(reader, lane.type, before, profiles, overdue=len(overdue)),
@@ -344,7 +345,7 @@ def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waiting: 
 def _held_back(reader: Reader, type_: str, keys: Sequence[str], waiting: Waiting) -> Waiting:
     """Return *waiting* with the pauses and limits that block a job of *type_* with *keys* (all encoded)."""
     pauses = pauses_of_job(reader, type_, keys)
-    blocks = [Blocker("pause", sentences.pause_sentence(pause)) for pause in pauses]
+    blocks = [Blocker("pause", sentences.pause_sentence(pause), pause=pause) for pause in pauses]
     limits = limits_of_types(reader, [type_])
     blocks += [
         Blocker("type limit", limit.why, is_closed=not limit.limit)

@@ -31,6 +31,10 @@ _BEYOND = {
 }
 
 
+#: What blocks the jobs of a type, as text.
+_WAITS = {"key": "a key", "quota": "their tenant's quota", "key or quota": "a key or their tenant's quota"}
+
+
 def _unserved_lists(status: Status) -> str:
     """Return the messages of stock producers that no live worker takes over."""
     shown = status.unserved_lists[:MAX_SHOWN]
@@ -57,7 +61,8 @@ def _unserved_lists(status: Status) -> str:
 
 def _type_note(type_: TypeStatus) -> str:
     notes = ["paused"] if type_.paused else []
-    notes += [f"{pluralize(type_.kept_back, 'waits', 'wait')} for a key"] if type_.kept_back else []
+    if type_.kept_back:
+        notes.append(f"{pluralize(type_.kept_back, 'waits', 'wait')} for {_WAITS[type_.waits_for or 'key']}")
     notes += _limit(type_)
     reserved = type_.kept_back_by_reserves
     notes += [f"{pluralize(reserved, 'waits', 'wait')} because of a reserve"] if reserved else []
@@ -90,7 +95,7 @@ def _trend(trend: Trend, is_unserved: bool) -> str:
 
 def _worker_note(worker: WorkerStatus) -> str:
     notes = ["draining"] if worker.draining else ["takes no jobs"] if not worker.types else []
-    notes += ["its event loop stands still"] if worker.stalled else []
+    notes += ["its event loop is blocked"] if worker.stalled else []
     if worker.is_slow and (pace := worker.pace):
         notes.append(f"slow: its {pace.type} jobs take {pace.times:.1f} times as long as on other workers")
     notes += [f"takes no {', '.join(worker.withdrawn)} jobs for the moment"] if worker.withdrawn else []

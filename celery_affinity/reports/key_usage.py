@@ -5,13 +5,14 @@ Held keys without waiting jobs are in no index. They are found by the claims of 
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from ..clock import SECOND_US
 from ..scheduler.cohorts import CohortAnswers, CohortRow
 from ..scheduler.reader import Lane, Reader
+from ..schema.constants import TENANT_PREFIX
 from ..schema.job_record import has_key, has_many_keys
 from ..schema.keys import type_address
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, matches
@@ -144,7 +145,9 @@ _KEYS = Table[KeyName](
         "waiting": "waiting",
         "oldest wait": lambda key: duration_or_dash(key.oldest_wait_s),
         "held by": _held_by,
+        "": lambda key: "paused" if key.paused else "",
     },
+    optional={"": lambda key: key.paused},
 )
 
 _TYPES = Table[TypeUnderLimit](
@@ -172,7 +175,7 @@ def table_of_keys(in_use: KeysInUse, table: Table[KeyName], empty: str) -> str:
 
 
 Pattern = Annotated[str, Param(is_argument=True)]
-Limit = Annotated[int, Param("Largest number to show.", min_value=1, max_value=1000)]
+Limit = Annotated[int, Param("Maximum number to show.", min_value=1, max_value=1000)]
 
 
 @report(
@@ -305,17 +308,38 @@ def why_keys_block(reader: Reader, wait: KeyWait, sublanes: Sequence[Lane], lane
 _MAX_KEYS, _SAMPLE_SIZE = 1000, 20
 
 
-def startable_keyed_jobs(reader: Reader, now_us: int) -> dict[str, int]:
+def waiting_key_facts(reader: Reader) -> tuple[int, dict[str, KeyFacts]]:
+    """Return the number of keys with waiting jobs, and the facts of at most `_MAX_KEYS` of them."""
+    number = int(reader.ask_one("zcard", reader.key("waiting_keys")))
+    return number, facts_of(reader, sample_keys(reader, number))
+
+
+def blocking_kinds(reader: Reader, facts: Mapping[str, KeyFacts]) -> dict[str, str]:
+    """Return by encoded type what blocks its jobs: "key", "quota" (of tenants) or "key or quota".
+
+    *facts*: of keys with waiting jobs. A tenant without a maximum blocks no job.
+    """
+    setting = limits_in_force(reader)
+    kinds: dict[str, set[str]] = {}
+    for key, key_facts in facts.items():
+        is_of_tenant = key.startswith(TENANT_PREFIX)
+        if is_of_tenant and limit_of(key, setting, ()) is None:
+            continue
+        for lane in key_facts.sublanes:
+            kinds.setdefault(lane.type, set()).add("quota" if is_of_tenant else "key")
+    return {type_: " or ".join(sorted(names)) for type_, names in kinds.items()}
+
+
+def startable_keyed_jobs(reader: Reader, now_us: int, number: int, facts: dict[str, KeyFacts]) -> dict[str, int]:
     """Return by encoded type how many more jobs can start now than are in lanes, below 0 if fewer can.
 
     A key with capacity admits one job of each lane; the next is admitted when that job starts. So with a limit above 1
     or a rate, more jobs can start than are in lanes; with several lanes, fewer can. Jobs with several keys are also
     limited by the capacity of their later keys. The jobs of a tenant without a maximum are all in their lanes.
 
-    Above `_MAX_KEYS` waiting keys, this is an estimate from a sample of keys.
+    *number*, *facts*: see `waiting_key_facts`. Above `_MAX_KEYS` waiting keys, this is an estimate from a sample of
+    keys.
     """
-    number = int(reader.ask_one("zcard", reader.key("waiting_keys")))
-    facts = facts_of(reader, sample_keys(reader, number))
     admitted: dict[str, list[Lane]] = {}  # the lanes whose head the key admits, the highest priority first
     for key, key_facts in facts.items():
         if heads := [lane for lane in key_facts.sublanes if lane.job_id]:

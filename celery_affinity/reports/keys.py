@@ -11,6 +11,7 @@ from ..options.keys import OF_TENANT
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Lane, Reader
 from ..schema.constants import TENANT_PREFIX
+from ..schema.keys import key_address
 from ..schema.rules_codec import StatedKey, StatedRate, decode_rules, is_valid, rate_in, readable_rules
 from ..schema.values import decode_number, decode_part, decode_text, encode_part
 from ..settings import limits as limit_settings
@@ -58,6 +59,7 @@ class KeyName(CohortRow):
     - *kept_for*: id of the task whose retry gets the key next.
     - *kept_until_s*: the Unix time at which that retry is due, None if it is already due.
     - *turn*: the type that gets the key next.
+    - *paused*: True if a pause of this key blocks its jobs.
     - *waiting*: number of waiting jobs, including jobs that can start now.
     - *oldest_wait_s*: None if no job waits.
     """
@@ -73,6 +75,7 @@ class KeyName(CohortRow):
     kept_until_s: float | None = None
     turn: str | None = None
     minimum: int = 0
+    paused: bool = False
 
     @property
     def tenant(self) -> str | None:
@@ -117,6 +120,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[KeyName]
     """Return the state of each of *keys* (encoded)."""
     limits = limits_in_force(reader)
     facts = facts_of(reader, keys)
+    pauses = reader.fields("pauses", [key_address(key) for key in keys])
     stated = {key: key_facts.stated.values() for key, key_facts in facts.items()}
     held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
     starts = _starts(reader, stated, limits, now_us)
@@ -139,6 +143,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[KeyName]
             kept_until_s=due_us[key] / SECOND_US if key in due_us else None,
             turn=facts[key].turn,
             minimum=minimum_of(key, limits.of_tenants) if key.startswith(TENANT_PREFIX) else 0,
+            paused=key_address(key) in pauses,
         )
         for key, number, (jobs, oldest_us) in zip(keys, held, waiting.values(), strict=True)
     ]

@@ -313,7 +313,7 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
     _of_types("claimed_jobs", "Jobs that workers hold.", lambda row: row.claimed),
     _figure(
         "kept_back_jobs",
-        "Pending jobs that a rule keeps back: key, pause, type limit or reserve. No free slot would start them.",
+        "Pending jobs that a rule blocks: key (or quota), pause, type limit or reserve. No free slot starts them.",
         ("type", "rule"),
         blocked_jobs,
     ),
@@ -350,9 +350,9 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
     ),
     _of_fleet("dead_letters", "Dead letters that are kept.", lambda metrics: metrics.dead),
     _figure("dead_lettered_jobs_total", "Jobs that became dead letters.", ("reason",), dead_letter_counts),
-    _counter("locality_hits", "Jobs with a hint that ended well on a worker which held their hint by then."),
-    _counter("locality_misses", "Jobs with a hint that ended well on a worker which did not hold their hint."),
-    _counter("recurring_fired", "Recurring calls that were made."),
+    _counter("locality_hits", "Jobs with a hint that succeeded on a worker that held their hint."),
+    _counter("locality_misses", "Jobs with a hint that succeeded on a worker that did not hold their hint."),
+    _counter("recurring_fired", "Recurring calls that were published."),
     _counter("recurring_reset", "Times that a matching call postponed a recurring call."),
     _of_fleet(
         "recurring_stale_max_seconds",
@@ -390,14 +390,14 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
     ),
     _figure(
         "started_jobs_total",
-        "Jobs that got a slot; a job that came back counts each time.",
+        "Jobs that got a slot; each attempt of a job counts.",
         ("type", "mode"),
         started_jobs,
     ),
     _figure("ended_jobs_total", "Jobs that ended, or became dead letters.", ("type", "outcome"), ended_jobs),
     _figure(
         "overtaking_bound_seconds",
-        "A pending job is passed only by jobs published less than this time after it; +Inf while a rule lets any pass.",
+        "Only jobs published less than this time after a job can overtake it; +Inf while a rule lifts this bound.",
         ("type",),
         lambda metrics: [((type_,), bound_s) for type_, bound_s in sorted(metrics.bounds_s.items())],
     ),
@@ -429,13 +429,13 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
     ),
     _of_tenants(
         "tenant_missing_slots",
-        "Slots that a tenant with waiting jobs lacks to its minimum.",
+        "Slots that a tenant with waiting jobs needs to reach its minimum.",
         lambda tenant: tenant.minimum - tenant.held if tenant.is_below_minimum else 0,
     ),
     _counter("preempted", "Running jobs that were stopped for tenants below their minimum."),
     _of_fleet(
         "preempted_seconds_total",
-        "Time that such jobs had had their slots: work that is done again, unless the task had saved it.",
+        "Time for which preempted jobs had had their slots: lost work, unless the task had saved it.",
         lambda metrics: metrics.counters.get("preempted_us", 0) / SECOND_US,
     ),
     Histogram(

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge, nsmallest
 from itertools import islice
 from typing import Annotated
@@ -12,12 +12,16 @@ from ..options.type_names import did_you_mean
 from ..policy.score import MICRO, QueueRank, Terms, Weights, overtakes, score
 from ..scheduler.cohorts import CohortRow, Cohorts
 from ..scheduler.reader import Lane, Reader
+from ..schema.keys import ALL, key_address, type_address
+from ..schema.rules_codec import StatedKey
 from ..schema.values import MAX_COUNT, decode_number, decode_part, decode_text, encode_part
 from ..settings import wire
 from ..settings.wire import complete_settings, weights_of
 from .job_rows import read_jobs
+from .keys import stated_keys
 from .render import Table, duration_text, mode_text
 from .report import Answer, Param, Source, report, rows_of_all, with_cohort_name
+from .type_limits import paused_addresses
 
 #: Maximum number of jobs of one lane and one µs that are compared by id. Even two are rare.
 _MAX_TIED = 1000
@@ -34,11 +38,23 @@ class ClaimGroup:
     kept_back: bool = False
 
 
+#: What blocks a job -> the note of the job.
+_WAITS = {
+    "key": "waits for its key",
+    "quota": "waits for its tenant's quota",
+    "key or quota": "waits for its key or its tenant's quota",
+}
+
+
 @dataclass(frozen=True)
 class NextJob(CohortRow):
     """A pending job in the order of claims.
 
-    *score*: points. *served*: True if a live worker serves the type. *kept_back*: True if a key blocks the job.
+    - *score*: points.
+    - *served*: True if a live worker serves the type.
+    - *kept_back*: True if a key blocks the job.
+    - *waits_for*: what blocks such a job: "key", "quota" (of its tenant), or "key or quota". Otherwise "".
+    - *paused*: True if its type, one of its keys, or all types are paused.
     """
 
     job_id: str
@@ -51,13 +67,25 @@ class NextJob(CohortRow):
     waited_s: float
     served: bool
     kept_back: bool = False
+    waits_for: str = ""
+    paused: bool = False
+
+    @property
+    def note(self) -> str:
+        """Why no slot takes the job now, or ""."""
+        notes = [] if self.served else ["no live worker serves it"]
+        notes += ["paused"] if self.paused else []
+        if self.kept_back and not notes:
+            notes.append(_WAITS[self.waits_for or "key"])
+        return "; ".join(notes)
 
 
 @dataclass(frozen=True)
 class ClaimOrder:
     """The rules at one instant. *fits*: type (encoded) -> fitting slots, without types that no live worker serves.
 
-    *bonus*: maximum points for a job where its hint is held.
+    *bonus*: maximum points for a job where its hint is held. *paused*: addresses of pauses (`pause_address`), set
+    only by `upcoming_jobs`.
     """
 
     now_us: int
@@ -65,6 +93,11 @@ class ClaimOrder:
     fits: Mapping[str, int]
     by_age_alone: bool
     bonus: float = 0.0
+    paused: frozenset[str] = frozenset()
+
+    def is_paused(self, lane: Lane) -> bool:
+        """Return True if the type of *lane* or all types are paused."""
+        return ALL in self.paused or type_address(lane.type) in self.paused
 
     def terms(self, lane: Lane, enqueued_us: int) -> Terms:
         """Return the score terms of a job in *lane*. An unserved type is treated as if one slot served it."""
@@ -184,8 +217,9 @@ def next_jobs(reader: Reader, types: Sequence[str] | None, limit: int) -> list[N
 def upcoming_jobs(reader: Reader, order: ClaimOrder, lanes: Sequence[Lane], limit: int) -> list[NextJob]:
     """Return the first *limit* jobs of *lanes* in the order of claims.
 
-    Jobs blocked by keys come after all others, and jobs of unserved types last.
+    Jobs blocked by keys come after all others, then jobs of paused types, and jobs of unserved types last.
     """
+    order = replace(order, paused=paused_addresses(reader))
     best = _first(order, lanes, limit)
     heads = reader.ask([("zrange", reader.lane_key(lane), 0, limit - 1, False, True) for lane in best])
     jobs = [
@@ -194,7 +228,8 @@ def upcoming_jobs(reader: Reader, order: ClaimOrder, lanes: Sequence[Lane], limi
         for job_id, enqueued_us in members
     ]
     jobs.sort(key=lambda job: _rank(order, *job))
-    rows = read_jobs(reader, [job_id for _, _, job_id in jobs[:limit]], ("task", "name"))
+    rows = read_jobs(reader, [job_id for _, _, job_id in jobs[:limit]], ("task", "name", "rules"))
+    keys_of = [stated_keys(row.rules) for row in rows]
     return [
         NextJob(
             job_id=job_id,
@@ -207,9 +242,16 @@ def upcoming_jobs(reader: Reader, order: ClaimOrder, lanes: Sequence[Lane], limi
             waited_s=max(0, order.now_us - enqueued_us) / SECOND_US,
             served=lane.type in order.fits,
             kept_back=lane.is_kept_back,
+            waits_for=_waits_for(keys) if lane.is_kept_back else "",
+            paused=order.is_paused(lane) or any(key_address(key.key) in order.paused for key in keys),
         )
-        for (lane, enqueued_us, job_id), row in zip(jobs, rows, strict=False)
+        for (lane, enqueued_us, job_id), row, keys in zip(jobs, rows, keys_of, strict=False)
     ]
+
+
+def _waits_for(keys: Sequence[StatedKey]) -> str:
+    kinds = {"quota" if key.is_of_tenant else "key" for key in keys}
+    return " or ".join(sorted(kinds)) or "key"
 
 
 def _first(order: ClaimOrder, lanes: Iterable[Lane], limit: int) -> list[Lane]:
@@ -218,16 +260,23 @@ def _first(order: ClaimOrder, lanes: Iterable[Lane], limit: int) -> list[Lane]:
     Only some heads get a score, because there may be thousands of lanes. Lanes of one kind are ordered by the age of
     their heads, then by the id.
     """
-    alike: dict[tuple[str, int | None, bool], list[Lane]] = {}
+    alike: dict[tuple[str, int | None, bool, bool], list[Lane]] = {}
     for lane in lanes:
-        alike.setdefault((*order.kind(lane), lane.is_kept_back), []).append(lane)
+        alike.setdefault((*order.kind(lane), lane.is_kept_back, order.is_paused(lane)), []).append(lane)
     oldest = [nsmallest(limit, of_kind) for of_kind in alike.values()]
     return list(islice(merge(*oldest, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id)), limit))
 
 
-def _rank(order: ClaimOrder, lane: Lane, enqueued_us: int, job_id: str) -> tuple[bool, bool, int, int, str]:
+def _rank(order: ClaimOrder, lane: Lane, enqueued_us: int, job_id: str) -> tuple[bool, bool, bool, int, int, str]:
     place = order.place(lane, enqueued_us, job_id)
-    return (lane.type not in order.fits, lane.is_kept_back, -place.score, place.enqueued_us, place.job_id)
+    return (
+        lane.type not in order.fits,
+        order.is_paused(lane),
+        lane.is_kept_back,
+        -place.score,
+        place.enqueued_us,
+        place.job_id,
+    )
 
 
 def next_jobs_of_all(
@@ -261,7 +310,7 @@ NEXT_JOBS = Table[NextJob](
         "waited": lambda job: duration_text(job.waited_s),
         "task": "task",
         "task id": "task_id",
-        "": lambda job: "no live worker serves it" if not job.served else "waits for its key" if job.kept_back else "",
+        "": "note",
     },
     is_red=lambda job: not job.served,
     is_numbered=True,
@@ -269,7 +318,7 @@ NEXT_JOBS = Table[NextJob](
 
 
 Types = Annotated[tuple[str, ...], Param(is_argument=True)]
-Limit = Annotated[int, Param("Largest number to show.", min_value=1, max_value=MAX_COUNT)]
+Limit = Annotated[int, Param("Maximum number to show.", min_value=1, max_value=MAX_COUNT)]
 
 
 @report("pending", text=NEXT_JOBS.text)

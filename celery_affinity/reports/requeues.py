@@ -18,7 +18,7 @@ SILENT = "silent"
 #: Cause, as `requeue_log.lua` records it -> clause.
 CAUSES = {
     "died": "the worker died: its guard saw the process end",
-    SILENT: "the worker sent no heartbeat for affinity_worker_timeout: it was taken for dead",
+    SILENT: "the worker sent no heartbeat for affinity_worker_timeout: it was declared dead",
     "shutdown": "the worker shut down and returned it",
     "preempted": "the worker stopped it for a job of another tenant",
     "returned": "the worker returned it after its start",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .stock_messages import StockMessage
     from .type_limits import PauseInForce
 
-NOT_TOLD = "whether its worker has read it is not for this user: no right to inboxes"
+NOT_TOLD = "unknown whether its worker has read it: this Redis user has no right to read inboxes"
 UNREAD = "in the worker's inbox, which it has not read yet"
 NOT_STARTED = (
     "its worker has it and has not started it: a rate limit, a full pool, or a buffer of its task (celery-batches)"
@@ -30,10 +30,10 @@ def requeue_pause_sentence(requeues: int, deliveries: int, remaining_s: float) -
     """Describe the pause of a requeued or aborted job: the numbers of requeues and deliveries, and the next start."""
     times = [
         f"{event} {number} {'time' if number == 1 else 'times'}"
-        for event, number in (("requeued", requeues), ("came back unfinished", deliveries))
+        for event, number in (("requeued", requeues), ("ended unfinished", deliveries))
         if number
     ]
-    return f"{', '.join(times) or 'came back'}, starts again in {max(0.0, remaining_s):,.0f} s"
+    return f"{', '.join(times) or 'requeued'}, starts again in {max(0.0, remaining_s):,.0f} s"
 
 
 def in_a_list_sentence(message: "StockMessage", *, is_scheduled: bool, ingests: bool) -> str:
@@ -79,7 +79,7 @@ def overdue_sentence(jobs: Sequence["OverdueJob"]) -> str:
     first = jobs[0]
     others = f", and {len(jobs) - 1} more" if len(jobs) > 1 else ""
     return (
-        f"; {first.task_id} ({first.task}) on {first.worker} has had its slot for {first.ran_s:,.0f} s, usual are "
+        f"; {first.task_id} ({first.task}) on {first.worker} has had its slot for {first.ran_s:,.0f} s, usually "
         f"{first.usual_s:,.1f} s{others}"
     )
 
@@ -92,12 +92,12 @@ def for_tenant_clause(tenant: str, minimum: int) -> str:
 def stops_nothing_sentence(tenants: Sequence[str], above: Sequence[str]) -> str:
     """Return why no job is preempted. *tenants*: with preemptible jobs. *above*: those above their minimum."""
     if not tenants:
-        return "nothing: no job that may be stopped (preemptible=True) has a slot"
+        return "no job: no preemptible job (preemptible=True) has a slot"
     if not above:
-        return f"nothing: those with jobs that may be stopped have no more than their minimum ({_some(tenants)})"
+        return f"no job: the tenants of preemptible jobs have no more slots than their minimum ({_some(tenants)})"
     return (
-        f"nothing so far: of the jobs that may be stopped ({_some(above)}) none runs in a slot that serves the type, "
-        "or all were stopped too lately or too often, or run where nothing can stop them"
+        f"no job so far: no preemptible job ({_some(above)}) runs in a slot that serves the type, "
+        "or each was stopped too recently or too often, or runs in a pool that cannot stop it"
     )
 
 
@@ -113,7 +113,7 @@ def blocked_by_reserve_sentence(shown: "ReservedSlots", live: int, free: int, ru
     the reserve is too large.
     """
     if shown.is_too_large:
-        others = f"one of the other jobs may run at a time, and {running} {'runs' if running == 1 else 'run'}"
+        others = f"only one other job may run at a time, and {running} {'runs' if running == 1 else 'run'}"
         return f"reserve: all {live} slots that fit are kept for {shown.for_whom}: {others}"
     of_slots = f"{shown.kept} of {live} slots that fit {'is' if shown.kept == 1 else 'are'} kept"
     return f"reserve: {of_slots} for {shown.for_whom}, {free} {'is' if free == 1 else 'are'} free"
@@ -124,7 +124,7 @@ def others_than_clause(reserve: "Reserve") -> str:
     if reserve.mode is not None:
         return "queued jobs" if reserve.mode == "on_demand" else "on-demand jobs"
     if (reserve.first, reserve.last) == (0, MAX_PRIORITY):
-        return "nobody"
+        return "no other jobs"
     if reserve.first == 0:
         return f"priorities above {reserve.last}"
     if reserve.last == MAX_PRIORITY:
@@ -156,7 +156,7 @@ def blocked_by_key_sentence(wait: "KeyWait", type_: str, first: "JobRow | None" 
         return f"key {key.key!r}: {key.held} of {key.limit} held{_holder(key)}; {before}"
     who = f": {first.task_id} ({first.task})" if first and first.task_id else ""
     held = "" if key.starts else f" ({key.held} of {key.limit} held)"
-    return f"key {key.key!r} has room{held}, and another job of it goes first{who}; {before}"
+    return f"key {key.key!r} has capacity{held}, but another job of the key starts first{who}; {before}"
 
 
 def _kept_by_tenant(key: "KeyName", name: str, before: int) -> str:
@@ -165,7 +165,7 @@ def _kept_by_tenant(key: "KeyName", name: str, before: int) -> str:
         return f"tenant {name!r} is closed: its maximum is 0; {others}"
     if not key.has_room:
         return f"tenant {name!r} has {key.held} of {key.limit} slots, its maximum; {others}"
-    return f"tenant {name!r} has {key.held} slots, and may have more; {others}"
+    return f"tenant {name!r} has {key.held} slots and is below its maximum; {others}"
 
 
 def _holder(key: "KeyName") -> str:
@@ -178,5 +178,5 @@ def _holder(key: "KeyName") -> str:
 
 def _before(jobs: int) -> str:
     if not jobs:
-        return "no other job of this key goes before it"
-    return f"{jobs} of this key {'goes' if jobs == 1 else 'go'} before it"
+        return "no other job of this key is before it"
+    return f"{jobs} {'job' if jobs == 1 else 'jobs'} of this key {'is' if jobs == 1 else 'are'} before it"

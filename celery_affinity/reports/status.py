@@ -17,7 +17,7 @@ from ..schema.values import decode_number, decode_part, decode_text, encode_part
 from ..settings.wire import complete_settings
 from .blockers import ReservedSlots, reserved_slots
 from .job_rows import read_jobs
-from .key_usage import startable_keyed_jobs
+from .key_usage import blocking_kinds, startable_keyed_jobs, waiting_key_facts
 from .recurring import stale_s
 from .stock_messages import StockQueue
 from .tenants import TenantStatus, tenants_status
@@ -33,7 +33,9 @@ class TypeStatus(CohortRow):
     - *oldest_wait_s*: None if no job is pending.
     - *slots*, *free*: numbers of slots and free slots of the live workers that serve the type.
     - *paused*: True if the type or all types are paused.
-    - *kept_back*: pending jobs blocked by keys, an estimate if jobs wait for more than 1,000 keys.
+    - *kept_back*: pending jobs blocked by keys or by quotas of tenants, an estimate if jobs wait for more than 1,000
+      keys.
+    - *waits_for*: what blocks these jobs: "key", "quota" or "key or quota". "" if there are none.
     - *kept_back_by_limit*: other pending jobs blocked by the type's *limit* on *running* jobs.
     - *kept_back_by_reserves*: pending jobs that wait so that enough slots stay free.
     - *reserves*: the slots that are kept free, and for which jobs.
@@ -62,6 +64,7 @@ class TypeStatus(CohortRow):
     running: int | None = None
     kept_back_by_limit: int = 0
     average_s: float | None = None
+    waits_for: str = ""
 
     @property
     def busy(self) -> int:
@@ -314,7 +317,9 @@ class Report:
         types = sorted({*capacity, *claimed, *backlogs})
         averages_us = self._reader.large_hash("durations")
         limits = {encode_part(limit.type): limit for limit in limits_of_types(self._reader, types)}
-        beyond_lanes = startable_keyed_jobs(self._reader, now_us)
+        number, facts = waiting_key_facts(self._reader)
+        beyond_lanes = startable_keyed_jobs(self._reader, now_us, number, facts)
+        waits_for = blocking_kinds(self._reader, facts)
         reserves, kept_back_by_reserves = reserved_slots(self._reader, capacity, free)
         ran_merged, waiting = (self._reader.large_hash(name) for name in ("batched", "waiting_calls"))
         paused = {pause.name for pause in pauses if pause.kind == "type"}
@@ -334,6 +339,7 @@ class Report:
                     slots=capacity.get(type_, 0),
                     free=free.get(type_, 0),
                     kept_back=kept_back,
+                    waits_for=waits_for.get(type_, "key") if kept_back else "",
                     paused=are_all_paused or name in paused,
                     kept_back_by_reserves=kept_back_by_reserves.get(type_, 0),
                     reserves=reserves.get(type_, []),

@@ -78,7 +78,7 @@ def tenants_status(reader: Reader, now_us: int) -> list[TenantStatus]:
 def _note(tenant: TenantStatus) -> str:
     if tenant.is_below_minimum:
         stops = f", {pluralize(tenant.preempting, 'job')} of others being stopped" if tenant.preempting else ""
-        return f"below its minimum: its jobs go first{stops}"
+        return f"below its minimum: its jobs start first{stops}"
     return "at its maximum" if tenant.is_at_maximum else ""
 
 
@@ -104,7 +104,9 @@ _TENANT_KEYS = Table[KeyName](
         "slots": "held",
         "waiting": "waiting",
         "oldest wait": lambda key: duration_or_dash(key.oldest_wait_s),
-    }
+        "": lambda key: "paused" if key.paused else "",
+    },
+    optional={"": lambda key: key.paused},
 )
 
 

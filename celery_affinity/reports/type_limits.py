@@ -96,6 +96,12 @@ def _pause(address: str, value: str) -> PauseInForce | None:
     return PauseInForce(kind, decode_part(name), since_s, until_s or None, match[3])
 
 
+def paused_addresses(reader: Reader) -> frozenset[str]:
+    """Return the addresses (`pause_address`) of all readable pauses."""
+    pauses = reader.large_hash("pauses")
+    return frozenset(address for address, value in pauses.items() if _pause(address, value))
+
+
 def paused_types(reader: Reader) -> set[str]:
     """Return the types that are paused by name, encoded."""
     return {encode_part(pause.name) for pause in pauses_in_force(reader) if pause.kind == "type"}

@@ -74,6 +74,9 @@ def _metrics_of_type(type_: str, row: Mapping[str, str]) -> TypeMetrics:
 KEPT = 15
 COMPARED_S = 600
 
+#: Minimum age in seconds of the note that shows the change in the last minute.
+_MINUTE_S = 45
+
 #: Maximum number of types in a note. The types with the most pending jobs are recorded.
 MAX_TYPES = 200
 
@@ -83,21 +86,27 @@ _MIN_GROWTH_JOBS, _MIN_GROWTH_SHARE = 10, 0.1
 
 @dataclass(frozen=True)
 class Trend:
-    """Changes over the last *seconds*. *before*, *now*: waiting jobs. *published*, *ended*: jobs in between."""
+    """Changes over the last *seconds*. *before*, *now*: waiting jobs. *published*, *ended*: jobs in between.
+
+    *minute_ago*: waiting jobs about a minute ago. A queue that grew for ten minutes and now shrinks does neither.
+    """
 
     seconds: float
     before: int
     now: int
     published: int
     ended: int
+    minute_ago: int
 
     @property
     def grows(self) -> bool:
-        return self.now - self.before >= max(_MIN_GROWTH_JOBS, _MIN_GROWTH_SHARE * self.before)
+        grown = self.now - self.before
+        return self.now > self.minute_ago and grown >= max(_MIN_GROWTH_JOBS, _MIN_GROWTH_SHARE * self.before)
 
     @property
     def shrinks(self) -> bool:
-        return self.before - self.now >= max(_MIN_GROWTH_JOBS, _MIN_GROWTH_SHARE * self.before)
+        shrunk = self.before - self.now
+        return self.now < self.minute_ago and shrunk >= max(_MIN_GROWTH_JOBS, _MIN_GROWTH_SHARE * self.before)
 
 
 def note_trends(reader: Reader) -> bytes:
@@ -124,6 +133,8 @@ def read_trends(reader: Reader, pending: Mapping[str, int], now_us: int) -> dict
     if not old:
         return {}
     at_us, rows = min(old, key=lambda note: note[0])
+    of_last_minute = [note for note in old if now_us - note[0] >= _MINUTE_S * SECOND_US]
+    _, minute_rows = max(of_last_minute, key=lambda note: note[0], default=(at_us, rows))
     compared = [type_ for type_ in pending if type_ in rows]
     metrics = {type_metrics.type: type_metrics for type_metrics in metrics_of(reader, compared)}
     trends = {}
@@ -136,6 +147,7 @@ def read_trends(reader: Reader, pending: Mapping[str, int], now_us: int) -> dict
             pending[type_],
             max(0, published_now - published),
             max(0, ended_now - ended),
+            minute_rows.get(type_, rows[type_])[0],
         )
     return trends
 

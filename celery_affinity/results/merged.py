@@ -261,10 +261,12 @@ def _is_reported(caller: BatchCall, report: Callable[[BatchCall], None]) -> bool
     except DOWN:
         raise  # no other caller can be notified either
     except ChordIsClaimedError as exc:
-        logger.info("The caller of task %s is told later: %s", caller.task_id, exc)
+        logger.info("The outcome of task %s is reported to its caller later: %s", caller.task_id, exc)
         return False
     except Exception:
-        logger.exception("The caller of task %s cannot be told the outcome of the merged run; retrying", caller.task_id)
+        logger.exception(
+            "The outcome of the merged run cannot be reported to the caller of task %s; retrying", caller.task_id
+        )
         return False
     return True
 

@@ -115,7 +115,7 @@ class ResultReporter:
             )
             _ = request.args, request._context  # decoded now, and not during the report
         except Exception:
-            logger.exception("The message of task %s cannot be read: only its caller is told", task_id)
+            logger.exception("The message of task %s cannot be read: only its caller gets the outcome", task_id)
             return None
         return request
 

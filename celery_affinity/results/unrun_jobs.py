@@ -71,9 +71,7 @@ class UnrunJobReporter:
         hanging = self._threads.stop(_MAX_STOP_S)
         if hanging:
             tasks = ", ".join(report.ending.task_id for report in tuple(self._reports_by_thread.values()))
-            logger.warning(
-                "Not waiting for %d thread(s) that tell callers the outcome of tasks; tasks: %s", hanging, tasks
-            )
+            logger.warning("Not waiting for %d thread(s) that report outcomes to callers; tasks: %s", hanging, tasks)
 
     def _add_thread_if_all_hang(self) -> None:
         hanging = sum(busy_for_s > LATE_AFTER_S for busy_for_s in self._threads.busy_for_s)
@@ -85,9 +83,9 @@ class UnrunJobReporter:
         now_s = self._now_s()
         if self._next_thread_s is None:
             logger.error(
-                "All %d threads that tell callers the outcome of tasks hang, in the result backend or in signal "
-                "handlers. Callers of further such tasks are not told, unless another process tells them. Jobs go "
-                "on",
+                "All %d threads that report outcomes to callers are blocked, in the result backend or in signal "
+                "handlers. Outcomes of further such tasks are not reported, unless another process does it. Jobs "
+                "continue",
                 hanging,
             )
             self._next_thread_s = now_s + self._pause_s
@@ -110,7 +108,7 @@ class UnrunJobReporter:
             elif not ending.how:
                 scheduler.set_aside([ending.job_id])
                 logger.error(
-                    "Job %s has ended with an unknown outcome: its caller cannot be told. The job is set aside",
+                    "Job %s has ended with an unknown outcome, which cannot be reported. The job is quarantined",
                     ending.job_id,
                 )
             elif not ending.for_anyone and not self._reporter.knows(ending.task_name):
@@ -119,7 +117,10 @@ class UnrunJobReporter:
                 self._report(scheduler, ending)
         except (RedisError, OSError) as exc:
             if not self._is_down:
-                logger.warning("The broker does not answer, or answers unexpectedly: callers are told later: %s", exc)
+                logger.warning(
+                    "The broker does not answer, or answers unexpectedly: outcomes are reported to callers later: %s",
+                    exc,
+                )
             self._is_down = True
             return False
         self._is_down = False
@@ -133,7 +134,7 @@ class UnrunJobReporter:
             if not report.is_known:
                 scheduler.ack_report([ending.job_id])
                 report.is_known = True
-                logger.info("Task %s[%s] is %s: its caller is told", ending.task_name, ending.task_id, ending.how)
+                logger.info("Task %s[%s] is %s: reported to its caller", ending.task_name, ending.task_id, ending.how)
 
         try:
             if is_batch(ending.job_id):
@@ -142,17 +143,17 @@ class UnrunJobReporter:
             else:
                 self._reporter.tell(ending, message, record)
         except ChordIsClaimedError as exc:
-            logger.info("The caller of task %s is told later that the task is %s: %s", ending.task_id, ending.how, exc)
+            logger.info("The caller of task %s gets the outcome %s later: %s", ending.task_id, ending.how, exc)
         except Exception as exc:
             if report.is_known:
                 logger.error(
-                    "The caller of task %s is told that the task is %s, but a signal, link or chord failed: %s",
+                    "The caller of task %s has the outcome %s, but a signal, link or chord failed: %s",
                     *(ending.task_id, ending.how, describe_error(exc)),
                     exc_info=self._traceback_of(exc),
                 )
             else:
                 logger.error(
-                    "Cannot tell the caller of task %s that the task is %s; retrying later: %s",
+                    "The caller of task %s cannot get the outcome %s yet; retrying later: %s",
                     *(ending.task_id, ending.how, describe_error(exc)),
                     exc_info=self._traceback_of(exc),
                 )
@@ -175,12 +176,12 @@ class UnrunJobReporter:
 def _log_late_report(report: _Report) -> None:
     if report.is_known:
         logger.warning(
-            "The caller of task %s is told that the task is %s, but a signal handler hangs and keeps a thread",
+            "The caller of task %s has the outcome %s, but a signal handler is blocked and occupies a thread",
             *(report.ending.task_id, report.ending.how),
         )
     else:
         logger.warning(
-            "The caller of task %s is not told yet that the task is %s: the result backend hangs. Other callers "
-            "are told meanwhile, and another process may tell this one",
+            "The caller of task %s does not have the outcome %s yet: the result backend is blocked. Other outcomes "
+            "are reported in the meantime, and another process may report this one",
             *(report.ending.task_id, report.ending.how),
         )

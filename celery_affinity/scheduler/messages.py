@@ -153,7 +153,9 @@ def parse_claims(parts: Sequence[bytes]) -> list[Claim]:
         try:
             claims.append(Claim.of(facts, message))
         except ValueError as exc:
-            logger.error("A job from the server cannot be read and is given back: %s. It was %r", exc, facts[:200])
+            logger.error(
+                "A job from the server cannot be read and is returned to its queue: %s. It was %r", exc, facts[:200]
+            )
     return claims
 
 

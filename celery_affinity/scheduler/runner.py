@@ -208,7 +208,7 @@ class Runner:
             if not _CORRUPT_DATA_ERROR.match(str(exc)) or time.monotonic() < self._no_repair_until_s:
                 raise
             logger.error(
-                "The call of %s failed; the data in Redis are checked and repaired: %s",
+                "Server function %s failed; the data in Redis are checked and repaired: %s",
                 " and ".join(function.name for function, _ in calls),
                 exc,
             )

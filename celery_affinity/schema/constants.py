@@ -294,9 +294,9 @@ class Reason(NamedTuple):
 REASONS: dict[str, Reason] = {
     "rejected": Reason(
         "the task, or its worker, rejected the message without requeueing it",
-        "the task rejected it, and gave no reason",
+        "the task rejected it without a reason",
     ),
-    "failed": Reason("the task failed for good, and `affinity_keep_failed` keeps its message", is_run=True),
+    "failed": Reason("the task failed without a retry, and `affinity_keep_failed` keeps its message", is_run=True),
     "max_deliveries": Reason(
         "the job was delivered `affinity_max_deliveries` times: each time its worker or its pool process died, or a "
         "hard time limit ended its run without an ack",
@@ -316,7 +316,7 @@ REASONS: dict[str, Reason] = {
     ),
     "unreadable": Reason(
         "the message cannot be read: a stock producer, or another program, wrote or damaged it",
-        "nobody can read its message, or somebody deleted what was known of it",
+        "its message cannot be read, or another program deleted the job hash",
     ),
 }
 

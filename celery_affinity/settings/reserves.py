@@ -80,9 +80,12 @@ def check_reserves(value: object) -> str | None:
             return ACCEPTED
         for name, amount in by_class.items():
             if not _is_class(name):
-                return f"{ACCEPTED}; {name!r} is no class"
+                return f"{ACCEPTED}; {name!r} is not a class"
             if not _is_reserve(amount):
-                return f"{ACCEPTED}; {printable(amount)} is no reserve"
+                hint = (
+                    "; to reserve nothing, leave out the class" if amount in (0, "0%") and amount is not False else ""
+                )
+                return f"{ACCEPTED}{hint}; {printable(amount)} is not a valid amount"
     return None
 
 

@@ -156,7 +156,7 @@ class AffinityChannel(InboxChannel):
             return
         outcome = self.fleet.each(lambda scheduler: scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S), routes.names)
         for name, why in outcome.down.items():
-            logger.warning("The server of cohort %r does not answer: perhaps nothing is revoked there: %s", name, why)
+            logger.warning("The server of cohort %r does not answer: the revoke may be missing there: %s", name, why)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> None:
         """Bind a queue. If a full server refuses a binding that no job needs, the worker continues without it."""

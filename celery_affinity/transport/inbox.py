@@ -188,10 +188,10 @@ def _check(payload: Any) -> None:
     for name, type_ in _PARTS.items():
         part = payload.get(name)
         if part is not None and not isinstance(part, type_):
-            raise TypeError(f"{name} is no {type_.__name__}")
+            raise TypeError(f"{name} is not a {type_.__name__}")
     properties = payload["properties"]
     if not isinstance(properties.get("delivery_info") or {}, dict):
-        raise TypeError("delivery_info is no dict")
+        raise TypeError("delivery_info is not a dict")
     tag = properties["delivery_tag"]
     if isinstance(tag, int):
         tag = properties["delivery_tag"] = str(tag)
@@ -223,9 +223,9 @@ def check_control_message(payload: object) -> None:
     for name in ("clock", "expires"):
         number = headers.get(name) or 0
         if not is_number(number, _LARGEST):
-            raise UnreadableError(f"its {name} is no number that can be")
+            raise UnreadableError(f"its {name} is not a number in range")
     if not isinstance(headers.get("ticket") or "", str):
-        raise UnreadableError("its ticket is no text")
+        raise UnreadableError("its ticket is not a string")
 
 
 #: Seconds for which one BRPOP waits: less than the 5 s for which redis-py waits for a reply by default.

@@ -183,7 +183,7 @@ class AuthMiddleware:
         scheme, _, token = headers.get(b"authorization", "").partition(" ")
         role = self._tokens.role_of(token.strip()) if scheme.lower() == "bearer" else None
         if role is None:
-            wanted = "a token that is known" if scheme else "a token"
+            wanted = "a valid token" if scheme else "a token"
             raise RefusedError(401, f"send {wanted}: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
         return role
 
@@ -261,7 +261,9 @@ async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
                 if not message.get("more_body"):
                     break
     except TimeoutError:
-        raise RefusedError(408, f"a body must be there within {BODY_S:g} s", {"Connection": "close"}) from None
+        raise RefusedError(
+            408, f"the body of a request must arrive within {BODY_S:g} s", {"Connection": "close"}
+        ) from None
     if body:
         kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":

@@ -50,7 +50,7 @@ class WaitsForJobs:
     async def until_ended(self, id: str, seconds: float) -> None:
         """Return when the job *id* has ended, or after *seconds*."""
         if self._waiting.total() >= _MAX_WAITING:
-            raise RefusedError(503, f"{_MAX_WAITING:,} requests wait already")
+            raise RefusedError(503, f"{_MAX_WAITING:,} requests are already waiting: try again later")
         self._waiting[id] += 1
         self._live.add(id)
         if self._poll_task is None or self._poll_task.done():

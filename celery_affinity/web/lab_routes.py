@@ -113,7 +113,7 @@ def _answer(loaded: Loaded, question: WhatIfRequest, steps: Iterator[object]) ->
 
 def _changes(loaded: Loaded, question: WhatIfRequest) -> Changes:
     if not any((question.add, question.remove, question.set, question.rate, question.priority)):
-        raise RefusedError(400, "give some of add, remove, set, rate and priority")
+        raise RefusedError(400, "give at least one of add, remove, set, rate and priority")
     try:
         changes = read_changes(
             loaded.scenario,

@@ -121,7 +121,7 @@ def reply_to_error(exc: Exception) -> Response:
     if isinstance(exc, RedisError):
         return error_reply(503, f"the broker refused: {exc}")
     logger.error("A request failed", exc_info=exc)
-    return error_reply(500, f"an error that was not expected, the log has it: {type(exc).__name__}")
+    return error_reply(500, f"unexpected error, see the log of this server: {type(exc).__name__}")
 
 
 def add_handlers(api: FastAPI) -> None:

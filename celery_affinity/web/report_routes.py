@@ -122,13 +122,14 @@ async def _send_command(site: Site, name: str, command: str) -> Response:
         raise RefusedError(404, f"no live worker is named {name!r}")
     if await site.with_scheduler(is_http_worker, name):
         raise RefusedError(
-            409, f"worker {name!r} works over HTTP, and takes no commands: it leaves by a DELETE of its own"
+            409,
+            f"worker {name!r} works over HTTP, and takes no commands: it leaves the fleet with its own DELETE request",
         )
     answer = await site.run_untrusted(_broadcast, site, name, command)
     if answer is None:
         raise RefusedError(504, f"worker {name!r} did not answer within {_ANSWER_S:g} s; it may still do so")
     if "error" in answer:
-        raise RefusedError(409, bounded_text(answer["error"]) or "the worker refused, and gave no reason")
+        raise RefusedError(409, bounded_text(answer["error"]) or "the worker refused without a reason")
     return json_reply(DrainReply(name, bounded_text(answer.get("ok")) or ""), 202)
 
 

@@ -58,7 +58,7 @@ def add_tenant_routes(api: APIRouter, site: Site) -> None:
     async def change(name: str, quota: QuotaChange) -> Response:
         fields = quota.model_dump(exclude_unset=True)
         if not fields:
-            raise RefusedError(400, "give some of max, min and weight")
+            raise RefusedError(400, "give at least one of max, min and weight")
         outcome = await site.with_fleet(
             Cohorts.each, lambda one: runtime_settings.change_quota(one, app_settings, name, fields)
         )
@@ -327,7 +327,7 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
     async def replay(id: str) -> Response:
         replayed = _result_or_404(id, await site.with_fleet(_act, id, Scheduler.replay))
         if not replayed:
-            raise RefusedError(409, "its message is gone")
+            raise RefusedError(409, "its message was deleted")
         return json_reply(ReplayedLetters(replayed), 202)
 
     @api.delete(

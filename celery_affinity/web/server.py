@@ -58,7 +58,9 @@ class HttpConnection(HttpToolsProtocol):
         limit = self.limit_concurrency
         if limit is not None and len(self.connections) >= limit:  # from `limit` on, uvicorn refuses all requests
             self.connections.discard(self)
-            self._refuse(RefusedError(503, f"the server has {limit - 1:,} connections already"), lingers=False)
+            self._refuse(
+                RefusedError(503, f"the server already has {limit - 1:,} connections: try again later"), lingers=False
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_head()

@@ -127,7 +127,7 @@ def check_jobs(count: float, name: str) -> None:
     """Raise RefusedError for more jobs than a request may schedule."""
     if count > MAX_JOBS:
         raise RefusedError(
-            409, f"{name} has more than {MAX_JOBS:,} jobs, the most that are scheduled here: ask celery affinity lab"
+            409, f"{name} has more than {MAX_JOBS:,} jobs, the maximum of the web UI: use celery affinity lab"
         )
 
 

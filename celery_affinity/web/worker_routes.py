@@ -272,9 +272,9 @@ def _fences(held: str) -> frozenset[int]:
 def _outcome(ending: EndRequest) -> Outcome:
     """Return the outcome in a body. Raises RefusedError for contradictory fields."""
     if (ending.state == "failed") != (ending.error is not None):
-        raise RefusedError(422, f"error must be there if state is 'failed', and only then, got: state {ending.state!r}")
+        raise RefusedError(422, f"error must be present if and only if state is 'failed', got: state {ending.state!r}")
     if ending.result is not None and ending.state != "done":
-        raise RefusedError(422, f"result must be there only if state is 'done', got: state {ending.state!r}")
+        raise RefusedError(422, f"result must be present only if state is 'done', got: state {ending.state!r}")
     if ending.requeue and ending.state != "failed":
         raise RefusedError(422, f"requeue must be true only if state is 'failed', got: state {ending.state!r}")
     error = None if ending.error is None else ReportedError(**ending.error.model_dump())

@@ -108,7 +108,7 @@ class AffinityBootstep(bootsteps.StartStopStep):
             self._returned_before = self.members.returned
         if self.members.leave():
             returned = count_of(self.members.returned - self._returned_before, "job")
-            logger.info("celery_affinity: left the fleet; %s given back", returned, extra=UNLIMITED)
+            logger.info("celery_affinity: left the fleet; %s returned to the queue", returned, extra=UNLIMITED)
 
     def info(self, consumer: "AffinityConsumer") -> dict[str, object]:
         """Return the facts for `inspect stats`; a worker that has not joined yet has fewer."""

@@ -166,7 +166,7 @@ class CohortMember:
             cohort_channel.scheduler  # noqa: B018  # raises unless the server has data of this release
         except _DOWN as exc:
             logger.warning(
-                "The server of cohort %r does not answer: no job of it is run until it does: %s", self.cohort, exc
+                "The server of cohort %r does not answer: its jobs do not run until it answers: %s", self.cohort, exc
             )
             return
         self._cohort_channel = cohort_channel
@@ -179,7 +179,7 @@ class CohortMember:
         try:
             self._begin(self._cohort_channel.scheduler_of_its_own() if member is None else member.scheduler)
         except _DOWN as exc:
-            logger.warning("The server of cohort %r does not answer: it is tried again: %s", self.cohort, exc)
+            logger.warning("The server of cohort %r does not answer; retrying: %s", self.cohort, exc)
             if member is not None and member.has_started:
                 return  # the heartbeats rejoin
             self._consumer.timer.call_after(_RETRY_INTERVAL_S, self._begin_or_retry)

@@ -234,4 +234,4 @@ class ReconnectingConsumer:
         try:
             read_results(self._consumer.pool)
         except Exception:
-            logger.exception("The ends of tasks cannot be read during the reconnect: they are noticed after it")
+            logger.exception("The ends of tasks cannot be read during the reconnect: they are read after it")

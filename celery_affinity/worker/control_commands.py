@@ -62,7 +62,9 @@ class ReplyingNode(Node):
         try:
             super().reply(*args, **kwargs)
         except (OperationalError, RedisError, OSError) as exc:
-            logger.warning("A reply to remote control is dropped: the server does not take it: %s", describe_error(exc))
+            logger.warning(
+                "A reply to remote control is dropped, because the server rejects it: %s", describe_error(exc)
+            )
 
 
 def scheduled(state: ControlState, **kwargs: object) -> list[Reply]:

@@ -205,7 +205,7 @@ def _split_others(task: Task, batch: BatchRun, calls: Mapping[str, Call], kept_i
     def split() -> None:
         with broker_of_run(task) as (scheduler, _):
             if scheduler.split_batch(batch.job_id, split_off, fence=batch.fence) < 0:
-                raise Ignore(f"task {task.request.id} is run with its calls by another worker by now")
+                raise Ignore(f"task {task.request.id} already runs with its calls on another worker")
 
     retry_while_down(task, split, "The calls that do not merge with task %s cannot be sent back")
     return {job_id: calls[job_id] for job_id in kept_ids}
@@ -256,7 +256,7 @@ def _read_calls(task: Task, names: inspect.Signature | None, batch: BatchRun, pr
         while after is not None:
             page = scheduler.batch_calls(batch.job_id, fence=batch.fence, after=after)
             if page is None:
-                raise Ignore(f"task {task.request.id} is run with its calls by another worker by now")
+                raise Ignore(f"task {task.request.id} already runs with its calls on another worker")
             published_us[""] = page.primary_us
             for caller in page.callers:
                 published_us[caller.job_id] = caller.published_us
@@ -301,7 +301,7 @@ def _report_via_broker(task: Task, report: Callable[..., object]) -> None:
             report(reporter, scheduler=scheduler)
     except DOWN as exc:
         logger.warning(
-            "The broker does not answer: the dispatcher will tell the callers that are merged with task %s: %s",
+            "The broker does not answer: the dispatcher will report the outcome to the callers merged with task %s: %s",
             task.request.id,
             exc,
         )

@@ -41,7 +41,7 @@ def affinity_drain(state: "ControlState", **_: object) -> "Reply":
     if step is None:
         return _refuse_other_transport(state)
     returned, running = step.drain()
-    return control.ok(f"takes no new jobs; {returned} given back, {running} running")  # type: ignore[no-any-return]
+    return control.ok(f"takes no new jobs; {returned} returned to the queue, {running} running")  # type: ignore[no-any-return]
 
 
 @control.control_command()

@@ -215,7 +215,7 @@ class OtherRuns:
     def begin(self, submit: Callable[..., Any], target: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Submit *target* to the pool with *submit* and return the result, or None if no further run may begin."""
         if self.is_closed:
-            logger.warning("%r is not run: the worker stops, and has given back the jobs in buffers", target)
+            logger.warning("%r does not run: the worker stops and has returned the jobs in its buffers", target)
             return None
         run = _Run()
         self._runs.add(run)

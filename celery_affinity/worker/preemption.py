@@ -145,17 +145,19 @@ class Preemption:
             self._member.lookahead.discard(tag)
             return [tag]
         if claim.is_buffered:
-            logger.info("%s goes on: it cannot be taken out of the buffer of its task's strategy", claim.in_words)
+            logger.info("%s continues: it cannot be taken out of the buffer of its task's strategy", claim.in_words)
         elif claim.started_s is None and not self._slots.still_has(request):  # for example, it waits for a rate limit
             self._member.reporter.give_back([tag])
             state.task_ready(request)
         elif claim.outcome != UNSETTLED or not request.task.acks_late:
-            logger.warning("%s goes on: the job may not run again, since it was acked when it started", claim.in_words)
+            logger.warning(
+                "%s continues: the job must not run again, because it was acked when it started", claim.in_words
+            )
         else:
             claim.stop_within(grace_s)
             MARKS.mark(tag, lambda tag: self._claims.find(tag) is not None)
             self._stop_later(claim, grace_s)
-            logger.info("%s is to stop within %g s: another tenant is below its minimum", claim.in_words, grace_s)
+            logger.info("%s must stop within %g s: another tenant is below its minimum", claim.in_words, grace_s)
         return []
 
     def _stop_later(self, claim: HeldClaim, pause_s: float) -> None:

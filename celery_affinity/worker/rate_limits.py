@@ -107,7 +107,9 @@ class RateLimits:
         bucket.contents.extend(kept)
         self.count()  # first: otherwise a worker that still accepts their types would get the returned jobs again
         for request in returned:
-            logger.info("Task %s[%s] is given back: others may use its key while it waits", request.name, request.id)
+            logger.info(
+                "Task %s[%s] is returned to its queue: others can use its key while it waits", request.name, request.id
+            )
         self._give_back(returned)
 
     def _accept_type(self, type_: str) -> None:
@@ -125,7 +127,7 @@ class RateLimits:
                     request.revoked()
                 except Exception as exc:  # from a result backend or a signal handler: the other jobs continue
                     logger.error(
-                        "Cannot tell the caller of task %s[%s] that the task has expired: %s",
+                        "The expiry of task %s[%s] cannot be reported to its caller: %s",
                         *(request.name, request.id, describe_error(exc)),
                         exc_info=short_traceback(exc),
                     )
@@ -136,7 +138,7 @@ class RateLimits:
             request = entry[0]
             if _is_claimed(request) and request._reporting.claims.is_withdrawn(request._tag):
                 bucket.contents.remove(entry)
-                logger.info("Task %s[%s] is given back: it is paused", request.name, request.id)
+                logger.info("Task %s[%s] is returned to its queue: it is paused", request.name, request.id)
                 self._give_back([request])
 
     def start_if_there_is_room(self, request: Request, start: Callable[[Request], Any]) -> Any:
@@ -179,7 +181,7 @@ class RateLimits:
 
     def _return(self, requests: list[Request]) -> None:
         for request in requests:
-            logger.info("Task %s[%s] is given back: its slot is taken", request.name, request.id)
+            logger.info("Task %s[%s] is returned to its queue: its slot is taken", request.name, request.id)
         self._give_back(requests)
 
     def _give_back(self, requests: list[Request]) -> None:

@@ -222,7 +222,7 @@ class ClaimedRequest(_Request):
             if is_shutdown and isinstance(pool, SoloPool):
                 raise WorkerTerminate(EX_FAILURE) from None
             self._is_cancelled = self._is_left_behind = False
-            logger.warning("Task %s[%s] goes on: its pool cannot stop it", self.name, self.id)
+            logger.warning("Task %s[%s] continues: its pool cannot stop it", self.name, self.id)
 
     def give_run_back(self, pool: Any, signal: Any) -> None:
         """End a run of merged calls because one of them is revoked. The others, and the primary, are run again.
@@ -230,7 +230,9 @@ class ClaimedRequest(_Request):
         Raises NotImplementedError if the pool cannot end a task, like a revoke of the primary call does.
         """
         self._return_job(RETURNED, pool, signal)
-        logger.info("Task %s[%s] is ended for a call that is merged with it: the others run again", self.name, self.id)
+        logger.info(
+            "Task %s[%s] is ended because a call merged with it was revoked: the others run again", self.name, self.id
+        )
 
     def _return_job(self, outcome: str, pool: Any, signal: Any = None) -> None:
         self._is_cancelled = self._is_left_behind = True
@@ -249,7 +251,7 @@ class ClaimedRequest(_Request):
             return False
         self._return_job(PREEMPTED, self._pool)
         logger.warning(
-            "Task %s[%s] is stopped: it was asked to stop for another tenant, and did not", self.name, self.id
+            "Task %s[%s] is stopped by force: it did not stop in time for another tenant", self.name, self.id
         )
         return True
 
@@ -288,7 +290,7 @@ class ClaimedRequest(_Request):
             self._accept(pid, time_accepted)
         except Exception as exc:
             logger.error(
-                "Task %s[%s] starts, but this could not be announced: %s",
+                "Task %s[%s] starts, but this could not be reported: %s",
                 *(self.name, self.id, describe_error(exc)),
                 exc_info=short_traceback(exc),
             )
@@ -319,7 +321,7 @@ class ClaimedRequest(_Request):
             logger.info("Task %s[%s] is not started: the worker stops", self.name, self.id)
         elif not self._reporting.check_may_start(self._tag):
             self.is_cancelled_before_start = True
-            logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
+            logger.info("Task %s[%s] is not started: another worker may already run it", self.name, self.id)
 
     def fence(self) -> None:
         """Stop the running task, if the pool can, without any report: another worker has claimed the job."""
@@ -330,14 +332,14 @@ class ClaimedRequest(_Request):
             self._pool.terminate_job(self.worker_pid, getattr(signal, TERM_SIGNAME))
         except NotImplementedError:
             return  # threads and the solo pool run the task until it ends
-        logger.warning("Task %s[%s] is stopped: another worker runs it by now", self.name, self.id)
+        logger.warning("Task %s[%s] is stopped: another worker already runs it", self.name, self.id)
 
     def _submit(self, pool: BasePool, submit: Callable[..., Any], **kwargs: Any) -> Any:
         """Submit the task to *pool* with *submit*. A task that the pool refuses is rejected."""
         self._pool = pool
         requeue_buffered(self)
         if self._reporting is not None and not self._reporting.check_may_start(self._tag):
-            logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
+            logger.info("Task %s[%s] is not started: another worker may already run it", self.name, self.id)
             task_ready(self)
             raise TaskRevokedError(self.id)  # Celery continues without the task
         self.is_in_the_pool = is_accepted_inline

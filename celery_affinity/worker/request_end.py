@@ -203,7 +203,7 @@ class EndOfTask(ClaimedRequest):
             if self._reporting is None:
                 raise  # the dispatcher reports the end again
             logger.error(
-                "Task %s[%s] is revoked, but this could not be announced: %s",
+                "Task %s[%s] is revoked, but this could not be reported: %s",
                 *(self.name, self.id, describe_error(exc)),
                 exc_info=short_traceback(exc),
             )
@@ -323,7 +323,7 @@ class LeakedClaims:
         except RuntimeError:
             return _SEARCH_INTERVAL_S  # a table changed while it was searched
         except Exception:
-            logger.exception("The search for jobs that are held but do not run failed")
+            logger.exception("The search for claimed jobs that do not run failed")
         return _SEARCH_INTERVAL_S if self._since_s else None
 
     def _search(self) -> None:
@@ -362,7 +362,7 @@ class LeakedClaims:
     def _free_slot(self, key: Any, claim: HeldClaim | None) -> None:
         name = f"Task {key.name}[{key.id}]" if claim is None else claim.in_words
         logger.error(
-            "%s is held but has not run in this worker for %g s: its end went unnoticed. Its slot is freed%s",
+            "%s is claimed but has not run in this worker for %g s: its end was missed. Its slot is released%s",
             name,
             NOWHERE_FOR_S,
             ""

@@ -25,7 +25,7 @@ The *guard* is a watchdog process of the worker. Warnings also appear at `--logl
 | `celery_affinity VERSION: serves ...` | after the start, before Celery's `ready.` | Queues (eight at most, then the total), slots, the guard's process, namespace and server. |
 | `celery_affinity: joined again; still holds N jobs` | after a reconnect | The worker kept its jobs; none runs twice because of that. |
 | `celery_affinity: joined again, as a new member` | after a reconnect | The server had declared the worker dead, or had lost its data. A warning names each job that can run elsewhere. |
-| `celery_affinity: left the fleet; N jobs given back` | end of a shutdown | N unstarted jobs are pending again in their old places; jobs ended by a cold shutdown are not counted. |
+| `celery_affinity: left the fleet; N jobs returned to the queue` | end of a shutdown | N unstarted jobs are pending again in their old places; jobs ended by a cold shutdown are not counted. |
 | `Type 'pdf' is paused, for 1800 s in all: db migration`, `Type 'pdf' is no longer paused` | on a [pause](../how-to/pause-and-drain.md) or resume; at the worker's start for each pause | No job of the type starts until the pause ends. |
 | `affinity_reserve keeps 3 slots free for on-demand jobs of type 'pdf', which has 3: ...` | within a minute, in logs of workers that tick | The [reserve](../how-to/urgent-tasks.md#classes-and-shares-of-a-reserve) is too large: one job of the other class runs at a time. |
 | `The broker does not answer`, `The broker answers again` | outage of the server | [Redis is down](../how-to/publish-fails.md#redis-is-down) |

@@ -26,7 +26,7 @@ Names that end with `_total` are counters; `_seconds` with the labels `le` and `
 - **How long they count**: the metrics of a type (`published`, `started`, `ended`, the histograms) are deleted a day after its last worker has
   gone. All other counters count since the fleet's data were first written. Prometheus' `rate` and `increase` notice a counter that restarted.
 - `outcome` is `done`, `failed`, `revoked` or `expired`; for dead letters it is a [reason](errors.md#reasons-of-dead-letters).
-- `rule` is `key`, `pause` or `reserve`. In a paused type, a job that a key keeps back counts for the key, and any other job for the pause, so the
+- `rule` is `key`, `pause` or `reserve`. In a paused type, a job that a key blocks counts for the key, and any other job for the pause, so the
   rules may be added up. `pause` counts a pause of the type and a pause of all types; the jobs of a paused key count for the rule `key`.
 - `slots` and `free_slots` count a versatile worker for each of its types: do not add them up. `profile_slots` counts each slot once;
   a profile is the set of types that a worker serves. The state `lent` has slots of jobs that wait for a rate limit, or in a buffer of celery-batches, while others use the slots.

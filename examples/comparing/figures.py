@@ -13,13 +13,13 @@ def percentile(values: list[float], percent: int) -> float:
 
 
 def compared(stock: float, ours: float) -> str:
-    """Say how the time on stock Celery stands to ours: '12 times as long', '30 percent shorter'."""
+    """Compare the two times as text: 'stock Celery took 12 times as long', 'stock Celery was 30 percent shorter'."""
     ratio = max(stock, 0.001) / max(ours, 0.001)
     if abs(ratio - 1) < SAME or abs(stock - ours) < SAME_S:
-        return "about the same"
+        return "about the same on both"
     if ratio >= 2:
-        return f"{ratio:.0f} times as long"
-    return f"{100 * abs(ratio - 1):.0f} percent {'longer' if ratio > 1 else 'shorter'}"
+        return f"{ratio:.0f} times as long on stock Celery"
+    return f"{100 * abs(ratio - 1):.0f} percent {'longer' if ratio > 1 else 'shorter'} on stock Celery"
 
 
 def seconds(value: float) -> str:

@@ -23,7 +23,7 @@ def test_cancel_ends_a_running_job_only_with_terminate(fleet, jobs, app, monkeyp
     monkeypatch.setattr(app.control, "revoke", lambda task, **options: revoked.append((task, options["terminate"])))
     change = jobs.cancel("task-job")
     assert (change.done, change.found) == (False, "running")
-    assert "with terminate it is ended" in change.note
+    assert "only terminate ends it" in change.note
     assert jobs.cancel("task-job", terminate=True).done
     assert revoked == [("task-job", True)]
     fleet.end("worker", claim)

@@ -28,9 +28,9 @@ def test_threads_pool_task_continues_and_the_command_reports_it(fleet, app):
     change = jobs.cancel(in_thread, terminate=True)
     assert (change.done, change.found) == (False, "running")
     assert change.note.startswith("it runs on threads1@")
-    assert change.note.endswith(", whose pool, threads, cannot end a task: it goes on")
+    assert change.note.endswith(", whose pool, threads, cannot end a task: it continues")
     run = affinity(fleet.url, "cancel", "--state", "running", "--terminate", "--yes")
-    assert run.stdout.splitlines()[-1] == "1 done; 1 left: running by now"
+    assert run.stdout.splitlines()[-1] == "1 done; 1 unchanged: now running"
     assert run.stderr.splitlines()[-1] == "1 go on: their workers' pools (threads) cannot end a task"
     wait_until(lambda: jobs.get(in_process).state == "revoked", 30, "the prefork pool ended it")
     assert jobs.get(in_thread).state == "running"
@@ -39,4 +39,4 @@ def test_threads_pool_task_continues_and_the_command_reports_it(fleet, app):
 def test_terminate_of_a_silent_worker_reports_an_unknown_result(app, valkey, redis_client, fleet):
     task_id = running(fleet, "solo1", "solo")
     change = celery_affinity.jobs(app).cancel(task_id, terminate=True)
-    assert change.note == ("revoked: its worker was told to end it; the worker did not say whether its pool can")
+    assert change.note == ("revoked: its worker was ordered to end it; the worker did not say whether its pool can")

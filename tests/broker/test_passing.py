@@ -20,8 +20,8 @@ parse = BaseParser.parse_error
 
 #: Log calls about one task that no state of a server can cause.
 ALWAYS_TRACED = [
-    "merged.py: The caller of task %s cannot be told the outcome of the merged run; retrying",
-    "reporter.py: The message of task %s cannot be read: only its caller is told",
+    "merged.py: The outcome of the merged run cannot be reported to the caller of task %s; retrying",
+    "reporter.py: The message of task %s cannot be read: only its caller gets the outcome",
     "request.py: Task %s[%s] cannot be given to the pool: it is rejected",
 ]
 

@@ -218,7 +218,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     fleet.scheduler.configure({"max_deliveries": "7"})
     fleet.scheduler.tick()
     said = {finding.id: finding.what for finding in check(gather_facts(app, answers_within_s=0.2))}
-    assert "two@host stands still" in said["worker-stalled"]
+    assert "two@host is blocked" in said["worker-stalled"]
     assert "one@host, two@host" not in said["worker-mute"], "a loop that stands still is said once"
     assert "one@host" in said["worker-mute"]
     assert "1 job(s) of type 'drawing'" in said["type-waits"]

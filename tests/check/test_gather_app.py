@@ -168,8 +168,8 @@ def test_tasks_that_merge_and_have_a_class_that_does_so_too(new_app):
     ):
         app.task(nothing, name=name, base=base, shared=False, affinity=affinity)
     assert [what.partition(" refuses")[0] for what in whats(app_findings.merges_twice, app)] == [
-        "Task shop.derived says merge, and its base class celery_singleton.Singleton",
-        "Task shop.named says merge, and its base class celery_once.QueueOnce",
+        "Task shop.derived has merge=, but its base class celery_singleton.Singleton",
+        "Task shop.named has merge=, but its base class celery_once.QueueOnce",
     ]
 
 
@@ -234,9 +234,9 @@ def test_tasks_that_may_be_stopped_and_whether_they_have_a_tenant(new_app):
     expected = {"shop.bare": True, "shop.named": False, "shop.nobody": False, "shop.own": True, "shop.routed": True}
     assert dict(tenants._preemptible_tasks(gather_app(app))) == expected
     without_tenant = whats(tenants.preemptible_without_tenant, app)
-    assert [what.partition(", and no tenant")[0] for what in without_tenant] == [
-        "Task shop.named says preemptible=True",
-        "Task shop.nobody says preemptible=True",
+    assert [what.partition(", but no tenant")[0] for what in without_tenant] == [
+        "Task shop.named has preemptible=True",
+        "Task shop.nobody has preemptible=True",
     ]
 
 

@@ -217,7 +217,7 @@ CASES = [
     ("cancel-on-loss", lambda: app(worker_cancel_long_running_tasks_on_connection_loss=True), "cancels running tasks"),
     ("tls-unverified", lambda: app("rediss://localhost?ssl_cert_reqs=none"), "not verified"),
     ("results-never-expire", lambda: Facts(shop(result_backend="redis://localhost/1", result_expires=None)),
-        "keeps results for ever"),
+        "keeps results forever"),
     ("results-share-memory", lambda: app(result_backend="redis://localhost/1"), "publishing then fails"),
     ("merges-twice", lambda: app(tasks={"shop.plan": {"base": ONCE, "affinity": MERGING}}),
         "celery_once.QueueOnce refuses"),
@@ -229,10 +229,10 @@ CASES = [
         {name: value for name, value in INFO.items() if name != "valkey_version"} | {"redis_version": "6.2.14"})),
         "redis 6.2.14"),
     ("server-untested", lambda: info(valkey_version="7.2"), "valkey 7.2"),
-    ("cluster", lambda: info(cluster_enabled=1), "names this node alone"),
+    ("cluster", lambda: info(cluster_enabled=1), "names only this node"),
     ("cluster-results", lambda: Facts(shop("redis-cluster://one:7000", result_backend="redis://one:7000/0")),
         "takes for a server of its own"),
-    ("cluster-no-replica", lambda: on_cluster(0, affinity_ingest=False), "nobody takes over"),
+    ("cluster-no-replica", lambda: on_cluster(0, affinity_ingest=False), "no node takes over"),
     ("cluster-lists", lambda: on_cluster(1), "stock Celery cannot publish there"),
     ("replica", lambda: info(role="slave"), "replica"),
     ("schema", lambda: server(schema="7"), "schema 7"),
@@ -256,7 +256,7 @@ CASES = [
     ("worker-elsewhere", lambda: fleet(answers=(ANSWER, replace(ANSWER, id="id2", namespace="other"))), "'other'"),
     ("worker-mute", lambda: fleet(answers=()), "one@h"),
     ("worker-silent", lambda: member(last_heartbeat_s=20), "20 s ago"),
-    ("worker-stalled", lambda: member(stalled=True), "one@h stands still"),
+    ("worker-stalled", lambda: member(stalled=True), "one@h is blocked"),
     ("worker-idle", lambda: fleet(members=(ONE, MemberFacts("id2", "two@h", ("celery",))), answers=(
         ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("celery",)))), "two@h serves celery"),
     ("namesakes", lambda: fleet(members=(ONE, replace(ONE, id="id2")), answers=(ANSWER, replace(ANSWER, id="id2"))),
@@ -280,18 +280,18 @@ CASES = [
     ("tenants-promised-too-much", lambda: fleet(tenants=[tenant("acme", 2), tenant("big", 2)], **slots(3)),
         "promises 4 slots in all (min)"),
     ("tenant-misspelt", lambda: fleet(tenants=[tenant("acmee"), tenant("acme", is_named=False, waiting=1)]),
-        "for 'acmee', of whom no job waits or runs"),
+        "for 'acmee', which has no waiting or running job"),
     ("tenant-not-filled", lambda: app(task_routes={"shop.re*": {"affinity": Affinity(tenant="{x}")}}),
         "task_routes 'shop.re*': tenant \"{x}\": task shop.render has no argument 'x'"),
     ("tenant-without-value", lambda: app(tasks={"shop.mail": {"affinity": Affinity("pdf", tenant="{customer}:x")}}),
         'task shop.mail: tenant "{customer}:x" has no value in calls of task shop.mail that leave {customer} out'),
     ("hints-without-effect", lambda: fleet(app(tasks=HINTED), settings=LIMITS_NOTHING),
         "Jobs of task shop.answer have hints (locality=), which change nothing: affinity_locality_bonus is 0, and"),
-    ("preemptible-without-tenant", preemptible, "Task shop.batch says preemptible=True,"),
+    ("preemptible-without-tenant", preemptible, "Task shop.batch has preemptible=True,"),
     ("preemptible-not-stopped", lambda: fleet(preemptible(tenant="batch"), tenants=[tenant("acme", 1)],
         members=(replace(ONE, stops=frozenset({"shop.draw"})),), **slots(2)), "is not stopped on one@h: no task"),
     ("key-in-cohorts", in_two_cohorts,
-        "'customer:*': shop.draw (ml), shop.print (default). Each cohort counts by itself, so"),
+        "'customer:*': shop.draw (ml), shop.print (default). Each cohort counts separately, so"),
     ("key-used-in-cohorts", lambda: with_cohort(
         fleet(keys_in_use=frozenset({"printer", "another"})), keys_in_use=frozenset({"printer", "own"})),
         "have these keys: 'printer' (default, eu)."),
@@ -337,8 +337,8 @@ def test_list_that_no_worker_serves_is_named_with_its_oldest_message():
 def test_workers_of_a_full_server_are_not_asked_and_the_cure_is_room():
     facts = replace(fleet(answers=(), not_asked="96% of its maxmemory"), server=info(used_memory=960).server)
     (finding,) = [each for each in check(facts) if each.id == "remote-control"]
-    assert "were not asked (96% of its maxmemory, and would refuse their answers)" in finding.what
-    assert "Make room" in finding.todo
+    assert "were not queried (96% of its maxmemory, and would refuse their answers)" in finding.what
+    assert "Free memory" in finding.todo
     assert not info(used_memory=940).server.has_no_room_for_replies
     assert not info(used_memory=940, maxmemory=0).server.has_no_room_for_replies
 

@@ -215,7 +215,7 @@ def test_slots_are_asked_for_in_each_cohort_and_a_worker_of_two_counts_once(app,
 def test_a_trace_is_of_the_cohort_that_is_named(app, sent, tmp_path):
     record = ("lab", "record", "--for", "1s", "--output", str(tmp_path / "trace.jsonl"))
     said = run(app, *record, code=2).output
-    assert "a trace is of one cohort: name it before the command, --cohort, one of default, ml, eu" in said
+    assert "a trace covers one cohort: name it before the command, --cohort, one of default, ml, eu" in said
     assert shown(app, "--cohort", "ml", *record)["jobs"] == 1
     assert "'gpu.big'" in repr(read_trace(tmp_path / "trace.jsonl").jobs)
     assert "got: 'nowhere'" in run(app, "--cohort", "nowhere", *record, code=1).output

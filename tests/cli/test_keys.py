@@ -67,7 +67,7 @@ def test_limits_are_set_and_reset(valkey, fleet, redis_client):
     assert run.returncode == 1
     assert "no limit is set for 'host': set are a b, city:*" in run.stderr
     affinity(valkey.url, "keys", "reset", "a b")
-    assert affinity(valkey.url, "keys", "reset", "city:*").stdout == "no limit is set; the tasks' own limits count\n"
+    assert affinity(valkey.url, "keys", "reset", "city:*").stdout == "no limit is set; the tasks' own limits apply\n"
     assert affinity(valkey.url, "keys", "show", "city:HH").stdout.splitlines()[1] == "limit       1 in force"
 
 

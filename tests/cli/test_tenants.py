@@ -56,7 +56,7 @@ def test_quotas_are_set_and_reset(valkey, fleet, redis_client):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["acme"], "give some of --max, --min and --weight"),
+        (["acme"], "give at least one of --max, --min and --weight"),
         (["acme", "--max", "many"], "a whole number, 0 or more, up to 1,000,000,000, or 'none', got: 'many'"),
         (["acme", "--max", "-1"], "got: '-1'"),
         (["acme", "--weight", "0"], "'--weight'"),

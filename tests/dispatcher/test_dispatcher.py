@@ -159,7 +159,7 @@ def test_silent_workers_and_their_tasks_are_named_in_the_log(redis_client, caplo
     finally:
         dispatcher.stop()
     (line,) = [record.message for record in caplog.records if "silent worker" in record.message]
-    assert line.startswith(f"1 silent worker(s) taken for dead: pdf1@host; jobs taken back from them: {jobs}")
+    assert line.startswith(f"1 silent worker(s) declared dead: pdf1@host; jobs reclaimed from them: {jobs}")
     named = [nth for nth in range(jobs) if f"task-job{nth}," in f"{line},".replace(")", ",").replace(" and", ",")]
     assert len(named) == min(jobs, 10)
     assert (" and 4 more: see `celery affinity requeues`" in line) == (jobs == 14)

@@ -117,5 +117,5 @@ def test_error_in_one_list_delays_no_other(redis_client, ingest, caplog):
     mover = Ingest(ingest._app)
     mover.move(jobs.scheduler, jobs.scheduler.tick(mover.lists(jobs.scheduler)).lists)
     assert explain.explain(Reader(redis_client, Keys()), "other").state == "pending"
-    assert "'pdf' is left alone" in caplog.text
+    assert "'pdf' is skipped" in caplog.text
     assert mover.lists(jobs.scheduler).count("pdf") == 0

@@ -180,9 +180,9 @@ def test_an_observer_sees_arguments_where_that_is_its_right(as_user, redis_clien
 
     shown, explained = looked()
     assert f"{len(message)} bytes" in shown
-    assert "it has no right to read messages" in shown
+    assert "this Redis user has no right to read messages" in shown
     assert "secret" not in shown
-    assert "no right to inboxes" in explained
+    assert "no right to read inboxes" in explained
     asked = affinity(as_user("observer"), "jobs", "--argument", "customer=secret")
     assert (asked.returncode, "argument: the broker's user has no right to read messages" in asked.stderr) == (1, True)
     lines("messages")

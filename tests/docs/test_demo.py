@@ -132,11 +132,11 @@ def test_what_cannot_be_read_is_told_in_a_line_each(demo):
 
 
 def test_a_comparison_is_said_as_it_is():
-    assert figures.compared(stock=12.0, ours=1.0) == "12 times as long"
-    assert figures.compared(stock=1.5, ours=1.0) == "50 percent longer"
-    assert figures.compared(stock=1.0, ours=2.0) == "50 percent shorter"
-    assert figures.compared(stock=1.05, ours=1.0) == "about the same"
-    assert figures.compared(stock=0.001, ours=0.011) == "about the same"
+    assert figures.compared(stock=12.0, ours=1.0) == "12 times as long on stock Celery"
+    assert figures.compared(stock=1.5, ours=1.0) == "50 percent longer on stock Celery"
+    assert figures.compared(stock=1.0, ours=2.0) == "50 percent shorter on stock Celery"
+    assert figures.compared(stock=1.05, ours=1.0) == "about the same on both"
+    assert figures.compared(stock=0.001, ours=0.011) == "about the same on both"
 
 
 def test_a_percentile_is_a_value_that_was_measured():

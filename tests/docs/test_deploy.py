@@ -147,7 +147,7 @@ def test_the_worker_of_the_page_starts_is_probed_drains_and_stops(valkey, redis_
     wait_until(lambda: "takes no jobs" in affinity(valkey.url, "status").stdout, 30, "it drains")
     worker.term()
     assert worker.wait(60) == 0
-    assert "celery_affinity: left the fleet; 0 jobs given back" in worker.log()
+    assert "celery_affinity: left the fleet; 0 jobs returned to the queue" in worker.log()
 
 
 def test_check_finds_nothing_about_the_server_of_the_page():

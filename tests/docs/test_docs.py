@@ -41,7 +41,8 @@ ahead       3 of excel priority 0 on demand, 12 of pdf priority 8
 slots       [pdf]: 2 slots on 1 worker, 0 free
             [excel pdf]: 1 slot on 1 worker, 0 free
 blocked by  all 3 slots that fit are busy or draining
-overtaken   only by jobs published less than 1,119.25 s after it: until 2027-01-15 08:18:45
+overtaken   from 2027-01-15 08:18:45 on, newly published jobs can no longer take a slot that this job could use (while \
+no rule blocks it)
 wait        32.0 s more, estimated from recent run times
 """
 

@@ -114,7 +114,7 @@ def test_a_soft_shutdown_gives_a_long_task_back_before_the_container_is_killed(e
     wait_until(ends.runs, 30, "it runs")
     worker.term()
     wait_until(lambda: not worker.is_running, 30, "it has ended, though its task had not")
-    assert "1 job given back" in worker.log()
+    assert "1 job returned to the queue" in worker.log()
     assert len(ends.runs()) == 1, "it began nothing after the signal"
     ends.start("second")
     assert result.get(timeout=60) == [0, True]

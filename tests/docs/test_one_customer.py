@@ -117,5 +117,5 @@ def test_with_a_key(shop):
     wait_until(lambda: not Report(shop.reader).status().types[0].busy, 20, "those that ran have ended")
     assert shop.pending() == {"pdf": 4}, "no other has started"
     assert "resumed: key 'customer:acme'" in shop.run("pause", slice(2, 3))
-    assert "no limit is set; the tasks' own limits count" in shop.run("limit")
+    assert "no limit is set; the tasks' own limits apply" in shop.run("limit")
     wait_until(lambda: shop.pending() == {}, 20, "all have run")

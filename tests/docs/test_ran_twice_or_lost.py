@@ -119,8 +119,8 @@ def test_a_killed_worker(shop, gate):
     wait_until(lambda: gate.runs() == 1, 20, "it runs")
     shop.worker("pdf2")
     killed.kill()
-    wait_until(lambda: "jobs taken back" in killed.log(), 10, "its guard reports it")
-    assert_written("(pid 4711) died; jobs taken back", killed.log())
+    wait_until(lambda: "jobs reclaimed" in killed.log(), 10, "its guard reports it")
+    assert_written("(pid 4711) died; jobs reclaimed", killed.log())
     (shown,) = blocks(PAGE)["guard"].splitlines()
     pattern = re.sub(r"\d+", r"\\d+", re.escape(shown))
     assert re.search(f"^{pattern}$", killed.log(), re.M), killed.log()
@@ -146,8 +146,8 @@ def test_a_suspended_worker(shop, gate):
     suspended.signal(signal.SIGCONT)
     suspended.wait_for("no longer this worker's", 10)
     assert_written("The broker had declared", suspended.log())
-    suspended.wait_for("is stopped: another worker runs it by now", 10)
-    assert "`is stopped: another worker runs it by now`" in TEXT
+    suspended.wait_for("is stopped: another worker already runs it", 10)
+    assert "`is stopped: another worker already runs it`" in TEXT
 
 
 def test_a_cold_shutdown(shop, gate):
@@ -197,7 +197,7 @@ def test_every_line_of_the_table_has_a_test():
     assert [re.findall("`([^`]+)`", each)[0] for each in untested] == [
         "... died, but its pool processes did not end ...",
         "... died, and the broker does not answer ...",
-        "is not started: another worker may run it by now",
+        "is not started: another worker may already run it",
     ], "their lines are compared with the reference below"
     reference = (ROOT / "docs/reference/log.md").read_text()
     for cell in untested:
@@ -212,5 +212,5 @@ def test_a_worker_that_died_is_reported_in_its_log_file_as_well(shop, gate, tmp_
     worker = WorkerProcess("filed", [*command, "-f", str(file)], shop.env, tmp_path)
     wait_until(lambda: file.exists() and " ready." in file.read_text(), 30, "it is ready")
     worker.kill()
-    wait_until(lambda: "died; jobs taken back" in worker.log(), 10, "its guard reports it")
-    wait_until(lambda: "died; jobs taken back" in file.read_text(), 5, "and in the file")
+    wait_until(lambda: "died; jobs reclaimed" in worker.log(), 10, "its guard reports it")
+    wait_until(lambda: "died; jobs reclaimed" in file.read_text(), 5, "and in the file")

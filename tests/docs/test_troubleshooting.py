@@ -111,7 +111,7 @@ def test_remarks_about_workers_and_types(fleet):
     found = fleet.status()
     for remark in (
         "draining",
-        "its event loop stands still",
+        "its event loop is blocked",
         "takes no jobs",
         "5 wait for a key",
         "kept free: 2 for on-demand jobs",

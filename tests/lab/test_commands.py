@@ -86,7 +86,7 @@ def test_whatif_json_contains_waits_and_gains(lab, recorded):
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        ([], 2, "give some of --set, --add, --remove, --rate and --priority"),
+        ([], 2, "give at least one of --set, --add, --remove, --rate and --priority"),
         (["--remove", "w9@h"], 1, "--remove must be the name of a worker of the trace, got: 'w9@h'"),
         (["--set", "reserve=pdf:queued=1", "--engine", "twin"], 1, "the fast engine does not know a reserve"),
         (["--add", "[pdf]:1", "--plot", "/nowhere/waits.svg"], 1, "No such file or directory: '/nowhere/waits.svg'"),

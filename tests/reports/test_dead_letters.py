@@ -15,7 +15,7 @@ from ..support.apps import APP
 from ..support.command import affinity
 from ..support.scripted_fleet import ScriptedFleet
 
-MUTE = "the task rejected it, and gave no reason"
+MUTE = "the task rejected it without a reason"
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_letters_are_replayed_by_command(valkey, mixed):
     run = affinity(valkey.url, "dead", "replay", "--all")
     assert run.stdout.splitlines() == [
         "2 replayed",
-        "1 left: lost with their worker, they may have done their work; --reason lost runs them as well",
+        "1 not replayed: lost with their worker, maybe after their work; --reason lost replays them too",
     ]
     assert mixed.state("bad") == mixed.state("sheet") == "pending"
     assert mixed.state("lost") == "dead"
@@ -118,7 +118,7 @@ def test_what_has_no_message_any_more_is_not_replayed(valkey, redis_client, mixe
     redis_client.delete(Keys().key("message", "bad"))
     assert affinity(valkey.url, "dead", "replay", "bad").stdout.splitlines() == [
         "0 replayed",
-        "1 left: their messages are gone",
+        "1 not replayed: their messages were deleted",
     ]
     assert mixed.state("bad") == "dead"
 

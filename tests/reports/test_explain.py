@@ -272,12 +272,12 @@ def test_a_slot_whose_job_runs_for_far_longer_than_usual_is_named_and_is_no_part
     waiting = why(reader, "job").waiting
     assert [(each.task_id, each.ran_s, each.usual_s) for each in waiting.overdue] == [("task-hangs", 21, 2)]
     (block,) = waiting.blocked_by
-    assert block.why.endswith("; task-hangs (tests.task) on worker@host has had its slot for 21 s, usual are 2.0 s")
+    assert block.why.endswith("; task-hangs (tests.task) on worker@host has had its slot for 21 s, usually 2.0 s")
     assert waiting.estimate_s == pytest.approx(2), "one of the two slots counts"
     fleet.scheduler.advance(60)
     waiting = why(reader, "job").waiting
     assert waiting.estimate_s is None
-    assert waiting.blocked_by[0].why.endswith("usual are 2.0 s, and 1 more")
+    assert waiting.blocked_by[0].why.endswith("usually 2.0 s, and 1 more")
     hangs = "unknown: each slot that fits has a job that takes far longer than usual"
     assert hangs in explain_text.explanation_text(why(reader, "job"))
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from celery_affinity.cli import explain_text, keys
 from celery_affinity.dispatcher import dispatcher
 from celery_affinity.dispatcher.dispatcher import Dispatcher
-from celery_affinity.reports import jobs
+from celery_affinity.reports import jobs, key_usage
 from celery_affinity.reports.explain import explain
 from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.flower import StatusCollector
@@ -98,8 +98,10 @@ def test_a_paused_key_is_explained_before_who_holds_it(fleet, reader):
     fleet.scheduler.pause("type:pdf")
     found = explain(reader, "task-waits0!")
     assert [each.rule for each in found.waiting.blocked_by] == ["pause", "key"]
+    pause, key = (each.pause for each in found.waiting.blocked_by)
+    assert (pause.kind, pause.name, key) == ("type", "pdf", None)
     rows = rows_of(found)
-    assert rows["overtaken"] == "no bound while a pause keeps it back"
+    assert rows["overtaken"] == "no time limit while a pause blocks it"
     assert rows["wait"] == "unknown: it is paused"
 
 
@@ -128,6 +130,35 @@ def test_they_are_listed_after_those_that_may_start(fleet, reader):
         ("sheet!", True, False),
     ]
     assert "waits for its key" in NEXT_JOBS.text(next_jobs(reader, ["pdf"], 20))
+
+
+def test_paused_jobs_are_listed_after_others_with_a_note(fleet, reader):
+    fleet.publish("paused", "pdf", priority=9)
+    fleet.publish("keyed!", "excel", rules=RULES, priority=9)
+    fleet.publish("plain", "excel")
+    fleet.scheduler.pause("type:pdf")
+    fleet.scheduler.pause("key:city%3AHH")
+    for type_ in ("pdf", "excel"):
+        fleet.join(f"{type_}-worker", type_, slots=1)
+    fleet.publish("next", "excel")
+    found = [(each.job_id, each.paused, each.note) for each in next_jobs(reader, None, 20)]
+    assert found == [("next", False, ""), ("keyed!", True, "paused"), ("paused", True, "paused")]
+    assert [line.split()[-1] for line in unstyle(NEXT_JOBS.text(next_jobs(reader, ["pdf"], 1))).splitlines()][1:] == [
+        "paused"
+    ]
+    fleet.scheduler.pause("*")
+    assert [each.note for each in next_jobs(reader, None, 20)] == ["paused"] * 3
+
+
+def test_paused_key_is_marked_in_lists(fleet, reader):
+    publish_five(fleet)
+    assert "paused" not in unstyle(key_usage.keys_text(key_usage.find_keys(reader, "*", 10)))
+    fleet.scheduler.pause("key:city%3AHH")
+    found = key_usage.find_keys(reader, "*", 10)
+    assert [(each.key, each.paused) for each in found.keys] == [("city:HH", True)]
+    assert unstyle(key_usage.keys_text(found)).splitlines()[1].endswith("  paused")
+    details = unstyle(keys.key_text(show_key(reader, "city:HH")))
+    assert "paused      no job of this key starts until `celery affinity resume --key city:HH`" in details
 
 
 def test_jobs_ahead_that_a_key_keeps_back_are_counted_apart(fleet, reader):
@@ -159,15 +190,16 @@ def test_explain_says_who_holds_the_key_and_how_many_go_before(fleet, reader):
     (block,) = waiting.blocked_by
     assert block.rule == "key"
     assert block.why == (
-        "key 'city:HH': 1 of 1 held by task-holds! (tests.task) on worker@host for 11.3 s; 3 of this key go before it"
+        "key 'city:HH': 1 of 1 held by task-holds! (tests.task) on worker@host for 11.3 s; "
+        "3 jobs of this key are before it"
     )
     assert (waiting.key.key.limit, waiting.key.key.held, waiting.key.key.waiting, waiting.key.before) == (1, 1, 5, 3)
     assert (waiting.bound_s, waiting.passed_until_s, waiting.estimate_s) == (None, None, None)
     rows = rows_of(found)
     assert rows["blocked by"] == block.why
-    assert rows["overtaken"] == "no bound while a key keeps it back"
+    assert rows["overtaken"] == "no time limit while a key blocks it"
     assert rows["wait"] == "unknown: no run time of such jobs is known yet"
-    assert "4 of this key" in rows_of(explain(reader, "task-sheet!"))["blocked by"], "jobs of other types count"
+    assert "4 jobs of this key" in rows_of(explain(reader, "task-sheet!"))["blocked by"], "jobs of other types count"
 
 
 def test_of_a_job_with_two_keys_both_are_explained_that_have_no_room(fleet, reader):
@@ -176,8 +208,8 @@ def test_of_a_job_with_two_keys_both_are_explained_that_have_no_room(fleet, read
     for job, customer in (("1&", "acme"), ("2&", "acme"), ("3&", "other"), ("4&", "fourth")):
         fleet.publish(job, "pdf", rules=f"key={customer} limit=1 {rate}")
     behind, later = explain(reader, "task-2&").waiting, explain(reader, "task-4&").waiting
-    held = "key 'acme': 1 of 1 held by task-1& (tests.task) on worker@host for 0.0 s; no other job of this key goes"
-    starts = "key 'rate:smtp': 2 may start in 60 s, the next in 30.0 s; no other job of this key goes before it"
+    held = "key 'acme': 1 of 1 held by task-1& (tests.task) on worker@host for 0.0 s; no other job of this key is"
+    starts = "key 'rate:smtp': 2 may start in 60 s, the next in 30.0 s; no other job of this key is before it"
     assert [each.why for each in behind.blocked_by] == [f"{held} before it", starts]
     assert [each.why for each in later.blocked_by] == [starts], "it passed its first key"
     assert (behind.key.key.key, later.key.key.key) == ("acme", "rate:smtp")
@@ -325,11 +357,11 @@ def test_a_job_behind_another_of_its_key_that_has_room(fleet, reader):
     first = explain(reader, "task-job0!")
     assert not first.waiting.kept_back
     assert first.waiting.bound_s is not None
-    assert rows_of(first)["overtaken"].endswith(", while its key has room")
+    assert rows_of(first)["overtaken"].endswith(" (while its key has capacity and no other rule blocks it)")
     (block, _) = explain(reader, "task-job2!").waiting.blocked_by
     assert block.why == (
-        "key 'city:HH' has room (0 of 2 held), and another job of it goes first: task-job0! (tests.task); "
-        "2 of this key go before it"
+        "key 'city:HH' has capacity (0 of 2 held), but another job of the key starts first: task-job0! (tests.task); "
+        "2 jobs of this key are before it"
     )
 
 
@@ -340,7 +372,7 @@ def test_a_job_that_waits_for_a_rate(fleet, reader):
     fleet.scheduler.advance(10)
     found = explain(reader, "task-job4!")
     assert rows_of(found)["blocked by"] == (
-        "key 'rate:acme': 2 may start in 60 s, the next in 20.0 s; 2 of this key go before it"
+        "key 'rate:acme': 2 may start in 60 s, the next in 20.0 s; 2 jobs of this key are before it"
     )
     assert rows_of(found)["wait"] == "~1 min 20 s until its key lets it start, an estimate"
 
@@ -354,7 +386,7 @@ def test_a_job_behind_a_retry_that_goes_first(fleet, reader):
     fleet.end("worker", *fleet.inbox("worker"))
     found = explain(reader, "task-behind!")
     assert rows_of(found)["blocked by"] == (
-        "key 'city:HH' is kept for the retry of task; no other job of this key goes before it"
+        "key 'city:HH' is kept for the retry of task; no other job of this key is before it"
     )
 
 
@@ -371,8 +403,7 @@ def test_a_job_behind_a_type_that_has_its_turn(fleet, reader):
     assert fleet.end("worker", *fleet.inbox("worker")) == []
     found = explain(reader, "task-behind!")
     assert rows_of(found)["blocked by"] == (
-        "key 'city:HH' is kept for type 'excel', which has waited for it longest; "
-        "no other job of this key goes before it"
+        "key 'city:HH' is kept for type 'excel', which has waited for it longest; no other job of this key is before it"
     )
     shown = unstyle(keys.key_text(show_key(reader, "city:HH")))
     assert "reserved    for type excel, which has waited longest" in shown
@@ -409,7 +440,7 @@ def test_what_a_reserve_keeps_back_is_explained(fleet, reader):
         ("reserve", "reserve: 2 of 8 slots that fit are kept for on-demand jobs, 2 are free")
     ]
     assert waiting.bound_s is None
-    assert "no bound while a reserve keeps it back" in unstyle(
+    assert "no time limit while a reserve blocks it" in unstyle(
         explain_text.explanation_text(explain(reader, "task-job8"))
     )
     for number in range(2):
@@ -428,7 +459,7 @@ def test_a_reserve_of_all_slots_says_that_one_job_runs_at_a_time(fleet, reader):
     reserve_two_of(fleet, slots=2)
     (block,) = explain(reader, "task-job8").waiting.blocked_by
     assert block.why == (
-        "reserve: all 2 slots that fit are kept for on-demand jobs: one of the other jobs may run at a time, and 1 runs"
+        "reserve: all 2 slots that fit are kept for on-demand jobs: only one other job may run at a time, and 1 runs"
     )
 
 

@@ -87,7 +87,7 @@ def test_of_very_many_keys_some_are_looked_at_and_the_number_is_an_estimate(flee
         for number in range(4):
             fleet.publish(f"{key}-{number}!", "pdf", rules=f"key={key} limit={3 if key < 25 else 1}")
     before = fleet.scheduler.client.info("commandstats").get("cmdstat_hgetall", {"calls": 0})["calls"]
-    jobs = key_usage.startable_keyed_jobs(reader, reader.now_us())["pdf"]
+    jobs = key_usage.startable_keyed_jobs(reader, reader.now_us(), *key_usage.waiting_key_facts(reader))["pdf"]
     after = fleet.scheduler.client.info("commandstats")["cmdstat_hgetall"]["calls"]
     assert abs(jobs - 25 * 2) <= 15
     assert after - before == 20

@@ -98,7 +98,7 @@ def test_stops_and_the_time_that_they_cost_are_counted(fleet, reader, claim):
 def test_a_report_says_for_which_tenants_jobs_are_being_stopped(fleet, reader, claim):
     (beta,) = (each for each in Report(reader).status().tenants if each.name == "beta")
     assert beta.preempting == 1
-    assert "its jobs go first, 1 job of others being stopped" in TENANTS.text([beta])
+    assert "its jobs start first, 1 job of others being stopped" in TENANTS.text([beta])
     fleet.end("pdf2", claim, outcome="preempted 41000000")
     assert [each.preempting for each in Report(reader).status().tenants if each.name == "beta"] == [0]
 
@@ -107,12 +107,12 @@ def test_who_waits_in_vain_sees_why_no_job_is_stopped(fleet, reader, claim):
     assert why(reader, "b1$").why_no_stop is None
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     client.hdel(key("stop_orders"), "a1$")
-    assert "(acme) none runs in a slot that serves the type" in why(reader, "b1$").why_no_stop
+    assert "no preemptible job (acme) runs in a slot that serves the type" in why(reader, "b1$").why_no_stop
     fleet.scheduler.configure({"tenants": "beta=max:none,min:2 acme=max:none,min:1"})
-    said = "nothing: those with jobs that may be stopped have no more than their minimum (acme)"
+    said = "no job: the tenants of preemptible jobs have no more slots than their minimum (acme)"
     assert lines_of(why(reader, "b1$"))["preempting"] == said
     fleet.end("pdf2", claim)
     fleet.publish("a2$", "pdf", rules=OF_BETA)
     assert why(reader, "a2$").why_no_stop is None, "it has not waited for long enough"
     fleet.scheduler.advance(20)
-    assert why(reader, "a2$").why_no_stop == "nothing: no job that may be stopped (preemptible=True) has a slot"
+    assert why(reader, "a2$").why_no_stop == "no job: no preemptible job (preemptible=True) has a slot"

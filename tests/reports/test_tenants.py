@@ -1,6 +1,7 @@
 """The tenants in `status`, in metrics and in JSON: who has a quota of its own, and who has the most waiting jobs."""
 
 import json
+import re
 
 import pytest
 from click import unstyle
@@ -8,6 +9,7 @@ from click import unstyle
 from celery_affinity.reports.fleet_status import status_text
 from celery_affinity.reports.json import as_json
 from celery_affinity.reports.metrics import metrics_text, read_metrics
+from celery_affinity.reports.queue_order import next_jobs
 from celery_affinity.reports.status import Report
 from celery_affinity.reports.tenants import MAX_OTHERS, tenants_status
 
@@ -65,9 +67,22 @@ def test_status_has_a_table_of_them(shared_fleet, reader):
     assert ["full", "2", "-", "2", "1", "2", "2.0", "s", "at", "its", "maximum"] in lines
     (poor,) = [line for line in lines if line[:1] == ["poor"]]
     assert poor[:6] == ["poor", "0", "1", "-", "3", "2"]
-    assert " ".join(poor).endswith("below its minimum: its jobs go first")
+    assert " ".join(poor).endswith("below its minimum: its jobs start first")
     found = json.loads(json.dumps(as_json(Report(reader).status())))["tenants"]
     assert [each["name"] for each in found] == ["many", "full", "poor", "quiet"]
+
+
+def test_jobs_of_a_tenant_at_its_maximum_wait_for_its_quota(shared_fleet, reader):
+    def line():
+        return next(line for line in unstyle(status_text(Report(reader).status())).splitlines() if line[:3] == "pdf")
+
+    assert re.search(r"\d waits? for their tenant's quota", line())
+    notes = {each.task_id: each.note for each in next_jobs(reader, ["pdf"], 20) if each.kept_back}
+    assert set(notes.values()) == {"waits for its tenant's quota"}
+    for number in range(2):
+        shared_fleet.publish(f"keyed{number}!", "pdf", rules="key=city%3AHH limit=1")
+    shared_fleet.scheduler.configure({"limits": "city%3AHH=0"})
+    assert re.search(r"\d waits? for a key or their tenant's quota", line())
 
 
 def test_metrics_have_those_with_a_quota_of_their_own(shared_fleet, reader):

@@ -53,6 +53,23 @@ def test_the_oldest_note_within_ten_minutes_is_compared(fleet, reader):
     assert types(reader)["pdf"].trend.before == 3
 
 
+@pytest.mark.parametrize(("last_minute", "grows"), [(5, True), (0, False)])
+def test_a_queue_grows_only_if_it_grew_in_the_last_minute(fleet, reader, last_minute, grows):
+    fleet.publish("first", "pdf")
+    note(fleet, reader)
+    for number in range(30):
+        fleet.publish(f"a{number}", "pdf")
+    fleet.scheduler.advance(240)
+    note(fleet, reader)
+    fleet.scheduler.advance(50)
+    note(fleet, reader)
+    for number in range(last_minute):
+        fleet.publish(f"b{number}", "pdf")
+    fleet.scheduler.advance(10)
+    trend = types(reader)["pdf"].trend
+    assert (trend.seconds, trend.before, trend.minute_ago, trend.grows) == (300, 1, 31, grows)
+
+
 @pytest.mark.parametrize(
     "written", ["ghost", "[]", '{"at_us": 1}', '{"at_us": "x", "types": {"pdf": [1]}}', '{"at_us": 1, "types": 3}']
 )

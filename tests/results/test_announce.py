@@ -210,7 +210,7 @@ def test_app_without_the_task_leaves_its_report_to_others(fleet, dispatcher):
     results = [fleet.tasks["pdf"].apply_async((f"job-{number}",), expires=0.1) for number in range(6)]
     for result in results:
         wait_for_state(result, "REVOKED")
-    assert "its caller is told" not in other.log()
+    assert "reported to its caller" not in other.log()
 
 
 def test_caller_gets_the_end_of_a_task_no_app_defines(fleet, dispatcher):

@@ -111,7 +111,7 @@ def test_hanging_report_is_logged_once_and_completes_later(announcer, reporter, 
     for _ in range(3):
         announcer.announce(server, unreported=False)
     (record,) = caplog.records
-    assert "hangs is not told yet that the task is expired" in record.getMessage()
+    assert "hangs does not have the outcome expired yet" in record.getMessage()
     reporter.release.set()
     wait_until(lambda: server.acked == ["other", "hangs"], 10, "the late end is reported as well")
 
@@ -123,7 +123,7 @@ def test_end_is_reported_before_a_signal_handler_hangs(announcer, reporter, cloc
     clock.at_s += LATE_AFTER_S + 1
     announcer.announce(server, unreported=False)
     (record,) = caplog.records
-    assert "a signal handler hangs" in record.getMessage()
+    assert "a signal handler is blocked" in record.getMessage()
 
 
 def test_hanging_threads_are_logged_and_more_are_tried_after_pauses(announcer, reporter, clock, caplog, monkeypatch):
@@ -141,7 +141,7 @@ def test_hanging_threads_are_logged_and_more_are_tried_after_pauses(announcer, r
     for _ in range(3):
         announcer.announce(server, unreported=True)
     assert [record.levelname for record in caplog.records].count("ERROR") == 1
-    assert "All 4 threads that tell callers the outcome of tasks hang" in caplog.text
+    assert "All 4 threads that report outcomes to callers are blocked" in caplog.text
     for pause_s in (1000, 2000):
         before = hanging()
         clock.at_s += pause_s - 1

@@ -138,7 +138,7 @@ def test_end_of_an_unnamed_app_is_reported_by_another(fleet):
     sent = [fleet.app.send_task("unnamed.task", queue="nobody", expires=0.01) for _ in range(6)]
     for each in sent:
         wait_for_state(AsyncResult(each.id, app=fleet.app), "REVOKED", 10)  # apps with the task have 15 s to report
-    wait_until(lambda: knows.log().count("its caller is told") == 6, 10, f"six reports\n{knows.log()}{other.log()}")
+    wait_until(lambda: knows.log().count("reported to its caller") == 6, 10, f"six reports\n{knows.log()}{other.log()}")
 
 
 def test_corrupt_job_hash_delays_no_end_and_no_stock_message(fleet, mute):

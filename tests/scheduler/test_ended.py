@@ -89,7 +89,7 @@ def test_finally_failed_job_is_a_replayable_dead_letter(fleet):
 
 @pytest.mark.parametrize(
     ("outcome", "why"),
-    [("rejected", "gave no reason"), ("rejected Reject: no such customer", "Reject: no such customer")],
+    [("rejected", "without a reason"), ("rejected Reject: no such customer", "Reject: no such customer")],
 )
 def test_each_dead_letter_has_a_reason(fleet, outcome, why):
     fleet.bury("job", outcome=outcome)

@@ -87,7 +87,7 @@ def test_read_is_repeated_but_a_change_is_not(fleet, servers):
     for server in servers.values():
         server.lost = 1
     assert fleet.ask("eu", call) == "eu"
-    with pytest.raises(OutcomeUnknownError, match=r"'ml' was lost, and has made the change or not: res"):
+    with pytest.raises(OutcomeUnknownError, match=r"'ml' was lost; whether it made the change is unknown: res"):
         fleet.act("ml", call)
     with pytest.raises(OutcomeUnknownError, match="'default'"):
         fleet.act("default", call)

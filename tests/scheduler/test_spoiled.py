@@ -170,7 +170,7 @@ def test_findings_are_logged_counted_and_quarantined(redis_client, caplog):
     scene.publish("pdf")
     scene.scheduler.tick()
     (failed, *found) = [record.getMessage() for record in caplog.records]
-    assert "The call of publish failed" in failed
+    assert "Server function publish failed" in failed
     assert "WRONGTYPE" in failed
     assert any("heads, which held what it must not" in each for each in found)
     scene.scheduler.repair()

@@ -98,8 +98,11 @@ def test_malformed_reserves_are_refused(given_as):
 
 def test_invalid_class_or_amount_of_a_reserve_is_named(subtests):
     for class_, amount, problem in [
-        *((name, 1, f"{name!r} is no class") for name in ("0-11", "5-2", "11", "idle", "", "-1", "0-", "1-2-3", 0)),
-        *(("0", each, f"{each!r} is no reserve") for each in ("120%", "0%", 0, -1, True, 1.5, "a", None, 10**18, "")),
+        *((name, 1, f"{name!r} is not a class") for name in ("0-11", "5-2", "11", "idle", "", "-1", "0-", "1-2-3", 0)),
+        *(
+            ("0", each, f"{each!r} is not a valid amount")
+            for each in ("120%", "0%", 0, -1, True, 1.5, "a", None, 10**18, "")
+        ),
     ]:
         with subtests.test(str((class_, amount, problem))):
             with pytest.raises(SettingError) as refused:

@@ -148,7 +148,7 @@ def test_quota_is_changed_per_field_and_removed(fleet, web):
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
-        ({}, 400, "give some of max, min and weight"),
+        ({}, 400, "give at least one of max, min and weight"),
         ({"max": "10"}, 400, "max"),
         ({"maximum": 10}, 400, "maximum"),
         ({"weight": 0}, 400, "weight of a tenant must be a whole number from 1 to"),

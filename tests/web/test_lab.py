@@ -157,7 +157,7 @@ def test_only_listed_files_are_read(serve, directory, name):
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        ({}, "give some of add, remove, set, rate and priority"),
+        ({}, "give at least one of add, remove, set, rate and priority"),
         (
             {"add": ["ocr:2"]},
             "add must be types in brackets and a number of slots, such as '[pdf,xls]:2', got: 'ocr:2'",
@@ -190,9 +190,7 @@ def test_question_with_too_many_jobs_is_refused(web, monkeypatch):
     monkeypatch.setattr(rooms, "MAX_JOBS", 300)
     assert ask(web, ADDED).status_code == 200
     reply = ask(web, {"rate": {"pdf": 2}})
-    words = (
-        "night.jsonl at these rates has more than 300 jobs, the most that are scheduled here: ask celery affinity lab"
-    )
+    words = "night.jsonl at these rates has more than 300 jobs, the maximum of the web UI: use celery affinity lab"
     assert (reply.status_code, error_of(reply)) == (409, words)
 
 

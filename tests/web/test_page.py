@@ -183,7 +183,7 @@ def test_tenants_are_shown_if_there_are_any(busy, look):
     for number in range(2):
         busy.publish(f"acme{number}$", "drawing", rules="key=tenant%3Aacme quota=settings")
     row = screen.row("Tenants", "acme")
-    row.get_by_text("below its minimum: its jobs go first").wait_for()
+    row.get_by_text("below its minimum: its jobs start first").wait_for()
     assert row.locator("td").all_inner_texts()[:4] == ["acme", "0", "at least 2, any number; weight 3", "2"]
     row.get_by_role("link").click()
     screen.page.get_by_text("tenant:acme").first.wait_for()
@@ -198,7 +198,7 @@ def test_type_is_paused_after_a_confirmation_and_resumed(busy, look):
     dialog.get_by_role("button", name="Pause").click()
     screen.sees("pdf is paused")
     screen.row("Types", "pdf").get_by_role("button", name="Resume").click()
-    screen.page.get_by_role("dialog").get_by_role("button", name="Leave it").click()
+    screen.page.get_by_role("dialog").get_by_role("button", name="Back").click()
     screen.page.goto(screen.page.url.replace("#/", "#/rules"))
     screen.row("Pauses", "db migration").wait_for()
 
@@ -258,7 +258,7 @@ def test_waiting_job_is_moved(busy, look):
     for button, label, value in (("Move", "Type", "movies"), ("Priority", "Priority", "7"), ("On demand", None, None)):
         screen.page.get_by_role("button", name=button, exact=True).click()
         dialog = screen.page.get_by_role("dialog")
-        dialog.get_by_text("The job keeps its place in time").wait_for()
+        dialog.get_by_text("The job keeps its enqueue time").wait_for()
         if label:
             dialog.get_by_label(label).fill(value)
         dialog.get_by_role("button", name=button, exact=True).click()
@@ -269,7 +269,7 @@ def test_waiting_job_is_moved(busy, look):
 
 def test_all_views_are_usable_by_keyboard(busy, look):
     screen = look()
-    views = {"2": "Jobs that workers hold", "3": "What keeps jobs back", "4": "Settings", "5": "Dead letters"}
+    views = {"2": "Claimed jobs", "3": "Why jobs are blocked", "4": "Settings", "5": "Dead letters"}
     for key, text in {**views, "6": "Jobs", "1": "Types"}.items():
         screen.page.keyboard.press(key)
         screen.page.locator("caption", has_text=text).wait_for()
@@ -455,22 +455,46 @@ def test_all_types_are_paused_and_resumed_with_a_reason(busy, look):
     screen.row("Types", "drawing").get_by_text("db migration").wait_for()
     screen.page.keyboard.press("4")
     row_of(screen, "Pauses", "all types", "Resume").click()
-    confirm(screen, "Resume", "Its jobs start again")
+    confirm(screen, "Resume", "Jobs of all types start again")
     screen.sees("Nothing is paused.")
+
+
+def test_paused_key_offers_a_resume(busy, look):
+    for number in range(2):
+        busy.publish(f"keyed{number}!", "pdf", rules="key=city%3AHH limit=1")
+    busy.scheduler.pause("key:city%3AHH")
+    screen = look("#/rules")
+    screen.row("Keys", "city:HH").get_by_text("paused").wait_for()
+    row_of(screen, "Keys", "city:HH", "Resume").click()
+    confirm(screen, "Resume", "Jobs of this key start again")
+    row_of(screen, "Keys", "city:HH", "Pause").wait_for()
+    assert busy.scheduler.reader.hash("pauses") == {}
+
+
+def test_job_blocked_by_a_pause_offers_a_resume(busy, look):
+    busy.scheduler.pause("type:pdf", why="db migration")
+    screen = look("#/next")
+    screen.row("Next", "task-wai").get_by_text("paused").wait_for()
+    screen.page.goto(re.sub("#.*", "#/job/task-waits", screen.page.url))
+    screen.sees("db migration")
+    screen.page.get_by_role("button", name="Resume", exact=True).click()
+    confirm(screen, "Resume", "Jobs of this type start again")
+    screen.page.get_by_role("button", name="Resume", exact=True).wait_for(state="detached")
+    assert busy.scheduler.reader.hash("pauses") == {}
 
 
 def test_setting_is_changed_and_reset(busy, look):
     screen = look("#/rules")
     row_of(screen, "Settings", "affinity_age_weight", "Change").click()
     screen.page.locator("#confirm").get_by_label("Value").fill("none at all")
-    confirm(screen, "Change", "counts for the whole fleet")
+    confirm(screen, "Change", "applies to the whole fleet")
     screen.sees("affinity_age_weight must be a number of points a second")
     row_of(screen, "Settings", "affinity_age_weight", "Change").click()
     screen.page.locator("#confirm").get_by_label("Value").fill("17")
     confirm(screen, "Change")
     screen.row("Settings", "affinity_age_weight").get_by_text("changed at run time").wait_for()
     row_of(screen, "Settings", "affinity_age_weight", "Reset").click()
-    confirm(screen, "Reset", "counts again for the whole fleet")
+    confirm(screen, "Reset", "applies again to the whole fleet")
     screen.row("Settings", "affinity_age_weight").get_by_text("changed at run time").wait_for(state="hidden")
 
 
@@ -485,11 +509,11 @@ def test_drained_worker_can_be_resumed_but_no_leaving_one(busy, look):
     busy.scheduler.sync("ends", {}, slots=1, other=0, draining=True)
     screen = look("#/workers")
     row_of(screen, "Workers", "drained", "Resume").click()
-    confirm(screen, "Leave it", "takes jobs of its queues again")
-    screen.row("Workers", "ends").get_by_text("drains, and ends").wait_for()
+    confirm(screen, "Back", "takes jobs of its queues again")
+    screen.row("Workers", "ends").get_by_text("draining: it ends after its running jobs").wait_for()
     assert screen.row("Workers", "ends").get_by_role("button").count() == 0
     row_of(screen, "Workers", "excel", "Drain").click()
-    confirm(screen, "Leave it", "No other worker serves excel, pdf: these jobs wait meanwhile.")
+    confirm(screen, "Back", "No other worker serves excel, pdf: these jobs wait until it is resumed.")
 
 
 def test_button_keeps_the_focus_when_its_row_changes(busy, look):
@@ -548,7 +572,7 @@ def test_screen_reader_announces_an_outage_once(show):
         screen.sees("up to date")
         server.kill()
         screen.page.get_by_role("alert").get_by_text("The broker does not answer").wait_for()
-        screen.sees("last news at")
+        screen.sees("last data at")
         screen.page.evaluate("window.rewritten = []")
         screen.after_news(3, "down")
         assert screen.page.evaluate("window.rewritten") == []
@@ -567,7 +591,7 @@ def test_single_key_shortcuts_can_be_turned_off_permanently(busy, look):
     screen.page.get_by_label("Single keys").check()
     screen.page.locator("main").focus()
     screen.page.keyboard.press("2")
-    screen.page.locator("caption", has_text="Jobs that workers hold").wait_for()
+    screen.page.locator("caption", has_text="Claimed jobs").wait_for()
 
 
 def test_second_search_starts_with_an_empty_field(busy, look):
@@ -649,7 +673,7 @@ def test_ended_job_shows_its_wait_and_run_time(busy, look):
     waited = screen.page.locator("dt", has_text="waited").locator("+ dd")
     assert waited.inner_text() == "7.0 s"
     ran = screen.page.locator("dt", has_text="ran").locator("+ dd")
-    assert ran.inner_text() == "2.0 s, from its claim: its start is not known"
+    assert ran.inner_text() == "2.0 s since its claim (the start time is unknown)"
 
 
 #: Keeps uPlot's plots in ``window.plots``.

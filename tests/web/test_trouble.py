@@ -225,4 +225,4 @@ def test_change_with_a_lost_reply_is_reported_as_uncertain(fleet, web, monkeypat
     monkeypatch.setattr(Scheduler, arrow, loses_the_reply)
     reply = web(method, path)
     assert (reply.status_code, len(calls)) == (503, 1)
-    assert "was lost, and has made the change or not: reset by peer" in reply.text
+    assert "was lost; whether it made the change is unknown: reset by peer" in reply.text

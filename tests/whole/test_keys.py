@@ -253,7 +253,7 @@ def test_job_waiting_for_celerys_rate_limit_holds_no_key(fleet, others):
     worker, _ = start(fleet, ("limited", "mail", limited, *others), ("other", "pdf", {"pool": "solo"}))
     fleet.tasks["mail"].delay("mail-first").get(timeout=AT_ONCE_S)
     mails = [fleet.tasks["mail"].apply_async((f"mail-{key}",), exclusive=key) for key in ("a", "b")]
-    wait_until(lambda: "is given back" in worker.log(), 5, "they are given back")
+    wait_until(lambda: "is returned to its queue" in worker.log(), 5, "they are given back")
     for key in ("a", "b"):
         send(fleet, f"pdf-{key}", key=key)
     for key in ("a", "b"):

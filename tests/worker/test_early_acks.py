@@ -66,7 +66,7 @@ def test_worker_suspended_around_its_ack_starts_no_reclaimed_job(fleet, when):
     job = send(fleet, "pdf", "job")
     wait_until(lambda: psutil.Process(zombie.pid).status() == psutil.STATUS_STOPPED, 10, "it is suspended")
     fleet.start("healthy", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
-    wait_until(lambda: fleet.ledger.starts()["job"] or lost(fleet) == {job.id}, 15, "it is taken for dead")
+    wait_until(lambda: fleet.ledger.starts()["job"] or lost(fleet) == {job.id}, 15, "it is declared dead")
     zombie.signal(signal.SIGCONT)
     wait_until(lambda: fleet.names() == {"pdf", "healthy"} and fleet.all_slots_are_free(), 15, "it is back")
     wait_until(lambda: fleet.ledger.ends()["job"], 10, "it was run")

@@ -24,7 +24,7 @@ def test_worker_keeps_its_connection_when_a_reply_is_refused(fleet, pool):
     with full_server(fleet.redis):
         for bad in (PING, command("ping", {}, destination=7)):  # for both, Celery would create a new consumer
             fleet.redis.publish(CHANNEL, bad)
-        worker.wait_for("A reply to remote control is dropped: the server does not take it: OperationalError", 20)
+        worker.wait_for("A reply to remote control is dropped, because the server rejects it: OperationalError", 20)
         runs_jobs(fleet, worker, range(2))
     assert "Connection to broker lost" not in worker.log()
     assert "Cannot connect to" not in worker.log()
@@ -51,11 +51,11 @@ def test_full_server_logs_one_line_per_canceled_job(fleet):
     with full_server(fleet.redis):
         fleet.app.control.revoke(ids)
         wait_until(
-            lambda: all(f"Cannot tell the caller of task {each} " in worker.log() for each in ids),
+            lambda: all(f"The caller of task {each} cannot get the outcome " in worker.log() for each in ids),
             30,
             f"the results are refused\n{worker.log()[-3000:]}",
         )
         log = worker.log()
     assert "Traceback" not in log, log[-3000:]
     told = [line for line in log.splitlines() if "OutOfMemoryError" in line]
-    assert len(told) == len([line for line in told if "Cannot tell the caller of task" in line])
+    assert len(told) == len([line for line in told if "cannot get the outcome" in line])

@@ -49,7 +49,7 @@ def test_each_pools_worker_logs_types_and_returned_jobs(fleet):
         worker.term()
     for worker in workers.values():
         assert worker.wait(30) == 0
-        assert said(worker)[1:] == ["celery_affinity: left the fleet; 0 jobs given back"]
+        assert said(worker)[1:] == ["celery_affinity: left the fleet; 0 jobs returned to the queue"]
 
 
 @pytest.mark.parametrize("how", ["warm", "cold"])
@@ -64,7 +64,7 @@ def test_leaving_worker_logs_the_number_of_returned_jobs(fleet, how):
     worker.wait(30)
     given_back = held - 2 if how == "warm" else held
     jobs = "1 job" if given_back == 1 else f"{given_back} jobs"
-    assert said(worker)[-1] == f"celery_affinity: left the fleet; {jobs} given back"
+    assert said(worker)[-1] == f"celery_affinity: left the fleet; {jobs} returned to the queue"
     assert sum(each.pending for each in fleet.report.status().types) == (2 if how == "warm" else 4)
 
 
@@ -90,7 +90,7 @@ def test_worker_logs_how_it_rejoined_but_no_password(tmp_path):
         assert first.endswith(f"at {server.url.replace(PASSWORD, '**')}"), first
         assert again[0] == "celery_affinity: joined again; still holds 0 jobs"
         assert "celery_affinity: joined again, as a new member" in again
-        assert last == "celery_affinity: left the fleet; 0 jobs given back"
+        assert last == "celery_affinity: left the fleet; 0 jobs returned to the queue"
         assert PASSWORD not in worker.log()
 
 
@@ -105,7 +105,7 @@ def test_worker_that_leaves_while_reconnecting_counts_returned_jobs(caplog):
 
     step.members.leave = leave
     step.shutdown(Mock())
-    assert "left the fleet; 20 jobs given back" in caplog.text
+    assert "left the fleet; 20 jobs returned to the queue" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def check_guard_reports_death(logins, worker):
     (guard,) = [process.pid for process in children if "guard of" in " ".join(process.cmdline())]
     wait_until(lambda: logins.is_of(guard), 30, f"the guard is back\n{worker.log()[-4000:]}")
     worker.kill()
-    wait_until(lambda: "died; jobs taken back from it" in worker.log(), 5, worker.log()[-2000:])
+    wait_until(lambda: "died; jobs reclaimed from it" in worker.log(), 5, worker.log()[-2000:])
 
 
 class NodesClient:

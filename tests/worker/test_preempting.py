@@ -105,7 +105,7 @@ def test_early_acked_task_continues(worker, marks, caplog):
     worker.reporter.set_outcome(request._tag, ACKED)
     tag = order(worker, request)
     assert not marks.has(tag)
-    assert "goes on: the job may not run again" in caplog.text
+    assert "continues: the job must not run again" in caplog.text
 
 
 def test_preemption_of_an_absent_job_changes_nothing(worker, marks):

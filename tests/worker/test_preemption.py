@@ -157,7 +157,7 @@ def test_task_that_stops_unasked_counts_a_delivery(start, call):
     early = call("early")
     early.wait_for_run(1)
     early.order(0)
-    worker.wait_for(f"{early.id}] goes on: the job may not run again", 10)
+    worker.wait_for(f"{early.id}] continues: the job must not run again", 10)
     assert early.end() == "ended"
 
 
@@ -168,7 +168,7 @@ def test_worker_death_or_shutdown_within_the_grace(start, call, redis_client):
     (process,) = pool_of(worker)
     process.suspend()  # the task does not see the flag
     victim.order(LONG_MS)
-    worker.wait_for("is to stop within", 10)
+    worker.wait_for("must stop within", 10)
     worker.kill()
     process.kill()
     worker = start(name="next")
@@ -187,7 +187,7 @@ def test_cold_shutdown_within_the_grace_counts_a_delivery(start, call):
     victim = call("ignores")
     victim.wait_for_run(1)
     before = victim.order(LONG_MS)
-    worker.wait_for("is to stop within", 10)
+    worker.wait_for("must stop within", 10)
     worker.signal(signal.SIGQUIT)
     worker.wait(20)
     after = victim.row()
@@ -202,7 +202,7 @@ def test_task_that_stops_in_a_soft_shutdown_was_preempted(start, call):
     (process,) = pool_of(worker)
     process.suspend()  # the task does not see the flag before the shutdown has begun
     before = victim.order(LONG_MS)
-    worker.wait_for("is to stop within", 10)
+    worker.wait_for("must stop within", 10)
     worker.signal(signal.SIGQUIT)
     worker.wait_for("Soft Shutdown", 10)
     process.resume()

@@ -103,7 +103,7 @@ def test_job_without_a_slot_for_its_token_runs_elsewhere(fleet):
     send(fleet, "mail", 3)
     send(fleet, "pdf", 2, 60)
     wait_until(lambda: len(starts(fleet, "pdf")) == 2, 5, "they got the slots that were lent")
-    wait_until(lambda: "given back" in worker.log(), 3, "no slot is left for the next")
+    wait_until(lambda: "returned to its queue" in worker.log(), 3, "no slot is left for the next")
     assert len(starts(fleet, "mail")) == 1
     other = fleet.start("other", "mail", pool="solo")
     wait_until(lambda: len(starts(fleet, "mail")) == 3, 5, "another runs them")

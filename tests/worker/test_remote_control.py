@@ -126,7 +126,7 @@ def test_drained_worker_finishes_running_jobs_and_takes_none(fleet, pool):
     running = fleet.tasks["late"].delay("running", 4)
     wait_until(lambda: set(fleet.ledger.starts()) == {"mail-0", "running"}, 10, "both run")
     wait_until(lambda: told(fleet, "worker").withdrawn == ["mail"], 5, "the others wait")
-    assert ask(fleet, "affinity_drain") == {"ok": "takes no new jobs; 2 given back, 1 running"}
+    assert ask(fleet, "affinity_drain") == {"ok": "takes no new jobs; 2 returned to the queue, 1 running"}
     waiting = fleet.tasks["pdf"].delay("waiting")
     wait_until(lambda: [each.pending for each in fleet.report.status().types] == [2, 1], 5, "all else is pending")
     assert all(each.unserved for each in fleet.report.status().types)

@@ -232,8 +232,8 @@ end
 
 -- Reclaims up to `max_jobs` jobs of `worker`, and adds the types of pending ones to `types`. If the worker is dead,
 -- this counts as a delivery of jobs that had a slot. A worker without claims is removed. Returns the number of
--- reclaimed jobs, and true if the worker was removed. `death`: "died" or "silent" (`requeue_log`); nil for a worker that
--- leaves.
+-- reclaimed jobs, and true if the worker was removed. `death`: "died" or "silent" (`requeue_log`); nil for a worker
+-- that leaves.
 function dead_workers.take_back(worker, max_jobs, types, settings, death)
     workers.close(worker)
     local ids, prefetched

@@ -232,7 +232,7 @@ class Worker:
     accepting: bool = True
     """Whether jobs are placed on it."""
     stalled: bool = False
-    """Whether its event loop stands still: then no jobs are placed, whatever `accepting` says."""
+    """Whether its event loop is blocked: then no jobs are placed, whatever `accepting` says."""
     keep_s: int = ENDED_KEPT_S
     """For how long jobs are known that end here."""
     keeps_failed: bool = False

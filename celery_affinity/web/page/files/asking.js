@@ -24,7 +24,7 @@ function ask(dialog, title, words, fields, go) {
       el(
         "div",
         { class: "buttons" },
-        el("button", { value: "", type: "button", onclick: () => dialog.close("") }, "Leave it"),
+        el("button", { value: "", type: "button", onclick: () => dialog.close("") }, "Back"),
         el("button", { value: "go", class: "main" }, go),
       ),
     );
@@ -38,7 +38,7 @@ function ask(dialog, title, words, fields, go) {
 export function askForToken(again) {
   const words = [again ? "The server rejected the token." : "This server requires a token.", "The token is kept only in this tab."];
   const fields = [["token", "Token", { type: "password", required: true, autocomplete: "off" }]];
-  return ask(document.getElementById("token"), "Token", words, fields, "Go on").then((values) => values?.token ?? null);
+  return ask(document.getElementById("token"), "Token", words, fields, "Continue").then((values) => values?.token ?? null);
 }
 
 // A button for a change. what: { name, title, words, fields, method, path, body: (values) => body, done: (reply) => text }

@@ -74,7 +74,7 @@ function isDown(words, button = null) {
 
 function tell() {
   if (!known.news) return;
-  const age = Date.now() - known.heard < OLD_MS ? "up to date" : `last news at ${new Date(known.heard).toLocaleTimeString()}`;
+  const age = Date.now() - known.heard < OLD_MS ? "up to date" : `last data at ${new Date(known.heard).toLocaleTimeString()}`;
   announce(state, `${many(numberOf(known.news.status.workers), "worker")}, ${age}`);
 }
 

@@ -2,6 +2,7 @@
 import { get } from "../api.js";
 import { change } from "../asking.js";
 import { duration, el, fill, link, many, mode, moment, number, table } from "../dom.js";
+import { resuming } from "./rules.js";
 
 const LOOK_EVERY_MS = 2000;
 const TERMS = [
@@ -18,7 +19,7 @@ const grace = (stop) => `${duration(stop.left_s)} of ${duration(stop.grace_s)} g
 function stops({ stopped, stops, waiting } = {}) {
   return [
     ["stopped", stopped && `on ${stopped.worker} at ${moment(stopped.at_s)}, after ${duration(stopped.ran_s)}, ${forTenant(stopped)}; ${many(stopped.times, "time")}, of ${number(stopped.most)} at most`],
-    ["is being stopped", waiting ? null : stops?.map((each) => `${forTenant(each)}: ${grace(each)}`).join("; ")],
+    ["being stopped", waiting ? null : stops?.map((each) => `${forTenant(each)}: ${grace(each)}`).join("; ")],
   ];
 }
 
@@ -36,9 +37,9 @@ function facts(job) {
     ["started", job.started_s && moment(job.started_s)],
     ["ended", job.ended_s && moment(job.ended_s)],
     ["waited", job.waited_s !== null && job.state !== "pending" && job.state !== "scheduled" ? duration(job.waited_s) : null],
-    ["ran", job.ran_s === null ? null : `${duration(job.ran_s)}${job.started_s === null ? ", from its claim: its start is not known" : ""}`],
+    ["ran", job.ran_s === null ? null : `${duration(job.ran_s)}${job.started_s === null ? " since its claim (the start time is unknown)" : ""}`],
     ["worker", job.worker],
-    ["came back", job.deliveries ? many(job.deliveries, "time") : null],
+    ["unfinished attempts", job.deliveries ? many(job.deliveries, "time") : null],
     ["requeued", job.requeues ? many(job.requeues, "time") : null],
     [job.keys?.length > 1 ? "keys" : "key", job.keys?.join(", ")],
     ["hint", job.hint],
@@ -48,7 +49,7 @@ function facts(job) {
     ["reason", job.reason],
     ["why", job.why],
     ["note", job.explanation?.note ?? job.note],
-    ["known by", job.source === "backend" ? "only the result backend" : null],
+    ["source", job.source === "backend" ? "only the result backend still has this task" : null],
   ];
   const found = rows.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return el("dl", {}, ...found.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]));
@@ -77,7 +78,7 @@ function waiting(found) {
       { name: "type", value: (row) => row.type, kind: "long" },
       { name: "mode", value: (row) => mode(row.on_demand) },
       { name: "priority", value: (row) => String(row.priority), kind: "number" },
-      { name: "note", value: (row) => (row.kept_back ? "wait for keys" : "") },
+      { name: "note", value: (row) => (row.kept_back ? "blocked by a key or a quota" : "") },
     ],
     (row) => JSON.stringify([row.type, row.on_demand, row.priority, row.kept_back]),
     "No jobs are ahead.",
@@ -92,14 +93,14 @@ function waiting(found) {
       { name: "free", value: (row) => number(row.free), kind: "number" },
     ],
     (row) => JSON.stringify(row),
-    "No live worker serves this type.",
+    "No live worker serves this type: start one with -Q and the type.",
   );
   slots.update(found.slots ?? []);
   const guesses = [
     found.not_before ? `The job starts at ${moment(found.not_before.at_s)} at the earliest: ${found.not_before.why}.` : null,
-    found.overdue_since_s ? `The job that holds its key is overdue since ${moment(found.overdue_since_s)}, by usual run times.` : null,
+    found.overdue_since_s ? `The job that holds its key should have ended at ${moment(found.overdue_since_s)}, according to usual run times.` : null,
     found.estimate_s === null ? null : `Estimate from recent run times: the job starts in about ${duration(found.estimate_s)}.`,
-    found.bound_s === null ? null : `Jobs that are published more than ${duration(found.bound_s)} after this one cannot pass it.`,
+    found.bound_s === null ? null : `From ${moment(found.passed_until_s)} on, newly published jobs can no longer take a slot that this job could use (while no rule blocks it).`,
   ].filter((each) => each !== null);
   const blocked = found.blocked_by?.length ? found.blocked_by.map((each) => each.why) : ["nothing: a slot has just become free"];
   return [
@@ -154,7 +155,7 @@ function values(found) {
     ["traceback", found.traceback],
     ["note", found.note],
   ].filter(([, value]) => value !== null);
-  const known = rows.length ? el("dl", {}, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, el("pre", {}, value))])) : el("p", { class: "soft" }, "Neither the broker nor the result backend knows them.");
+  const known = rows.length ? el("dl", {}, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, el("pre", {}, value))])) : el("p", { class: "soft" }, "Neither the broker nor the result backend has them.");
   return el("section", {}, el("h2", {}, "Arguments and result"), known);
 }
 
@@ -167,13 +168,13 @@ function acts(job, look) {
   if (["scheduled", "pending"].includes(job.state)) {
     const moved = { method: "PATCH", path, done: (reply) => reply.note, after: look };
     const together = job.calls > 1 ? [`The job is a run of ${number(job.calls)} merged calls. All of them change together.`] : [];
-    const stays = "The job keeps its place in time. A retry keeps the change.";
+    const stays = "The job keeps its enqueue time. A retry keeps the change.";
     found.push(
       change({ name: "Move", title: "Move this job to another type", words: ["Workers that serve the new type will run the job.", stays, ...together], fields: [["type", "Type", { required: true, value: job.type, maxlength: 255 }]], body: (values) => ({ type: values.type }), ...moved }),
       change({ name: "Priority", title: "Give this job another priority", words: ["10 is the highest.", stays, ...together], fields: [["priority", "Priority", { type: "number", required: true, min: 0, max: 10, value: job.priority }]], body: (values) => ({ priority: Number(values.priority) }), ...moved }),
       job.mode === "on_demand"
         ? change({ name: "Queue", title: "Make this a queued job", words: [stays, ...together], body: () => ({ mode: "queued" }), ...moved })
-        : change({ name: "On demand", title: "Make this an on-demand job", words: ["On-demand jobs go before queued jobs of the same age.", stays, ...together], body: () => ({ mode: "on_demand" }), ...moved }),
+        : change({ name: "On demand", title: "Make this an on-demand job", words: ["On-demand jobs start before queued jobs of the same age and priority.", stays, ...together], body: () => ({ mode: "on_demand" }), ...moved }),
     );
   }
   if (job.state === "running") {
@@ -184,11 +185,13 @@ function acts(job, look) {
   if (job.state === "dead") {
     found.push(change({ name: "Run again", title: "Run this job again", words: ["The job is published again with the same arguments, as a new job."], path: `${path}/retry`, done: (reply) => reply.note, after: look }));
   }
+  const pauses = (job.explanation?.waiting?.blocked_by ?? []).map((each) => each.pause).filter((pause) => pause);
+  found.push(...pauses.map((pause) => resuming(pause, look)));
   return found.length ? el("div", { class: "buttons" }, ...found) : null;
 }
 
 export function job(id) {
-  const root = el("div", { class: "job" }, el("p", { class: "soft" }, "asking"));
+  const root = el("div", { class: "job" }, el("p", { class: "soft" }, "loading"));
   let shown = "";
   let asks = false; // whether arguments and result are to be seen
   const reveal = () => el("div", { class: "buttons values" }, el("button", { onclick: () => look((asks = !asks)) }, asks ? "Hide arguments and result" : "Show arguments and result"));

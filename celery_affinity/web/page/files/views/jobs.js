@@ -46,7 +46,7 @@ export function jobs(place) {
       { name: "key", value: (row) => (row.keys ?? []).join(", "), kind: "long" },
     ],
     (row) => row.job_id,
-    "No such jobs.",
+    "No job matches.",
   );
   const about = el("p", { class: "soft" });
   const further = el("button", { onclick: () => look(true) }, "Show more");
@@ -96,8 +96,8 @@ export function jobs(place) {
   const runs = values.state === "running";
   const cancel = runs
     ? all("Terminate all that match", "Terminate these runs", "The processes that run them are killed, if the pool supports it. The callers get REVOKED.", "DELETE", { terminate: 1 })
-    : all("Cancel all that match", "Cancel these jobs", "None of them will start. Their callers get REVOKED. Jobs that run go on.", "DELETE", {});
-  const stay = "Jobs that workers have already are left. The others keep their place in time. A retry keeps the change.";
+    : all("Cancel all that match", "Cancel these jobs", "None of them will start. Their callers get REVOKED. Running jobs continue.", "DELETE", {});
+  const stay = "Jobs that workers have already claimed do not change. The others keep their enqueue time. A retry keeps the change.";
   const priority = [["priority", "Priority, 10 is the highest", { type: "number", required: true, min: 0, max: 10, value: 9 }]];
   const type = [["type", "Type", { required: true, maxlength: 255 }]];
   const movable = runs || values.state === "claimed"

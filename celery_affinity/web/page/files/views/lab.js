@@ -109,7 +109,7 @@ function controls({ fleet, limits, replay }, asked) {
     { class: "sliders" },
     el("h2", {}, "What if?"),
     el("fieldset", {}, el("legend", {}, "Slots of workers that serve"), ...slots.map((each) => each.at.root)),
-    moves && el("p", { class: "soft" }, "Where workers came and went, slots can only be added."),
+    moves && el("p", { class: "soft" }, "Slots of workers that joined or left during the recording can only be added, not removed."),
     el("fieldset", {}, el("legend", {}, "Limit of jobs that run together, by type"), ...types.map((each) => each.at.root)),
     el("div", { class: "buttons" }, el("button", { type: "button", onclick: reset }, "As recorded")),
   );
@@ -216,7 +216,7 @@ function about(found, file) {
     found.recorded_at ? ["recorded", date(found.recorded_at)] : ["written", date(file?.modified_at)],
     ["for", duration(found.length_s)],
     ["jobs", number(found.jobs)],
-    ["fidelity", `${(replay.fidelity * 100).toFixed(2)} %: ${number(replay.kept)} of ${many(replay.claims, "claim")} are made again in the recorded order, on the recorded types`],
+    ["fidelity", `${(replay.fidelity * 100).toFixed(2)} %: ${number(replay.kept)} of ${many(replay.claims, "claim")} are replayed in the recorded order, on the recorded types`],
   ];
   if (replay.claims && (replay.still_waiting || replay.still_waiting_replayed)) {
     facts.push(["still waiting", `${many(replay.still_waiting, "job")} as the recording ended, ${number(replay.still_waiting_replayed)} in the replay; waits are of the jobs claimed in the recording`]);
@@ -257,7 +257,7 @@ export function lab(place) {
         const question = next;
         next = undefined;
         try {
-          if (question !== null) announce(status, "It is computed …");
+          if (question !== null) announce(status, "Computing …");
           const answer = question && (await call("POST", `api/lab/traces/${encodeURIComponent(found.name)}/whatif`, question));
           if (next !== undefined) continue; // the slider is elsewhere by now
           update(answer);

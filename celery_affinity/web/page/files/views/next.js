@@ -2,10 +2,9 @@
 import { duration, el, link, mode, number, table } from "../dom.js";
 import { notes } from "./now.js";
 
-function note({ cohort, served, kept_back }) {
+function note({ cohort, served, note: why }) {
   const found = cohort ? [`cohort ${cohort}`] : [];
-  if (!served) found.push("✗ no live worker serves it");
-  else if (kept_back) found.push("waits for a key");
+  if (why) found.push(served ? why : `✗ ${why}`);
   return found.join("; ");
 }
 
@@ -24,17 +23,17 @@ export function next() {
       { name: "note", value: note, kind: "note" },
     ],
     (row) => row.job_id,
-    "No jobs wait.",
+    "No job is pending.",
   );
   const kept = table(
-    "What keeps jobs back",
+    "Why jobs are blocked",
     [
       { name: "type", value: (row) => row.type, kind: "long" },
       { name: "waiting", value: (row) => number(row.pending), kind: "number" },
       { name: "why", value: (row) => notes(row, row.pauses), kind: "note" },
     ],
     (row) => row.type,
-    "Nothing keeps a job back but busy slots.",
+    "No rule blocks a job. Jobs wait only for free slots.",
   );
   return {
     title: "Next",

@@ -22,6 +22,9 @@ const short = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 10
 
 const WHAT = { run: "ran", queued: "waited, queued", on_demand: "waited, on demand" };
 
+// What blocks the jobs of a type.
+const WAITS = { key: "a key", quota: "their tenant's quota", "key or quota": "a key or their tenant's quota" };
+
 const BEYOND = {
   refuse: "further calls are refused",
   "drop-oldest": "then the oldest job is dropped",
@@ -50,7 +53,7 @@ export function notes(type, pauses = []) {
   if (type.bound) found.push(fullness(type));
   if (type.trend?.grows) found.push(trend(type, "grows"));
   if (type.trend?.shrinks) found.push(trend(type, "shrinks"));
-  if (type.kept_back) found.push(`${number(type.kept_back)} wait for a key`);
+  if (type.kept_back) found.push(`${number(type.kept_back)} wait for ${WAITS[type.waits_for] ?? WAITS.key}`);
   if (type.limit === 0) found.push("closed: its limit is 0");
   else if (type.kept_back_by_limit) found.push(`${number(type.kept_back_by_limit)} wait because of its limit: ${number(type.running)} of ${number(type.limit)} run`);
   if (type.kept_back_by_reserves) found.push(`${number(type.kept_back_by_reserves)} wait because of a reserve`);
@@ -78,7 +81,7 @@ function pausing(type) {
     name: "Pause",
     title: `Pause ${type.type}`,
     words: [
-      `No job of ${type.type} starts until the type is resumed. Running jobs go on. Waiting now: ${number(type.pending)}.`,
+      `No job of ${type.type} starts until the type is resumed. Running jobs continue. Waiting now: ${number(type.pending)}.`,
       "Publishing, ETA, expiry and revokes work as always. A restart does not end a pause.",
     ],
     fields: [
@@ -99,7 +102,7 @@ function quota({ minimum, limit, weight }) {
 
 function tenantNote(tenant) {
   const where = tenant.cohort ? [`cohort ${tenant.cohort}`] : [];
-  if (tenant.is_below_minimum) where.push("below its minimum: its jobs go first");
+  if (tenant.is_below_minimum) where.push("below its minimum: its jobs start first");
   else if (tenant.is_at_maximum) where.push("at its maximum");
   return where.join("; ");
 }
@@ -147,7 +150,7 @@ export function now() {
       { name: "note", value: (row) => (row.down === undefined ? "" : `✗ its server does not answer: ${row.down}`), kind: "note" },
     ],
     (row) => row.cohort,
-    "The fleet is one.",
+    "The fleet has one cohort.",
   );
   const ofCohorts = el("section", {}, cohorts);
   ofCohorts.hidden = true;
@@ -158,12 +161,12 @@ export function now() {
     [
       { name: "type", value: (row) => row.type, kind: "long" },
       { name: "jobs", value: (row) => WHAT[row.what] },
-      { name: "how many", value: (row) => number(row.jobs), kind: "number" },
-      { name: "half of them up to", value: (row) => short(row.p50_s), kind: "number" },
-      { name: "95 % up to", value: (row) => short(row.p95_s), kind: "number" },
+      { name: "number", value: (row) => number(row.jobs), kind: "number" },
+      { name: "p50", value: (row) => short(row.p50_s), kind: "number" },
+      { name: "p95", value: (row) => short(row.p95_s), kind: "number" },
     ],
     (row) => `${row.type} ${row.what}`,
-    "No job has started or ended since this server is looked at.",
+    "No job has started or ended in this time.",
   );
   const waiting = plot("Waiting, last 15 minutes", 0);
   const running = plot("Claimed by workers, last 15 minutes", 1);

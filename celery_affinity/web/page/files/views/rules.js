@@ -23,7 +23,7 @@ function pausing(kind, name, words, after) {
   return change({
     name: kind === "all" ? "Pause all types" : "Pause",
     title: `Pause ${what}`,
-    words: [words, "Running jobs go on. Publishing, ETA, expiry and revokes work as always. A restart does not end a pause."],
+    words: [words, "Running jobs continue. Publishing, ETA, expiry and revokes work as always. A restart does not end a pause."],
     fields: PAUSING,
     path: "api/pauses",
     body: ({ reason, minutes }) => ({ kind, name, reason, ...(minutes ? { for_s: Number(minutes) * 60 } : {}) }),
@@ -32,16 +32,19 @@ function pausing(kind, name, words, after) {
   });
 }
 
-function resuming(pause) {
+// A button that ends a pause. after(): called when it has ended.
+export function resuming(pause, after) {
   const what = pause.kind === "all" ? "all types" : `${pause.kind} ${pause.name}`;
+  const jobs = pause.kind === "all" ? "Jobs of all types" : `Jobs of this ${pause.kind}`;
   const others = pause.kind === "all" ? " Types and keys that were paused separately stay paused." : "";
   return change({
     name: "Resume",
     title: `Resume ${what}`,
-    words: [`Its jobs start again when slots are free.${others}`],
+    words: [`${jobs} start again when slots are free.${others}`],
     method: "DELETE",
     path: `api/pauses?${new URLSearchParams({ kind: pause.kind, name: pause.name })}`,
     done: () => `${what}: resumed`,
+    after,
   });
 }
 
@@ -50,7 +53,7 @@ function settingOf(row, look) {
   const set = change({
     name: "Change",
     title: `Change ${name}`,
-    words: [`The new value counts for the whole fleet, from the next claim on, until it is reset to the value of app.conf: ${row.conf}.`],
+    words: [`The new value applies to the whole fleet, from the next claim on, until it is reset to the value of app.conf: ${row.conf}.`],
     fields: [["value", `Value${HINTS[row.name] ? `, ${HINTS[row.name]}` : ""}`, { required: true, value: String(row.value), maxlength: 10000 }]],
     method: "PATCH",
     path: "api/settings",
@@ -61,7 +64,7 @@ function settingOf(row, look) {
   const reset = change({
     name: "Reset",
     title: `Reset ${name}`,
-    words: [`The value of app.conf, ${row.conf}, counts again for the whole fleet, from the next claim on.`],
+    words: [`The value of app.conf, ${row.conf}, applies again to the whole fleet, from the next claim on.`],
     method: "PATCH",
     path: "api/settings",
     body: () => ({ [row.name]: null }),
@@ -75,8 +78,8 @@ function recurringOf(row, look) {
   const path = `api/recurring/${encodeURIComponent(row.name)}`;
   const fire = change({ name: "Make now", title: `Make the call ${row.name} now`, words: [`${row.task} is called now. The next call follows ${duration(row.stale_after_s)} after it, unless another one matches.`], path: `${path}/fire`, done: () => `${row.name} is made`, after: look });
   const pause = row.is_suspended
-    ? change({ name: "Resume", title: `Resume ${row.name}`, words: ["The call is made again. It is made at once if no matching call came meanwhile."], path: `${path}/resume`, done: () => `${row.name} is resumed`, after: look })
-    : change({ name: "Pause", title: `Pause ${row.name}`, words: ["The call is not made until somebody resumes it. Calls that others make run as always."], path: `${path}/pause`, done: () => `${row.name} is paused`, after: look });
+    ? change({ name: "Resume", title: `Resume ${row.name}`, words: ["The call is made again: immediately, if no matching call came during the pause."], path: `${path}/resume`, done: () => `${row.name} is resumed`, after: look })
+    : change({ name: "Pause", title: `Pause ${row.name}`, words: ["The call is not made until it is resumed. Matching calls from other sources run as always."], path: `${path}/pause`, done: () => `${row.name} is paused`, after: look });
   return el("div", { class: "slots" }, fire, pause);
 }
 
@@ -86,9 +89,9 @@ export function rules() {
     [
       { name: "what", value: (row) => (row.kind === "all" ? "all types" : `${row.kind} ${row.name}`), kind: "long" },
       { name: "since", value: (row) => moment(row.since) },
-      { name: "until", value: (row) => (row.until === null ? "somebody resumes it" : moment(row.until)) },
+      { name: "until", value: (row) => (row.until === null ? "it is resumed" : moment(row.until)) },
       { name: "why", value: (row) => row.why, kind: "long" },
-      { name: "", value: resuming, key: (row) => `${row.kind} ${row.name}` },
+      { name: "", value: (row) => resuming(row), key: (row) => `${row.kind} ${row.name}` },
     ],
     (row) => `${row.kind} ${row.name}`,
     "Nothing is paused.",
@@ -101,7 +104,8 @@ export function rules() {
       { name: "waiting", value: (row) => number(row.waiting), kind: "number" },
       { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
       { name: "held longest by", value: (row) => (row.holder ? `${row.holder.task}, ${duration(row.holder.held_s)}` : ""), kind: "long" },
-      { name: "", value: (row) => pausing("key", row.key, `No job of ${row.key} starts until the key is resumed. Waiting now: ${number(row.waiting)}.`, look), key: (row) => row.waiting },
+      { name: "note", value: (row) => (row.paused ? "paused" : ""), kind: "note" },
+      { name: "", value: (row) => row.paused ? resuming({ kind: "key", name: row.key }, look) : pausing("key", row.key, `No job of ${row.key} starts until the key is resumed. Waiting now: ${number(row.waiting)}.`, look), key: (row) => `${row.paused} ${row.waiting}` },
     ],
     (row) => `${row.cohort ?? ""} ${row.key}`,
     "No job holds a key or waits for one.",
@@ -126,7 +130,7 @@ export function rules() {
       { name: "", value: (row) => settingOf(row, look), key: (row) => `${row.value} ${row.conf}` },
     ],
     (row) => `${row.cohort ?? ""} ${row.name}`,
-    "The settings are unknown.",
+    "The settings are not loaded yet.",
   );
   const recurring = table(
     "Recurring calls",
@@ -143,7 +147,7 @@ export function rules() {
     "There are no recurring calls.",
   );
 
-  const everything = pausing("all", "", "No job of any type starts until somebody resumes all types here.");
+  const everything = pausing("all", "", "No job of any type starts until all types are resumed here.");
 
   async function look() {
     if (document.hidden) return;
@@ -161,7 +165,10 @@ export function rules() {
   return {
     title: "Rules",
     parts: [el("section", {}, pauses, el("div", { class: "buttons" }, everything)), ...[keys, limits, recurring, settings].map((each) => el("section", {}, each))],
-    update: ({ status }) => pauses.update(status.pauses),
+    update({ status }) {
+      pauses.update(status.pauses);
+      everything.hidden = status.pauses.some((each) => each.kind === "all");
+    },
     gone: () => clearInterval(timer),
   };
 }

@@ -15,10 +15,10 @@ function slots(worker) {
 
 function notes(worker) {
   const found = worker.cohort ? [`cohort ${worker.cohort}`] : [];
-  if (worker.draining) found.push("drains, and ends");
-  else if (!worker.types.length) found.push("takes no jobs: drained, or it has no queue");
+  if (worker.draining) found.push("draining: it ends after its running jobs");
+  else if (!worker.types.length) found.push("takes no jobs: it is drained or has no queue");
   if (worker.priority) found.push(`priority ${worker.priority}: lower numbers are preferred, if placement is weighted`);
-  if (worker.stalled) found.push("✗ its event loop stands still");
+  if (worker.stalled) found.push("✗ its event loop is blocked");
   if (worker.is_slow) found.push(`✗ slow: its ${worker.pace.type} jobs take ${worker.pace.times.toFixed(1)} times as long as on other workers`);
   if (worker.withdrawn.length) found.push(`takes no ${worker.withdrawn.join(", ")} jobs for the moment`);
   return found.join("; ");
@@ -27,7 +27,7 @@ function notes(worker) {
 // What is left without a worker if this one takes no jobs.
 function alone(worker, others) {
   const left = worker.types.filter((type) => !others.some((each) => each.id !== worker.id && !each.draining && each.types.includes(type)));
-  return left.length ? [`No other worker serves ${left.join(", ")}: these jobs wait meanwhile.`] : [];
+  return left.length ? [`No other worker serves ${left.join(", ")}: these jobs wait until it is resumed.`] : [];
 }
 
 function draining(worker) {
@@ -49,7 +49,7 @@ function draining(worker) {
 function room(scale) {
   const missing = scale.wanted_slots - scale.slots;
   if (missing > 0) return `${number(missing)} more wanted`;
-  return missing < 0 ? `${number(-missing)} could go` : "";
+  return missing < 0 ? `${number(-missing)} not needed` : "";
 }
 
 export function workers() {
@@ -68,7 +68,7 @@ export function workers() {
     "No worker is alive.",
   );
   const claimed = table(
-    "Jobs that workers hold",
+    "Claimed jobs",
     [
       { name: "task", value: (row) => row.task ?? "?", kind: "long" },
       { name: "id", value: (row) => link(row.id), key: (row) => row.id },
@@ -79,10 +79,10 @@ export function workers() {
       { name: "calls", value: (row) => (row.calls > 1 ? String(row.calls) : ""), kind: "number" },
     ],
     (row) => row.job_id,
-    "No jobs run.",
+    "No jobs are claimed.",
   );
   const scale = table(
-    "Slots wanted, so that what waits starts within 30 s",
+    "Slots wanted, so that waiting jobs start within 30 s",
     [
       { name: "workers for", value: (row) => row.types.join(", "), kind: "long" },
       { name: "slots", value: (row) => number(row.slots), kind: "number" },
