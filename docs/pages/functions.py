@@ -54,6 +54,21 @@ While a function runs, the server does nothing else. So each invocation has a li
 | dead letters deleted if `affinity_dead_max` is exceeded | 10 | the next dead letter's invocation |
 | profiles with a free slot compared for a job | 100 | none: the job goes to the most specialised of these |
 | holders of a job's hint compared with a sample of the free workers | 10, of the 30 that took it up last; with more than ten profiles, of the 10 that did | none: the job goes to the best of these |
+
+## What two releases share
+
+Two releases with one schema work on one server for a while:
+
+- **Keys.** A process that finds no schema number writes its own; a worker does so at each `join`, because the server may have been emptied. Each
+  connection and command checks the number before it writes, with one GET. `check` reports a wrong number, and nothing else.
+- **Functions.** Each release loads and calls its own library, whose name has the schema number and a digest; an unused library is deleted. Only
+  producers [without the right to load functions](../how-to/security.md#producers) need a worker or dispatcher of their release.
+- **Messages.** A reader accepts messages with more parts, up to complete messages of stock Celery. A release that omits parts needs a new schema.
+- **Settings.** A worker sets the values of its `app.conf` when it first joins, not when it reconnects: an old worker does not undo its successor's
+  values.
+- **Ticks, recovery and answers to callers** concern jobs of both releases, so a rule that places jobs differently is first a setting, and the default
+  in a later release.
+- **Remote control.** A worker answers an unknown command with an error.
 """
 
 
