@@ -31,7 +31,7 @@ _BEYOND = {
 }
 
 
-#: What blocks the jobs of a type, as text.
+#: Kind of a blocking rule -> its text in the note of a type.
 _WAITS = {"key": "a key", "quota": "their tenant's quota", "key or quota": "a key or their tenant's quota"}
 
 

@@ -38,7 +38,7 @@ class ClaimGroup:
     kept_back: bool = False
 
 
-#: What blocks a job -> the note of the job.
+#: Kind of a blocking rule -> the note of the job.
 _WAITS = {
     "key": "waits for its key",
     "quota": "waits for its tenant's quota",

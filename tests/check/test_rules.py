@@ -289,7 +289,7 @@ CASES = [
         "Jobs of task shop.answer have hints (locality=), which change nothing: affinity_locality_bonus is 0, and"),
     ("preemptible-without-tenant", preemptible, "Task shop.batch has preemptible=True,"),
     ("preemptible-not-stopped", lambda: fleet(preemptible(tenant="batch"), tenants=[tenant("acme", 1)],
-        members=(replace(ONE, stops=frozenset({"shop.draw"})),), **slots(2)), "is not stopped on one@h: no task"),
+        members=(replace(ONE, stops=frozenset({"shop.draw"})),), **slots(2)), "cannot be stopped on one@h: no task"),
     ("key-in-cohorts", in_two_cohorts,
         "'customer:*': shop.draw (ml), shop.print (default). Each cohort counts separately, so"),
     ("key-used-in-cohorts", lambda: with_cohort(

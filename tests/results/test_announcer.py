@@ -163,7 +163,7 @@ def test_backend_error_delays_no_other_end(announcer, reporter, clock, caplog):
     reporter.fails = {"fails"}
     look_until(announcer, server, clock, lambda: server.acked == ["other"])
     assert reporter.begun == ["fails", "other"]
-    assert "Cannot tell the caller of task fails that the task is expired" in caplog.text
+    assert "The caller of task fails cannot get the outcome expired yet" in caplog.text
 
 
 @pytest.mark.parametrize(
