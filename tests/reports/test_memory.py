@@ -61,7 +61,7 @@ def test_text_names_the_limit_each_kind_and_how_to_free_it(filled, redis_client)
     for kind, hint in KINDS.items():
         assert kind in said
         assert hint in said
-    assert re.search(r"^messages +pdf +1 +50\.\d KB", said, re.M)
+    assert re.search(r"^messages +pdf +1 +5\d\.\d KB", said, re.M)
     assert "no maxmemory" in memory_text([read_memory(filled.scheduler, STOCK)])
 
 
