@@ -2,8 +2,6 @@
 
 import click
 
-from ..options.did_you_mean import closest_question
-
 
 class SuggestingGroup(click.Group):
     """A group that suggests the most similar name for an unknown command."""
@@ -14,6 +12,8 @@ class SuggestingGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as exc:
+            from ..options.did_you_mean import closest_question  # Celery's own commands must not load it
+
             question = closest_question(args[0], self.list_commands(ctx))
             if not question:
                 raise

@@ -26,7 +26,16 @@ TWINS = sorted(
 
 #: Python functions without a Lua counterpart. Scripts detect a choice while reading, read settings one by one, have one
 #: function for two methods sometimes, and keep in lanes what the reference derives from rules.
-ONLY_IN_PYTHON = {"batch_id", "has_choice", "slots_that_fit", "get", "weights", "revoke_stamped", "leave_to_others"}
+ONLY_IN_PYTHON = {
+    "batch_id",
+    "remove_claim",
+    "has_choice",
+    "slots_that_fit",
+    "get",
+    "weights",
+    "revoke_stamped",
+    "leave_to_others",
+}
 ONLY_IN_PYTHON |= {
     "standing",
     "standing_ids",

@@ -31,6 +31,7 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
                 "running": None,
                 "kept_back_by_limit": 0,
                 "average_s": None,
+                "waits_for": "",
                 "trend": None,
                 "busy": 0,
                 "calls": 2,

@@ -63,10 +63,10 @@ def test_a_try_that_ends_while_its_task_is_looked_up_does_not_hide_the_next(flee
     fleet.publish("second", "pdf", task_id="task", delay_s=60)
     ask = reader.ask
 
-    def ends_before_the_set_is_read(commands):
+    def ends_before_the_set_is_read(commands, **options):
         if any(name == "zrange" for name, *_ in commands) and fleet.claims("worker"):
             fleet.end("worker", claim)
-        return ask(commands)
+        return ask(commands, **options)
 
     reader.ask = ends_before_the_set_is_read
     found = explain(reader, "task")

@@ -39,6 +39,7 @@ SHORT = {
     "batched|waiting_calls": {"HSCAN"},
     "metrics": {"HGETALL"},
     "trend": {"LRANGE"},
+    "requeues": {"LRANGE"},  # at most `MAX_REQUEUES`
     "scheduled|dead": {"ZCARD"},
     "heartbeats": {"ZSCAN", "ZRANGE"},
     "serving": {"ZRANGE"},

@@ -90,7 +90,7 @@ def test_server_learns_stoppable_tasks_of_pools_without_force(start, call, pool,
         stubborn = call("ignores")
         stubborn.wait_for_run(1)
         stubborn.order(0)
-        worker.wait_for(f"{stubborn.id}] is to stop", 10)
+        worker.wait_for(f"{stubborn.id}] must stop within", 10)
         assert stubborn.end() == 1, "it goes on, and counts"
     assert "Traceback" not in worker.log()
 
