@@ -7,7 +7,10 @@ from celery_affinity.lua.library import assemble
 from celery_affinity.schema.keys import KEYS
 
 _FILE = re.compile(r"^do -- (.+)\n(?s:(.*?))^end\n(?=do -- |\Z)", re.MULTILINE)
-_FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)\((?s:.*?)^end$|^function ([\w.]+)\(.*\) end.*$", re.MULTILINE)
+#: A function in one line, or in several.
+_FUNCTION = re.compile(
+    r"^function ([\w.]+)\(.*\) .*\bend\b.*$|^(?:local )?function ([\w.]+)\((?s:.*?)^end$", re.MULTILINE
+)
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)?")
 #: ``rule.waits`` or ``hooks.of(id).waits``.
 _HOOK = re.compile(r"(?:\brule|hooks\.of\([\w.\[\]]+\))\.(\w+)")
