@@ -44,6 +44,14 @@ def test_silent_worker_is_recorded_and_named_by_the_tick(fleet, reader):
     assert causes(reader) == [("task-job", "worker@host", "silent", "pending")]
 
 
+def test_tick_cuts_the_long_name_of_a_dead_worker(fleet):
+    fleet.join("worker", "pdf")
+    fleet.scheduler.tick()
+    fleet.scheduler.client.hset(fleet.scheduler.keys.key("worker", "worker"), "name", "n" * 1_000_000)
+    ticked = next(filter(lambda reply: reply.dead_workers, (fleet.advance_and_tick(1) for _ in range(40))))
+    assert ticked.dead_workers == ["n" * MAX_REQUEUE_TOKEN]
+
+
 def test_prefetched_job_of_a_dead_worker_had_not_started(fleet, reader):
     first = run(fleet, "first")
     fleet.publish("second", "pdf")

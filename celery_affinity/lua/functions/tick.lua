@@ -5,7 +5,7 @@
 -- Returns {again, next_due_us, due, recovered, {dead, ...}, unreported, recurring, {list, ...}, unfilled, now, ticked}.
 --   again: 1 if more work may remain and the caller must invoke the function again.
 --   next_due_us: µs until the next scheduled job or recurring call is due, or -1 if there is none.
---   dead: name of a dead worker that was removed, encoded.
+--   dead: name of a dead worker that was removed, encoded, and cut to MAX_REQUEUE_TOKEN.
 --   unreported: 1 if some ends are unreported (`next_report`).
 --   recurring: 1 if recurring calls are due (`due_recurring`).
 --   list: a given list with messages for `ingest`.
@@ -104,7 +104,7 @@ local function recover_dead_workers(grace, types, settings)
         if not is_removed then
             return recovered, dead
         end
-        dead[#dead + 1] = name or worker
+        dead[#dead + 1] = string.sub(name or worker, 1, protocol.MAX_REQUEUE_TOKEN)
         if types_remaining <= 0 then
             break
         end
