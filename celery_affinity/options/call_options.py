@@ -110,7 +110,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "priority": Option(
         "priority",
-        "The rank among the jobs of a mode: 10 goes first, unless `affinity_priority_order` reverses that.",
+        "The rank among the jobs of a mode: 10 is the highest, unless `affinity_priority_order` reverses that.",
         "a whole number from 0 to 10; one outside of this range counts as the nearest one, with a warning",
         whole_priority,
         (
@@ -131,7 +131,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "on_demand": Option(
         "mode",
-        "Whether a user waits for the result: such jobs get a bonus, and go first.",
+        "True if a user waits for the result: such jobs get a bonus in the order.",
         "True or False",
         lambda value: check_bool("on_demand", value),
         _default_places("on_demand"),
@@ -145,7 +145,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "exclusive": Option(
         "key",
-        "The key of which only so many jobs run at a time.",
+        "The key whose running jobs are limited.",
         "a key (str), an Exclusive, or False",
         lambda value: rule_of_call(Exclusive.option, value),
         _key_places("exclusive"),
@@ -158,7 +158,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "rate": Option(
         "key",
-        "The key of which only so many jobs start in a period.",
+        "The key whose starts per period are limited.",
         "a Rate, such as Rate('100/m', 'crawl:{host}'), or False",
         lambda value: rule_of_call(Rate.option, value),
         _key_places("rate"),
@@ -170,7 +170,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "tenant": Option(
         "tenant",
-        "On whose behalf the job runs: settings say how many jobs of a tenant may run at a time.",
+        "The tenant for whom the job runs: settings limit the running jobs of each tenant.",
         "a name (str), or False",
         lambda value: rule_of_call(TenantKey.option, value),
         (
@@ -205,7 +205,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "locality": Option(
         "hint",
-        "What the job works with: a worker that has lately ended a job with the same hint is preferred.",
+        "The data or model that the job uses: a worker that has lately ended a job with the same hint is preferred.",
         "a hint (str), or False",
         Locality.of_call,
         (

@@ -414,12 +414,12 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
     ),
     _of_tenants(
         "tenant_slots",
-        "Slots that jobs of a tenant have. Only tenants with a quota of their own have samples.",
+        "Slots that jobs of a tenant have. Only tenants with their own quota have samples.",
         lambda tenant: tenant.held,
     ),
     _of_tenants(
         "tenant_waiting_jobs",
-        "Jobs of a tenant that wait. Only tenants with a quota of their own have samples.",
+        "Jobs of a tenant that wait. Only tenants with their own quota have samples.",
         lambda tenant: tenant.waiting,
     ),
     _of_tenants(

@@ -119,7 +119,7 @@ def tenants_in_use(source: Source, pattern: Pattern = "*", limit: Limit = 100) -
     return keys_of_cohorts(source, OF_TENANT + pattern, limit)
 
 
-@report("/api/tenants", "/api/tenants", "Tenants with a quota of their own, and those with the most waiting jobs")
+@report("/api/tenants", "/api/tenants", "Tenants with their own quota, and the tenants with the most waiting jobs")
 def list_tenants(source: Source) -> Answer[list[TenantStatus]]:
     """Report the tenants of the fleet's status."""
     return source.rows(tenants_of_cohort)

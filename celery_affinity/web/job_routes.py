@@ -270,7 +270,7 @@ def add_bulk_routes(api: APIRouter, site: Site) -> None:
     }
 
     @api.delete(
-        "/api/jobs", summary="Revoke the jobs that match; with dry_run say how many", status_code=202, responses=acted
+        "/api/jobs", summary="Revoke the jobs that match; dry_run only counts them", status_code=202, responses=acted
     )
     async def cancel(request: Request, which: _Which, terminate: bool = False) -> Response:
         check_values_setting(site, request, which.filters.argument is not None)

@@ -87,7 +87,7 @@ def add_lab_routes(api: APIRouter, site: Site) -> None:
 
     @api.get(
         "/api/lab/traces/{name}/replay",
-        summary="What a trace recorded, and what comes of it when it is scheduled again",
+        summary="The waits that a trace recorded, and the waits of its replay",
         responses=reply_responses(ReplayedTrace, 404, 409),
     )
     async def replay(name: str) -> Response:

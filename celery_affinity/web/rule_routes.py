@@ -66,7 +66,7 @@ def add_tenant_routes(api: APIRouter, site: Site) -> None:
 
     @api.delete(
         "/api/tenants/{name:path}",
-        summary="Remove the quota that was set for a tenant: that in app.conf counts again, or else that of *",
+        summary="Remove the quota that was set for a tenant: the quota in app.conf applies again, or the quota of *",
         responses=reply_responses(list[TenantStatus], 404),
     )
     async def reset(name: str) -> Response:
@@ -330,9 +330,7 @@ def add_dead_routes(api: APIRouter, site: Site) -> None:
             raise RefusedError(409, "its message was deleted")
         return json_reply(ReplayedLetters(replayed), 202)
 
-    @api.delete(
-        "/api/dead/{id:path}", summary="Delete a dead letter for ever", responses=reply_responses(DropReply, 404)
-    )
+    @api.delete("/api/dead/{id:path}", summary="Delete a dead letter", responses=reply_responses(DropReply, 404))
     async def drop(id: str) -> Response:
         return json_reply(DropReply(_result_or_404(id, await site.with_fleet(_act, id, Scheduler.drop))))
 

@@ -154,7 +154,7 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
 
     @api.post(
         "/api/workers/{worker}/heartbeat",
-        summary="Say that a worker lives, and which jobs it has; the reply says which to stop",
+        summary="Send a heartbeat with the worker's running jobs; the reply lists the jobs to stop",
         responses=reply_responses(HeartbeatReply, 404),
     )
     async def heartbeat(worker: str, worker_secret: _Secret, beat: HeartbeatRequest) -> Response:
@@ -178,7 +178,7 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
 
     @api.post(
         "/api/jobs/{id:path}/start",
-        summary="Say that a job starts now",
+        summary="Report that a job starts now",
         responses=reply_responses(StartReply, 404, 409),
     )
     async def start(id: str, worker_secret: _Secret, starting: StartRequest) -> Response:
@@ -187,7 +187,7 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
 
     @api.post(
         "/api/jobs/{id:path}/end",
-        summary="Tell the end of a job; a repeated request gets the same reply",
+        summary="Report the end of a job; a repeated request gets the same reply",
         responses=reply_responses(EndReply, 404, 409, 422),
     )
     async def end(id: str, worker_secret: _Secret, ending: EndRequest) -> Response:
