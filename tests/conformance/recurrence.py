@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from celery_affinity.schema.job_record import is_batch
 from celery_affinity.schema.rules_codec import decode_rules
 
-#: States of jobs that became pending and have not run yet; a collecting call counts as pending.
+#: States of jobs that became pending and have not run yet; a collecting call and a paused job count as pending.
 _TO_RUN = ("pending", "merged", "claimed")
 
 
@@ -46,13 +46,13 @@ class Recurrence:
         for name in self._known.keys() - reference.recurring.keys():
             del self._known[name]
         calls = [job for job in reference.jobs.values() if decode_rules(job.rules).merge and not is_batch(job.id)]
-        states = {job.id: "pending" if job.is_patient else job.state for job in calls}
+        states = {job.id: "pending" if job.is_patient or job.is_paused else job.state for job in calls}
         self._see_tasks(reference)
         changes = [
             (job_id, self._before(job_id), states.get(job_id, "")) for job_id in states.keys() | self._states.keys()
         ]
-        # One tick may make some pending and end others. The latter come last, because they matter less.
-        for change in sorted(changes, key=lambda change: _has_ended_without_a_run(*change[1:])):
+        # One tick may make some pending and end others. The latter come last: they may bring a due time forward again.
+        for change in sorted(changes, key=lambda change: (change[2] not in _TO_RUN, change[0])):
             self._see_job(reference, *change)
         jobs = reference.jobs
         self._states = {job_id: (state, self._place(jobs[job_id], jobs)) for job_id, state in states.items()}
