@@ -30,9 +30,12 @@ MAX_CLAIMS = 100
 MAX_SIGNED = 100
 #: Maximum number of rule keys that one invocation re-evaluates after limits have changed.
 MAX_KEYS = 50
-#: Maximum number of tenants whose start tags one invocation corrects. It then takes the job with the smallest start
-#: tag.
+#: Maximum number of invalid members of key `turns` that one choice removes.
 MAX_TURNS = 50
+#: Maximum number of waiting jobs that one invocation lists by tenant after fair shares began.
+MAX_LISTED = 500
+#: Time in seconds for which a tenant's use of slots is remembered after its last change.
+SHARES_KEPT_S = 3600
 #: Maximum number of sub-lanes in which one invocation admits another job because a key has capacity. In up to twice as
 #: many, it revokes admissions because a key is full.
 MAX_OPENED = 50
@@ -123,6 +126,8 @@ MAX_STAMP_BYTES = 20_000
 #: limits too. Otherwise the field can name the placement policy (``lua/matching/slot_choice.lua``).
 HAS_TYPE_RULES = "rules"
 HAS_RESERVES = "reserves"
+#: End of that value if tenants have fair shares.
+HAS_SHARES = "+shares"
 #: Control messages in an inbox: the first token of a line that is not a job. They make the worker run a tick, return
 #: prefetched jobs, return paused jobs, or stop the task of a job.
 TICK_SIGN, BACK_SIGN, PAUSED_SIGN, PREEMPT_SIGN = "tick", "back", "paused", "preempt"

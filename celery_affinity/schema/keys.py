@@ -43,7 +43,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "type_rules": (
         "lane:key:type_rules",
         "hash",
-        "type -> its rule: 'limit=N', 'full', 'counting', 'paused'; * -> all types; ! -> reserves; !first; !placing",
+        "type -> its rule: 'limit=N', 'full', 'counting', 'paused'; * -> all types; ! -> reserves; !first; !placing; !shares",
     ),
     "type_running": (
         "lane:key:running:%s",
@@ -86,16 +86,22 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "zset",
         "rule key -> waiting jobs with this key as their second one, by enqueue time (µs)",
     ),
-    "tags": (
-        "lane:key:tags",
+    "turns": ("lane:key:turns:%s:%s", "zset", "type, lane -> 'enqueued id' of its tenants' candidates, by start tag"),
+    "untenanted": (
+        "lane:key:untenanted:%s:%s",
         "zset",
-        "tenants by charged slot-time per weight (µs), or its logarithm; member ! -> the clock",
+        "type, lane -> waiting jobs without a tenant, by enqueue time (µs); exists with fair shares",
     ),
-    "credits": ("lane:key:credits", "hash", "tenant -> time (µs) charged to its jobs and not used"),
-    "turns": (
-        "lane:key:turns:%s:%s:%s",
-        "zset",
-        "type, lane, generation of shares -> 'enqueued id' of tenants' admitted jobs, by start tag or less",
+    "share": (
+        "lane:key:share:%s:%s:%s",
+        "string",
+        "lane, tenant's key, generation of shares -> its credit and use, and its start tag and candidate by type",
+    ),
+    "clocks": ("lane:key:clocks", "zset", "'lane type' by the greatest start tag (µs) of a turn of its slots"),
+    "unlisted": (
+        "lane:key:unlisted",
+        "hash",
+        "'type lane' -> time (µs) and number up to which the jobs of a lane are listed after fair shares began",
     ),
     "minimum_heads": (
         "lane:key:minimum_heads",

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from functools import cache, lru_cache
 from math import ceil
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.lab.scripts_engine import CLOCK
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.schema import values
@@ -20,11 +21,14 @@ from celery_affinity.schema.constants import (
     ENDED_KEPT_S,
     METRICS_KEPT_S,
     REQUEUES_KEPT_S,
+    SHARES_KEPT_S,
+    TENANT_PREFIX,
     WAS_PREEMPTED,
     WAS_REQUEUED,
 )
 from celery_affinity.schema.histograms import PUBLISHED, PUBLISHED_BEFORE
 from celery_affinity.schema.job_record import FIELDS
+from celery_affinity.schema.keys import KEYS as KEYS_OF_ALL
 from celery_affinity.schema.keys import Keys
 from celery_affinity.schema.rules_codec import StatedRate, decode_rules
 from tests.conformance.reference import fair_share, keys, locality, matching, preemption
@@ -43,8 +47,7 @@ encode, decode = cache(values.encode_part), cache(values.decode_part)
 
 CONF_OF = key("conf_by_app", "")
 METRICS = key("metrics", "")
-TURNS = key("turns", "", "", "").removesuffix("::")
-SHARES = (key("tags"), key("credits"))
+SHARES = KEYS.base + KEYS_OF_ALL["share"][0].partition("%")[0]
 
 #: The subset of the following fields that a batch has as well.
 OF_A_BATCH = ("type", "task_id", "task_name")
@@ -73,6 +76,8 @@ def read(found):
     """Return the state in *found*, a reply to `READ_ALL`."""
     state = dict(map(_parsed, found.split(b"\n")))
     del state[CLOCK]
+    era = state.get(key("settings"), {}).get("shares_era", "0")  # Redis forgets the shares of earlier generations
+    state = {name: value for name, value in state.items() if not name.startswith(SHARES) or name.endswith(f":{era}")}
     free, members = state.get(key("free_slots")), state.get(key("members"), {})
     if free:  # a profile without a free slot is equivalent to a missing one
         free = {profile: slots for profile, slots in free.items() if slots != "0" or profile not in members}
@@ -90,8 +95,6 @@ def _parsed(line):
         assert kept_s == CONF_KEPT_S, f"{name} is to be forgotten in {kept_s} s"
         kept_s = None
     value = _PARSED[type_](value)
-    if name.startswith(TURNS):
-        value = dict.fromkeys(value, 0)  # some of them are stale
     if name in (key("heads"), key("minimum_heads"), key("hint_heads")):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
     if name == key("settings") and "for_claims" in value:
@@ -177,7 +180,7 @@ def expected(reference):
         if worker.inbox:
             state[key("inbox", worker.id)] = [payload(delivery) for delivery in reversed(worker.inbox)]
     _expect_counts(reference, entry)
-    _expect_keys(reference, entry, standing)
+    _expect_keys(reference, state, entry, standing)
     _expect_type_rules(reference, entry)
     _expect_heads(reference, state, entry, standing)
     _expect_counted_claims(reference, state, entry)
@@ -333,8 +336,6 @@ def _job_hash(job):
         "state": job.state,
         **_times(job),
     }
-    if job.since is not None:
-        found["since"] = "{}:{}".format(*job.since)
     if job.worker is not None:
         found |= {"worker": job.worker, "fence": str(job.fence)}
     if_any = {
@@ -474,7 +475,7 @@ def _expect_metrics(reference, entry):
             entry(["metrics", encode(type_)], f"forgotten in {METRICS_KEPT_S} s", True)
 
 
-def _expect_keys(reference, entry, standing):
+def _expect_keys(reference, state, entry, standing):
     ruled = [job for job in reference.jobs.values() if keys.keys_of(job)]
     waits_for, first = keys.keys_waited_for(reference), {}
     for job in sorted(ruled, key=lambda job: (job.order_us, job.id)):
@@ -487,8 +488,6 @@ def _expect_keys(reference, entry, standing):
                 continue
             entry(["second_key_jobs", rules.key], job.id, job.order_us)
             entry(["key_state", rules.key], "coming", "1")
-        if job.id in standing and job.turn is not None:
-            entry(["turns", encode(job.type), lane(job), str(job.turn)], f"{job.order_us} {job.id}", 0)
         its_keys = waits_for.get(job.id, [])
         for its_key in its_keys:
             entry(["key_queue", its_key, encode(job.type), lane(job)], job.id, job.order_us)
@@ -501,13 +500,12 @@ def _expect_keys(reference, entry, standing):
             stands = job.id in standing or its_key != its_keys[-1]
             is_first = stands and its_key in reference.first_keys
             words = f"{words} {job.id}" if stands else words
-            flags = ("!" if is_first else "") + (f"~{job.turn}" if _has_turn(job, its_key) else "")
-            first[its_key, its_lane] = words = f"{words} {flags}" if stands and flags else words
+            first[its_key, its_lane] = words = f"{words} !" if is_first else words
             entry(["key_state", its_key], its_lane, words)
             entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
     _expect_stops(reference, entry)
     _expect_facts_of_keys(reference, entry)
-    _expect_shares(reference, entry)
+    _expect_shares(reference, state, entry, standing)
     for (type_, merge_key, of_key, name), job_id in reference.merging.items():
         entry(["merging"], f"{encode(type_)} {merge_key} {of_key} {name}", job_id)
 
@@ -525,17 +523,29 @@ def _expect_stops(reference, entry):
         entry(["stop_orders"], stop.job_id, " ".join(map(str, words)))
 
 
-def _has_turn(job, its_key):
-    return job.turn is not None and fair_share.key_of(job) == its_key
-
-
-def _expect_shares(reference, entry):
-    for its_key, tag in reference.tags.items():
-        entry(["tags"], its_key, tag)
-    if reference.clock is not None:
-        entry(["tags"], "!", reference.clock)
-    for its_key, credit_us in reference.credits.items():
-        entry(["credits"], its_key, str(credit_us))
+def _expect_shares(reference, state, entry, standing):
+    half_life_us = reference.settings.half_life_us
+    fair_share.look(reference)
+    if half_life_us is None:
+        return
+    for (class_, type_), clock in reference.clocks.items():
+        entry(["clocks"], f"{class_} {encode(type_)}", clock)
+    for job in reference.jobs.values():
+        if job.state == "pending" and job.id in standing and fair_share.tenant_of(job) == TENANT_PREFIX:
+            entry(["untenanted", encode(job.type), lane(job)], job.id, job.order_us)
+    kept_s = max(SHARES_KEPT_S, ceil(10 * half_life_us / SECOND_US))
+    for (class_, its_key), share in reference.shares.items():
+        lines = []
+        for type_, start in share.starts.items():
+            candidate = reference.jobs.get(reference.candidates.get((class_, its_key, type_)))
+            line = f"{encode(type_)} {start:.17g}"
+            if candidate:
+                entry(["turns", encode(type_), class_], f"{candidate.order_us} {candidate.id}", start)
+                line += f" {candidate.order_us} {candidate.id}"
+            lines.append(line)
+        text = "\n".join([f"{share.credit_us} {share.use:.17g}", *sorted(lines)])
+        name = key("share", class_, its_key, str(reference.shares_era))
+        state[name] = f"{text} (forgotten in {kept_s} s)"
 
 
 def _expect_facts_of_keys(reference, entry):
@@ -620,3 +630,6 @@ def _expect_heads(reference, state, entry, standing):
         entry(["type_rules"], "!first", "1")
         if state[key("heads")].get("!") != "reserves":
             entry(["heads"], "!", "rules")
+    if reference.settings.half_life_us is not None:
+        entry(["type_rules"], "!shares", "1")
+        entry(["heads"], "!", state[key("heads")].get("!", "") + "+shares")

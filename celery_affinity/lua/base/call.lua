@@ -11,6 +11,7 @@
 --   found: findings of a repair that changes nothing.
 --   has_new_hints: true if the calling worker's hints have changed during the invocation.
 --   near: jobs of the current claim that are local to its worker (`hooks.near`).
+--   shares: "on" or "off" once it is known whether tenants have fair shares (`type_limits.has_shares`).
 
 -- Copies globals to local variables. The first function that runs in a server process gets them from `its_globals`.
 function call.take_globals()
@@ -44,7 +45,7 @@ function call.begin(base)
     -- up.
     call.claiming, call.keys, call.limits, call.bounds = false, false, false, false
     call.published, call.sequence, call.found, call.tenants = false, false, false, false
-    call.has_new_hints, call.near = false, false
+    call.has_new_hints, call.near, call.shares = false, false, false
 end
 
 -- Raises an error, before any write, if the caller lacks the permissions of a worker. Producers may invoke functions,

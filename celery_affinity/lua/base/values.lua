@@ -51,11 +51,15 @@ end
 -- chunked: Redis commands with more values than Lua's `unpack` can pass in one call.
 
 -- Runs `command` on the Redis key `name` with all `values`, in chunks. Returns the sum of the replies.
-function chunked.call(command, name, values)
+function chunked.call(command, name, values, option)
     local sum = 0
     for first = 1, #values, protocol.MAX_UNPACKED do
         local last = math.min(first + protocol.MAX_UNPACKED - 1, #values)
-        sum = sum + redis.call(command, name, unpack(values, first, last))
+        if option then
+            redis.call(command, name, option, unpack(values, first, last))
+        else
+            sum = sum + redis.call(command, name, unpack(values, first, last))
+        end
     end
     return sum
 end

@@ -114,7 +114,7 @@ local function delete_some(type, arguments)
             return { deleted, 1 } -- the code below would delete jobs that keys have just admitted
         end
     end
-    local heads = redis.call("HGET", key.heads, type) or ""
+    local heads = lanes.heads_of(type)
     for lane, enqueued, first_id in lanes.each(heads) do
         if counted >= protocol.MAX_PURGED then
             break

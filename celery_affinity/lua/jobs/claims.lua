@@ -122,7 +122,7 @@ end
 
 -- Fields read when a job ends: for plain jobs, for jobs whose only rule is a hint, and for other jobs.
 local PLAIN, HINTED = { "fence", "acked", "task", "more" }, { "fence", "acked", "task", "more", "rules" }
-local ALL = { "fence", "acked", "task", "more", "rules", "type", "stamps", "expires", "limited", "name" }
+local ALL = { "fence", "acked", "task", "more", "rules", "type", "stamps", "expires", "limited", "name", "charged" }
 
 -- Removes an ended claim if `fence` is its fencing token, and frees the job's keys and limits. The caller recounts the
 -- worker's free slots. Returns a table about the job, or nil. Type, stamps, expiry and name are set only if the job has
@@ -152,7 +152,7 @@ function claims.remove(worker, id, fence, is_kept)
     if fields == ALL then
         ended_job.type, ended_job.stamps, ended_job.expires, ended_job.name = row[6], row[7], row[8], row[10]
         ended_job.has_more = has_more or hooks.by_mark[id_suffix.of(id)] ~= nil -- the task may have another job
-        hooks.free(id, ended_job.type, row[9], ended_job.rules, ended_job.name)
+        hooks.free(id, ended_job.type, row[9], ended_job.rules, ended_job.name, row[11])
     end
     return ended_job
 end

@@ -25,8 +25,8 @@ function hooks.wait(id, type, lane, enqueued, fresh, heads)
     if id_suffix.has_key(id) then
         gate.enter(id, type, lane, enqueued, fresh, heads)
     else
-        hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued)
+        hooks.enters_lane(id, type, lane, enqueued)
     end
     if not fresh then
         hooks.of(id).waits(id, type)
@@ -58,16 +58,22 @@ function hooks.leave_gate(id, type, lane)
     end
 end
 
--- Called when a job is added to its lane, or removed from it; not required for jobs without rules. `job`: entry of the
--- removed job in the current claim, or nil.
+-- Called when a job is added to its lane, or removed from it; not required for jobs without rules while tenants have no
+-- fair shares. `job`: entry of the removed job in the current claim, or nil.
 function hooks.enters_lane(id, type, lane, enqueued)
     if id_suffix.has_hint(id) then
         locality.enter(id, type, lane, enqueued)
+    end
+    if type_limits.has_shares() then
+        fair_share.enter(id, type, lane, enqueued)
     end
 end
 function hooks.leaves_lane(id, type, lane, job)
     if id_suffix.has_hint(id) then
         locality.leave(id, type, lane, job)
+    end
+    if type_limits.has_shares() then
+        fair_share.leave(id, type, lane, job ~= nil)
     end
 end
 
@@ -93,21 +99,28 @@ end
 -- Called after a change of settings. Returns true if this changes the limits of keys.
 function hooks.settings_have_changed()
     placement.settings_have_changed()
-    return tenants.change_shares()
+    local has_changed = tenants.change_shares()
+    if has_changed then
+        fair_share.restart()
+    end
+    return has_changed
 end
 
--- Returns the worker preferences (`placement.read`), or nil. They are returned only if `word`, field "!" of key
--- `heads`, indicates that there are no other rules of types.
+-- Returns the worker preferences (`placement.read`), or nil. They are returned only if `word` (`type_limits.read_word`)
+-- indicates that there are no other rules of types.
 function hooks.preferred(word)
     return not type_limits.holds_back(word) and placement.read(word) or nil
 end
 
--- Frees the keys of a job whose claim was removed, and its part of the type's limit. A repeated invocation for the same
--- claim changes nothing. `is_limited`, `rules`, `name`: fields of the job hash. `is_limited`: true if a limit or
--- reserve counted the job. `name`: name of its task.
-function hooks.free(id, type, is_limited, rules, name)
+-- Frees the keys of a job whose claim was removed, and its part of the type's limit, and corrects its tenant's charge. A
+-- repeated invocation for the same claim changes nothing. `is_limited`, `rules`, `name`, `charged`: fields of the job
+-- hash. `is_limited`: true if a limit or reserve counted the job. `name`: name of its task.
+function hooks.free(id, type, is_limited, rules, name, charged)
     if is_limited and type then
         type_limits.free(type, id) -- first: while the type is full, the job's retry would not get the key
+    end
+    if charged then
+        fair_share.correct(id, charged)
     end
     if id_suffix.has_key(id) then
         gate.free(id, type, rules, name)

@@ -10,8 +10,9 @@ local COUNTS_AS_DELIVERY = { unsettled = true, aborted = true }
 -- Frees the keys of a claimed job, and its part of the type's limit.
 local function free(id)
     redis.call("HDEL", key.job(id), "worker", "fence", "by", "started") -- "claimed" stays: the job was delivered before
-    local is_limited, type, rules, name = unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name"))
-    hooks.free(id, type, is_limited, rules, name)
+    local is_limited, type, rules, name, charged =
+        unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name", "charged"))
+    hooks.free(id, type, is_limited, rules, name, charged)
 end
 
 -- Counts a pause of a job that is in no lane and no slot. Returns the length of the pause in µs: 0, 1, 2, 4, 8 s and

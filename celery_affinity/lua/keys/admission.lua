@@ -169,7 +169,6 @@ local function reevaluate(job_key, fills, has_left)
     end
     apply_changes(job_key, admission_changes(job_key, state, room), fills, has_left)
     minimums.renew(job_key, state)
-    fair_share.renew(job_key, state)
     if next(state.unkept) then
         unbounded.block(job_key, state)
     end
@@ -292,7 +291,6 @@ local function revoke(job_key, sublane, heads)
     heads = lanes.take_out(id, type, lane, heads)
     local enqueued = key_state.enqueued_of(job_key, sublane, id)
     if enqueued then
-        fair_share.revoke_admission(sublane, id, enqueued)
         key_steps.block(id, type, lane, enqueued)
     end
     return heads

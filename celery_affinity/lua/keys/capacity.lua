@@ -196,6 +196,6 @@ function tenants.change_shares()
     end
     redis.call("HINCRBY", key.settings, "shares_era", 1)
     hash.write(key.settings, "shares", tenants.words_of_shares())
-    redis.call("UNLINK", key.tags, key.credits)
+    call.tenants = false
     return true
 end

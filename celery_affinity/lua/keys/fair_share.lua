@@ -1,282 +1,354 @@
--- fair_share: decides which tenant's job in a lane is claimed next, by the slot-time that each tenant has used. This is
--- start-time fair queueing (SFQ; Goyal, Vin, Cheng 1996) over slots. A tenant's tag is the slot-time in µs charged to
--- its jobs, divided by its weight. Each tenant has one admitted job in a lane; the job with the smallest start tag is
--- claimed. The start tag is the larger of the tenant's tag and the clock when the job arrived, so idleness earns
--- nothing. The clock is the largest start tag of a job that was claimed by its start tag.
--- With a half-life (`half_life`), old use weighs less. The start tag is then the tenant's tag, so a quiet tenant is
--- preferred until it has caught up, and there is no clock.
--- A claim charges the usual slot-time of the job's type. The job's end corrects it by the actual slot-time: a longer
--- run is charged, a shorter one becomes credit for the tenant's next claims. So tags only grow. Start tags in key
--- `turns` can be outdated, but only too low; a claim corrects the smallest one when it reads it.
--- Key `tags`: tenant -> tag; member "!" has the clock. The tag of a tenant without jobs is kept until the clock has
--- reached it. Jobs without a tenant are ordered by age: start tags are only compared when the oldest job of a lane has
--- a tenant. Tags, clock, credit and start tags belong to one generation (`tenants`).
+-- fair_share: decides which tenant's job is claimed next, by the slot-time that each tenant has used. This is start-time
+-- fair queueing (SFQ; Goyal, Vin, Cheng 1996) over slots, for several types (docs/internals/proofs.md). A class is a
+-- mode and a priority, which name a lane. Jobs without a tenant count as one tenant with an empty name.
+-- Each tenant has a start tag per class and type: the slot-time in µs, divided by its weight, that its jobs of the class
+-- were charged, whatever their types, plus a constant. Its candidate is its oldest job in the lane of the class and
+-- type. The best job by score selects the class. Of the candidates of this class, over all types with a free slot, the
+-- one with the smallest start tag selects the tenant; of this tenant, the best candidate by score is claimed.
+-- The clock of a class and type is the greatest start tag of a turn taken by a slot that serves the type. A new
+-- candidate starts at the clock or later, so idleness earns nothing. With a half-life (`half_life`), old use weighs
+-- less. All start tags of a tenant in a class are then equal, so a quiet tenant is preferred until it has caught up, and
+-- there are no clocks.
+-- A claim charges the usual slot-time of the job's type. The job's end corrects it by the actual slot-time: a longer run
+-- is charged, a shorter one becomes credit for the tenant's next claims. So start tags only grow.
+--   Sorted set `turns`: the candidates of a type and lane by start tag.
+--   Sorted set `untenanted`: the jobs of a lane that have no tenant.
+--   String `share`: credit, decayed use, start tags and candidates of a tenant in a class (`read_share`).
+--   Sorted set `clocks`: lanes and types by clock.
+--   Hash `unlisted`: lanes whose jobs were waiting when fair shares began -> the time up to which they are listed.
 --
--- Cost: about ten commands per claim and per end; O(log tenants).
-local CLOCK = "!"
-local READ_TOGETHER = 3 -- start tags read in one command: the second one usually proves which is the smallest
+-- Cost: one command per type for a turn, about ten per claim and per end; O(log n) in tenants and jobs.
+local UNTENANTED = protocol.TENANT_PREFIX -- the key of jobs without a tenant
 
--- Returns the tenant key of job `id`, or nil if the job has none or fair shares are off.
+-- Returns the tenant key of job `id`, UNTENANTED if it has none.
 local function tenant_of(id)
-    local job_keys = tenants.shares() and key_state.keys_of(id) or {}
+    local job_keys = id_suffix.may_have_tenant(id) and key_state.keys_of(id) or {}
     local stated = job_keys[#job_keys]
-    return stated and tenants.is_tenant_key(stated.key) and stated.key or nil
+    return stated and tenants.is_tenant_key(stated.key) and stated.key or UNTENANTED
 end
 
--- Returns the tags that this invocation has read or written: tenant -> tag.
-local function cached_tags()
-    local keys = key_state.cache()
-    keys.tags = keys.tags or {}
-    return keys.tags
+-- Returns a number as text, without loss.
+local function exact(number)
+    return string.format("%.17g", number)
 end
 
--- Returns a tenant's tag, or the clock for CLOCK; false if it does not exist. Caches tags, and reads the clock together
--- with the first tag.
-local function read_tag(job_key)
-    local tags = cached_tags()
-    if tags[job_key] == nil and tags[CLOCK] == nil then
-        local scores = redis.call("ZMSCORE", key.tags, job_key, CLOCK)
-        tags[CLOCK], tags[job_key] = tonumber(scores[2] or nil) or false, tonumber(scores[1] or nil) or false
-    elseif tags[job_key] == nil then
-        tags[job_key] = tonumber(redis.call("ZSCORE", key.tags, job_key) or nil) or false
+-- Returns the share of a tenant in the class of `lane`, as a table:
+--   credit: slot-time (µs) that was charged and not used.
+--   use: the decayed use with a half-life, otherwise 0.
+--   of: type -> start tag (`start`), and enqueue time and id of its candidate, if it has one (`enqueued`, `id`).
+local function read_share(lane, job_key)
+    local name = key.share(lane, job_key, (tenants.shares()))
+    local shares = key_state.cache().shares
+    local share = shares[name]
+    if not share then
+        local text = redis.call("GET", name) or ""
+        local credit, use = string.match(text, "^(%d+) (%S+)")
+        share = {
+            name = name, lane = lane, key = job_key, credit = tonumber(credit or 0), use = tonumber(use or 0), of = {},
+        }
+        for type, start, candidate in string.gmatch(text, "\n(%S+) (%S+) ?([^\n]*)") do
+            local enqueued, id = string.match(candidate, "^(%d+) (%S+)$")
+            share.of[type] = { start = tonumber(start) or 0, enqueued = enqueued, id = id }
+        end
+        shares[name] = share
     end
-    return tags[job_key]
+    return share
 end
 
-local function tag_of(job_key)
-    return read_tag(job_key) or 0
-end
-
--- Returns the time (µs) in a field, or 0.
-local function time_of(text)
-    return tonumber(string.match(text or "", "^%d+$") or 0)
-end
-
--- Returns the start tag of the tenant's job `id`: the larger of the tag and the clock at the job's arrival; with a
--- half-life, the tag. The clock only grows. If the tag has reached the present clock, the tag is therefore the start
--- tag, and the job hash is not read.
-local function start_of(job_key, id)
-    local generation, half_life_us = tenants.shares()
-    local tag = tag_of(job_key)
-    if half_life_us > 0 or (read_tag(CLOCK) and tag >= read_tag(CLOCK)) then
-        return tag
+-- Writes a share. It is forgotten an hour, or ten half-lives, after the last change.
+local function write_share(share)
+    local lines = {}
+    for type, entry in pairs(share.of) do
+        lines[#lines + 1] = type .. " " .. exact(entry.start)
+            .. (entry.id and " " .. entry.enqueued .. " " .. entry.id or "")
     end
-    key_state.keys_of(id) -- reads the clock at its arrival
-    local since_generation, since = string.match(key_state.cache().jobs[id].since or "", "^(%d+):(%d+)$")
-    return math.max(tag, since_generation == generation and tonumber(since) or 0)
-end
-
--- Returns the tag of a tenant after a charge of `us` slot-time.
---   tag: the tag before.
-local function tag_after(job_key, tag, us)
+    table.sort(lines)
+    table.insert(lines, 1, exact(share.credit) .. " " .. exact(share.use))
     local _, half_life_us = tenants.shares()
-    local added = math.floor(us / tenants.quota_of(tenants.name_of(job_key)).weight)
+    local kept_s = math.max(protocol.SHARES_KEPT_S, math.ceil(half_life_us / 100000))
+    redis.call("SET", share.name, table.concat(lines, "\n"), "EX", kept_s)
+end
+
+-- Returns the member of `turns` for a candidate: equal start tags are ordered by age.
+local function member_of(entry)
+    return entry.enqueued .. " " .. entry.id
+end
+
+-- Makes job `id` the candidate of a share for `type`. Its start tag is not below the clock.
+local function set_candidate(share, type, enqueued, id)
+    local _, half_life_us = tenants.shares()
+    local entry = share.of[type] or { start = 0 }
     if half_life_us > 0 then
-        return added > 0 and half_life.add(tag, added, half_life_us) or tag
-    end
-    return tag + added
-end
-
--- Returns the member of `turns` for a job: equal start tags are ordered by age.
-local function member_of(enqueued, id)
-    return enqueued .. " " .. id
-end
-
--- Records generation and clock in field `since` of the newly waiting job `id`. A clock of the present generation is
--- kept.
---   is_fresh: true if the job was just published, so its hash cannot have the field.
-function fair_share.admit(id, is_fresh)
-    if not tenant_of(id) then
-        return
-    end
-    local generation, half_life_us = tenants.shares()
-    local since = not is_fresh and redis.call("HGET", key.job(id), "since") or nil
-    local is_current = since and string.find(since, generation .. ":", 1, true) == 1
-    if not is_current and half_life_us == 0 and read_tag(CLOCK) then
-        since = generation .. ":" .. call.text(read_tag(CLOCK))
-        redis.call("HSET", key.job(id), "since", since)
-    end
-    key_state.cache().jobs[id].since = since or false
-end
-
--- Removes the start tag of job `id`, whose admission in `sublane` was revoked.
-function fair_share.revoke_admission(sublane, id, enqueued)
-    if sublane.turn then
-        redis.call("ZREM", key.turns(sublane.type, sublane.lane, sublane.turn), member_of(enqueued, id))
-        sublane.turn, sublane.is_changed = nil, true
-    end
-end
-
--- Adds a start tag for job `id`, now admitted in `sublane`, to its lane, if fair shares are on.
-function fair_share.give_turn(job_key, sublane, id, enqueued)
-    local generation = tenants.shares()
-    if generation then
-        redis.call("ZADD", key.turns(sublane.type, sublane.lane, generation),
-            start_of(job_key, id), member_of(enqueued, id))
-        sublane.turn, sublane.is_changed = generation, true
-    end
-end
-
--- Adds start tags for a tenant's admitted jobs, if fair shares are on. One invocation changes at most MAX_OPENED
--- sub-lanes; the next tick continues.
-function fair_share.renew(job_key, state)
-    if not state.tenant then
-        return
-    end
-    local generation, number = tenants.shares(), 0
-    for _, sublane in pairs(state.sublanes) do
-        local id = sublane.standing
-        if id ~= "" and sublane.turn ~= generation then
-            if number == protocol.MAX_OPENED then
-                admission.continue_later(job_key)
-                return
-            end
-            number = number + 1
-            local enqueued = key_state.enqueued_of(job_key, sublane, id)
-            fair_share.revoke_admission(sublane, id, enqueued)
-            fair_share.give_turn(job_key, sublane, id, enqueued)
-        end
-    end
-end
-
--- Returns the member of `turns` with the smallest start tag, its job's enqueue time and its job id. Returns nil if the
--- tenant of a candidate is unknown. Corrects the outdated start tags that it reads, within the budget of the
--- invocation; later invocations correct the others.
-local function smallest_of(turns, lane)
-    local budget = key_state.budget()
-    while true do
-        local entries = redis.call("ZRANGE", turns, 0, READ_TOGETHER - 1, "WITHSCORES")
-        local best_member, best_start, best_enqueued, best_id, corrected, is_sure =
-            nil, nil, nil, nil, {}, #entries < 2 * READ_TOGETHER
-        for i = 1, #entries, 2 do
-            local member, stored_start = entries[i], tonumber(entries[i + 1])
-            if best_member and (best_start < stored_start or best_start == stored_start and best_member < member) then
-                is_sure = true
-                break
-            end
-            local enqueued, id = string.match(member, "^(%S+) (%S+)$")
-            local job_key = id and tenant_of(id)
-            if not job_key and id and redis.call("ZSCORE", lane, id) then
-                return nil
-            elseif not job_key then -- no job has this member: the others are read again
-                corrupt.remove(turns, member)
-                best_member, is_sure, corrected = nil, false, {}
-                break
-            end
-            local start = math.max(stored_start, tag_of(job_key))
-            if start > stored_start and budget.to_set_right > 0 then
-                budget.to_set_right = budget.to_set_right - 1
-                corrected[member] = start
-            else
-                start, is_sure = stored_start, true -- the members behind it are not lower
-            end
-            if not best_member or start < best_start or start == best_start and member < best_member then
-                best_member, best_start, best_enqueued, best_id = member, start, enqueued, id
-            end
-        end
-        for member, start in pairs(corrected) do
-            if member ~= best_member then
-                redis.call("ZADD", turns, start, member)
-            end
-        end
-        if is_sure then
-            return best_member, best_enqueued, best_id
-        end
-    end
-end
-
--- Returns the job to claim from the lane of its oldest job `job`, by start tag. It is usually `job`; another job is
--- returned as a table without `place`, since it is not a head.
-function hooks.turn(job)
-    local has_only_tenant = id_suffix.has_only_tenant(job.id)
-    if not tenants.shares() or not (has_only_tenant or id_suffix.may_have_tenant(job.id) and tenant_of(job.id)) then
-        return job
-    end
-    local turns = key.turns(job.type, job.lane, (tenants.shares()))
-    for _ = 1, protocol.MAX_TURNS do
-        local member, enqueued, id = smallest_of(turns, key.lane(job.type, job.lane))
-        if not member or id == job.id then
-            return job -- no member: a tick must still add start tags, or another client deleted them
-        elseif redis.call("ZSCORE", key.lane(job.type, job.lane), id) then
-            if has_only_tenant and not tenant_of(job.id) then
-                return job -- replayed: its message had an id suffix and unreadable rules
-            end
-            return { id = id, type = job.type, lane = job.lane, enqueued = enqueued }
-        end
-        redis.call("ZREM", turns, member) -- another client removed the job from its lane
-    end
-    return job
-end
-
--- Charges the tenant `job_key` for the claimed job `id`.
---   is_its_turn: true if the job was chosen by its start tag, which then advances the clock. It is false if the job was
---     chosen by its tenant's minimum or by age only. It is also false if a reserve blocks the job with the smallest
---     start tag.
-function fair_share.charge(job_key, id, type, is_its_turn)
-    local generation, half_life_us = tenants.shares()
-    if not generation then
-        return
-    end
-    local usual_us = time_of(redis.call("HGET", key.durations, type))
-    local credit_us = time_of(redis.call("HGET", key.credits, job_key))
-    local start = start_of(job_key, id)
-    local used_us = math.min(credit_us, usual_us)
-    if used_us > 0 then
-        redis.call("HSET", key.credits, job_key, call.text(credit_us - used_us))
-    end
-    local tags = cached_tags()
-    tags[job_key] = tag_after(job_key, start, usual_us - used_us)
-    if half_life_us > 0 then
-        redis.call("ZADD", key.tags, tags[job_key], job_key)
+        entry.start = share.use
     else
-        tags[CLOCK] = math.max(tag_of(CLOCK), is_its_turn and start or 0)
-        redis.call("ZADD", key.tags, tags[job_key], job_key, tags[CLOCK], CLOCK)
+        local clock = redis.call("ZSCORE", key.clocks, share.lane .. " " .. type)
+        entry.start = math.max(entry.start, tonumber(clock or nil) or 0)
     end
-    redis.call("HSET", key.job(id), "charged", call.text(usual_us))
+    entry.enqueued, entry.id, share.of[type] = enqueued, id, entry
+    redis.call("ZADD", key.turns(type, share.lane), exact(entry.start), member_of(entry))
+    write_share(share)
 end
 
--- Corrects the charge of job `id` when it loses its slot.
-function fair_share.correct(job_key, id)
-    if not tenants.shares() then
-        return
-    end
-    local claimed, charged = unpack(redis.call("HMGET", key.job(id), "claimed", "charged"))
-    local took_us = math.max(0, call.now_us - time_of(claimed or call.now))
-    local more_us = took_us - time_of(charged)
-    if more_us > 0 then
-        local tag = tag_after(job_key, tag_of(job_key), more_us)
-        redis.call("ZADD", key.tags, tag, job_key)
-        cached_tags()[job_key] = tag
-    elseif more_us < 0 then
-        local credit_us = time_of(redis.call("HGET", key.credits, job_key))
-        redis.call("HSET", key.credits, job_key, call.text(credit_us - more_us))
-    end
+-- Removes the candidate of a share for `type`. The caller writes the share.
+local function remove_candidate(share, type, entry)
+    redis.call("ZREM", key.turns(type, share.lane), member_of(entry))
+    entry.enqueued, entry.id = nil, nil
 end
 
--- Returns the tag up to which tags of tenants without jobs are deleted, or nil.
-local function deletion_limit()
-    local generation, half_life_us = tenants.shares()
-    if generation and half_life_us > 0 then
-        return half_life.min_tag(half_life_us)
-    end
-    return redis.call("ZSCORE", key.tags, CLOCK) or nil
-end
-
--- Deletes some tags that the clock has reached, or that are very old, of tenants without jobs. Returns true if there
--- can be more.
-function fair_share.tick()
-    local number, max = 0, deletion_limit()
-    local some = max and redis.call("ZRANGEBYSCORE", key.tags, "-inf", max, "LIMIT", 0, protocol.MAX_KEYS) or {}
-    for _, job_key in ipairs(some) do
-        if job_key ~= CLOCK and redis.call("EXISTS", key.key_state(job_key), key.held(job_key)) == 0 then
-            redis.call("ZREM", key.tags, job_key)
-            cached_tags()[job_key] = false
-            redis.call("HDEL", key.credits, job_key)
-            number = number + 1
+-- Lets the oldest job without a tenant in a lane be the candidate, unless there is one.
+local function next_untenanted(type, lane)
+    local share = read_share(lane, UNTENANTED)
+    if not (share.of[type] and share.of[type].id) then
+        local first = redis.call("ZRANGE", key.untenanted(type, lane), 0, 0, "WITHSCORES")
+        if first[1] then
+            set_candidate(share, type, first[2], first[1])
         end
     end
-    return number > 0 and #some == protocol.MAX_KEYS
 end
+
+-- Called when job `id` has entered its lane.
+--   is_listed_again: true if the present candidate may be missing from its lane or from `turns`.
+function fair_share.enter(id, type, lane, enqueued, is_listed_again)
+    local job_key = tenant_of(id)
+    if job_key == UNTENANTED then
+        redis.call("ZADD", key.untenanted(type, lane), enqueued, id)
+    end
+    local share = read_share(lane, job_key)
+    local entry = share.of[type]
+    if entry and entry.id then
+        local is_older = entry.id == id
+            or score.is_older(tonumber(entry.enqueued), entry.id, tonumber(enqueued), id)
+        if is_older and not is_listed_again then
+            return
+        elseif is_older and redis.call("ZSCORE", key.lane(type, lane), entry.id) then
+            redis.call("ZADD", key.turns(type, lane), exact(entry.start), member_of(entry))
+            return
+        end
+        remove_candidate(share, type, entry)
+    end
+    set_candidate(share, type, enqueued, id)
+end
+
+-- Called when job `id` leaves its lane.
+--   is_claimed: true if `fair_share.charge` follows.
+function fair_share.leave(id, type, lane, is_claimed)
+    local job_key = tenant_of(id)
+    if job_key == UNTENANTED then
+        redis.call("ZREM", key.untenanted(type, lane), id)
+    end
+    local share = read_share(lane, job_key)
+    local entry = share.of[type]
+    if entry and entry.id == id then
+        remove_candidate(share, type, entry)
+        if not is_claimed then
+            write_share(share)
+            if job_key == UNTENANTED then
+                next_untenanted(type, lane)
+            end
+        end
+    end
+end
+
+-- Adds `us` of slot-time to the use of a tenant, and moves its candidates. The caller writes the share.
+local function add_use(share, us)
+    local _, half_life_us = tenants.shares()
+    local added = math.floor(us / tenants.quota_of(tenants.name_of(share.key)).weight)
+    if added == 0 then
+        return
+    elseif half_life_us > 0 then
+        share.use = half_life.add(share.use, added, half_life_us)
+    end
+    for type, entry in pairs(share.of) do
+        entry.start = half_life_us > 0 and share.use or entry.start + added
+        if entry.id then
+            redis.call("ZADD", key.turns(type, share.lane), "XX", exact(entry.start), member_of(entry))
+        end
+    end
+end
+
+-- Called after a job that was chosen in the class of `lane` has left its lane. Charges its tenant if it was claimed.
+--   worker: the worker that claimed it, or nil if it has ended instead.
+--   turn: start tag of the turn in which it was chosen, which moves the clocks of all types of the worker. It is false if
+--     the job was chosen by its tenant's minimum or by age only, or because reserves block the other candidates.
+function fair_share.charge(id, type, lane, worker, turn)
+    local job_key = tenant_of(id)
+    local share = read_share(lane, job_key)
+    if worker then
+        local usual_us = tonumber(string.match(redis.call("HGET", key.durations, type) or "", "^%d+$") or 0)
+        local used_us = math.min(share.credit, usual_us)
+        share.credit = share.credit - used_us
+        add_use(share, usual_us - used_us)
+        local _, half_life_us = tenants.shares()
+        local _, types = free_slots.terms(worker)
+        if turn and half_life_us == 0 and types[1] then
+            local clocks = {}
+            for _, served in ipairs(types) do
+                clocks[#clocks + 1], clocks[#clocks + 2] = exact(turn), lane .. " " .. served
+            end
+            chunked.call("ZADD", key.clocks, clocks, "GT")
+        end
+        if job_key == UNTENANTED then -- otherwise its end would not read the charge
+            redis.call("HSET", key.job(id), "charged", call.text(usual_us), "more", 1)
+        else
+            redis.call("HSET", key.job(id), "charged", call.text(usual_us))
+        end
+    end
+    write_share(share)
+    if job_key == UNTENANTED then
+        next_untenanted(type, lane)
+    end
+end
+
+-- Corrects the charge of job `id` when it loses its slot. `charged`: field of its hash.
+function fair_share.correct(id, charged)
+    redis.call("HDEL", key.job(id), "charged")
+    local claimed, lane = unpack(redis.call("HMGET", key.job(id), "claimed", "lane"))
+    local claimed_us, charged_us = tonumber(claimed or nil) or call.now_us, tonumber(charged)
+    if not (tenants.shares() and charged_us and lanes.is_lane(lane)) then
+        return
+    end
+    local share, more_us = read_share(lane, tenant_of(id)), math.max(0, call.now_us - claimed_us) - charged_us
+    if more_us > 0 then
+        add_use(share, more_us)
+    else
+        share.credit = share.credit - more_us
+    end
+    write_share(share)
+end
+
+-- Returns the first candidate of a type and lane as a table with `id`, `enqueued` and `start`, or nil. Members without a
+-- valid form, which another client has added, are removed.
+local function first_candidate(type, lane)
+    local turns = key.turns(type, lane)
+    for _ = 1, protocol.MAX_TURNS do
+        local first = redis.call("ZRANGE", turns, 0, 0, "WITHSCORES")
+        local enqueued, id = string.match(first[1] or "", "^(%d+) (%S+)$")
+        if id or not first[1] then
+            return id and { id = id, type = type, lane = lane, enqueued = enqueued, start = tonumber(first[2]) }
+        end
+        corrupt.remove(turns, first[1])
+    end
+end
+
+-- Returns the best candidate of a tenant, by score.
+--   first: its candidate with the smallest start tag.
+--   choice: chooses between types (`job_choice.among`).
+--   eligible: type -> position in the types of the choice, for types whose jobs can be claimed.
+local function best_of_tenant(choice, first, eligible)
+    local best, best_points = first, nil
+    for type, entry in pairs(read_share(first.lane, tenant_of(first.id)).of) do
+        if entry.id and eligible[type] then
+            local rarity = choice.shared_rarity and choice.shared_rarity[eligible[type]]
+                or job_choice.rarity(choice, eligible[type])
+            local enqueued_us = tonumber(entry.enqueued)
+            local points = head_cache.points(first.lane, call.now_us - enqueued_us, choice.settings) + rarity
+            if not best_points or points > best_points or points == best_points
+                and score.is_older(enqueued_us, entry.id, tonumber(best.enqueued), best.id) then
+                best = { id = entry.id, type = type, lane = first.lane, enqueued = entry.enqueued }
+                best_points = points
+            end
+        end
+    end
+    return best
+end
+
+-- Returns the job to claim in the class of `job`, the best job by score, and the start tag of its turn. The tag is false
+-- if there is no turn: reserves block all candidates, or no job of the class is listed yet. The job is then `job`.
+function hooks.turn(waiting, job, view)
+    local lane, filter, choice, eligible, first = job.lane, waiting.kept_back, waiting.choice, {}, nil
+    for nth, type in ipairs(choice and choice.types or waiting.types) do
+        local heads = waiting.heads[type]
+        local candidate = heads and (type == job.type or lanes.place(heads, lane)) and view:any_free(type)
+            and first_candidate(type, lane)
+        if candidate and not (filter
+            and filter.open(type, lane .. " " .. candidate.enqueued .. " " .. candidate.id, view) == "") then
+            eligible[type] = nth
+            if not first or candidate.start < first.start or candidate.start == first.start
+                and score.is_older(tonumber(candidate.enqueued), candidate.id, tonumber(first.enqueued), first.id) then
+                first = candidate
+            end
+        end
+    end
+    if not first then
+        return job, false
+    end
+    local chosen = choice and best_of_tenant(choice, first, eligible) or first
+    if chosen.id == job.id then
+        return job, first.start
+    end
+    queue_heads.find_place(waiting, chosen)
+    return chosen, first.start
+end
+
+-- For a repair: the Redis key of the share of job `id`; enqueue time and id of its tenant's candidate, or nil; and true
+-- if it has a tenant.
+function fair_share.key_of(id, lane)
+    return key.share(lane, tenant_of(id), (tenants.shares()))
+end
+function fair_share.candidate_of(id, type, lane)
+    local entry = read_share(lane, tenant_of(id)).of[type] or {}
+    return entry.enqueued, entry.id
+end
+function fair_share.has_tenant(id)
+    return tenant_of(id) ~= UNTENANTED
+end
+
+-- Removes the candidate `job` that is not in its lane: another client deleted it there.
+function fair_share.forget(job)
+    redis.call("ZREM", key.turns(job.type, job.lane), member_of(job))
+end
+
+-- Begins a generation of shares after a change of settings, or ends shares: jobs that wait are listed again.
+function fair_share.restart()
+    local is_on = tenants.shares() ~= nil
+    redis.call("UNLINK", key.clocks, key.unlisted)
+    for type, heads in pairs(flat.values(redis.call("HGETALL", key.heads))) do
+        if type ~= "!" then
+            for lane in lanes.each(heads) do
+                fair_share.list_again(type, lane, is_on)
+            end
+        end
+    end
+    type_limits.write_shares(is_on)
+    fair_share.list_some()
+end
+
+-- Lets the jobs of a lane be listed again. `is_on`: false to only delete their lists.
+function fair_share.list_again(type, lane, is_on)
+    redis.call("UNLINK", key.turns(type, lane), key.untenanted(type, lane))
+    if is_on then
+        redis.call("HSET", key.unlisted, type .. " " .. lane, "0 0")
+    end
+end
+
+-- Lists jobs of the lanes in key `unlisted`, the oldest first. Returns true if there are more.
+function fair_share.list_some()
+    local budget = protocol.MAX_LISTED
+    local fields = redis.call("HGETALL", key.unlisted)
+    for i = 1, #fields, 2 do
+        local type, lane = string.match(fields[i], "^(%S+) (%S+)$")
+        local from, offset = string.match(fields[i + 1], "^(%d+) (%d+)$")
+        local jobs = type and from and budget > 0 and redis.call(
+            "ZRANGEBYSCORE", key.lane(type, lane), from, "+inf", "WITHSCORES", "LIMIT", offset, budget)
+        if jobs then
+            local last, same = jobs[#jobs], 0
+            for n = 1, #jobs, 2 do
+                same = same + (jobs[n + 1] == last and 1 or 0)
+                if corrupt.is_word(jobs[n]) then
+                    fair_share.enter(jobs[n], type, lane, jobs[n + 1], true)
+                end
+            end
+            budget = budget - #jobs / 2
+            hash.write(key.unlisted, fields[i], budget == 0 and last .. " " .. (last == from and offset or 0) + same)
+        elseif not (type and from) then
+            redis.call("HDEL", key.unlisted, fields[i])
+        end
+    end
+    return budget == 0
+end
+
+-- The field of key `type_rules` that is set while tenants have fair shares.
+fair_share.FIELD = "!shares"
 
 -- half_life: computes a tenant's tag when the weight of used slot-time halves per half-life (`fair_share`). The tag is
 -- log2(sum of u * 2 ^ (t / half-life)) over all slot-time that the tenant used. u is the slot-time in µs divided by the
@@ -286,7 +358,6 @@ end
 local LOG2_OF_E = 1.4426950408889634
 local LN_2 = 0.6931471805599453
 local ROOT_OF_HALF = 0.7071067811865476
-local FORGOTTEN_AFTER = 10 -- half-lives
 
 -- Returns the base-2 logarithm of a positive number. For its mantissa m, ln m is 2 atanh((m - 1) / (m + 1)).
 local function log2(number)
@@ -321,9 +392,4 @@ function half_life.add(tag, us, half_life_us)
     end
     local greater = math.max(tag, added)
     return greater + log2(1 + exp2(math.min(tag, added) - greater))
-end
-
--- Returns the tag of a tenant that used one half-life of slot-time ten half-lives ago. Lower tags are deleted.
-function half_life.min_tag(half_life_us)
-    return log2(half_life_us) + call.now_us / half_life_us - FORGOTTEN_AFTER
 end

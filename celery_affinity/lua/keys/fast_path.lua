@@ -16,11 +16,10 @@ function fast_path.has_capacity(name, job_key, state, was_claimed)
 end
 
 -- Returns the sub-lane that `text`, its field in the key's hash, describes, or false if its admitted job cannot use the
--- fast path. The job must not be in a minimum lane (`minimums`). Its start tag must have the present generation, or be
--- absent while tenants have no fair shares. The caller's job is in its lane, so it is the admitted job.
+-- fast path: it is in a minimum lane (`minimums`). The caller's job is in its lane, so it is the admitted job.
 local function sublane_of(text, type, lane)
     local sublane = key_state.sublane_of(type, lane, text)
-    return not sublane.is_first and sublane.turn == (tenants.shares()) and sublane
+    return not sublane.is_first and sublane
 end
 
 -- Returns the tenant's key as job `id` specifies it, if that is the job's only key, or nil.
@@ -68,25 +67,22 @@ end
 local function admit_next(job_key, sublane, id)
     local type, lane = sublane.type, sublane.lane
     local sublane_key = key.key_queue(job_key, type, lane)
-    fair_share.revoke_admission(sublane, id, sublane.enqueued)
     redis.call("ZREM", sublane_key, id)
     local first, enqueued, second = unpack(corrupt.first_of(sublane_key, 2))
     if not first then
         return false
     end
     key_steps.unblock(first, type, lane, second ~= nil)
-    hooks.enters_lane(first, type, lane, enqueued)
     lanes.add(first, type, lane, enqueued)
-    fair_share.give_turn(job_key, sublane, first, enqueued)
+    hooks.enters_lane(first, type, lane, enqueued)
     redis.call("HSET", key.key_state(job_key), type .. " " .. lane,
-        enqueued .. " " .. first .. key_state.standing_text(first, false, sublane.turn))
+        enqueued .. " " .. first .. key_state.standing_text(first, false))
     return true
 end
 
 -- Lets the claimed job `id`, already removed from its lane, hold its key if it passed the preceding `passes`.
 -- Returns true if it passed.
---   is_out_of_turn: as in `hooks.hold`.
-function fast_path.hold(id, type, lane, fence, is_out_of_turn)
+function fast_path.hold(id, type, lane, fence)
     local keys = key_state.cache()
     local match = keys.passes
     if not match then
@@ -97,7 +93,6 @@ function fast_path.hold(id, type, lane, fence, is_out_of_turn)
     local has_more
     key_state.hold(match.stated, id, fence)
     if match.sublane then
-        fair_share.charge(job_key, id, type, not is_out_of_turn)
         has_more = admit_next(job_key, match.sublane, id)
     else
         local sublane_key = key.key_queue(job_key, type, lane)
@@ -252,8 +247,8 @@ function unbounded.enter(id, type, lane, enqueued, heads)
         return false
     end
     redis.call("ZADD", key.key_queue(stated.key, type, lane), enqueued, id)
-    hooks.enters_lane(id, type, lane, enqueued)
     lanes.add(id, type, lane, enqueued, heads)
+    hooks.enters_lane(id, type, lane, enqueued)
     return true
 end
 

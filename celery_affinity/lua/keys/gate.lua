@@ -53,14 +53,13 @@ function gate.enter(id, type, lane, enqueued, fresh, heads)
     end
     local job_keys = key_state.keys_of(id)
     if not job_keys[1] then
-        hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued)
+        hooks.enters_lane(id, type, lane, enqueued)
         call.to_fill[type] = true
         return
     elseif unbounded.enter(id, type, lane, enqueued, heads) then
         return
     end
-    fair_share.admit(id, fresh)
     for nth, stated in ipairs(job_keys) do
         if key_state.is_stated(stated) then
             record_limit(stated, id, fresh)
@@ -71,8 +70,8 @@ function gate.enter(id, type, lane, enqueued, fresh, heads)
     end
     local first = job_keys[1].key
     if key_state.add(first, key_state.read(first), id, type, lane, enqueued) then
-        hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued, heads)
+        hooks.enters_lane(id, type, lane, enqueued)
         call.to_fill[type] = true
     end
     admission.reevaluate_soon(first)
@@ -158,21 +157,20 @@ function hooks.may_start(id, type, lane)
 end
 
 -- Returns true if a worker can prefetch job `id` with keys (`prefetch`). The tenant's key must be its only key.
--- With fair shares, the time in the worker would be charged as slot-time, so the job is not prefetched. Nor is it while
--- the next tick must continue with the key, since a job that the tick admits may fit a free slot.
+-- It is not prefetched while the next tick must continue with the key, since a job that the tick admits may fit a free
+-- slot.
 function hooks.may_be_ahead(id)
     if not id_suffix.has_only_tenant(id) then
         return false
     end
     local stated = key_state.keys_of(id)[1] -- nil if the job's rules are unreadable
     local due_us = stated and redis.call("ZSCORE", key.due_keys, stated.key)
-    return not tenants.shares() and tonumber(due_us or nil) ~= protocol.AT_ONCE_US
+    return tonumber(due_us or nil) ~= protocol.AT_ONCE_US
 end
 
 -- Lets the claimed job `id`, already removed from its lane, hold its keys, and counts it as a start of its rate.
---   is_out_of_turn: true if the job was claimed regardless of its tenant's start tag.
-function hooks.hold(id, type, lane, fence, is_out_of_turn)
-    if fast_path.hold(id, type, lane, fence, is_out_of_turn) then
+function hooks.hold(id, type, lane, fence)
+    if fast_path.hold(id, type, lane, fence) then
         return
     end
     for nth, stated in ipairs(key_state.keys_of(id)) do
@@ -184,9 +182,6 @@ function hooks.hold(id, type, lane, fence, is_out_of_turn)
             redis.call("ZADD", key.rates, call.text(free_us + interval_us), job_key)
         else
             key_state.hold(stated, id, fence)
-            if stated.tenant then
-                fair_share.charge(job_key, id, type, not is_out_of_turn)
-            end
             key_turns.end_turn(job_key, state, type)
         end
     end
@@ -220,7 +215,6 @@ local function release_key(stated, id)
         known.held = known.held - 1
     end
     if stated.tenant then
-        fair_share.correct(job_key, id)
         return not fast_path.has_capacity(stated.tenant, job_key, known)
     end
     return true
@@ -280,10 +274,10 @@ end
 -- Re-evaluates the keys whose limits have changed and the keys due for a tick, at most MAX_KEYS of each. Returns true
 -- if there can be more.
 function hooks.recheck()
-    if redis.call("EXISTS", key.waiting_keys, key.rates, key.tags) == 0 then
+    if redis.call("EXISTS", key.waiting_keys, key.rates, key.unlisted) == 0 then
         return false
     end
-    local has_more_tags = fair_share.tick()
+    local has_more_to_list = fair_share.list_some()
     local revision = gate.revision()
     local stale = redis.call("ZRANGEBYSCORE", key.waiting_keys, "-inf", "(" .. revision, "LIMIT", 0, protocol.MAX_KEYS)
     local due = redis.call("ZRANGEBYSCORE", key.due_keys, "-inf", call.now, "LIMIT", 0, protocol.MAX_KEYS)
@@ -307,5 +301,5 @@ function hooks.recheck()
     for _, job_key in ipairs(free) do -- these rates can again start a full burst
         redis.call("ZREM", key.rates, job_key)
     end
-    return key_state.cache().is_unfinished or has_more_tags or math.max(#stale, #due, #free) == protocol.MAX_KEYS
+    return key_state.cache().is_unfinished or has_more_to_list or math.max(#stale, #due, #free) == protocol.MAX_KEYS
 end

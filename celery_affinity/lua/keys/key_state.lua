@@ -5,8 +5,8 @@ function key_state.cache()
     if not call.keys then
         call.keys = {
             known = {}, -- key -> result of `read`, updated with each write of this invocation
-            jobs = {}, -- id -> its keys, its task name, and `since` (`fair_share`), which is false if not read
-            tags = false, -- tags read and written in key `tags` (`fair_share`)
+            jobs = {}, -- id -> its keys and its task name
+            shares = {}, -- key -> share of a tenant (`fair_share`), read once and updated with each write
             needs = false, -- needs of tenants below their minimum (`preemptors`)
             left = false, -- remaining work budget (`key_state.budget`)
             is_unfinished = false, -- true if a tick must continue, since the budget is used up
@@ -29,19 +29,18 @@ end
 --   to_open: sub-lanes in which it may admit a job.
 --   to_close: sub-lanes in which it may revoke an admission.
 --   to_keep_back: jobs that it may block (`unbounded`).
---   to_set_right: outdated start tags that it may correct (`fair_share`).
 function key_state.budget()
     local keys = key_state.cache()
     keys.left = keys.left or {
         to_open = protocol.MAX_OPENED, to_close = 2 * protocol.MAX_OPENED,
-        to_keep_back = 4 * protocol.MAX_OPENED, to_set_right = protocol.MAX_TURNS - 1,
+        to_keep_back = 4 * protocol.MAX_OPENED,
     }
     return keys.left
 end
 
 -- Caches the rules of job `id`, so that `keys_of` does not read them.
 function key_state.put(id, rules, name)
-    key_state.cache().jobs[id] = { keys = rules_codec.keys(rules), task = name or "", since = false }
+    key_state.cache().jobs[id] = { keys = rules_codec.keys(rules), task = name or "" }
 end
 
 -- Returns the keys of job `id`, as `rules_codec.keys` does. Returns none if another client deleted the rules; the job
@@ -50,13 +49,13 @@ function key_state.keys_of(id)
     local jobs = key_state.cache().jobs
     local state = jobs[id]
     if not state then
-        local rules, name, since
-        if id_suffix.has_only_tenant(id) and not tenants.shares() then
+        local rules, name
+        if id_suffix.has_only_tenant(id) then
             rules = redis.call("HGET", key.job(id), "rules")
         else
-            rules, since, name = unpack(redis.call("HMGET", key.job(id), "rules", "since", "name"))
+            rules, name = unpack(redis.call("HMGET", key.job(id), "rules", "name"))
         end
-        state = { keys = rules_codec.keys(rules or nil), task = name or "", since = since }
+        state = { keys = rules_codec.keys(rules or nil), task = name or "" }
         jobs[id] = state
     end
     return state.keys
@@ -85,10 +84,9 @@ end
 -- Returns a bounded sub-lane as a table (see `read`), parsed from its `text` in the key's hash. `standing_text` builds
 -- the end of that string.
 function key_state.sublane_of(type, lane, text)
-    local enqueued, first, standing, is_first, turn = string.match(text or "", "^(%S+) (%S+) ?(%S*) ?(!?)~?(%d*)$")
+    local enqueued, first, standing, is_first = string.match(text or "", "^(%S+) (%S+) ?(%S*) ?(!?)$")
     return {
-        type = type, lane = lane, enqueued = enqueued, first = first, standing = standing,
-        is_first = is_first == "!", turn = turn ~= "" and turn or nil,
+        type = type, lane = lane, enqueued = enqueued, first = first, standing = standing, is_first = is_first == "!",
     }
 end
 
@@ -122,7 +120,6 @@ end
 --     first, enqueued: the first job and its enqueue time.
 --     standing: the admitted job, "" if there is none.
 --     is_first: true if the admitted job is also in a minimum lane (`minimums`).
---     turn: generation of the admitted job's start tag (`fair_share`), or nil.
 --     is_changed: true if the sub-lane must still be written.
 --     has_more: true if a job waits behind the first one, nil if that has not been read.
 --     is_unbounded: true if all its jobs are in the lane; it then has no first job (`unbounded`).
@@ -229,9 +226,6 @@ function key_state.remove(job_key, state, id, type, lane)
     local name = type .. " " .. lane
     local sublane_key, sublane = key.key_queue(job_key, type, lane), state.sublanes[name]
     local was_admitted = sublane and sublane.standing == id
-    if was_admitted and sublane.turn then
-        fair_share.revoke_admission(sublane, id, key_state.enqueued_of(job_key, sublane, id))
-    end
     redis.call("ZREM", sublane_key, id)
     if sublane and sublane.is_unbounded then
         if redis.call("EXISTS", sublane_key) == 0 then
@@ -275,15 +269,9 @@ function key_state.stop_expecting(job_key, state, id)
     end
 end
 
--- Returns the field text for the admitted job of a sub-lane: " id", then the optional flags after a space. "!" means
--- that it is in a minimum lane, "~generation" that it has a start tag.
-function key_state.standing_text(id, is_first, turn)
-    if id == "" then
-        return ""
-    elseif not (is_first or turn) then
-        return " " .. id
-    end
-    return " " .. id .. " " .. (is_first and "!" or "") .. (turn and "~" .. turn or "")
+-- Returns the field text for the admitted job of a sub-lane: " id", then " !" if it is in a minimum lane.
+function key_state.standing_text(id, is_first)
+    return id == "" and "" or " " .. id .. (is_first and " !" or "")
 end
 
 -- Writes the changed sub-lanes of a key.
@@ -293,7 +281,7 @@ function key_state.write_sublanes(job_key, state)
         if sublane.is_changed then
             fields[#fields + 1] = name
             fields[#fields + 1] = sublane.is_unbounded and state.unbounded or sublane.enqueued .. " " ..
-                sublane.first .. key_state.standing_text(sublane.standing, sublane.is_first, sublane.turn)
+                sublane.first .. key_state.standing_text(sublane.standing, sublane.is_first)
             sublane.is_changed = false
         end
     end

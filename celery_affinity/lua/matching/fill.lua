@@ -13,18 +13,6 @@ local function end_hook(waiting)
     queue_heads.read_first_heads(waiting)
 end
 
--- Returns the job to claim from the lane of `job` by start tag (`hooks.turn`; usually `job` itself), and false. Returns
--- `job` and true if a reserve blocks that job: `job` is then claimed regardless of start tags. The reserve can permit
--- only `job`, which is older, since it yields to jobs that have waited for `reserve_patience`.
-local function by_start_tag(waiting, job, view)
-    local other, reserve_filter = hooks.turn(job), waiting.kept_back
-    if other ~= job and reserve_filter
-        and reserve_filter.open(other.type, other.lane .. " " .. other.enqueued .. " " .. other.id, view) == "" then
-        return job, true
-    end
-    return other, false
-end
-
 -- Returns the types with remaining jobs, each followed by a space.
 local function unfilled_types(waiting)
     local unfilled = ""
@@ -55,15 +43,16 @@ function fill.from(waiting, caller, view, fresh)
         if not job then
             break
         end
+        local turn = false
+        if waiting.shares and not is_out_of_turn then
+            job, turn = hooks.turn(waiting, job, view)
+        end
         local suffix = string.sub(job.id, -1)
         local has_suffix, has_keys = hooks.is_mark[suffix], protocol.MARKS_OF_KEYS[suffix]
-        if has_keys and not is_out_of_turn then
-            job, is_out_of_turn = by_start_tag(waiting, job, view)
-        end
         local id, worker = job.id, view:best(job)
         local has_limit = waiting.limits[job.type]
-        if view.is_ahead and (has_limit or (has_keys and not hooks.may_be_ahead(id))) then
-            break -- the prefetched job would hold its key, or count for the limit, while it waits for a slot
+        if view.is_ahead and (has_limit or waiting.shares or (has_keys and not hooks.may_be_ahead(id))) then
+            break -- the prefetched job would hold its key, count for the limit, or be charged, while it waits for a slot
         end
         local may_start = true
         if has_keys then
@@ -88,10 +77,13 @@ function fill.from(waiting, caller, view, fresh)
             fence, deliveries, expires, has_hash, is_moved, preemptions, enqueued, requeues =
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
+        if waiting.shares and may_start then
+            fair_share.charge(id, job.type, job.lane, fence and worker, turn)
+        end
         if has_keys and may_start then
             begin_hook(waiting)
             if fence then
-                hooks.hold(id, job.type, job.lane, fence, is_out_of_turn)
+                hooks.hold(id, job.type, job.lane, fence)
             else
                 hooks.leave_gate(id, job.type, job.lane)
             end

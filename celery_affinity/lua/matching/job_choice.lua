@@ -259,11 +259,15 @@ function queue_heads.pop(waiting, job, has_rules)
         return true
     end
     local type = job.type
-    if has_rules then
+    if has_rules or waiting.shares then
         hooks.leaves_lane(job.id, type, job.lane, job)
     end
     if not job.place then
-        return redis.call("ZREM", key.lane(type, job.lane), job.id) == 1
+        local was_there = redis.call("ZREM", key.lane(type, job.lane), job.id) == 1
+        if not was_there and waiting.shares then
+            fair_share.forget(job)
+        end
+        return was_there
     end
     local before = waiting.heads[type]
     local after, next_enqueued, was_there = lanes.pop(job, before)
@@ -301,10 +305,11 @@ end
 --   first_heads: heads of tenants below their minimum, as in `minimums.heads`.
 --   changed: types whose heads must be written, or false.
 --   choice: chooses from several lanes, false until needed.
+--   shares: true if tenants have fair shares.
 --   served: the list of all types, if many invocations share it.
 function queue_heads.of(types, view, settings)
-    local waiting, heads, rules_field = lanes.heads(types)
-    local unfilled = ""
+    local waiting, heads, word = lanes.heads(types)
+    local rules_field, unfilled = type_limits.read_word(word), ""
     if not view.left and #waiting > protocol.MAX_CHOSEN_FROM then -- a view of all slots
         waiting, unfilled = limit_types(waiting, heads)
     end
@@ -320,7 +325,7 @@ function queue_heads.of(types, view, settings)
     end
     local candidates = {
         types = waiting, served = types.is_kept and types, heads = heads, left = unfilled, view = view,
-        limits = limit_of, changed = false, choice = false,
+        limits = limit_of, changed = false, choice = false, shares = call.shares == "on",
     }
     if reserve_filter then
         candidates.kept_back = reserve_filter

@@ -79,8 +79,12 @@ end
 function lanes.heads_of(type)
     if holds_heads_of(type) then
         return call.claiming.heads[type] or ""
+    elseif call.shares then
+        return redis.call("HGET", key.heads, type) or ""
     end
-    return redis.call("HGET", key.heads, type) or ""
+    local values = redis.call("HMGET", key.heads, type, "!")
+    type_limits.read_word(values[2])
+    return values[1] or ""
 end
 
 -- Writes the heads of `type`.
@@ -124,7 +128,8 @@ function lanes.insert(id, type, lane, enqueued, heads)
     return heads
 end
 
--- Adds a job to its lane. The caller also calls `hooks.enters_lane`, unless the job has no rules.
+-- Adds a job to its lane. The caller also calls `hooks.enters_lane`, unless the job has no rules and tenants have no
+-- fair shares.
 --   heads: the heads of its type, or nil if the caller has not read them.
 function lanes.add(id, type, lane, enqueued, heads)
     heads = heads or lanes.heads_of(type)

@@ -57,14 +57,6 @@ local function entries_if_waiting(id, job, number)
         entries[#entries + 1] = { "zset", key.key_queue(stated.key, job.type, job.lane), id, waits and job.enqueued }
         local is_stated = key_state.is_stated(stated)
         entries[#entries + 1] = is_stated and stated_entry(job, stated) or nil
-        local stored = stated.tenant and number == #job.keys and repair_keyed.written(stated.key, job.type, job.lane)
-        if stored and stored.standing == id and stored.turn then
-            entries[#entries + 1] = {
-                "zset", key.turns(job.type, job.lane, stored.turn), job.enqueued .. " " .. id, function(actual)
-                    return rebuild.number(actual) or "0" -- a start tag that is too low is safe
-                end,
-            }
-        end
         if is_stated and nth > 1 then
             entries[#entries + 1] = { "zset", key.second_key_jobs(stated.key), id, job.enqueued }
             entries[#entries + 1] = { "hash", key.key_state(stated.key), "coming", "1" }
@@ -133,7 +125,7 @@ local function fix_written(job_key, type, lane, standing)
         local is_valid = admitted and redis.call("ZSCORE", sublane, admitted)
             and is_admitted(admitted, job_key, type, lane)
         return first and enqueued .. " " .. first
-            .. key_state.standing_text(is_valid and admitted or "", stored.is_first, stored.turn)
+            .. key_state.standing_text(is_valid and admitted or "", stored.is_first)
     end)
     if is_bounded and not call.found then
         redis.call("HSET", key.key_state(job_key), "+" .. name, redis.call("ZCARD", sublane))
@@ -326,5 +318,39 @@ function repair_minimums.fix_tenant(job_key)
         if differs or (sublane.is_first and not lanes.place(rebuild.fields(key.minimum_heads, type) or "", lane)) then
             repair_types.fix_heads(key.minimum_heads, type, minimums.place_of(type))
         end
+    end
+end
+
+-- repair_shares: fixes the lists of fair shares (`fair_share`). If anything differs in a lane, its jobs are listed again.
+
+-- Returns true if job `id`, in its lane since `time`, is listed, or an older job of its tenant is the candidate.
+local function is_listed(id, type, lane, time)
+    local share_key = fair_share.key_of(id, lane)
+    if not rebuild.exists(share_key, "string") then
+        return false
+    end
+    local enqueued, candidate = fair_share.candidate_of(id, type, lane)
+    return candidate and rebuild.score(key.turns(type, lane), enqueued .. " " .. candidate)
+        and rebuild.score(key.lane(type, lane), candidate)
+        and not score.is_older(tonumber(time), id, tonumber(enqueued), candidate)
+        and (fair_share.has_tenant(id) or rebuild.score(key.untenanted(type, lane), id))
+end
+
+-- Fixes the lists of a lane.
+function repair_shares.fix(type, lane)
+    local lane_key, are_on, is_missing = key.lane(type, lane), tenants.shares() ~= nil, false
+    for _, redis_key in ipairs({ key.turns(type, lane), key.untenanted(type, lane) }) do
+        rebuild.keep(redis_key, function(member)
+            return are_on and rebuild.score(lane_key, string.match(member, "%S+$") or "")
+        end)
+    end
+    if not are_on or rebuild.fields(key.unlisted, type .. " " .. lane) then
+        return
+    end
+    rebuild.fix_sample(lane_key, function(id, time)
+        is_missing = is_missing or corrupt.is_word(id) and rebuild.integer(time) and not is_listed(id, type, lane, time)
+    end)
+    if is_missing and rebuild.record_finding("turns of type " .. type .. " in lane " .. lane) then
+        fair_share.list_again(type, lane, true)
     end
 end

@@ -252,7 +252,9 @@ end
 -- indicator in key `heads`. Claims are counted again for a limit that was missing.
 local function fix_type_rules()
     local text, reserve = unpack(redis.call("HMGET", key.settings, "limits", "reserve"))
-    local limit_of, pauses, wanted = {}, {}, { ["!"] = true, [minimums.ANY] = true, [placement.FIELD] = true }
+    local limit_of, pauses, wanted = {}, {}, {
+        ["!"] = true, [minimums.ANY] = true, [placement.FIELD] = true, [fair_share.FIELD] = true,
+    }
     local is_counting = false
     for type, limit in limits.of_types(text) do
         limit_of[type], wanted[type] = tonumber(limit), true
@@ -270,6 +272,8 @@ local function fix_type_rules()
         end
         if type == placement.FIELD then
             return placement.words()
+        elseif type == fair_share.FIELD then
+            return tenants.words_of_shares() and 1
         elseif type == minimums.ANY then
             return rebuild.exists(key.minimum_heads, "hash") and 1
         end
@@ -293,7 +297,7 @@ end
 -- Indexes by time -> fields of the job hash that can have the time. Without fields, an entry without a time is deleted.
 local INDEXES = {
     scheduled = { "patient", "rank", "enqueued" }, expires = { "expires" }, unreported = { "ended" },
-    rates = {}, tags = {},
+    rates = {}, clocks = {},
 }
 
 local function fix_indexes()

@@ -111,7 +111,9 @@ local function fix_type(type, thorough)
     end
     for _, lane in ipairs(thorough and names or {}) do -- server functions write these without reading them
         rebuild.exists(key.minimum_lane(type, lane), "zset")
-        rebuild.exists(key.turns(type, lane, tenants.shares() or ""), "zset")
+    end
+    for _, lane in ipairs(names) do
+        repair_shares.fix(type, lane)
     end
     for _, redis_key in ipairs(thorough and redis_keys or {}) do
         repair_jobs.fix_all(rebuild.members(redis_key, math.max(1, math.floor(3 * protocol.MAX_MOVES / #redis_keys))))

@@ -32,33 +32,53 @@ function type_limits.in_words(rule)
 end
 
 -- Returns the value of field "!" of key `heads`, or false. A preference without other rules is stored there in full, so
--- that a claim does not read another key.
+-- that a claim does not read another key. HAS_SHARES at the end means that tenants have fair shares.
 function type_limits.word()
-    local reserve, preferred = unpack(redis.call("HMGET", key.type_rules, "!", placement.FIELD))
-    if reserve then
-        return protocol.HAS_RESERVES
+    local reserve, preferred, shares =
+        unpack(redis.call("HMGET", key.type_rules, "!", placement.FIELD, fair_share.FIELD))
+    local number = redis.call("HLEN", key.type_rules) - (shares and 1 or 0)
+    local word = reserve and protocol.HAS_RESERVES or number == 1 and preferred
+        or number > 0 and protocol.HAS_TYPE_RULES
+    return shares and (word or "") .. protocol.HAS_SHARES or word
+end
+
+-- Returns `word`, field "!" of key `heads`, without HAS_SHARES, or false if nothing remains. Records whether it ends
+-- with HAS_SHARES.
+function type_limits.read_word(word)
+    call.shares = "off"
+    if word and string.sub(word, -#protocol.HAS_SHARES) == protocol.HAS_SHARES then
+        call.shares = "on"
+        return #word > #protocol.HAS_SHARES and string.sub(word, 1, -#protocol.HAS_SHARES - 1)
     end
-    local number = redis.call("HLEN", key.type_rules)
-    return number == 1 and preferred or number > 0 and protocol.HAS_TYPE_RULES
+    return word
+end
+
+-- Returns true if tenants have fair shares. Reads field "!" of key `heads` unless this invocation has read it.
+function type_limits.has_shares()
+    if not call.shares then
+        type_limits.read_word(redis.call("HGET", key.heads, "!"))
+    end
+    return call.shares == "on"
 end
 
 -- Writes field "!" of key `heads`.
 function type_limits.write_heads_flag()
     hash.write(key.heads, "!", type_limits.word())
+    call.shares = false
 end
 
--- Returns true if field "!" of key `heads` indicates pauses, limits or reserves. Otherwise it is missing, or a value
--- for `placement.read`.
+-- Returns true if a result of `read_word` indicates pauses, limits or reserves. Otherwise it is false, or a value for
+-- `placement.read`.
 function type_limits.holds_back(word)
     return word == protocol.HAS_TYPE_RULES or word == protocol.HAS_RESERVES
 end
 
 -- Rewrites field "!" of key `heads` if its value can have changed.
 --   were_added: true if fields of `type_rules` were added; the value changes unless it already indicates rules.
---   were_deleted: true if fields were deleted; the value can change if at most one field remains.
+--   were_deleted: true if fields were deleted; the value can change if at most two fields remain.
 local function fields_changed(were_added, were_deleted)
-    local may_change = were_added and not type_limits.holds_back(redis.call("HGET", key.heads, "!"))
-        or were_deleted and redis.call("HLEN", key.type_rules) < 2
+    local may_change = were_added and not type_limits.holds_back(type_limits.read_word(redis.call("HGET", key.heads, "!")))
+        or were_deleted and redis.call("HLEN", key.type_rules) < 3
     if may_change then
         type_limits.write_heads_flag()
     end
@@ -91,6 +111,12 @@ function hooks.write_type_rule(name, value)
     else
         fields_changed(false, redis.call("HDEL", key.type_rules, name) == 1)
     end
+end
+
+-- Writes or deletes the field for fair shares.
+function type_limits.write_shares(are_on)
+    hash.write(key.type_rules, fair_share.FIELD, are_on and 1)
+    type_limits.write_heads_flag()
 end
 
 function type_limits.write(type, rule, was_closed)
@@ -393,7 +419,7 @@ end
 -- sends control messages. Returns true if there can be more to do, and true if there can be any work at all.
 function hooks.tick()
     local work_keys = {
-        key.waiting_keys, key.rates, key.tags, key.recount, key.pause_ends, key.pause_signs, key.stop_orders,
+        key.waiting_keys, key.rates, key.unlisted, key.recount, key.pause_ends, key.pause_signs, key.stop_orders,
     }
     if redis.call("EXISTS", unpack(work_keys)) == 0 then
         return false, false

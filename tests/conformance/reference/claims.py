@@ -2,7 +2,7 @@
 
 from celery_affinity.schema import job_record
 
-from . import ends, hooks, matching, merging
+from . import ends, fair_share, hooks, matching, merging
 from .model import Cohort, Delivery, Job, Worker
 
 
@@ -17,6 +17,13 @@ def payload(cohort: Cohort, job: Job) -> Delivery:
 
 def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
     """Claim a job for *worker*. An expired job ends instead."""
+    fair_share.look(cohort)
+    delivery = _grant(cohort, job, worker, now_us)
+    fair_share.look(cohort)
+    return delivery
+
+
+def _grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
     if job_record.is_batch(job.id) and merging.choose(cohort, job, now_us) is None:
         hooks.leave(cohort, job, now_us)
         return None
@@ -28,6 +35,7 @@ def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | N
         return None
     job.state, job.worker, job.fence = "claimed", worker.id, cohort.fence
     worker.claims[job.id] = cohort.fence
+    fair_share.charge(cohort, job, worker.types, now_us)
     hooks.hold(cohort, job, now_us)
     matching.recount(worker, now_us)
     return payload(cohort, job)

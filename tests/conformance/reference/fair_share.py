@@ -1,115 +1,120 @@
-"""Fair shares: turns among the tenants of a lane, by the slot time that each has used.
+"""Fair shares: turns among tenants, by the slot time that each has used in a class (mode and priority).
 
-Start-time fair queueing: a job's start tag is its tenant's tag, or the clock at the job's arrival, if that is greater.
-With a half-life, it is only the tenant's tag, the logarithm of the tenant's use, each part of which decays.
+Start-time fair queueing over several types. A tenant has a start tag per class and type. Its candidate there is its
+oldest job in the lane. Each charge in the class adds to all of its start tags. A new candidate starts at the clock of
+its class and type or later. With a half-life, a start tag is the logarithm of the tenant's decayed use instead. Jobs
+without a tenant count as one tenant.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection
 
-from celery_affinity.schema.constants import MAX_KEYS
+from celery_affinity.schema.constants import TENANT_PREFIX
 from celery_affinity.schema.rules_codec import decode_rules
+from celery_affinity.schema.values import lane_name
 from celery_affinity.settings.tenants import weight_of
 
-from . import tags
-from .model import Cohort, Job
+from . import keys, tags
+from .model import Cohort, Job, Share
 
 
-def key_of(job: Job) -> str | None:
-    """Return the key of the job's tenant."""
-    return next((rules.key for rules in decode_rules(job.rules).keys if rules.is_of_tenant), None)
+def tenant_of(job: Job) -> str:
+    """Return the key of the job's tenant, or the key without a name."""
+    return next((rules.key for rules in decode_rules(job.rules).keys if rules.is_of_tenant), TENANT_PREFIX)
+
+
+def class_of(job: Job) -> str:
+    return lane_name(job.on_demand, job.priority)
+
+
+def share_of(cohort: Cohort, job: Job) -> Share:
+    return cohort.shares.setdefault((class_of(job), tenant_of(job)), Share())
 
 
 def change_shares(cohort: Cohort) -> None:
     """If the changed settings begin another generation, ignore all earlier use."""
     if cohort.shares_era != cohort.settings.shares_era:
         cohort.shares_era = cohort.settings.shares_era
-        cohort.tags, cohort.credits, cohort.clock = {}, {}, None
+        cohort.shares, cohort.clocks, cohort.candidates = {}, {}, {}
+        look(cohort)
 
 
-def admit(cohort: Cohort, job: Job) -> None:
-    """Add the waiting *job*, which may have waited before."""
-    era = cohort.settings.shares_era
-    is_of_now = job.since is not None and job.since[0] == era
-    if key_of(job) is not None and cohort.settings.half_life_us == 0 and cohort.clock is not None and not is_of_now:
-        job.since = (era, cohort.clock)
+def look(cohort: Cohort) -> None:
+    """Find the candidates of all tenants, and give start tags to new ones."""
+    if cohort.settings.half_life_us is None:
+        return
+    found: dict[tuple[str, str, str], Job] = {}
+    for job in keys.standing(cohort, {job.type for job in cohort.jobs.values()}):
+        place = (class_of(job), tenant_of(job), job.type)
+        found[place] = min(found.get(place, job), job, key=lambda each: (each.order_us, each.id))
+    for place, job in sorted(found.items()):
+        if cohort.candidates.get(place) != job.id:
+            share, clock = share_of(cohort, job), cohort.clocks.get((place[0], job.type), 0)
+            earlier = share.starts.get(job.type, 0)
+            share.starts[job.type] = share.use if cohort.settings.half_life_us else max(earlier, clock)
+    cohort.candidates = {place: job.id for place, job in found.items()}
 
 
-def renew(cohort: Cohort, jobs: Iterable[Job], standing: Container[str]) -> None:
-    """Give a turn to each of *jobs* (of one tenant) that is admitted to its lane."""
-    era = None if cohort.settings.half_life_us is None else cohort.settings.shares_era
-    for job in jobs:
-        job.turn = era if job.id in standing else None
+def _order(cohort: Cohort, job: Job) -> tuple[float, int, str]:
+    return share_of(cohort, job).starts[job.type], job.order_us, job.id
 
 
-def start_of(cohort: Cohort, job: Job) -> float:
-    key, settings = key_of(job), cohort.settings
-    assert key is not None
-    has_clock = job.since is not None and settings.half_life_us == 0 and job.since[0] == settings.shares_era
-    return max(cohort.tags.get(key, 0), job.since[1] if job.since and has_clock else 0)
+def turn(cohort: Cohort, job: Job, may_start: Collection[Job]) -> tuple[list[Job], float | None]:
+    """Return the candidates of the tenant whose turn it is in the class of *job*, and the start tag of the turn.
+
+    Without a candidate that may start, the job itself goes, and there is no turn.
+    """
+    if cohort.settings.half_life_us is None:
+        return [job], None
+    look(cohort)
+    firsts: dict[str, Job] = {}
+    candidates = [cohort.jobs[job_id] for place, job_id in cohort.candidates.items() if place[0] == class_of(job)]
+    for each in candidates:
+        firsts[each.type] = min(firsts.get(each.type, each), each, key=lambda one: _order(cohort, one))
+    firsts = {type_: each for type_, each in firsts.items() if each in may_start}  # a reserve blocks the younger ones
+    if not firsts:
+        return [job], None
+    first = min(firsts.values(), key=lambda one: _order(cohort, one))
+    its = [each for each in candidates if tenant_of(each) == tenant_of(first)]
+    return [each for each in its if each.type in firsts and each in may_start], _order(cohort, first)[0]
 
 
-def turn(cohort: Cohort, job: Job, standing: Iterable[Job]) -> Job:
-    """Return the job that replaces *job*, the best candidate: in its lane, the turn with the least start tag."""
-    if key_of(job) is None or cohort.settings.half_life_us is None:
-        return job
-    lane = (job.type, job.on_demand, job.priority)
-    alike = [each for each in standing if (each.type, each.on_demand, each.priority) == lane]
-    having = [each for each in alike if each.turn == cohort.settings.shares_era]
-    return min(having, key=lambda each: (start_of(cohort, each), each.order_us, each.id), default=job)
+def charge(cohort: Cohort, job: Job, types: Collection[str], now_us: int) -> None:
+    """Charge the tenant of the claimed *job* the usual time of the type, less its credit.
 
-
-def charge(cohort: Cohort, job: Job, key: str, now_us: int, *, is_its_turn: bool) -> None:
-    """Charge the tenant of the claimed *job* the usual time of the type, minus its credit.
-
-    Not *is_its_turn*: the job was claimed because its tenant was below its minimum.
+    *types*: the types of the worker. The start tag of its turn moves their clocks; a job that was claimed because its
+    tenant was below its minimum, or by age, has none.
     """
     if cohort.settings.half_life_us is None:
         return
-    usual_us, credit_us = cohort.durations_us.get(job.type, 0), cohort.credits.get(key, 0)
-    start, used_us = start_of(cohort, job), min(credit_us, usual_us)
-    if used_us:
-        cohort.credits[key] = credit_us - used_us
-    cohort.tags[key] = _with_more(cohort, key, start, usual_us - used_us, now_us)
-    if not cohort.settings.half_life_us:
-        cohort.clock = max(cohort.clock or 0, int(start) if is_its_turn else 0)
+    share, usual_us = share_of(cohort, job), cohort.durations_us.get(job.type, 0)
+    used_us = min(share.credit_us, usual_us)
+    share.credit_us -= used_us
+    _add(cohort, job, share, usual_us - used_us, now_us)
+    if cohort.turn_start is not None and not cohort.settings.half_life_us:
+        for type_ in types:
+            place = (class_of(job), type_)
+            cohort.clocks[place] = max(cohort.clocks.get(place, 0), int(cohort.turn_start))
     job.charged_us = usual_us
+    job.has_more = job.has_more or tenant_of(job) == TENANT_PREFIX
 
 
-def correct(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
+def free(cohort: Cohort, job: Job, now_us: int) -> None:
     """Correct the charge of *job*, which has left its slot: charge the additional time, or credit the rest."""
-    if cohort.settings.half_life_us is None:
+    charged_us, job.charged_us = job.charged_us, None
+    if cohort.settings.half_life_us is None or charged_us is None:
         return
-    more_us = max(0, now_us - (job.claimed_us or 0)) - (job.charged_us or 0)
+    look(cohort)
+    share, more_us = share_of(cohort, job), max(0, now_us - (job.claimed_us or 0)) - charged_us
     if more_us > 0:
-        cohort.tags[key] = _with_more(cohort, key, cohort.tags.get(key, 0), more_us, now_us)
-    elif more_us < 0:
-        cohort.credits[key] = cohort.credits.get(key, 0) - more_us
+        _add(cohort, job, share, more_us, now_us)
+    else:
+        share.credit_us -= more_us
 
 
-def _with_more(cohort: Cohort, key: str, tag: float, us: int, now_us: int) -> float:
-    more, half_life_us = us // _weight(cohort, key), cohort.settings.half_life_us
-    if half_life_us:
-        return tags.decayed(tag, more, half_life_us, now_us) if more else tag
-    return tag + more
-
-
-def tick(cohort: Cohort, active: Container[str], now_us: int) -> bool:
-    """Delete tags of tenants not *active* that are behind the clock or very old.
-
-    Return True if there may be more.
-    """
+def _add(cohort: Cohort, job: Job, share: Share, us: int, now_us: int) -> None:
+    more = us // weight_of(tenant_of(job), cohort.settings.values.get("tenants", ""))
     half_life_us = cohort.settings.half_life_us
-    least = tags.least_used(half_life_us, now_us) if half_life_us else cohort.clock
-    if least is None:
-        return False
-    clock = [] if cohort.clock is None else [("!", cohort.clock)]
-    some = sorted((tag, key) for key, tag in [*cohort.tags.items(), *clock] if tag <= least)[:MAX_KEYS]
-    gone = [key for _, key in some if key != "!" and key not in active]
-    for key in gone:
-        del cohort.tags[key]
-        cohort.credits.pop(key, None)
-    return bool(gone) and len(some) == MAX_KEYS
-
-
-def _weight(cohort: Cohort, key: str) -> int:
-    return weight_of(key, cohort.settings.values.get("tenants", ""))
+    if more and half_life_us:
+        share.use = tags.decayed(share.use, more, half_life_us, now_us)
+    for type_ in share.starts if more else ():
+        share.starts[type_] = share.use if half_life_us else share.starts[type_] + more

@@ -7,11 +7,11 @@ and the time; `enter` also receives True for a job that was just published.
 from collections.abc import Callable, Iterable
 from types import ModuleType
 
-from . import keys, type_limits
+from . import fair_share, keys, type_limits
 from .model import Cohort, Job
 
 #: The rules in the order in which a job meets them. They release a claim in the reverse order.
-RULES: tuple[ModuleType, ...] = (keys, type_limits)
+RULES: tuple[ModuleType, ...] = (keys, fair_share, type_limits)
 
 
 def wait(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> None:

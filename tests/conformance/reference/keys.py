@@ -25,7 +25,6 @@ def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> N
     if _is_alone_and_unbounded(cohort, job) and cohort.unbounded[sublane_of(key, job)] == limit_of(cohort, key):
         reevaluate(cohort, set(), now_us, fills=True)
         return
-    fair_share.admit(cohort, job)
     noted = {each.key for each in keys if each.stated is not None and _note(cohort, job, each, is_fresh=is_fresh)}
     cohort.waiting_keys.setdefault(keys[0].key, cohort.settings.limits_revision)
     cohort.to_fill |= reevaluate(cohort, {keys[0].key} | noted, now_us, fills=True)
@@ -59,10 +58,6 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
             cohort.rates[rules.key] = max(free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
         else:
             end_turn(cohort, job, rules.key, now_us)
-        if rules.is_of_tenant:
-            fair_share.charge(
-                cohort, job, rules.key, now_us, is_its_turn=cohort.in_turn and rules.key not in cohort.first_keys
-            )
     for rules in keys:  # others advance to their next keys during this re-evaluation
         if cohort.kept_for.pop(rules.key, None):
             cohort.due_keys[rules.key] = AT_ONCE_US  # others may have capacity now: the next tick fills their types
@@ -72,21 +67,18 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
 def _is_alone_and_has_room(cohort: Cohort, job: Job) -> bool:
     """Return True if the only key of the claimed *job* is a tenant's, with capacity for several more jobs.
 
-    Then other sub-lanes do not change, unless the job had a minimum lane or an old turn.
+    Then other sub-lanes do not change, unless the job had a minimum lane.
     """
-    keys, settings = keys_of(job), cohort.settings
+    keys = keys_of(job)
     if len(keys) != 1 or not _has_room(cohort, keys[0].key, 2) or f"key:{keys[0].key}" in cohort.pauses:
         return False
-    era = None if settings.half_life_us is None else settings.shares_era
-    return job.turn == era and not {keys[0].key} & (cohort.turns.keys() | cohort.first_keys)
+    return not {keys[0].key} & (cohort.turns.keys() | cohort.first_keys)
 
 
 def _hold_with_room(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
     """Admit the next job in the sub-lane of *job*, whose only key is a tenant with capacity."""
-    fair_share.charge(cohort, job, key, now_us, is_its_turn=cohort.in_turn)
     alike = [each for each in waiting(cohort, key) if sublane_of(key, each) == sublane_of(key, job)]
     reevaluate(cohort, set() if alike else {key}, now_us, fills=False)
-    fair_share.renew(cohort, alike, cohort.stood)
 
 
 def leave(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -111,9 +103,6 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
     """End the claim of *job*. With ``keep_order``, its retry is the next job that gets the key."""
     preemption.free(cohort, job)
     kept_for = {}
-    for rules in keys_of(job):
-        if rules.is_of_tenant:
-            fair_share.correct(cohort, job, rules.key, now_us)
     held = [rules for rules in keys_of(job) if _holds(rules, rules.key) and not _had_room_for_several(cohort, rules)]
     for rules in held:
         retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None
@@ -158,7 +147,6 @@ def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
 
 def recheck(cohort: Cohort, now_us: int) -> bool:
     """Re-evaluate keys whose limits or times may admit jobs. Return True if there may be more."""
-    has_more_tags = fair_share.tick(cohort, _active_keys(cohort), now_us)
     revision = cohort.settings.limits_revision
     stale = [key for key, renewed in cohort.waiting_keys.items() if renewed < revision][:MAX_KEYS]
     for key in stale:
@@ -172,7 +160,7 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
     free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MAX_KEYS]
     for key in free:  # all starts of these rates are available again
         del cohort.rates[key]
-    return has_more_tags or MAX_KEYS in (len(stale), len(due), len(free))
+    return MAX_KEYS in (len(stale), len(due), len(free))
 
 
 # -- Data of a key: the rules of its jobs, the waiting jobs, and the holders.
@@ -338,19 +326,10 @@ def reevaluate(cohort: Cohort, keys: Collection[str], now_us: int, *, fills: boo
     for key in renewed:
         _forget(cohort, key)
     cohort.stood = after = standing_ids(cohort)
-    _give_turns(cohort, renewed)
+    fair_share.look(cohort)
     if has_left:
         cohort.may_fit |= {job_id for job_id, _ in cohort.advanced - advanced}
     return {cohort.jobs[job_id].type for job_id in after - before}
-
-
-def _give_turns(cohort: Cohort, renewed: Collection[str]) -> None:
-    """Give turns to admitted jobs of the re-evaluated tenants, and remove the turns of blocked ones."""
-    for job in cohort.jobs.values():
-        job.turn = job.turn if job.id in cohort.stood else None
-    for key in renewed:
-        if key.startswith(TENANT_PREFIX):
-            fair_share.renew(cohort, waiting(cohort, key), cohort.stood)
 
 
 def leave_to_tick(cohort: Cohort) -> None:

@@ -105,7 +105,7 @@ def first(
     may_start = [
         each for each in keys.standing(cohort, fits) if type_limits.may_start(cohort, each, now_us, is_ahead=is_ahead)
     ]
-    cohort.in_turn = False
+    cohort.turn_start = None
     below_minimum = [each for each in may_start if keys.goes_first(cohort, each)]
     if below_minimum:
         return _best(cohort, below_minimum, fits, now_us, by_age=False)
@@ -114,12 +114,10 @@ def first(
     hints = worker.hints if worker and bonus else {}
     job = _best(cohort, may_start, fits, now_us, by_age=by_age, near={*hints}, bonus=bonus)
     cohort.claim_number += counts and job is not None and percentage < 100
-    cohort.in_turn = not (counts and by_age)
-    if job is None or not cohort.in_turn:
+    if job is None or (counts and by_age):
         return job
-    other = fair_share.turn(cohort, job, keys.standing(cohort, {job.type}))
-    cohort.in_turn = other in may_start  # a reserve blocks the younger ones
-    return other if cohort.in_turn else job
+    candidates, cohort.turn_start = fair_share.turn(cohort, job, may_start)
+    return _best(cohort, candidates, fits, now_us, by_age=False)
 
 
 def _best(

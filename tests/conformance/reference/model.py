@@ -109,10 +109,6 @@ class Job:
     """When it was claimed last, or expired instead."""
     charged_us: int | None = None
     """Time that its tenant was charged for its claim."""
-    since: tuple[int, int] | None = None
-    """The era of shares in which it came, and their clock then; None if there was none."""
-    turn: int | None = None
-    """The era of shares in which it has a turn in its lane, since it stands there for its tenant."""
     started_us: int | None = None
     """When its task started, as its worker said; None until it has."""
     ended_us: int | None = None
@@ -188,6 +184,19 @@ class Job:
 
     def has_expired(self, now_us: int) -> bool:
         return self.expires_us is not None and self.expires_us <= now_us
+
+
+@dataclass
+class Share:
+    """The slot time of a tenant in a class (mode and priority), in µs, divided by the tenant's weight.
+
+    *credit_us*: time that was charged and not used, not divided. *use*: with a half-life, the logarithm of the decayed
+    use. *starts*: type -> start tag.
+    """
+
+    credit_us: int = 0
+    use: float = 0
+    starts: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -318,15 +327,15 @@ class Cohort:
     advanced: set[tuple[str, str]] = field(default_factory=set)
     """Pending jobs that stand for their first key, each with a later one that it waits for since."""
     shares_era: int = 0
-    """The era of tags, credits and clock."""
-    tags: dict[str, float] = field(default_factory=dict)
-    """Key of a tenant -> time of slots that its jobs were charged, by weight, µs, or its logarithm (`half_life`)."""
-    clock: int | None = None
-    """The greatest start of a job that was claimed in its turn; None before the first claim."""
-    in_turn: bool = True
-    """Whether the job that goes first just now goes as it is the turn of its tenant."""
-    credits: dict[str, int] = field(default_factory=dict)
-    """Key of a tenant -> time that its jobs were charged and did not use, µs."""
+    """The generation of the following data."""
+    shares: dict[tuple[str, str], Share] = field(default_factory=dict)
+    """Class, and key of a tenant -> its share."""
+    clocks: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Class and type -> greatest start tag (µs) of a turn taken by a slot that serves the type."""
+    candidates: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """Class, key of a tenant, and type -> the tenant's oldest job in the lane, as last seen."""
+    turn_start: float | None = None
+    """Start tag of the turn in which a job is about to be claimed, or None without a turn."""
     may_fit: set[str] = field(default_factory=set)
     """Those that went on since a job left in this arrow: no slot was filled with them yet."""
     kept_for: dict[str, str] = field(default_factory=dict)

@@ -74,10 +74,11 @@ def request_return(holder: Worker, number: int, types: Set[str]) -> None:
 
 
 def may_be_ahead(cohort: Cohort, job: Job) -> bool:
-    """Return True if *job* may be prefetched: it has no key except a tenant whose turns are by age.
+    """Return True if *job* may be prefetched: turns are by age, and it has no key except a tenant's.
 
     A job left to a tick may fit a free slot.
     """
+    if cohort.settings.half_life_us is not None:
+        return False
     is_left = any(cohort.due_keys.get(each.key) == AT_ONCE_US for each in decode_rules(job.rules).keys)
-    goes_by_age = cohort.settings.half_life_us is None and not is_left
-    return not job_record.has_key(job.id) or (job.id.endswith(TENANTED) and goes_by_age)
+    return not job_record.has_key(job.id) or (job.id.endswith(TENANTED) and not is_left)

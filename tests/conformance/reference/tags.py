@@ -12,7 +12,6 @@ import math
 _LOG2_OF_E = 1.4426950408889634
 _LN_2 = 0.6931471805599453
 _ROOT_OF_HALF = 0.7071067811865476
-_FORGOTTEN_HALF_LIVES = 10
 _MIN_EXPONENT = -1000
 
 
@@ -47,8 +46,3 @@ def decayed(tag: float, us: int, half_life_us: int, now_us: int) -> float:
         return added
     larger = max(tag, added)
     return larger + log2(1 + exp2(min(tag, added) - larger))
-
-
-def least_used(half_life_us: int, now_us: int) -> float:
-    """Return the lowest tag that is kept: that of a half-life of slot-time used ten half-lives ago."""
-    return log2(half_life_us) + now_us / half_life_us - _FORGOTTEN_HALF_LIVES
