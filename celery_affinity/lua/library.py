@@ -183,7 +183,11 @@ local function register(server, name, flags, is_open)
             if not is_open then
                 call.refuse_producers()
             end
-            return called(ARGV)
+            local reply = called(ARGV)
+            if call.keys then
+                fair_share.write_changed(call.keys.shares)
+            end
+            return reply
         end,
         flags = flags,
     }})
@@ -200,7 +204,11 @@ local name = table.remove(ARGV, 1)
 if not ({{ {open} }})[name] then
     call.refuse_producers()
 end
-return functions[name](ARGV)
+local reply = functions[name](ARGV)
+if call.keys then
+    fair_share.write_changed(call.keys.shares)
+end
+return reply
 """
 
 

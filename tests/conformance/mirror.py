@@ -49,6 +49,9 @@ CONF_OF = key("conf_by_app", "")
 METRICS = key("metrics", "")
 SHARES = KEYS.base + KEYS_OF_ALL["share"][0].partition("%")[0]
 
+#: A share without credit, use, running jobs and start tags.
+_NO_SHARE = "0 0 0"
+
 #: The subset of the following fields that a batch has as well.
 OF_A_BATCH = ("type", "task_id", "task_name")
 
@@ -77,7 +80,7 @@ def read(found):
     state = dict(map(_parsed, found.split(b"\n")))
     del state[CLOCK]
     era = state.get(key("settings"), {}).get("shares_era", "0")  # Redis forgets the shares of earlier generations
-    state = {name: value for name, value in state.items() if not name.startswith(SHARES) or name.endswith(f":{era}")}
+    state = {name: value for name, value in state.items() if not name.startswith(SHARES) or _is_share(name, value, era)}
     free, members = state.get(key("free_slots")), state.get(key("members"), {})
     if free:  # a profile without a free slot is equivalent to a missing one
         free = {profile: slots for profile, slots in free.items() if slots != "0" or profile not in members}
@@ -85,6 +88,11 @@ def read(found):
         if not free:
             del state[key("free_slots")]
     return state
+
+
+def _is_share(name, value, era):
+    """Return True for a share of this generation that says anything."""
+    return name.endswith(f":{era}") and not value.startswith(f"{_NO_SHARE} (")
 
 
 @lru_cache(10_000)  # most keys did not change since the last step
@@ -312,7 +320,7 @@ def _expect_job(job, entry, stands):
 
 
 def _times(job):
-    times_us = {name: getattr(job, f"{name}_us") for name in ("published", "claimed", "started", "expires", "charged")}
+    times_us = {name: getattr(job, f"{name}_us") for name in ("published", "claimed", "started", "expires")}
     found = {name: str(at_us) for name, at_us in times_us.items() if at_us is not None}
     if job.expires_us is not None or job.is_moved or job.rank_us is not None:
         found.setdefault("claimed", "")  # so that a claim sees that there are more rules
@@ -336,6 +344,8 @@ def _job_hash(job):
         "state": job.state,
         **_times(job),
     }
+    if job.charged is not None:
+        found["charged"] = "{}:{}".format(*job.charged)
     if job.worker is not None:
         found |= {"worker": job.worker, "fence": str(job.fence)}
     if_any = {
@@ -525,7 +535,6 @@ def _expect_stops(reference, entry):
 
 def _expect_shares(reference, state, entry, standing):
     half_life_us = reference.settings.half_life_us
-    fair_share.look(reference)
     if half_life_us is None:
         return
     for (class_, type_), clock in reference.clocks.items():
@@ -543,9 +552,10 @@ def _expect_shares(reference, state, entry, standing):
                 entry(["turns", encode(type_), class_], f"{candidate.order_us} {candidate.id}", start)
                 line += f" {candidate.order_us} {candidate.id}"
             lines.append(line)
-        text = "\n".join([f"{share.credit_us} {share.use:.17g}", *sorted(lines)])
-        name = key("share", class_, its_key, str(reference.shares_era))
-        state[name] = f"{text} (forgotten in {kept_s} s)"
+        first = f"{share.credit_us} {share.use:.17g} {share.running}"
+        if lines or first != _NO_SHARE:
+            name = key("share", class_, its_key, str(reference.shares_era))
+            state[name] = "\n".join([first, *sorted(lines)]) + f" (forgotten in {kept_s} s)"
 
 
 def _expect_facts_of_keys(reference, entry):

@@ -6,6 +6,7 @@ from celery_affinity.clock import SECOND_US
 from celery_affinity.lab.scripts_engine import CLOCK, START_US
 from celery_affinity.schema.constants import ENDED_KEPT_S
 from celery_affinity.schema.values import encode_part
+from tests.conformance.reference import fair_share
 from tests.conformance.reference.reference import Reference
 from tests.conformance.reference.replies import NONE
 
@@ -88,6 +89,7 @@ class SideBySide:
         if full:
             self.call("CONFIG", "SET", "maxmemory", "0", reply="OK")
         self.tally[arrow] += 1
+        fair_share.end(self.reference)
         self.recurrence.see(self.reference, self.now_us)
 
     def call(self, *command, reply=...):

@@ -35,16 +35,19 @@ end
 -- Returns the share of a tenant in the class of `lane`, as a table:
 --   credit: slot-time (µs) that was charged and not used.
 --   use: the decayed use with a half-life, otherwise 0.
+--   running: number of its claimed jobs.
 --   of: type -> start tag (`start`), and enqueue time and id of its candidate, if it has one (`enqueued`, `id`).
+--   is_changed: true if `fair_share.write_changed` must write it.
 local function read_share(lane, job_key)
     local name = key.share(lane, job_key, (tenants.shares()))
     local shares = key_state.cache().shares
     local share = shares[name]
     if not share then
         local text = redis.call("GET", name) or ""
-        local credit, use = string.match(text, "^(%d+) (%S+)")
+        local credit, use, running = string.match(text, "^(%d+) (%S+) (%d+)")
         share = {
-            name = name, lane = lane, key = job_key, credit = tonumber(credit or 0), use = tonumber(use or 0), of = {},
+            name = name, lane = lane, key = job_key, is_changed = false, of = {},
+            credit = tonumber(credit or 0), use = tonumber(use or 0) or 0, running = tonumber(running or 0),
         }
         for type, start, candidate in string.gmatch(text, "\n(%S+) (%S+) ?([^\n]*)") do
             local enqueued, id = string.match(candidate, "^(%d+) (%S+)$")
@@ -55,18 +58,42 @@ local function read_share(lane, job_key)
     return share
 end
 
--- Writes a share. It is forgotten an hour, or ten half-lives, after the last change.
-local function write_share(share)
-    local lines = {}
-    for type, entry in pairs(share.of) do
-        lines[#lines + 1] = type .. " " .. exact(entry.start)
-            .. (entry.id and " " .. entry.enqueued .. " " .. entry.id or "")
-    end
-    table.sort(lines)
-    table.insert(lines, 1, exact(share.credit) .. " " .. exact(share.use))
+-- Removes start tags without a candidate that cannot matter again: those that the clock has reached, unless a job of the
+-- tenant is running, whose end can add to them; with a half-life, all.
+local function remove_old_starts(share)
     local _, half_life_us = tenants.shares()
-    local kept_s = math.max(protocol.SHARES_KEPT_S, math.ceil(half_life_us / 100000))
-    redis.call("SET", share.name, table.concat(lines, "\n"), "EX", kept_s)
+    local idle, names = {}, {}
+    for type, entry in pairs(share.of) do
+        if not entry.id and (half_life_us > 0 or share.running == 0) then
+            idle[#idle + 1], names[#names + 1] = type, share.lane .. " " .. type
+        end
+    end
+    local clocks = half_life_us == 0 and names[1] and redis.call("ZMSCORE", key.clocks, unpack(names)) or {}
+    for nth, type in ipairs(idle) do
+        if half_life_us > 0 or share.of[type].start <= (tonumber(clocks[nth] or nil) or 0) then
+            share.of[type] = nil
+        end
+    end
+end
+
+-- Writes the changed shares. Called at the end of each server function. A share is forgotten an hour, or ten half-lives,
+-- after its last change.
+function fair_share.write_changed(shares)
+    for _, share in pairs(tenants.shares() and shares or {}) do
+        if share.is_changed then
+            remove_old_starts(share)
+            local lines = {}
+            for type, entry in pairs(share.of) do
+                lines[#lines + 1] = type .. " " .. exact(entry.start)
+                    .. (entry.id and " " .. entry.enqueued .. " " .. entry.id or "")
+            end
+            table.sort(lines)
+            table.insert(lines, 1, exact(share.credit) .. " " .. exact(share.use) .. " " .. exact(share.running))
+            local _, half_life_us = tenants.shares()
+            local kept_s = math.max(protocol.SHARES_KEPT_S, math.ceil(half_life_us / 100000))
+            redis.call("SET", share.name, table.concat(lines, "\n"), "EX", kept_s)
+        end
+    end
 end
 
 -- Returns the member of `turns` for a candidate: equal start tags are ordered by age.
@@ -86,13 +113,13 @@ local function set_candidate(share, type, enqueued, id)
     end
     entry.enqueued, entry.id, share.of[type] = enqueued, id, entry
     redis.call("ZADD", key.turns(type, share.lane), exact(entry.start), member_of(entry))
-    write_share(share)
+    share.is_changed = true
 end
 
--- Removes the candidate of a share for `type`. The caller writes the share.
+-- Removes the candidate of a share for `type`.
 local function remove_candidate(share, type, entry)
     redis.call("ZREM", key.turns(type, share.lane), member_of(entry))
-    entry.enqueued, entry.id = nil, nil
+    entry.enqueued, entry.id, share.is_changed = nil, nil, true
 end
 
 -- Lets the oldest job without a tenant in a lane be the candidate, unless there is one.
@@ -140,19 +167,17 @@ function fair_share.leave(id, type, lane, is_claimed)
     local entry = share.of[type]
     if entry and entry.id == id then
         remove_candidate(share, type, entry)
-        if not is_claimed then
-            write_share(share)
-            if job_key == UNTENANTED then
-                next_untenanted(type, lane)
-            end
+        if job_key == UNTENANTED and not is_claimed then
+            next_untenanted(type, lane)
         end
     end
 end
 
--- Adds `us` of slot-time to the use of a tenant, and moves its candidates. The caller writes the share.
+-- Adds `us` of slot-time to the use of a tenant, and moves its candidates.
 local function add_use(share, us)
     local _, half_life_us = tenants.shares()
     local added = math.floor(us / tenants.quota_of(tenants.name_of(share.key)).weight)
+    share.is_changed = true
     if added == 0 then
         return
     elseif half_life_us > 0 then
@@ -176,9 +201,9 @@ function fair_share.charge(id, type, lane, worker, turn)
     if worker then
         local usual_us = tonumber(string.match(redis.call("HGET", key.durations, type) or "", "^%d+$") or 0)
         local used_us = math.min(share.credit, usual_us)
-        share.credit = share.credit - used_us
+        share.credit, share.running = share.credit - used_us, share.running + 1
         add_use(share, usual_us - used_us)
-        local _, half_life_us = tenants.shares()
+        local generation, half_life_us = tenants.shares()
         local _, types = free_slots.terms(worker)
         if turn and half_life_us == 0 and types[1] then
             local clocks = {}
@@ -187,33 +212,31 @@ function fair_share.charge(id, type, lane, worker, turn)
             end
             chunked.call("ZADD", key.clocks, clocks, "GT")
         end
+        local charged = generation .. ":" .. call.text(usual_us)
         if job_key == UNTENANTED then -- otherwise its end would not read the charge
-            redis.call("HSET", key.job(id), "charged", call.text(usual_us), "more", 1)
+            redis.call("HSET", key.job(id), "charged", charged, "more", 1)
         else
-            redis.call("HSET", key.job(id), "charged", call.text(usual_us))
+            redis.call("HSET", key.job(id), "charged", charged)
         end
     end
-    write_share(share)
     if job_key == UNTENANTED then
         next_untenanted(type, lane)
     end
 end
 
--- Corrects the charge of job `id` when it loses its slot. `charged`: field of its hash.
+-- Corrects the charge of job `id` when it loses its slot. `charged`: field of its hash, with the generation.
 function fair_share.correct(id, charged)
     redis.call("HDEL", key.job(id), "charged")
     local claimed, lane = unpack(redis.call("HMGET", key.job(id), "claimed", "lane"))
-    local claimed_us, charged_us = tonumber(claimed or nil) or call.now_us, tonumber(charged)
-    if not (tenants.shares() and charged_us and lanes.is_lane(lane)) then
+    local generation, us = string.match(charged, "^(%d+):(%d+)$")
+    if generation ~= tenants.shares() or not lanes.is_lane(lane) then
         return
     end
+    local claimed_us, charged_us = tonumber(claimed or nil) or call.now_us, tonumber(us)
     local share, more_us = read_share(lane, tenant_of(id)), math.max(0, call.now_us - claimed_us) - charged_us
-    if more_us > 0 then
-        add_use(share, more_us)
-    else
-        share.credit = share.credit - more_us
-    end
-    write_share(share)
+    share.running = math.max(0, share.running - 1)
+    add_use(share, math.max(0, more_us))
+    share.credit = share.credit + math.max(0, -more_us)
 end
 
 -- Returns the first candidate of a type and lane as a table with `id`, `enqueued` and `start`, or nil. Members without a
@@ -230,14 +253,19 @@ local function first_candidate(type, lane)
     end
 end
 
+-- Returns true if a reserve blocks a candidate.
+local function is_blocked(waiting, view, type, lane, candidate)
+    local filter = waiting.kept_back
+    return filter and filter.open(type, lane .. " " .. member_of(candidate), view) == ""
+end
+
 -- Returns the best candidate of a tenant, by score.
 --   first: its candidate with the smallest start tag.
---   choice: chooses between types (`job_choice.among`).
 --   eligible: type -> position in the types of the choice, for types whose jobs can be claimed.
-local function best_of_tenant(choice, first, eligible)
-    local best, best_points = first, nil
+local function best_of_tenant(waiting, view, first, eligible)
+    local choice, best, best_points = waiting.choice, first, nil
     for type, entry in pairs(read_share(first.lane, tenant_of(first.id)).of) do
-        if entry.id and eligible[type] then
+        if entry.id and eligible[type] and not is_blocked(waiting, view, type, first.lane, entry) then
             local rarity = choice.shared_rarity and choice.shared_rarity[eligible[type]]
                 or job_choice.rarity(choice, eligible[type])
             local enqueued_us = tonumber(entry.enqueued)
@@ -255,13 +283,12 @@ end
 -- Returns the job to claim in the class of `job`, the best job by score, and the start tag of its turn. The tag is false
 -- if there is no turn: reserves block all candidates, or no job of the class is listed yet. The job is then `job`.
 function hooks.turn(waiting, job, view)
-    local lane, filter, choice, eligible, first = job.lane, waiting.kept_back, waiting.choice, {}, nil
+    local lane, choice, eligible, first = job.lane, waiting.choice, {}, nil
     for nth, type in ipairs(choice and choice.types or waiting.types) do
         local heads = waiting.heads[type]
         local candidate = heads and (type == job.type or lanes.place(heads, lane)) and view:any_free(type)
             and first_candidate(type, lane)
-        if candidate and not (filter
-            and filter.open(type, lane .. " " .. candidate.enqueued .. " " .. candidate.id, view) == "") then
+        if candidate and not is_blocked(waiting, view, type, lane, candidate) then
             eligible[type] = nth
             if not first or candidate.start < first.start or candidate.start == first.start
                 and score.is_older(tonumber(candidate.enqueued), candidate.id, tonumber(first.enqueued), first.id) then
@@ -272,7 +299,7 @@ function hooks.turn(waiting, job, view)
     if not first then
         return job, false
     end
-    local chosen = choice and best_of_tenant(choice, first, eligible) or first
+    local chosen = choice and best_of_tenant(waiting, view, first, eligible) or first
     if chosen.id == job.id then
         return job, first.start
     end

@@ -6,7 +6,7 @@ function key_state.cache()
         call.keys = {
             known = {}, -- key -> result of `read`, updated with each write of this invocation
             jobs = {}, -- id -> its keys and its task name
-            shares = {}, -- key -> share of a tenant (`fair_share`), read once and updated with each write
+            shares = {}, -- key -> share of a tenant (`fair_share`)
             needs = false, -- needs of tenants below their minimum (`preemptors`)
             left = false, -- remaining work budget (`key_state.budget`)
             is_unfinished = false, -- true if a tick must continue, since the budget is used up

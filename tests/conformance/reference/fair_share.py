@@ -46,12 +46,28 @@ def look(cohort: Cohort) -> None:
     for job in keys.standing(cohort, {job.type for job in cohort.jobs.values()}):
         place = (class_of(job), tenant_of(job), job.type)
         found[place] = min(found.get(place, job), job, key=lambda each: (each.order_us, each.id))
+    for place, job_id in cohort.candidates.items():
+        if place not in found or found[place].id != job_id:
+            cohort.shares[place[:2]].is_changed = True
     for place, job in sorted(found.items()):
         if cohort.candidates.get(place) != job.id:
             share, clock = share_of(cohort, job), cohort.clocks.get((place[0], job.type), 0)
+            share.is_changed = True
             earlier = share.starts.get(job.type, 0)
             share.starts[job.type] = share.use if cohort.settings.half_life_us else max(earlier, clock)
     cohort.candidates = {place: job.id for place, job in found.items()}
+
+
+def end(cohort: Cohort) -> None:
+    """Remove start tags without a candidate that cannot matter again, at the end of each function."""
+    look(cohort)
+    half_life_us = cohort.settings.half_life_us
+    for place, share in cohort.shares.items():
+        for type_, start in [*share.starts.items()] if share.is_changed else ():
+            has_ended = half_life_us or (not share.running and start <= cohort.clocks.get((place[0], type_), 0))
+            if has_ended and (*place, type_) not in cohort.candidates:
+                del share.starts[type_]
+        share.is_changed = False
 
 
 def _order(cohort: Cohort, job: Job) -> tuple[float, int, str]:
@@ -89,31 +105,32 @@ def charge(cohort: Cohort, job: Job, types: Collection[str], now_us: int) -> Non
     share, usual_us = share_of(cohort, job), cohort.durations_us.get(job.type, 0)
     used_us = min(share.credit_us, usual_us)
     share.credit_us -= used_us
+    share.running += 1
     _add(cohort, job, share, usual_us - used_us, now_us)
     if cohort.turn_start is not None and not cohort.settings.half_life_us:
         for type_ in types:
             place = (class_of(job), type_)
             cohort.clocks[place] = max(cohort.clocks.get(place, 0), int(cohort.turn_start))
-    job.charged_us = usual_us
+    job.charged = (cohort.settings.shares_era, usual_us)
     job.has_more = job.has_more or tenant_of(job) == TENANT_PREFIX
 
 
 def free(cohort: Cohort, job: Job, now_us: int) -> None:
     """Correct the charge of *job*, which has left its slot: charge the additional time, or credit the rest."""
-    charged_us, job.charged_us = job.charged_us, None
-    if cohort.settings.half_life_us is None or charged_us is None:
+    charged, job.charged = job.charged, None
+    if cohort.settings.half_life_us is None or charged is None or charged[0] != cohort.settings.shares_era:
         return
     look(cohort)
-    share, more_us = share_of(cohort, job), max(0, now_us - (job.claimed_us or 0)) - charged_us
-    if more_us > 0:
-        _add(cohort, job, share, more_us, now_us)
-    else:
-        share.credit_us -= more_us
+    share, more_us = share_of(cohort, job), max(0, now_us - (job.claimed_us or 0)) - charged[1]
+    share.running = max(0, share.running - 1)
+    _add(cohort, job, share, max(0, more_us), now_us)
+    share.credit_us += max(0, -more_us)
 
 
 def _add(cohort: Cohort, job: Job, share: Share, us: int, now_us: int) -> None:
     more = us // weight_of(tenant_of(job), cohort.settings.values.get("tenants", ""))
     half_life_us = cohort.settings.half_life_us
+    share.is_changed = True
     if more and half_life_us:
         share.use = tags.decayed(share.use, more, half_life_us, now_us)
     for type_ in share.starts if more else ():

@@ -107,8 +107,8 @@ class Job:
     """The number of the release whose reply carried it; "" if it came to its worker's inbox."""
     claimed_us: int | None = None
     """When it was claimed last, or expired instead."""
-    charged_us: int | None = None
-    """Time that its tenant was charged for its claim."""
+    charged: tuple[int, int] | None = None
+    """The generation of shares in which it was claimed, and the time (µs) that its tenant was charged."""
     started_us: int | None = None
     """When its task started, as its worker said; None until it has."""
     ended_us: int | None = None
@@ -191,11 +191,13 @@ class Share:
     """The slot time of a tenant in a class (mode and priority), in µs, divided by the tenant's weight.
 
     *credit_us*: time that was charged and not used, not divided. *use*: with a half-life, the logarithm of the decayed
-    use. *starts*: type -> start tag.
+    use. *running*: number of claimed jobs. *starts*: type -> start tag. *is_changed*: by the function that is running.
     """
 
     credit_us: int = 0
     use: float = 0
+    running: int = 0
+    is_changed: bool = False
     starts: dict[str, float] = field(default_factory=dict)
 
 
