@@ -2,7 +2,7 @@
 
 The setting has three forms:
 - ``app.conf``: ``{"acme": Tenant(max=10, min=2), "*": Tenant(max=20)}``, name -> quota. ``*`` stands for each tenant
-  without an entry.
+  without an entry. ``""`` stands for jobs without a tenant, which have only a weight.
 - typed and shown: ``acme=max:10,min:2 *=max:20``, or ``none``.
 - Redis: the same, with the names encoded like keys. A ``*`` in a tenant's name is encoded.
 
@@ -26,11 +26,13 @@ MAX_WEIGHT = 999_999
 
 #: Name that stands for each tenant without an entry.
 OTHERS = "*"
+#: The empty name, of jobs without a tenant, in the typed form and in Redis.
+EMPTY = '""'
 
 ACCEPTED = (
     "quotas by tenant such as {'acme': Tenant(max=10, min=2), '*': Tenant(max=20)}, at run time "
     "'acme=max:10,min:2 *=max:20' or 'none': the name of each tenant, or '*' for all others, and whole numbers, up to "
-    f"{MAX_COUNT:,}"
+    f"{MAX_COUNT:,}; for jobs without a tenant, '', only a weight"
 )
 
 _NUMBER = rf"[0-9]{{1,{MAX_NUMBER_LENGTH}}}"
@@ -71,15 +73,15 @@ def check_tenants(value: object) -> str | None:
 def _is_good(name: object, quota: object) -> bool:
     if (
         not isinstance(name, str)
-        or not values.is_pattern(name)
+        or not (name == "" or values.is_pattern(name))
         or len(TENANT_PREFIX + encode_part(name)) > MAX_KEY_LENGTH
     ):
         return False
     try:
-        as_tenant(quota)
+        own = as_tenant(quota)
     except OptionError:
         return False
-    return True
+    return name != "" or (own.max is None and own.min == 0)
 
 
 def as_tenant(value: object) -> Tenant:
@@ -98,11 +100,13 @@ def typed_tenants(text: str) -> dict[str, Tenant] | None:
     if None in matches:
         return None
     try:
-        return {
-            OTHERS if match[1] == OTHERS else unquote(match[1]): _quota(match) for match in matches if match is not None
-        }
+        return {_decoded(match[1]): _quota(match) for match in matches if match is not None}
     except OptionError:  # a min above its max
         return None
+
+
+def _decoded(name: str) -> str:
+    return "" if name == EMPTY else name if name == OTHERS else unquote(name)
 
 
 def _quota(word: re.Match[str]) -> Tenant:
@@ -118,12 +122,14 @@ def shown_tenants(value: Mapping[str, Tenant] | str) -> str:
 
 def encoded_tenants(value: Mapping[str, Tenant] | str) -> str:
     """Return valid quotas in Redis form, or "" if there are none."""
-    return _words(value, lambda name: OTHERS if name == OTHERS else encode_part(name))
+    return _words(value, lambda name: name if name == OTHERS else encode_part(name))
 
 
 def _words(value: Mapping[str, Tenant] | str, encode: Callable[[str], str]) -> str:
     quotas = typed_tenants(value) or {} if isinstance(value, str) else value
-    return " ".join(f"{encode(name)}={_format_quota(as_tenant(quotas[name]))}" for name in sorted(quotas))
+    return " ".join(
+        f"{encode(name) if name else EMPTY}={_format_quota(as_tenant(quotas[name]))}" for name in sorted(quotas)
+    )
 
 
 def _format_quota(quota: Tenant) -> str:
@@ -157,4 +163,5 @@ def weight_of(key: str, text: str) -> int:
 
 def _quota_of(key: str, text: str) -> Tenant:
     quotas = quotas_in(text)
-    return quotas.get(key.removeprefix(TENANT_PREFIX), quotas.get(OTHERS, Tenant()))
+    name = key.removeprefix(TENANT_PREFIX)
+    return quotas.get(name, quotas.get(OTHERS, Tenant())) if name else quotas.get(EMPTY, Tenant())

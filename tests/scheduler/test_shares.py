@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
-from celery_affinity.schema.constants import MAX_OPENED
+from celery_affinity.schema.constants import MAX_LISTED
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 
@@ -90,6 +90,11 @@ def order_of(fleet, most=None):
         fleet.scheduler.advance(1)
         claims = fleet.end("worker", *claims)
     return order
+
+
+def share_of(redis_client, tenant, lane="queued.0"):
+    """Return the lines of a tenant's share: credit, decayed use and running jobs; start tag and candidate per type."""
+    return redis_client.get(Keys().key("share", lane, f"tenant%3A{tenant}", "1")).decode().split("\n")
 
 
 def flood(fleet, *tenants, jobs=3):
@@ -210,9 +215,7 @@ def test_job_shorter_than_usual_gives_its_tenant_credit(fleet, redis_client):
     (first,) = fleet.inbox("worker")
     fleet.scheduler.advance(4)
     fleet.end("worker", first)
-    assert fleet.scheduler.reader.hash("credits") == {"tenant%3Aa": str(6_000_000)}
-    tags = redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True)
-    assert dict(tags)[b"tenant%3Aa"] == 10_000_000
+    assert share_of(redis_client, "a") == ["6000000 0 0", "pdf 10000000 1800000000000000 a.2$"]
 
 
 def test_tenant_with_least_use_is_found_behind_others(fleet):
@@ -236,11 +239,10 @@ def test_crashed_job_is_charged_for_its_slot_time(fleet, redis_client):
     assert fleet.jobs("one") == ["a$"]
     fleet.scheduler.advance(3)
     fleet.scheduler.leave("one")
-    tags = dict(redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True))
-    assert tags[b"tenant%3Aa"] == 3_000_000
+    assert share_of(redis_client, "a") == ["0 0 0", "pdf 3000000 1800000000000000 a$"]
 
 
-def test_job_without_a_tenant_runs_when_oldest(fleet):
+def test_jobs_without_a_tenant_are_one_more_tenant(fleet):
     for job in ("a0$", "a1$", "plain", "a2$", "b$"):
         fleet.publish(job, PDF, rules="" if job == "plain" else of(job[0]))
         fleet.scheduler.advance(0.001)
@@ -250,11 +252,11 @@ def test_job_without_a_tenant_runs_when_oldest(fleet):
         order += [each.job_id for each in claims]
         fleet.scheduler.advance(1)
         fleet.end("worker", *claims, inline=False)
-    assert order == ["a0$", "b$", "a1$", "plain", "a2$"]
+    assert order == ["a0$", "plain", "b$", "a1$", "a2$"]
 
 
-def test_unreadable_replayed_job_runs_when_oldest(fleet, redis_client):
-    """Its id suffix names a tenant that it lacks: if only turns applied, others would always precede it."""
+def test_unreadable_replayed_job_counts_as_one_without_a_tenant(fleet, redis_client):
+    """Its id suffix names a tenant that it lacks."""
     fleet.join("worker", PDF)
     fleet.publish("busy", PDF)
     redis_client.lpush("list", "message")
@@ -262,7 +264,7 @@ def test_unreadable_replayed_job_runs_when_oldest(fleet, redis_client):
     assert fleet.scheduler.replay(["bad$"]) == ["bad$"]
     fleet.scheduler.advance(1)
     flood(fleet, "a", "b")
-    assert order_of(fleet, 3)[1] == "bad$"
+    assert order_of(fleet, 6) == ["busy", "a0$", "b0$", "a1$", "b1$", "bad$"]
 
 
 def test_tenants_maximum_applies_next_to_its_share(fleet):
@@ -281,8 +283,8 @@ def test_claim_by_age_takes_the_oldest_job_despite_turns(fleet, redis_client, mo
     fleet.publish("later$", PDF, rules=of("b"), priority=9)
     fleet.join("worker", PDF)
     assert order_of(fleet, most=3) == ["a0$", "a1$", "a2$"]
-    tags = dict(redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True))
-    assert tags[b"!"] == 0 < tags[b"tenant%3Aa"]
+    assert not redis_client.exists(Keys().key("clocks"))
+    assert share_of(redis_client, "a")[1] >= "pdf 1000000"
 
 
 def test_job_placed_below_a_minimum_moves_no_clock(fleet, redis_client):
@@ -292,8 +294,8 @@ def test_job_placed_below_a_minimum_moves_no_clock(fleet, redis_client):
     assert order_of(fleet) == ["a0$"]
     fleet.publish("a1$", PDF, rules=of("a"))
     assert fleet.jobs("worker") == ["a1$"]
-    tags = dict(redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True))
-    assert tags[b"!"] == 0 < tags[b"tenant%3Aa"]
+    assert not redis_client.exists(Keys().key("clocks"))
+    assert share_of(redis_client, "a")[1] >= "pdf 1000000"
 
 
 def test_old_job_runs_when_reserves_block_the_turns_job(fleet, redis_client):
@@ -308,34 +310,16 @@ def test_old_job_runs_when_reserves_block_the_turns_job(fleet, redis_client):
     assert fleet.jobs("worker") == ["a9$"]
 
 
-def test_tag_behind_the_clock_is_deleted(fleet, redis_client):
+def test_start_tag_behind_the_clock_is_deleted(fleet, redis_client):
     fleet.join("worker", PDF)
-    for tenant in ("a", "b"):
-        fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
-        (claim,) = fleet.inbox("worker")
-        fleet.scheduler.advance(5 if tenant == "a" else 9)
-        fleet.end("worker", claim)
-    fleet.scheduler.tick()
-    assert b"tenant%3Ab" in redis_client.zrange(Keys().key("tags"), 0, -1)
-    for _ in range(4):
-        fleet.publish(f"c{_}$", PDF, rules=of("c"))
-        (claim,) = fleet.inbox("worker")
-        fleet.scheduler.advance(9)
-        fleet.end("worker", claim)
-    fleet.scheduler.tick()
-    left = redis_client.zrange(Keys().key("tags"), 0, -1)
-    assert b"tenant%3Aa" not in left
-    assert not redis_client.exists(Keys().key("turns", PDF, "queued.0", "1"))
-
-
-def test_tick_deletes_all_tags_of_many_former_tenants(valkey, fleet, redis_client):
-    tags = {f"tenant%3A{number}": number for number in range(300)}
-    redis_client.zadd(Keys().key("tags"), {**tags, "!": 250})
-    redis_client.hset(Keys().key("credits"), "tenant%3A3", 5)
-    fleet.scheduler.tick()
-    left = [member.decode() for member, _ in redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True)]
-    assert left == ["!", *(f"tenant%3A{number}" for number in range(251, 300))]
-    assert not redis_client.exists(Keys().key("credits"))
+    for tenant in ("a", "b", "c"):
+        for number in range(1 if tenant == "a" else 3):
+            fleet.publish(f"{tenant}{number}$", PDF, rules=of(tenant))
+    assert len(order_of(fleet)) == 7
+    assert share_of(redis_client, "a") == ["0 0 0", "pdf 1000000"]
+    fleet.publish("a9.excel$", "excel", rules=of("a"))
+    assert share_of(redis_client, "a") == ["0 0 0", f"excel 0 {fleet.now_us} a9.excel$"]
+    assert 3_500 < redis_client.ttl(Keys().key("share", "queued.0", "tenant%3Aa", "1")) <= 3_600
 
 
 # -- changed at run time
@@ -350,16 +334,18 @@ def test_waiting_jobs_follow_changes_of_the_turns_setting(redis_client):
     flood(fleet, "c", "d", jobs=4)
     fleet.scheduler.configure({"tenant_turns": "age"})
     assert order_of(fleet) == [*(f"c{number}$" for number in range(4)), *(f"d{number}$" for number in range(4))]
-    assert not redis_client.exists(Keys().key("tags"), *redis_client.keys("*turns*"))
+    assert not redis_client.exists(
+        Keys().key("clocks"), *redis_client.keys("*turns*"), *redis_client.keys("*untenanted*")
+    )
 
 
 def test_change_begins_a_generation_without_earlier_use(fleet, redis_client):
     fleet.join("worker", PDF)
     flood(fleet, "a", jobs=5)
     assert len(order_of(fleet)) == 5
-    assert redis_client.exists(Keys().key("tags"))
+    assert redis_client.exists(Keys().key("clocks"))
     fleet.scheduler.configure({"tenant_half_life_us": "60000000"})
-    assert not redis_client.exists(Keys().key("tags"))
+    assert not redis_client.exists(Keys().key("clocks"))
     flood(fleet, "b")
     fleet.publish("a9$", PDF, rules=of("a"))
     assert order_of(fleet) == ["b0$", "a9$", "b1$", "b2$"]
@@ -385,7 +371,7 @@ def test_claim_orders_all_lanes_before_a_generations_first_tick(redis_client):
     fleet.scheduler.configure({"tenants": "a=max:9"})
     flood(fleet, "a", jobs=10)
     fleet.publish("a.excel$", "excel", rules=of("a"))
-    redis_client.hset(Keys().key("settings"), mapping={**SHARES, "shares_era": 1, "shares": "1 0"})
+    fleet.scheduler.configure(SHARES)
     fleet.join("worker", PDF)
     assert fleet.jobs("worker") == ["a0$"]
     fleet.scheduler.advance(0.001)
@@ -394,45 +380,60 @@ def test_claim_orders_all_lanes_before_a_generations_first_tick(redis_client):
     assert fleet.jobs("other") == ["a.excel$"]
 
 
-def test_ticks_give_turns_to_all_of_many_tenants(valkey, redis_client):
+def test_waiting_jobs_of_many_tenants_are_listed_in_parts(valkey, redis_client):
+    """Half of the jobs have no tenant."""
     fleet = ScriptedFleet(Counting(redis_client, Keys()))
-    for number in range(400):
+    for number in range(2 * MAX_LISTED):
         fleet.publish(f"{number}$", PDF, rules=of(f"t{number:03}"))
+        fleet.publish(f"{number}", PDF)
     fleet.scheduler.configure(SHARES)
-    assert fleet.scheduler.most() < 1_000
-    fleet.scheduler.tick()
-    assert redis_client.zcard(Keys().key("turns", PDF, "queued.0", "1")) == 400
-
-
-def test_turns_of_many_types_are_made_in_parts(redis_client):
-    def turns():
-        return sum(1 for _ in redis_client.scan_iter(Keys().key("turns", "*", "queued.0", "1")))
-
-    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
-    for number in range(MAX_OPENED + 10):
-        fleet.publish(f"{number}$", f"type{number}", rules=of("a"))
-    fleet.scheduler.configure(SHARES)
-    assert turns() == MAX_OPENED
-    fleet.scheduler.tick()
-    assert turns() == MAX_OPENED + 10
+    turns, untenanted = Keys().key("turns", PDF, "queued.0"), Keys().key("untenanted", PDF, "queued.0")
+    assert 0 < redis_client.zcard(turns) < 2 * MAX_LISTED
+    for _ in range(8):
+        fleet.scheduler.tick()
+        assert fleet.scheduler.most() < 5_000
+    assert not redis_client.exists(Keys().key("unlisted"))
+    assert (redis_client.zcard(turns), redis_client.zcard(untenanted)) == (2 * MAX_LISTED + 1, 2 * MAX_LISTED)
+    assert fleet.scheduler.repair() == []
 
 
 # -- deleted keys
 
 
-@pytest.mark.parametrize("lost", ["turns", "setting"])
-def test_lost_turns_or_shares_setting_are_repaired(fleet, redis_client, lost):
+LOST = {
+    "turns": lambda client: client.delete(Keys().key("turns", PDF, "queued.0")),
+    "jobs without a tenant": lambda client: client.delete(Keys().key("untenanted", PDF, "queued.0")),
+    "a share": lambda client: client.delete(Keys().key("share", "queued.0", "tenant%3Aa", "1")),
+    "the kind of a share": lambda client: client.lpush(
+        client.delete(Keys().key("share", "queued.0", "tenant%3Aa", "1"))
+        and Keys().key("share", "queued.0", "tenant%3Aa", "1"),
+        "garbage",
+    ),
+    "the text of a share": lambda client: client.set(Keys().key("share", "queued.0", "tenant%3Aa", "1"), "x\ny z"),
+    "a foreign candidate": lambda client: client.zadd(
+        Keys().key("turns", PDF, "queued.0"), {"nothing": -2, "17 nothing$": -1}
+    ),
+    "a foreign job": lambda client: client.zadd(Keys().key("untenanted", PDF, "queued.0"), {"nothing": 1}),
+    "the clocks": lambda client: client.zadd(Keys().key("clocks"), {"queued.0 pdf": "inf", "nothing": "inf"}),
+    "the progress": lambda client: client.hset(Keys().key("unlisted"), mapping={"pdf queued.0": "x", "y": "0 0"}),
+    "the setting": lambda client: client.hdel(Keys().key("settings"), "shares"),
+}
+
+
+@pytest.mark.parametrize("lost", LOST.values(), ids=LOST)
+def test_lost_data_of_shares_is_repaired(fleet, redis_client, lost):
+    fleet.publish("plain", PDF)
+    fleet.scheduler.advance(0.001)
     flood(fleet, "a", "b")
-    if lost == "turns":
-        redis_client.delete(Keys().key("turns", PDF, "queued.0", "1"))
-    else:
-        redis_client.hdel(Keys().key("settings"), "shares")
-    assert fleet.scheduler.repair()
+    lost(redis_client)
+    fleet.scheduler.repair()
     fleet.scheduler.tick()
+    fleet.scheduler.repair()
+    assert fleet.scheduler.repair() == []
     assert fleet.scheduler.repair() == []
     assert redis_client.hget(Keys().key("settings"), "shares") == b"1 0"
     fleet.join("worker", PDF)
-    assert order_of(fleet) == ["a0$", "b0$", "a1$", "b1$", "a2$", "b2$"]
+    assert order_of(fleet) == ["plain", "a0$", "b0$", "a1$", "b1$", "a2$", "b2$"]
 
 
 # -- a half-life
@@ -454,15 +455,16 @@ def test_quiet_tenant_is_first_until_it_caught_up(redis_client):
     assert abs(trace.starts.count("a") - trace.starts.count("b")) <= 2
 
 
-def test_use_of_ten_half_lives_ago_is_forgotten(redis_client):
+def test_share_is_kept_for_ten_half_lives(redis_client):
     fleet = fleet_with_shares(redis_client, tenant_half_life_us="1000000")
     fleet.join("worker", PDF)
     flood(fleet, "a", jobs=1)
     assert order_of(fleet) == ["a0$"]
-    fleet.advance_and_tick(9)
-    assert redis_client.zcard(Keys().key("tags")) == 1
-    fleet.advance_and_tick(2)
-    assert not redis_client.exists(Keys().key("tags"))
+    key = Keys().key("share", "queued.0", "tenant%3Aa", "1")
+    assert 3_500 < redis_client.ttl(key) <= 3_600
+    fleet.scheduler.configure({"tenant_half_life_us": "600000000"})
+    flood(fleet, "a", jobs=2)
+    assert 5_900 < redis_client.ttl(key.removesuffix("1") + "2") <= 6_000
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -507,8 +509,9 @@ def test_tenant_with_the_least_decayed_use_is_first(valkey, redis_client, half_l
         ("", {}, 7, 17),
         (of("a"), {}, 10, 24),
         (of("a"), {"tenants": "*=max:20"}, 12, 25),
-        (of("a"), SHARES, 13, 39),
-        (of("a"), SHARES | {"tenant_half_life_us": "3600000000"}, 11, 39),
+        (of("a"), SHARES, 11, 45),
+        ("", SHARES, 11, 34),
+        (of("a"), SHARES | {"tenant_half_life_us": "3600000000"}, 10, 43),
     ],
 )
 def test_tenant_costs_the_documented_commands(valkey, redis_client, rules, changes, publish, release):
@@ -527,24 +530,6 @@ def test_tenant_costs_the_documented_commands(valkey, redis_client, rules, chang
         claims += fleet.end("worker", claims.pop(0))
     ended = [sum(times.values()) for name, times, _ in fleet.scheduler.calls if name == "release"]
     assert max(ended[10:]) == release
-
-
-def test_claim_corrects_a_limited_number_of_start_tags(valkey, redis_client):
-    """Hundreds of tenants wait in a lane while they are served in another, so their start tags there are stale."""
-    fleet = fleet_with_shares(redis_client, Counting)
-    tenants = [f"t{number:03}" for number in range(300)]
-    for tenant in tenants:
-        fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
-    for tenant in tenants:
-        redis_client.zadd(Keys().key("tags"), {f"tenant%3A{tenant}": 1_000_000 + int(tenant[1:])})
-    fleet.join("worker", PDF)
-    order = []
-    while claims := fleet.inbox("worker"):
-        fleet.scheduler.calls.clear()
-        order += [each.job_id for each in claims]
-        fleet.end("worker", *claims, inline=False)
-        assert fleet.scheduler.most() < 400
-    assert sorted(order) == [f"{tenant}$" for tenant in tenants], "each goes once"
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -148,12 +148,15 @@ function tenants.name_of(job_key)
     return string.sub(job_key, #protocol.TENANT_PREFIX + 1)
 end
 
--- Returns the quota of tenant `name`, as a table.
+-- Returns the quota of tenant `name`, as a table. Jobs without a tenant (name "") have the quota of the name '""'.
 --   max: maximum number of jobs that hold the tenant's key.
 --   min: number of holders below which the tenant gets slots before others.
 --   weight: divisor of the slot-time that the tenant's jobs use.
 function tenants.quota_of(name)
     local quotas = read_settings().quotas
+    if name == "" then
+        return quotas['""'] or NONE
+    end
     return quotas[name] or quotas["*"] or NONE
 end
 

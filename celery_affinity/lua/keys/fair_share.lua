@@ -43,15 +43,16 @@ local function read_share(lane, job_key)
     local shares = key_state.cache().shares
     local share = shares[name]
     if not share then
-        local text = redis.call("GET", name) or ""
+        local text = redis.pcall("GET", name) or ""
+        text = type(text) == "table" and "" or text -- an error: the value of another kind is replaced by `write_changed`
         local credit, use, running = string.match(text, "^(%d+) (%S+) (%d+)")
         share = {
             name = name, lane = lane, key = job_key, is_changed = false, of = {},
             credit = tonumber(credit or 0), use = tonumber(use or 0) or 0, running = tonumber(running or 0),
         }
-        for type, start, candidate in string.gmatch(text, "\n(%S+) (%S+) ?([^\n]*)") do
+        for job_type, start, candidate in string.gmatch(text, "\n(%S+) (%S+) ?([^\n]*)") do
             local enqueued, id = string.match(candidate, "^(%d+) (%S+)$")
-            share.of[type] = { start = tonumber(start) or 0, enqueued = enqueued, id = id }
+            share.of[job_type] = { start = tonumber(start) or 0, enqueued = enqueued, id = id }
         end
         shares[name] = share
     end
