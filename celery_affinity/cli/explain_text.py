@@ -167,12 +167,13 @@ def _turn(turn: ShareTurn) -> str:
         used = f"{turn.used_s:,.1f} s of slot time divided by its weight, older use counting less"
     else:
         used = f"{turn.ahead_s:,.1f} s of slot time divided by its weight more than the tenant that ran last"
-    return f"{turn.before} of {pluralize(turn.tenants, 'tenant')} in its lane run before it: it has used {used}"
+    turns = pluralize(turn.turns, "turn")
+    return f"{turn.before} of {turns} for its slots come before it: its tenant has used {used}"
 
 
 def _overtaken(waiting: Waiting) -> str:
     if waiting.turn and not waiting.kept_back:
-        return "no time limit: tenants take turns in its lane (fair share), and the oldest job ranks the lane"
+        return "no time limit: tenants take turns (fair share) among the jobs of its mode and priority"
     if waiting.goes_first and not waiting.kept_back:
         return "not by jobs of tenants that have their minimum, because its own tenant is below its minimum"
     if waiting.passing and not waiting.kept_back:

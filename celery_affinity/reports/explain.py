@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from ..clock import SECOND_US
 from ..policy.score import MICRO
 from ..scheduler.reader import Lane, Reader
-from ..schema.constants import SILENCE_COUNTS_US
+from ..schema.constants import SILENCE_COUNTS_US, TENANT_PREFIX
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, without_mark
 from ..settings import wire
 from ..settings.wire import complete_settings
@@ -248,9 +248,11 @@ def waiting_reasons(reader: Reader, lane: Lane, rules: str, now_us: int, setting
     """
     stated = stated_keys(rules)
     waiting = _with_keys(reader, lane, [key.key for key in stated], now_us, settings)
-    if waiting is None or not stated or not stated[-1].is_of_tenant:
+    if waiting is None:
         return waiting
-    turn = share_turn(reader, stated[-1].key, lane)
+    key = stated[-1].key if stated and stated[-1].is_of_tenant else TENANT_PREFIX
+    types = [encode_part(type_) for slots in waiting.slots for type_ in slots.types]
+    turn = share_turn(reader, key, lane, types)
     return waiting if turn is None else replace(waiting, turn=turn, bound_s=None, passed_until_s=None)
 
 

@@ -24,7 +24,7 @@ from .render import duration_text
 #: id of its first job, the admitted job, "!" if that runs before all others, and "~" with the generation of its turn.
 #: The value "*" means that all its jobs are in the lane, because nothing limits their tenant.
 _SUBLANE, _STATED = re.compile(r"(\S+) (\S+)"), re.compile(r"=(\S*)")
-_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)(?: !?(?:~[0-9]+)?)?|\*[0-9-]*")
+_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)(?: !)?|\*[0-9-]*")
 _TURN = re.compile(r"(\S+) [0-9]+ [0-9]+")
 
 
@@ -181,16 +181,21 @@ def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, KeyFacts]:
 
 
 class LimitsInForce(NamedTuple):
-    """The settings of keys in Redis form. *of_keys*: limits in their order. *of_tenants*: quotas."""
+    """The settings of keys in Redis form. *of_keys*: limits in their order. *of_tenants*: quotas.
+
+    *shares*: the generation and the half-life in µs of fair shares, "" without them.
+    """
 
     of_keys: str
     of_tenants: str
+    shares: str = ""
 
 
 def limits_in_force(reader: Reader) -> LimitsInForce:
     """Return the valid limits and the quotas in the settings."""
-    limits, quotas = reader.ask_one("hmget", reader.key("settings"), "limits", "tenants")
-    return LimitsInForce(limit_settings.limits_in_force(limits and decode_text(limits)), decode_text(quotas or b""))
+    limits, quotas, shares = reader.ask_one("hmget", reader.key("settings"), "limits", "tenants", "shares")
+    of_keys = limit_settings.limits_in_force(limits and decode_text(limits))
+    return LimitsInForce(of_keys, decode_text(quotas or b""), decode_text(shares or b""))
 
 
 def limit_of(key: str, limits: LimitsInForce, stated: Collection[str]) -> int | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from ..clock import SECOND_US
-from ..scheduler.reader import Lane, Reader
+from ..scheduler.reader import Reader
 from ..schema.bounds import Bound
 from ..schema.constants import LARGEST_BATCH_COUNTED, REASONS
 from ..schema.histograms import BOUNDS_S, OTHER_ENDS, RUNS, TimeHistogram
@@ -114,7 +114,7 @@ def _overtaking_bounds(reader: Reader, status: Status) -> dict[str, float]:
     settings = wire.complete_settings(stored)
     in_force, bonus = wire.weights_of(settings), wire.bonus_seconds_in(settings)
     lanes = reader.lanes()
-    with_turns = _types_with_turns(reader, generation_in(stored.get("shares", "")), lanes)
+    with_turns = {decode_part(lane.type) for lane in lanes} if generation_in(stored.get("shares", "")) else set[str]()
     any_below_minimum = any(tenant.is_below_minimum for tenant in status.tenants)
     status_by_type = {row.type: row for row in status.types}
     bounds_s: dict[str, float] = {}
@@ -132,14 +132,6 @@ def _overtaking_bounds(reader: Reader, status: Status) -> dict[str, float]:
             late_s = (patience_us + int(settings["heartbeat_interval_us"])) / SECOND_US
             bounds_s[type_] = max(bounds_s.get(type_, 0.0), late_s if patience_us else math.inf)
     return bounds_s
-
-
-def _types_with_turns(reader: Reader, generation: str | None, lanes: list[Lane]) -> set[str]:
-    """Return the types whose lanes have jobs of tenants that take turns by shares."""
-    if generation is None or not lanes:
-        return set()
-    replies = reader.ask([("exists", reader.key("turns", lane.type, lane.name, generation)) for lane in lanes])
-    return {decode_part(lane.type) for lane, has_turns in zip(lanes, replies, strict=True) if has_turns}
 
 
 def pending_jobs(status: Status) -> Iterable[Value]:

@@ -1,8 +1,11 @@
 """Report tenants with an own quota and tenants with the most waiting jobs, and a tenant's turn by shares."""
 
+import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..options.keys import OF_TENANT
@@ -11,8 +14,8 @@ from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Lane, Reader
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import TENANT_PREFIX
-from ..schema.values import decode_text, encode_part
-from ..settings.tenants import OTHERS, quotas_in, weight_of
+from ..schema.values import NAMES, decode_text, encode_part
+from ..settings.tenants import EMPTY, OTHERS, quotas_in, weight_of
 from .key_usage import KeysInUse, Limit, Pattern, keys_of_cohorts, sample_keys, table_of_keys
 from .keys import KeyName, facts_of, limits_in_force, read_keys
 from .render import Table, duration_or_dash, pluralize
@@ -25,6 +28,8 @@ MAX_OTHERS, MAX_NAMED = 20, 100
 @dataclass(frozen=True)
 class TenantStatus(CohortRow):
     """A tenant: its quota, the slots that its jobs have (*held*), and its *waiting* jobs.
+
+    With fair shares, jobs without a tenant are in a row with an empty *name*.
 
     *limit*: None without a maximum. *oldest_wait_s*: None if no job waits. *is_named*: True if it has its own quota.
     *preempting*: number of jobs of other tenants that are being preempted for it.
@@ -53,8 +58,9 @@ class TenantStatus(CohortRow):
 
 def tenants_status(reader: Reader, now_us: int) -> list[TenantStatus]:
     """Return tenants with their own quota, and tenants with the most waiting jobs, sorted by waiting jobs."""
-    text = limits_in_force(reader).of_tenants
-    named = [TENANT_PREFIX + name for name in sorted(quotas_in(text)) if name != OTHERS][:MAX_NAMED]
+    in_force = limits_in_force(reader)
+    text = in_force.of_tenants
+    named = [TENANT_PREFIX + name for name in sorted(quotas_in(text)) if name not in (OTHERS, EMPTY)][:MAX_NAMED]
     keys = {*named, *_with_most_waiting(reader)}
     orders = [words.split(" ") for words in reader.hash("stop_orders").values()] if keys else []
     preempting = Counter(words[2] for words in orders if len(words) > 2)  # by the key of the tenant
@@ -72,7 +78,30 @@ def tenants_status(reader: Reader, now_us: int) -> list[TenantStatus]:
         )
         for key in (read_keys(reader, sorted(keys), now_us) if keys else [])
     ]
+    if generation := generation_in(in_force.shares):
+        tenants.append(_without_tenant(reader, generation, text, now_us))
     return sorted(tenants, key=lambda tenant: (-tenant.waiting, -tenant.held, tenant.name))
+
+
+def _without_tenant(reader: Reader, generation: str, quotas: str, now_us: int) -> TenantStatus:
+    lanes = [reader.key("untenanted", lane.type, lane.name) for lane in reader.lanes()]
+    lengths = reader.ask([("zcard", lane) for lane in lanes])
+    firsts = zip(lanes, reader.ask([("zrange", lane, 0, 0) for lane in lanes]), strict=True)
+    times_us = reader.ask([("zscore", lane, first[0]) for lane, first in firsts if first])
+    shares = [reader.key("share", name, TENANT_PREFIX, generation) for name in NAMES]
+    running = (_read_share(text).running for text in reader.ask_one("mget", *shares))
+    oldest_us = min((float(time_us) for time_us in times_us if time_us is not None), default=None)
+    return TenantStatus(
+        name="",
+        held=sum(running),
+        waiting=sum(map(int, lengths)),
+        oldest_wait_s=None if oldest_us is None else max(0.0, (now_us - oldest_us) / SECOND_US),
+        minimum=0,
+        limit=None,
+        weight=weight_of(TENANT_PREFIX, quotas),
+        is_named=False,
+        preempting=0,
+    )
 
 
 def _note(tenant: TenantStatus) -> str:
@@ -85,7 +114,7 @@ def _note(tenant: TenantStatus) -> str:
 #: Tenants in the fleet's status.
 TENANTS = Table[TenantStatus](
     {
-        "tenant": "name",
+        "tenant": lambda tenant: tenant.name or "(no tenant)",
         "slots": "held",
         "min": lambda tenant: tenant.minimum or None,
         "max": "limit",
@@ -140,26 +169,55 @@ def _with_most_waiting(reader: Reader) -> list[str]:
     return [key for key, _ in waiting.most_common(MAX_OTHERS)]
 
 
-#: Member of the Redis key ``tags`` that holds the clock.
-_CLOCK = "!"
-
 #: Field ``shares`` of the settings: the generation, and the half-life in µs.
 _SHARES = re.compile(r"([0-9]{1,18}) ([0-9]{1,18})")
+
+#: A share in Redis: credit, use and running jobs; then, per line, a type, its start tag, and its candidate.
+_SHARE = re.compile(r"([0-9]{1,18}) ([-+.e0-9]{1,30}) ([0-9]{1,9})(?:\n.*)?", re.DOTALL)
+_START = re.compile(r"^(\S+) ([-+.e0-9]{1,30})", re.MULTILINE)
+
+#: Maximum number of types whose turns are counted.
+_MAX_TYPES = 100
 
 
 @dataclass(frozen=True)
 class ShareTurn:
-    """The rank of a tenant among the tenants with jobs in one lane.
+    """The rank of a job's tenant among all tenants with pending jobs of its mode and priority.
 
-    The tenant with the least slot time, divided by its weight, runs first. *tenants*: their number. *before*:
-    approximate number of tenants that have used less. *ahead_s*: weighted slot time in seconds used beyond the last
-    tenant that ran, or None with a half-life. *used_s*: with a half-life, the remaining weighted slot time in seconds.
+    The tenant that has used the least slot time, divided by its weight, runs first. A tenant has one turn per type.
+    *turns*: the number of turns for the slots that the job can take. *before*: how many of them come first. *ahead_s*:
+    weighted slot time in seconds used beyond the last turn of the type, or None with a half-life. *used_s*: with a
+    half-life, the remaining weighted slot time in seconds.
     """
 
-    tenants: int
+    turns: int
     before: int
     ahead_s: float | None
     used_s: float | None = None
+
+
+class _Share(NamedTuple):
+    use: float
+    running: int
+    starts: dict[str, float]
+
+
+def _read_share(text: bytes | None) -> _Share:
+    """Return a share as ``lua/keys/fair_share.lua`` writes it. Lines of another form are ignored."""
+    match = _SHARE.fullmatch(decode_text(text or b""))
+    if match is None:
+        return _Share(0.0, 0, {})
+    starts = {type_: _finite(start) for type_, start in _START.findall(match[0].partition("\n")[2])}
+    return _Share(_finite(match[2]), int(match[3]), starts)
+
+
+def _finite(text: str) -> float:
+    """Return the number in *text*, or 0 if it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0
 
 
 def generation_in(shares: str) -> str | None:
@@ -168,21 +226,27 @@ def generation_in(shares: str) -> str | None:
     return match and match[1]
 
 
-def share_turn(reader: Reader, key: str, lane: Lane) -> ShareTurn | None:
-    """Return the turn in *lane* of the tenant with this encoded *key*, or None while tenants are ordered by age."""
-    tags = reader.key("tags")
-    shares, tag, clock = reader.ask(
-        [("hget", reader.key("settings"), "shares"), ("zscore", tags, key), ("zscore", tags, _CLOCK)]
-    )
-    match = _SHARES.fullmatch(decode_text(shares or b""))
+def share_turn(reader: Reader, key: str, lane: Lane, types: Sequence[str]) -> ShareTurn | None:
+    """Return the turn in *lane* of the tenant with this encoded *key*, or None while tenants are ordered by age.
+
+    *types*: the types (encoded) that the slots of the job serve. The turns of at most 100 are counted.
+    """
+    match = _SHARES.fullmatch(decode_text(reader.ask_one("hget", reader.key("settings"), "shares") or b""))
     if match is None:
         return None
-    tag, clock = float(tag or 0), float(clock or 0)
     generation, half_life_us = match[1], int(match[2])
-    start = tag if half_life_us else max(tag, clock)
-    turns = reader.key("turns", lane.type, lane.name, generation)
-    tenants, before = (int(count) for count in reader.ask([("zcard", turns), ("zcount", turns, "-inf", f"({start!r}")]))
+    text, clock = reader.ask(
+        [
+            ("get", reader.key("share", lane.name, key, generation)),
+            ("zscore", reader.key("clocks"), f"{lane.name} {lane.type}"),
+        ]
+    )
+    share, clock_us = _read_share(text), float(clock or 0)
+    start = share.use if half_life_us else max(clock_us, share.starts.get(lane.type, 0.0))
+    turns = [reader.key("turns", type_, lane.name) for type_ in sorted({lane.type, *types[:_MAX_TYPES]})]
+    numbers = [int(number) for number in reader.ask([("zcard", name) for name in turns])]
+    before = [int(number) for number in reader.ask([("zcount", name, "-inf", f"({start!r}") for name in turns])]
     if half_life_us:
-        used_us = decayed_use_us(tag, half_life_us, reader.now_us()) if tag else 0.0
-        return ShareTurn(tenants, before, None, used_us / SECOND_US)
-    return ShareTurn(tenants, before, (start - clock) / SECOND_US)
+        used_us = decayed_use_us(share.use, half_life_us, reader.now_us()) if share.use else 0.0
+        return ShareTurn(sum(numbers), sum(before), None, used_us / SECOND_US)
+    return ShareTurn(sum(numbers), sum(before), (start - clock_us) / SECOND_US)

@@ -43,7 +43,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "type_rules": (
         "lane:key:type_rules",
         "hash",
-        "type -> its rule: 'limit=N', 'full', 'counting', 'paused'; * -> all types; ! -> reserves; !first; !placing; !shares",
+        "type -> its rule: 'limit=N', 'full', 'counting', 'paused'; * -> all types; ! -> reserves; !first and others",
     ),
     "type_running": (
         "lane:key:running:%s",

@@ -34,9 +34,3 @@ def test_tag_encodes_the_decayed_sum_of_use(half_life_us, used, apart_us):
         before, tag = tag, tags.decayed(tag, us, half_life_us, now_us)
         assert tag >= before
     assert decayed_use_us(tag, half_life_us, now_us) == pytest.approx(left_us, rel=1e-5)
-
-
-@given(half_lives_us)
-def test_least_used_is_one_half_life_after_ten_half_lives(half_life_us):
-    tag = tags.decayed(0, half_life_us, half_life_us, NOW_US)
-    assert tags.least_used(half_life_us, NOW_US + 10 * half_life_us) == pytest.approx(tag, abs=1e-6)

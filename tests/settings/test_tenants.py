@@ -45,8 +45,9 @@ def test_star_applies_to_tenants_without_an_entry():
 
 def test_invalid_tenants_are_refused(subtests):
     for value in [
-        *(5, "acme", "acme=5", "acme=max:-1", {"acme": 5}, {"": Tenant()}, {5: Tenant()}, {"a": {"most": 3}}),
+        *(5, "acme", "acme=5", "acme=max:-1", {"acme": 5}, {"": Tenant(max=3)}, {5: Tenant()}, {"a": {"most": 3}}),
         *({"a": {"max": 3, "min": 4}}, "a=max:3,min:4", "a=max:3,min:-1", "a=max:3,weight:2,min:1", {"x" * 250: {}}),
+        *({"": Tenant(min=1)}, '""=max:3', "=max:none"),
     ]:
         accepted = r"affinity_tenants must be quotas by tenant such as .*, got: "
         with subtests.test(repr(value)), pytest.raises(SettingError, match=accepted):
