@@ -1,7 +1,7 @@
 """Publishes what a plan says, when it says so: `python -m examples.customers.publish PLAN`.
 
-The batch of the plan comes from the customer that floods, all of it at once; the requests of users come from the other
-two by turns.
+The batch of the plan comes from the customer that floods, all of it at once, and only as PDFs. The requests of users
+come from the other two: acme has spreadsheets only, small has both types.
 """
 
 import sys
@@ -16,9 +16,13 @@ from examples.pipeline.documents import type_of
 
 def main(path: Path) -> None:
     requests, others = plan.load(path), cycle((ACME, SMALL))
+    pdfs = cycle([each.path for each in requests if type_of(Path(each.path)) == "pdf"])
     begin = min(each.at for each in requests if each.mode == "queued")
-    calls = [(begin, each.path, FLOOD) for each in requests if each.mode == "queued"]
-    calls += [(each.at, each.path, next(others)) for each in requests if each.mode != "queued"]
+    calls = [(begin, next(pdfs), FLOOD) for each in requests if each.mode == "queued"]
+    for each in requests:
+        if each.mode != "queued":
+            customer = SMALL if type_of(Path(each.path)) == "pdf" else next(others)
+            calls.append((each.at, each.path, customer))
     started = time.monotonic()
     for at, document, customer in sorted(calls):
         time.sleep(max(0.0, started + at - time.monotonic()))
