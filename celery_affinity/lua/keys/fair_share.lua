@@ -349,9 +349,10 @@ function fair_share.list_again(type, lane, is_on)
     end
 end
 
--- Lists jobs of the lanes in key `unlisted`, the oldest first. Returns true if there are more.
+-- Lists jobs of the lanes in key `unlisted`, the oldest first, once per invocation. Returns true if there can be more.
 function fair_share.list_some()
-    local budget = protocol.MAX_LISTED
+    local budget = key_state.cache().has_listed and 0 or protocol.MAX_LISTED
+    key_state.cache().has_listed = true
     local fields = redis.call("HGETALL", key.unlisted)
     for i = 1, #fields, 2 do
         local type, lane = string.match(fields[i], "^(%S+) (%S+)$")
@@ -372,7 +373,7 @@ function fair_share.list_some()
             redis.call("HDEL", key.unlisted, fields[i])
         end
     end
-    return budget == 0
+    return budget == 0 and #fields > 0
 end
 
 -- The field of key `type_rules` that is set while tenants have fair shares.
