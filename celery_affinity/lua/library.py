@@ -184,7 +184,7 @@ local function register(server, name, flags, is_open)
                 call.refuse_producers()
             end
             local reply = called(ARGV)
-            if call.keys then
+            if call.keys and call.keys.shares then
                 fair_share.write_changed(call.keys.shares)
             end
             return reply
@@ -205,7 +205,7 @@ if not ({{ {open} }})[name] then
     call.refuse_producers()
 end
 local reply = functions[name](ARGV)
-if call.keys then
+if call.keys and call.keys.shares then
     fair_share.write_changed(call.keys.shares)
 end
 return reply

@@ -40,7 +40,9 @@ end
 --   is_changed: true if `fair_share.write_changed` must write it.
 local function read_share(lane, job_key)
     local name = key.share(lane, job_key, (tenants.shares()))
-    local shares = key_state.cache().shares
+    local keys = key_state.cache()
+    keys.shares = keys.shares or {}
+    local shares = keys.shares
     local share = shares[name]
     if not share then
         local text = redis.pcall("GET", name) or ""

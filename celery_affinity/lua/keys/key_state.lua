@@ -7,7 +7,7 @@ function key_state.cache()
             known = {}, -- key -> result of `read`, updated with each write of this invocation
             jobs = {}, -- id -> its keys and its task name
             has_listed = false, -- true if this invocation has listed jobs (`fair_share.list_some`)
-            shares = {}, -- key -> share of a tenant (`fair_share`)
+            shares = false, -- key -> share of a tenant (`fair_share`)
             needs = false, -- needs of tenants below their minimum (`preemptors`)
             left = false, -- remaining work budget (`key_state.budget`)
             is_unfinished = false, -- true if a tick must continue, since the budget is used up
