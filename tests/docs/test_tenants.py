@@ -106,7 +106,7 @@ def test_explain_prints_the_turn_of_a_tenant_as_the_page_does(redis_client):
         explain_text.explanation_text(explain(ClockedReader(fleet.scheduler), "acme4$"))
     ).splitlines()
     assert blocks(PAGE)["turn"].rstrip() in printed
-    assert any(line.startswith("overtaken   no time limit: tenants take turns in its lane") for line in printed)
+    assert any(line.startswith("overtaken   no time limit: tenants take turns") for line in printed)
 
 
 def test_the_minima_of_the_page_are_accepted(shop):

@@ -60,7 +60,7 @@ LANE = ("pdf", "queued.0")
         *(("held", "k"), ("key_state", "k"), ("key_state", "rate%3Ar"), ("kept_lanes",), ("waiting_keys",)),
         *(("key_queue", "k", "pdf", "queued.0"), ("key_queue", "rate%3Ar", "pdf", "queued.0")),
         *(("second_key_jobs", "k"), ("second_key_jobs", "rate%3Ar"), ("key_queue", "tenant%3Aa", "pdf", "queued.0")),
-        *(("turns", *LANE, "1"), ("minimum_lane", *LANE), ("minimum_heads",)),
+        *(("turns", *LANE), ("minimum_lane", *LANE), ("minimum_heads",)),
     ],
     ids=" ".join,
 )

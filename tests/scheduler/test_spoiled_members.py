@@ -59,7 +59,7 @@ def test_invalid_turn_does_not_end_the_turns_of_tenants(fleet):
     fleet.join("worker", "pdf")
     for nth, tenant in enumerate("aab"):
         fleet.publish(f"{nth}$", "pdf", rules=f"key=tenant%3A{tenant} quota=settings")
-    fleet.scheduler.client.zadd(KEY("turns", "pdf", "queued.0", "1"), dict.fromkeys([*NO_IDS, b"5 ghost$"], 0))
+    fleet.scheduler.client.zadd(KEY("turns", "pdf", "queued.0"), dict.fromkeys([*NO_IDS, b"5 ghost$"], 0))
     (claim,) = fleet.inbox("worker")
     fleet.scheduler.advance(5)
     (claim,) = fleet.end("worker", claim)

@@ -192,8 +192,9 @@ class Scene:
             self.client.lpush(key, "")
         self.client.hset(self.scheduler.keys.key("prefetch_turn"), "pdf", "w1")
         self.client.hset(self.scheduler.keys.key("batched"), "web", 5)  # written by runs of merged calls
-        self.client.zadd(self.scheduler.keys.key("tags"), {"!": 5, "tenant%3Aacme": 7})  # written by jobs of tenants
-        self.client.hset(self.scheduler.keys.key("credits"), "tenant%3Aacme", 2)
+        self.client.zadd(self.scheduler.keys.key("clocks"), {"queued.0 pdf": 5})  # written by jobs of tenants
+        self.client.set(self.scheduler.keys.key("share", "queued.0", "tenant%3Aacme", "1"), "2 0 0\npdf 7", ex=3_600)
+        self.client.hset(self.scheduler.keys.key("unlisted"), "pdf queued.0", "0 0")
         self.client.zadd(self.scheduler.keys.key("pause_signs"), {"type:paused": 0})  # exists with thousands of workers
         self.client.set(self.scheduler.keys.key("claim_number"), 3)
         self._fill_keys_of_other_writers()

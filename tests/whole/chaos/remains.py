@@ -37,6 +37,7 @@ _KOMBU = re.compile(
 #: Keys that a quiet fleet does not have, since no job waits, and Redis deletes empty keys.
 BUSY = {
     *("lane", "heads", "scheduled", "claims", "inbox", "held", "key_queue", "key_state", "second_key_jobs", "turns"),
+    *("untenanted", "unlisted"),
     *("minimum_lane", "minimum_heads", "rates", "due_keys", "kept_back", "kept_lanes", "waiting_keys"),
     *("hint_heads", "hint_lane", "preemptible", "preemptible_tenants", "stop_orders"),
     *("type_rules", "type_running", "pauses", "pause_ends", "pause_signs", "recount", "merging"),
@@ -52,7 +53,7 @@ MAY_STAY = {
     *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
     *("hints", "holders"),
     *("fence", "clock", "schema", "settings", "conf_last", "conf_by_app", "claim_number"),
-    *("durations", "metrics", "trend", "trend_written", "counters", "tags", "credits", "recording", "recorded"),
+    *("durations", "metrics", "trend", "trend_written", "counters", "share", "clocks", "recording", "recorded"),
 }
 
 
