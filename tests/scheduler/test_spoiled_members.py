@@ -181,7 +181,7 @@ READS_OF_FILES = {
     "jobs/job_index": 3,
     "jobs/max_pending": 1,
     "jobs/requeue": 2,
-    "keys/fair_share": 2,
+    "keys/fair_share": 4,
     "keys/fast_path": 2,
     "keys/gate": 3,
     "keys/key_state": 1,

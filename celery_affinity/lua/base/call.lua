@@ -11,7 +11,7 @@
 --   found: findings of a repair that changes nothing.
 --   has_new_hints: true if the calling worker's hints have changed during the invocation.
 --   near: jobs of the current claim that are local to its worker (`hooks.near`).
---   shares: "on" or "off" once it is known whether tenants have fair shares (`type_limits.has_shares`).
+--   shares: "on" or "off" once it is known whether tenants have fair shares (`hooks.has_shares`).
 
 -- Copies globals to local variables. The first function that runs in a server process gets them from `its_globals`.
 function call.take_globals()

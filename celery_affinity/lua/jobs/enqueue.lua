@@ -102,7 +102,7 @@ function enqueue.insert(job, enqueued_us, is_only)
         return protocol.IS_SCHEDULED, 1, false
     end
     local found = redis.call("HMGET", key.heads, type, "!")
-    local heads, has_type_rules = found[1], type_limits.read_word(found[2])
+    local heads, has_type_rules = found[1], hooks.read_word(found[2])
     local has_shares = call.shares == "on"
     local alone
     local waits_as = rule and rule.enters(job, lane, due, joined, is_again)

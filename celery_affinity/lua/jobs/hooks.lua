@@ -64,7 +64,7 @@ function hooks.enters_lane(id, type, lane, enqueued)
     if id_suffix.has_hint(id) then
         locality.enter(id, type, lane, enqueued)
     end
-    if type_limits.has_shares() then
+    if hooks.has_shares() then
         fair_share.enter(id, type, lane, enqueued)
     end
 end
@@ -72,7 +72,7 @@ function hooks.leaves_lane(id, type, lane, job)
     if id_suffix.has_hint(id) then
         locality.leave(id, type, lane, job)
     end
-    if type_limits.has_shares() then
+    if hooks.has_shares() then
         fair_share.leave(id, type, lane, job ~= nil)
     end
 end
@@ -106,7 +106,7 @@ function hooks.settings_have_changed()
     return has_changed
 end
 
--- Returns the worker preferences (`placement.read`), or nil. They are returned only if `word` (`type_limits.read_word`)
+-- Returns the worker preferences (`placement.read`), or nil. They are returned only if `word` (`hooks.read_word`)
 -- indicates that there are no other rules of types.
 function hooks.preferred(word)
     return not type_limits.holds_back(word) and placement.read(word) or nil

@@ -129,9 +129,9 @@ end
 local function next_untenanted(type, lane)
     local share = read_share(lane, UNTENANTED)
     if not (share.of[type] and share.of[type].id) then
-        local first = redis.call("ZRANGE", key.untenanted(type, lane), 0, 0, "WITHSCORES")
-        if first[1] then
-            set_candidate(share, type, first[2], first[1])
+        local first, enqueued = unpack(corrupt.first_of(key.untenanted(type, lane), 1))
+        if first then
+            set_candidate(share, type, enqueued, first)
         end
     end
 end
@@ -160,7 +160,7 @@ function fair_share.enter(id, type, lane, enqueued, is_listed_again)
 end
 
 -- Called when job `id` leaves its lane.
---   is_claimed: true if `fair_share.charge` follows.
+--   is_claimed: true if `hooks.charge` follows.
 function fair_share.leave(id, type, lane, is_claimed)
     local job_key = tenant_of(id)
     if job_key == UNTENANTED then
@@ -198,7 +198,7 @@ end
 --   worker: the worker that claimed it, or nil if it has ended instead.
 --   turn: start tag of the turn in which it was chosen, which moves the clocks of all types of the worker. It is false if
 --     the job was chosen by its tenant's minimum or by age only, or because reserves block the other candidates.
-function fair_share.charge(id, type, lane, worker, turn)
+function hooks.charge(id, type, lane, worker, turn)
     local job_key = tenant_of(id)
     local share = read_share(lane, job_key)
     if worker then
@@ -324,7 +324,7 @@ function fair_share.has_tenant(id)
 end
 
 -- Removes the candidate `job` that is not in its lane: another client deleted it there.
-function fair_share.forget(job)
+function hooks.forget_candidate(job)
     redis.call("ZREM", key.turns(job.type, job.lane), member_of(job))
 end
 
@@ -365,7 +365,7 @@ function fair_share.list_some()
             local last, same = jobs[#jobs], 0
             for n = 1, #jobs, 2 do
                 same = same + (jobs[n + 1] == last and 1 or 0)
-                if corrupt.is_word(jobs[n]) then
+                if corrupt.is_word(jobs[n]) and string.find(jobs[n + 1], "^%d+$") then
                     fair_share.enter(jobs[n], type, lane, jobs[n + 1], true)
                 end
             end

@@ -78,7 +78,7 @@ function fill.from(waiting, caller, view, fresh)
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
         if waiting.shares and may_start then
-            fair_share.charge(id, job.type, job.lane, fence and worker, turn)
+            hooks.charge(id, job.type, job.lane, fence and worker, turn)
         end
         if has_keys and may_start then
             begin_hook(waiting)

@@ -265,7 +265,7 @@ function queue_heads.pop(waiting, job, has_rules)
     if not job.place then
         local was_there = redis.call("ZREM", key.lane(type, job.lane), job.id) == 1
         if not was_there and waiting.shares then
-            fair_share.forget(job)
+            hooks.forget_candidate(job)
         end
         return was_there
     end
@@ -309,7 +309,7 @@ end
 --   served: the list of all types, if many invocations share it.
 function queue_heads.of(types, view, settings)
     local waiting, heads, word = lanes.heads(types)
-    local rules_field, unfilled = type_limits.read_word(word), ""
+    local rules_field, unfilled = hooks.read_word(word), ""
     if not view.left and #waiting > protocol.MAX_CHOSEN_FROM then -- a view of all slots
         waiting, unfilled = limit_types(waiting, heads)
     end

@@ -83,7 +83,7 @@ function lanes.heads_of(type)
         return redis.call("HGET", key.heads, type) or ""
     end
     local values = redis.call("HMGET", key.heads, type, "!")
-    type_limits.read_word(values[2])
+    hooks.read_word(values[2])
     return values[1] or ""
 end
 

@@ -338,14 +338,14 @@ end
 
 -- Fixes the lists of a lane.
 function repair_shares.fix(type, lane)
-    local lane_key, are_on, is_missing = key.lane(type, lane), tenants.shares() ~= nil, false
+    local lane_key, is_missing = key.lane(type, lane), false
+    if not tenants.shares() or rebuild.fields(key.unlisted, type .. " " .. lane) then
+        return
+    end
     for _, redis_key in ipairs({ key.turns(type, lane), key.untenanted(type, lane) }) do
         rebuild.keep(redis_key, function(member)
-            return are_on and rebuild.score(lane_key, string.match(member, "%S+$") or "")
+            return rebuild.score(lane_key, string.match(member, "%S+$") or "")
         end)
-    end
-    if not are_on or rebuild.fields(key.unlisted, type .. " " .. lane) then
-        return
     end
     rebuild.fix_sample(lane_key, function(id, time)
         is_missing = is_missing or corrupt.is_word(id) and rebuild.integer(time) and not is_listed(id, type, lane, time)

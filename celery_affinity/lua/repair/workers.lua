@@ -106,14 +106,12 @@ local function fix_type(type, thorough)
             if rebuild.exists(redis_key, "zset") then
                 redis_keys[#redis_keys + 1] = redis_key
                 repair_keyed.fix_place(redis_key, type, lane)
+                repair_shares.fix(type, lane)
             end
         end
     end
     for _, lane in ipairs(thorough and names or {}) do -- server functions write these without reading them
         rebuild.exists(key.minimum_lane(type, lane), "zset")
-    end
-    for _, lane in ipairs(names) do
-        repair_shares.fix(type, lane)
     end
     for _, redis_key in ipairs(thorough and redis_keys or {}) do
         repair_jobs.fix_all(rebuild.members(redis_key, math.max(1, math.floor(3 * protocol.MAX_MOVES / #redis_keys))))

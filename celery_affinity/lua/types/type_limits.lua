@@ -44,7 +44,7 @@ end
 
 -- Returns `word`, field "!" of key `heads`, without HAS_SHARES, or false if nothing remains. Records whether it ends
 -- with HAS_SHARES.
-function type_limits.read_word(word)
+function hooks.read_word(word)
     call.shares = "off"
     if word and string.sub(word, -#protocol.HAS_SHARES) == protocol.HAS_SHARES then
         call.shares = "on"
@@ -54,9 +54,9 @@ function type_limits.read_word(word)
 end
 
 -- Returns true if tenants have fair shares. Reads field "!" of key `heads` unless this invocation has read it.
-function type_limits.has_shares()
+function hooks.has_shares()
     if not call.shares then
-        type_limits.read_word(redis.call("HGET", key.heads, "!"))
+        hooks.read_word(redis.call("HGET", key.heads, "!"))
     end
     return call.shares == "on"
 end
@@ -77,7 +77,7 @@ end
 --   were_added: true if fields of `type_rules` were added; the value changes unless it already indicates rules.
 --   were_deleted: true if fields were deleted; the value can change if at most two fields remain.
 local function fields_changed(were_added, were_deleted)
-    local may_change = were_added and not type_limits.holds_back(type_limits.read_word(redis.call("HGET", key.heads, "!")))
+    local may_change = were_added and not type_limits.holds_back(hooks.read_word(redis.call("HGET", key.heads, "!")))
         or were_deleted and redis.call("HLEN", key.type_rules) < 3
     if may_change then
         type_limits.write_heads_flag()

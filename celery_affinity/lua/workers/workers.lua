@@ -46,7 +46,7 @@ end
 -- Adds `by` slots to the counts of a profile and of its types. There can be thousands of types.
 local function change_slots(profile, types, by)
     redis.call("HINCRBY", key.slots, profile, by)
-    if by < 0 and type_limits.read_word(redis.call("HGET", key.heads, "!")) == protocol.HAS_RESERVES then
+    if by < 0 and hooks.read_word(redis.call("HGET", key.heads, "!")) == protocol.HAS_RESERVES then
         for _, type in ipairs(types) do
             call.to_fill[type] = true -- a share of fewer live slots is a smaller reserve
         end
