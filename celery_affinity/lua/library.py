@@ -184,8 +184,9 @@ local function register(server, name, flags, is_open)
                 call.refuse_producers()
             end
             local reply = called(ARGV)
-            if call.keys and call.keys.shares then
-                fair_share.write_changed(call.keys.shares)
+            local keys = call.keys
+            if keys and keys.shares then
+                fair_share.write_changed(keys.shares)
             end
             return reply
         end,

@@ -102,8 +102,12 @@ function enqueue.insert(job, enqueued_us, is_only)
         return protocol.IS_SCHEDULED, 1, false
     end
     local found = redis.call("HMGET", key.heads, type, "!")
-    local heads, has_type_rules = found[1], hooks.read_word(found[2])
-    local has_shares = call.shares == "on"
+    local heads, has_type_rules = found[1], found[2]
+    if has_type_rules then
+        has_type_rules = hooks.read_word(has_type_rules)
+    elseif rule then
+        call.shares = "off"
+    end
     local alone
     local waits_as = rule and rule.enters(job, lane, due, joined, is_again)
     if waits_as == "patient" then
@@ -112,8 +116,8 @@ function enqueue.insert(job, enqueued_us, is_only)
         heads = heads or "" -- other jobs wait
     elseif rule and id_suffix.has_key(id) then
         hooks.wait(id, type, lane, due, job, heads or "")
-    elseif heads or has_type_rules or has_shares or not is_only then
-        if rule or has_shares then
+    elseif heads or has_type_rules or not is_only or call.shares == "on" then
+        if rule or call.shares == "on" then
             hooks.enters_lane(id, type, lane, due)
         end
         lanes.add(id, type, lane, due, heads or "")

@@ -33,7 +33,7 @@ end
 --     assigns up to MAX_MOVES jobs of up to MAX_CHOSEN_FROM types, or only fresh jobs.
 function fill.from(waiting, caller, view, fresh)
     local reply, inline = { waiting.left, nil, nil }, view.is_ahead and {} -- preallocated for one job
-    local bytes = 0
+    local bytes, has_shares = 0, waiting.shares
 
     for moves = 1, protocol.MAX_MOVES do
         local job, is_out_of_turn
@@ -43,15 +43,15 @@ function fill.from(waiting, caller, view, fresh)
         if not job then
             break
         end
-        local turn = false
-        if waiting.shares and not is_out_of_turn then
+        local turn
+        if has_shares and not is_out_of_turn then
             job, turn = hooks.turn(waiting, job, view)
         end
         local suffix = string.sub(job.id, -1)
         local has_suffix, has_keys = hooks.is_mark[suffix], protocol.MARKS_OF_KEYS[suffix]
         local id, worker = job.id, view:best(job)
         local has_limit = waiting.limits[job.type]
-        if view.is_ahead and (has_limit or waiting.shares or (has_keys and not hooks.may_be_ahead(id))) then
+        if view.is_ahead and (has_limit or has_shares or (has_keys and not hooks.may_be_ahead(id))) then
             break -- the prefetched job would hold its key, count for the limit, or be charged, while it waits for a slot
         end
         local may_start = true
@@ -67,7 +67,7 @@ function fill.from(waiting, caller, view, fresh)
         local run, run_expires = id, nil -- for a batch: the call to run
         local fence, deliveries, expires, has_hash, is_moved, preemptions, enqueued, requeues
         if may_start then
-            may_start = queue_heads.pop(waiting, job, has_suffix)
+            may_start = queue_heads.pop(waiting, job, has_suffix or has_shares)
             local rule = may_start and has_suffix and hooks.by_mark[id_suffix.of(id)]
             if rule then
                 run, run_expires = rule.choose(id, job.type)
@@ -77,7 +77,7 @@ function fill.from(waiting, caller, view, fresh)
             fence, deliveries, expires, has_hash, is_moved, preemptions, enqueued, requeues =
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
-        if waiting.shares and may_start then
+        if has_shares and may_start then
             hooks.charge(id, job.type, job.lane, fence and worker, turn)
         end
         if has_keys and may_start then

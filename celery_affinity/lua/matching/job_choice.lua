@@ -252,14 +252,14 @@ end
 
 -- Removes `job` from its lane before it is claimed. Returns true if it waited: a job that is not a head may be missing
 -- from the lane, if another client deleted it.
---   has_rules: true if its id has an id suffix.
+--   has_rules: true if its id has an id suffix, or if tenants have fair shares.
 function queue_heads.pop(waiting, job, has_rules)
     if waiting.alone then
         waiting.alone = false
         return true
     end
     local type = job.type
-    if has_rules or waiting.shares then
+    if has_rules then
         hooks.leaves_lane(job.id, type, job.lane, job)
     end
     if not job.place then
@@ -305,11 +305,15 @@ end
 --   first_heads: heads of tenants below their minimum, as in `minimums.heads`.
 --   changed: types whose heads must be written, or false.
 --   choice: chooses from several lanes, false until needed.
---   shares: true if tenants have fair shares.
+--   shares: true if tenants have fair shares, otherwise nil.
 --   served: the list of all types, if many invocations share it.
 function queue_heads.of(types, view, settings)
     local waiting, heads, word = lanes.heads(types)
-    local rules_field, unfilled = hooks.read_word(word), ""
+    local rules_field, has_shares, unfilled = word, false, ""
+    call.shares = "off"
+    if word then
+        rules_field, has_shares = hooks.read_word(word)
+    end
     if not view.left and #waiting > protocol.MAX_CHOSEN_FROM then -- a view of all slots
         waiting, unfilled = limit_types(waiting, heads)
     end
@@ -325,8 +329,11 @@ function queue_heads.of(types, view, settings)
     end
     local candidates = {
         types = waiting, served = types.is_kept and types, heads = heads, left = unfilled, view = view,
-        limits = limit_of, changed = false, choice = false, shares = call.shares == "on",
+        limits = limit_of, changed = false, choice = false,
     }
+    if has_shares then
+        candidates.shares = true -- a further field in the constructor would double its size
+    end
     if reserve_filter then
         candidates.kept_back = reserve_filter
     end

@@ -42,15 +42,15 @@ function type_limits.word()
     return shares and (word or "") .. protocol.HAS_SHARES or word
 end
 
--- Returns `word`, field "!" of key `heads`, without HAS_SHARES, or false if nothing remains. Records whether it ends
--- with HAS_SHARES.
+-- Returns `word`, field "!" of key `heads`, without HAS_SHARES, or false if nothing remains. Also returns true if it ends
+-- with HAS_SHARES, and records that.
 function hooks.read_word(word)
     call.shares = "off"
     if word and string.sub(word, -#protocol.HAS_SHARES) == protocol.HAS_SHARES then
         call.shares = "on"
-        return #word > #protocol.HAS_SHARES and string.sub(word, 1, -#protocol.HAS_SHARES - 1)
+        return #word > #protocol.HAS_SHARES and string.sub(word, 1, -#protocol.HAS_SHARES - 1), true
     end
-    return word
+    return word, false
 end
 
 -- Returns true if tenants have fair shares. Reads field "!" of key `heads` unless this invocation has read it.
