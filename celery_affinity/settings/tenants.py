@@ -2,7 +2,7 @@
 
 The setting has three forms:
 - ``app.conf``: ``{"acme": Tenant(max=10, min=2), "*": Tenant(max=20)}``, name -> quota. ``*`` stands for each tenant
-  without an entry. ``""`` stands for jobs without a tenant, which have only a weight.
+  without an entry. ``""`` is the name of jobs without a tenant: they have only a weight.
 - typed and shown: ``acme=max:10,min:2 *=max:20``, or ``none``.
 - Redis: the same, with the names encoded like keys. A ``*`` in a tenant's name is encoded.
 
@@ -26,7 +26,7 @@ MAX_WEIGHT = 999_999
 
 #: Name that stands for each tenant without an entry.
 OTHERS = "*"
-#: The empty name, of jobs without a tenant, in the typed form and in Redis.
+#: The empty name in the typed form and in Redis: jobs without a tenant.
 EMPTY = '""'
 
 ACCEPTED = (

@@ -112,8 +112,8 @@ function hooks.preferred(word)
     return not type_limits.holds_back(word) and placement.read(word) or nil
 end
 
--- Frees the keys of a job whose claim was removed, and its part of the type's limit, and corrects its tenant's charge. A
--- repeated invocation for the same claim changes nothing. `is_limited`, `rules`, `name`, `charged`: fields of the job
+-- Frees the keys of a job whose claim was removed, and its part of the type's limit, and corrects its tenant's charge.
+-- A repeated invocation for the same claim changes nothing. `is_limited`, `rules`, `name`, `charged`: fields of the job
 -- hash. `is_limited`: true if a limit or reserve counted the job. `name`: name of its task.
 function hooks.free(id, type, is_limited, rules, name, charged)
     if is_limited and type then

@@ -1,16 +1,16 @@
--- fair_share: decides which tenant's job is claimed next, by the slot-time that each tenant has used. This is start-time
--- fair queueing (SFQ; Goyal, Vin, Cheng 1996) over slots, for several types (docs/internals/proofs.md). A class is a
--- mode and a priority, which name a lane. Jobs without a tenant count as one tenant with an empty name.
+-- fair_share: decides which tenant's job is claimed next, by the slot-time that each tenant has used. This is
+-- start-time fair queueing (SFQ; Goyal, Vin, Cheng 1996) over slots, for several types (docs/internals/proofs.md). A
+-- class is a mode and a priority, which name a lane. Jobs without a tenant count as one tenant with an empty name.
 -- Each tenant has a start tag per class and type: the slot-time in µs, divided by its weight, that its jobs of the class
 -- were charged, whatever their types, plus a constant. Its candidate is its oldest job in the lane of the class and
 -- type. The best job by score selects the class. Of the candidates of this class, over all types with a free slot, the
 -- one with the smallest start tag selects the tenant; of this tenant, the best candidate by score is claimed.
--- The clock of a class and type is the greatest start tag of a turn taken by a slot that serves the type. A new
--- candidate starts at the clock or later, so idleness earns nothing. With a half-life (`half_life`), old use weighs
--- less. All start tags of a tenant in a class are then equal, so a quiet tenant is preferred until it has caught up, and
--- there are no clocks.
--- A claim charges the usual slot-time of the job's type. The job's end corrects it by the actual slot-time: a longer run
--- is charged, a shorter one becomes credit for the tenant's next claims. So start tags only grow.
+-- The clock of a class and type is the greatest start tag of a turn taken by a slot that serves the type. A new candidate starts
+-- at the clock or later, so idleness earns nothing. With a half-life (`half_life`), old use weighs less. All start tags
+-- of a tenant in a class are then equal, so a quiet tenant is preferred until it has caught up, and there are no
+-- clocks.
+-- A claim charges the usual slot-time of the job's type. The job's end corrects it by the actual slot-time: a
+-- longer run is charged, a shorter one becomes credit for the tenant's next claims. So start tags only grow.
 --   Sorted set `turns`: the candidates of a type and lane by start tag.
 --   Sorted set `untenanted`: the jobs of a lane that have no tenant.
 --   String `share`: credit, decayed use, start tags and candidates of a tenant in a class (`read_share`).
@@ -46,7 +46,7 @@ local function read_share(lane, job_key)
     local share = shares[name]
     if not share then
         local text = redis.pcall("GET", name) or ""
-        text = type(text) == "table" and "" or text -- an error: the value of another kind is replaced by `write_changed`
+        text = type(text) == "table" and "" or text -- an error: another kind of value
         local credit, use, running = string.match(text, "^(%d+) (%S+) (%d+)")
         share = {
             name = name, lane = lane, key = job_key, is_changed = false, of = {},
@@ -61,8 +61,8 @@ local function read_share(lane, job_key)
     return share
 end
 
--- Removes start tags without a candidate that cannot matter again: those that the clock has reached, unless a job of the
--- tenant is running, whose end can add to them; with a half-life, all.
+-- Removes start tags without a candidate that cannot matter again: those that the clock has reached, unless a job of
+-- the tenant is running, whose end can add to them; with a half-life, all.
 local function remove_old_starts(share)
     local _, half_life_us = tenants.shares()
     local idle, names = {}, {}
@@ -79,8 +79,8 @@ local function remove_old_starts(share)
     end
 end
 
--- Writes the changed shares. Called at the end of each server function. A share is forgotten an hour, or ten half-lives,
--- after its last change.
+-- Writes the changed shares. Called at the end of each server function. A share is forgotten an hour, or ten
+-- half-lives, after its last change.
 function fair_share.write_changed(shares)
     for _, share in pairs(tenants.shares() and shares or {}) do
         if share.is_changed then
@@ -196,7 +196,7 @@ end
 
 -- Called after a job that was chosen in the class of `lane` has left its lane. Charges its tenant if it was claimed.
 --   worker: the worker that claimed it, or nil if it has ended instead.
---   turn: start tag of the turn in which it was chosen, which moves the clocks of all types of the worker. It is false if
+--   turn: start tag of its turn, which moves the clocks of all types of the worker. It is false or nil if
 --     the job was chosen by its tenant's minimum or by age only, or because reserves block the other candidates.
 function hooks.charge(id, type, lane, worker, turn)
     local job_key = tenant_of(id)
@@ -242,8 +242,8 @@ function fair_share.correct(id, charged)
     share.credit = share.credit + math.max(0, -more_us)
 end
 
--- Returns the first candidate of a type and lane as a table with `id`, `enqueued` and `start`, or nil. Members without a
--- valid form, which another client has added, are removed.
+-- Returns the first candidate of a type and lane as a table with `id`, `enqueued` and `start`, or nil. Members without
+-- a valid form, which another client has added, are removed.
 local function first_candidate(type, lane)
     local turns = key.turns(type, lane)
     for _ = 1, protocol.MAX_TURNS do
@@ -283,8 +283,9 @@ local function best_of_tenant(waiting, view, first, eligible)
     return best
 end
 
--- Returns the job to claim in the class of `job`, the best job by score, and the start tag of its turn. The tag is false
--- if there is no turn: reserves block all candidates, or no job of the class is listed yet. The job is then `job`.
+-- Returns the job to claim in the class of `job`, the best job by score, and the start tag of its turn. The tag is
+-- false if there is no turn: reserves block all candidates, or no job of the class is listed yet. The job is then
+-- `job`.
 function hooks.turn(waiting, job, view)
     local lane, choice, eligible, first = job.lane, waiting.choice, {}, nil
     for nth, type in ipairs(choice and choice.types or waiting.types) do

@@ -52,7 +52,7 @@ function fill.from(waiting, caller, view, fresh)
         local id, worker = job.id, view:best(job)
         local has_limit = waiting.limits[job.type]
         if view.is_ahead and (has_limit or has_shares or (has_keys and not hooks.may_be_ahead(id))) then
-            break -- the prefetched job would hold its key, count for the limit, or be charged, while it waits for a slot
+            break -- while it waits for a slot, the job would hold its key, count for the limit, or be charged
         end
         local may_start = true
         if has_keys then

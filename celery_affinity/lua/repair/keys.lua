@@ -321,7 +321,8 @@ function repair_minimums.fix_tenant(job_key)
     end
 end
 
--- repair_shares: fixes the lists of fair shares (`fair_share`). If anything differs in a lane, its jobs are listed again.
+-- repair_shares: fixes the lists of fair shares (`fair_share`). If anything differs in a lane, its jobs are listed
+-- again.
 
 -- Returns true if job `id`, in its lane since `time`, is listed, or an older job of its tenant is the candidate.
 local function is_listed(id, type, lane, time)

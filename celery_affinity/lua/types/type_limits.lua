@@ -42,8 +42,8 @@ function type_limits.word()
     return shares and (word or "") .. protocol.HAS_SHARES or word
 end
 
--- Returns `word`, field "!" of key `heads`, without HAS_SHARES, or false if nothing remains. Also returns true if it ends
--- with HAS_SHARES, and records that.
+-- Returns `word`, field "!" of key `heads`, without HAS_SHARES, or false if nothing remains. Also returns true if it
+-- ends with HAS_SHARES, and records that.
 function hooks.read_word(word)
     call.shares = "off"
     if word and string.sub(word, -#protocol.HAS_SHARES) == protocol.HAS_SHARES then
