@@ -61,7 +61,7 @@ test-apps: $(VENV)/.apps
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest --tier=slow -n 4 --dist worksteal $(ARGS)
 
-# More of the random steps that `make test` makes 3,600 of, from a seed that it prints: SEED=... makes the same again.
+# Random steps from a seed that it prints: SEED=... makes the same again. `make test` always makes the same 3,600.
 # Some 600 a second, on each server; more of them with `python -m tests.conformance.alone`, which has no server
 # and checks only what must hold of any state.
 conformance: $(VENV)/.test

@@ -8,6 +8,7 @@ from celery_affinity.schema.constants import IS_FULL, KEYED_COUNTS_AS, MAX_FORGO
 from celery_affinity.schema.job_record import NewJob, has_key, is_merged, key_suffix, suffix_of
 from celery_affinity.schema.rules_codec import HINTED
 from celery_affinity.schema.values import encode_part
+from tests.conformance.reference import recurring
 from tests.conformance.reference.replies import NONE
 
 from .mirror import KEYS, payload, profile
@@ -277,10 +278,7 @@ class Both(SideBySide):
 
     def _purge(self, type_, scheduled=()):
         """Purge completely. The order of deletion and the number per invocation are not defined."""
-        pending = self.reference.pending({type_})
-        counted = sum(
-            (KEYED_COUNTS_AS if job.rules else 1) * (1 + min(len(job.callers), MAX_FORGOTTEN)) for job in pending
-        )
+        counted = sum(self._purged_as(job) for job in self.reference.pending({type_}))
         while self.reference.purge(type_, scheduled, now_us=self.now_us).again:
             pass
         for _ in range(counted // MAX_PURGED + 1):
@@ -291,6 +289,12 @@ class Both(SideBySide):
             self.tick()
         else:
             self.compare()
+
+    def _purged_as(self, job):
+        """Return the number of jobs that the server counts a purged job as."""
+        own = KEYED_COUNTS_AS if has_key(job.id) else 1  # an unreadable job has the suffix of a key, but no rules
+        calls = min(len(job.callers), MAX_FORGOTTEN)
+        return own + KEYED_COUNTS_AS * calls + len(recurring.names_of(self.reference, job))
 
     def _configure(self, changes):
         reply = self.reference.configure(changes, now_us=self.now_us)

@@ -61,19 +61,21 @@ def check_placements(reference, granted, left):
 
 
 def check_that_no_slot_is_idle(reference):
-    idle = idle_types(reference)
-    for job in eligible(reference):
-        assert job.type not in idle, f"{job.id} waits beside a free slot"
+    job = next(eligible(reference, idle_types(reference)), None)
+    assert job is None, f"{job.id} waits beside a free slot"
 
 
-def eligible(reference):
-    """Yield the pending jobs that no rule blocks, checked rule by rule, except types left to a tick."""
+def eligible(reference, types):
+    """Yield the pending jobs of *types* that no rule blocks, checked rule by rule, except types left to a tick."""
+    pending = reference.pending(types)
+    if not pending:
+        return
     held, standing = held_keys(reference), standing_ids(reference)
     left = left_to_a_tick(reference)
-    for job in reference.jobs.values():
+    for job in pending:
         keys = keys_of(job)
         is_paused = "*" in reference.pauses or f"type:{encode_part(job.type)}" in reference.pauses
-        if job.state != "pending" or is_paused or job.type in left:
+        if is_paused or job.type in left:
             continue
         if any(each.key in reference.due_keys and may_wait_for_its_key(reference, each) for each in keys):
             continue
@@ -226,9 +228,12 @@ def check_that_calls_merge(reference, was_claimed, now_us):
 
     *was_claimed*: the calls of each batch that was claimed at the last check.
     """
-    jobs = reference.jobs
+    jobs, batches_of = reference.jobs, {}
     for job in jobs.values():
-        known_to = [each.id for each in jobs.values() if job.id in each.callers or job.id in each.told_callers]
+        for call in {*job.callers, *job.told_callers}:
+            batches_of.setdefault(call, []).append(job.id)
+    for job in jobs.values():
+        known_to = batches_of.get(job.id, [])
         assert known_to == ([job.into] if job.state == "merged" else []), f"{job.id} is in {known_to}"
         if is_batch(job.id):
             is_to_be_told = job.id in reference.unreported

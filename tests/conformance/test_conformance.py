@@ -1,6 +1,7 @@
 """Every function against the reference: random steps on a real server, comparing the whole state after each.
 
-``CONFORMANCE_STEPS`` is the number of steps, ``CONFORMANCE_SEED`` the seed: ``make conformance`` sets both. Without a
+``CONFORMANCE_STEPS`` is the number of steps, ``CONFORMANCE_SEED`` the seed; if it is empty, a seed is drawn. ``make
+conformance`` sets both. Without a seed, the steps are always the same, so that each change is tested alike. Without a
 number, Redis gets a third of the steps of Valkey, because the functions are the same. A failure is shrunk before it is
 shown, unless ``CONFORMANCE_SHRINK`` is 0.
 """
@@ -18,7 +19,8 @@ from .wire import Wire
 USUAL_STEPS = 3600
 STEPS = int(os.environ.get("CONFORMANCE_STEPS", USUAL_STEPS))
 SCRIPT_STEPS = STEPS if STEPS > 10_000 else STEPS // 9
-SEED = int(os.environ.get("CONFORMANCE_SEED") or random.randrange(2**32))
+USUAL_SEED = 1
+SEED = int(os.environ.get("CONFORMANCE_SEED", USUAL_SEED) or random.randrange(2**32))
 SHRINK = os.environ.get("CONFORMANCE_SHRINK") != "0"
 
 

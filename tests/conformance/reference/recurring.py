@@ -38,15 +38,17 @@ def set_due(entry: Recurring, due_us: int) -> None:
         entry.handed_out_us = due_us
 
 
-def _matching(cohort: Cohort, job: Job, since: str) -> list[Recurring]:
+def names_of(cohort: Cohort, job: Job) -> list[str]:
+    """Return the names of the calls that *job* matches."""
     merge = decode_rules(job.rules).merge
-    return [
-        entry
-        for entry in cohort.recurring.values()
-        if merge
-        and entry.call.since == since
-        and (entry.call.type, entry.call.merge_key, entry.call.task) == (job.type, merge.key, job.task_name)
-    ]
+    place = merge and (job.type, merge.key, job.task_name)
+    calls = [entry.call for entry in cohort.recurring.values()] if place else []
+    return [call.name for call in calls if (call.type, call.merge_key, call.task) == place]
+
+
+def _matching(cohort: Cohort, job: Job, since: str) -> list[Recurring]:
+    entries = [cohort.recurring[name] for name in names_of(cohort, job)]
+    return [entry for entry in entries if entry.call.since == since]
 
 
 def _reset(cohort: Cohort, entry: Recurring, job: Job, task_id: str, now_us: int) -> None:

@@ -28,9 +28,9 @@ OF_TENANT = Affinity(tenant="acme", preemptible=True)
 def count_to(task, most, step_s=0.02):
     """Continue to count where the last run was preempted. Return the number of runs."""
     name = task.request.id
-    runs = server.incr(f"runs:{name}")
-    counted = int(server.get(f"counted:{name}") or 0)
     server.rpush(f"preemptions:{name}", task.request.affinity.preemptions)
+    runs = server.incr(f"runs:{name}")  # after the other key, because tests wait for the number of runs
+    counted = int(server.get(f"counted:{name}") or 0)
     while counted < most and not server.exists(f"enough:{name}"):
         if preempted():
             server.set(f"counted:{name}", counted)
