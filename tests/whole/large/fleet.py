@@ -33,8 +33,8 @@ from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.table import Settings
 from celery_affinity.settings.wire import shared_settings
 
-#: Threshold of the slow log in µs. With 0, each command of a script would be logged, which slows the server.
-NOTED_FROM_US = 100
+#: Thresholds of the slow log in µs. With 0, each command of a script would be logged, which slows the server.
+NOTED_FROM_US, LONG_FROM_US = 100, 2_000
 
 #: A script that does nothing, and its number of calls per round, to measure delays caused by the machine.
 NOTHING, NOTHING_CALLS = "return 0", 10
@@ -84,10 +84,7 @@ class LargeFleet:
         self.types = [f"type{number}" for number in range(types)]
         self.served = self.types[:served]
         self.priorities, self.keys, self.tenants, self.hints = priorities, keys, tenants, hints
-        self.random = random.Random(seed)
-        self.sequence = 0
-        self._numbers, self._pages = count(), count(1)
-        self.forget_times()
+        self.forget_times(seed)
         if tenants:
             quotas = {"tenants": f"*=max:none,min:{minimum}"} if minimum else {"tenant_turns": "share"}
             self.scheduler.configure(quotas)
@@ -335,22 +332,33 @@ class LargeFleet:
             self.note_times()
 
     def cancel(self):
-        """Cancel all jobs of a key. Return their number, and the seconds in which they were chosen and cancelled."""
+        """Cancel all waiting jobs of a key. Return the time."""
         app = Celery("large", broker="memory://")
-        began_s = time.monotonic()
+        self.client.config_set("slowlog-log-slower-than", LONG_FROM_US)  # the log of all calls would be too long
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
         choice = choose_jobs(self.reader, JobFilter(key=self._key()), CANCELLABLE[:-1])
-        chosen_s = time.monotonic()
+        chosen_s = time.monotonic() - began_s
         done = cancel_jobs(app, self.scheduler, choice.chosen).done
-        return done, chosen_s - began_s, time.monotonic() - chosen_s
+        took_s = time.monotonic() - began_s
+        cpu_s = time.process_time() - began_cpu_s
+        self.note_times()
+        self.client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
+        print(
+            f"{done:,} jobs cancelled in {took_s:.1f} s; chosen in {chosen_s:.1f} s; {cpu_s:.1f} s of CPU", flush=True
+        )
+        return _times([1000 * took_s])
 
     # -- costs
 
-    def forget_times(self):
-        """Begin to measure."""
-        self.took_ms = {name: [] for name in FUNCTION_NAMES}
+    def forget_times(self, seed=1):
+        """Begin to measure. The same calls on the same data follow, in each repetition."""
+        self.random = random.Random(seed)
+        self.sequence = 0
+        self._numbers, self._pages = count(), count(1)
+        self.took_ms, self._occurrences = {name: {} for name in FUNCTION_NAMES}, Counter()
         self.scheduler.calls.clear()
         self._nothing = self.client.script_load(NOTHING)
-        self._nothing_calls, self._nothing_ms = 0, []
+        self._nothing_calls, self._nothing_ms = 0, {}
         self.client.config_set("slowlog-max-len", 10_000)
         self.client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
         self.client.slowlog_reset()
@@ -360,22 +368,24 @@ class LargeFleet:
         way = self.scheduler.way
         took_ms = {way.command(name, "", ())[1]: times for name, times in self.took_ms.items()}
         took_ms[self._nothing] = self._nothing_ms
-        for entry in self.client.slowlog_get(10_000):
+        for entry in reversed(self.client.slowlog_get(10_000)):
             words = entry["command"].split()
             if words[0] in (b"EVALSHA", b"FCALL"):
-                took_ms[words[1].decode()].append(entry["duration"] / 1000)
+                call = tuple(words[1:6])
+                self._occurrences[call] += 1
+                took_ms[words[1].decode()][call, self._occurrences[call]] = entry["duration"] / 1000
         self.client.slowlog_reset()
 
     def script_times(self):
         """Return the times of each script."""
-        return {
-            name: _with_short(noted, self.scheduler.calls[name])
-            for name, noted in self.took_ms.items()
-            if self.scheduler.calls[name]
-        }
+        return best_script_times([self.noted()])
+
+    def noted(self):
+        """Return the number of calls of each script, and the calls that were noted, with their times in ms."""
+        return {name: (self.scheduler.calls[name], dict(noted)) for name, noted in self.took_ms.items()}
 
     def nothing_times(self):
-        return _with_short(self._nothing_ms, self._nothing_calls)
+        return _with_short(list(self._nothing_ms.values()), self._nothing_calls)
 
     def report_times(self):
         """Return the times of each report as text, and its CPU time in this process."""
@@ -415,6 +425,18 @@ class LargeFleet:
             if len(found) == number:
                 return found
         raise LookupError(f"only {len(found)} of {number} tasks found among {self.client.dbsize():,} keys")
+
+
+def best_script_times(runs):
+    """Return the times of each script: for each call, its shortest time in *runs*, the results of `noted`."""
+    times = {}
+    for name in runs[0]:
+        calls = min(run[name][0] for run in runs)
+        noted = [run[name][1] for run in runs]
+        in_all = set(noted[0]).intersection(*noted[1:])
+        if calls:
+            times[name] = _with_short([min(run[call] for run in noted) for call in in_all][:calls], calls)
+    return times
 
 
 def _with_short(noted, calls):
