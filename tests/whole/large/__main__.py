@@ -33,8 +33,8 @@ MERGE_KEYS, CALLS_OF_ONE_KEY = 1_000_000, 10_000
 CANCEL = "`cancel --key` of all jobs"
 NOTHING = "a script that does nothing"
 
-#: Time in µs until many jobs with one ETA are due: they are published, and the other calls are measured before.
-DUE_IN_US = 60_000_000
+#: Time in µs until jobs with one ETA are due, and for each of them: they are published before.
+DUE_IN_US, DUE_PER_JOB_US = 3_000_000, 250
 
 #: Maximum median duration in ms of `explain`.
 GOAL_EXPLAIN_MS = 50
@@ -218,7 +218,7 @@ def _measure_once(fleet, scale, last):
     fleet.scheduler.calls["publish"] += last
     fleet.note_times()  # a long slow log would take the server long to reset
     if scale.due:
-        due_us = fleet.reader.now_us() + DUE_IN_US
+        due_us = fleet.reader.now_us() + DUE_IN_US + DUE_PER_JOB_US * scale.due
         fleet.fill(scale.jobs + scale.due, since=scale.jobs, due_us=due_us)
         fleet.note_times()
     fleet.crowd(scale.workers)
