@@ -10,7 +10,7 @@ from typing import NamedTuple
 from celery import Celery
 from kombu import Connection
 
-from ..reports.job_lists import MAX_JOBS_READ, JobFilter, jobs_page
+from ..reports.job_lists import MAX_JOBS_READ, JobFilter, jobs_page, read_full_jobs
 from ..reports.job_rows import read_jobs
 from ..reports.jobs import Job, get_jobs
 from ..reports.report import with_cohort_name
@@ -55,16 +55,41 @@ class JobChoice:
     more: bool = False
 
 
+#: Called once per page, with its number of jobs.
+OnProgress = Callable[[int], object]
+
+
 def choose_jobs(
-    reader: Reader, which: JobFilter, states: Iterable[str], max_jobs: float = inf, max_pages: float = inf
+    reader: Reader,
+    which: JobFilter,
+    states: Iterable[str],
+    max_jobs: float = inf,
+    max_pages: float = inf,
+    on_read: OnProgress = lambda _: None,
 ) -> JobChoice:
     """Return the jobs of *states* that *which* admits. Jobs that start during the search may be missing.
 
-    *max_jobs*: maximum number of jobs. *max_pages*: maximum number of pages per state, each with up to 1,000 jobs.
+    *max_jobs*: maximum number of jobs.
+    *max_pages*: maximum number of pages per state, each with up to 1,000 jobs.
+    *on_read*: called with the number of chosen jobs, once per page.
     """
+    choice = _choose_jobs(reader, which, states, max_jobs, max_pages, on_read)
+    shown = read_full_jobs(reader, [job.job_id for job in choice.chosen[:MAX_SHOWN]]) if choice.chosen else {}
+    choice.shown = list(shown.values())
+    return choice
+
+
+def _choose_jobs(
+    reader: Reader,
+    which: JobFilter,
+    states: Iterable[str],
+    max_jobs: float,
+    max_pages: float,
+    on_read: OnProgress,
+) -> JobChoice:
     choice, seen = JobChoice(), set[str]()
     for state in states:
-        for job in _all(reader, replace(which, state=state), max_pages, choice):
+        for job in _all(reader, replace(which, state=state), max_pages, choice, on_read):
             if job.job_id is None or job.job_id in seen:
                 continue
             if len(choice.chosen) >= max_jobs:
@@ -73,8 +98,6 @@ def choose_jobs(
             seen.add(job.job_id)
             choice.chosen.append(ChosenJobs(job.id, job.job_id, job.state))
             choice.calls += job.calls if is_batch(job.job_id) else 1
-            if len(choice.shown) < MAX_SHOWN:
-                choice.shown.append(job)
     return choice
 
 
@@ -85,11 +108,12 @@ def choose_jobs_in(
     states: Sequence[str],
     max_jobs: float = inf,
     max_pages: float = inf,
+    on_read: OnProgress = lambda _: None,
 ) -> CohortAnswers[JobChoice]:
     """Return the result of `choose_jobs` for each of the cohorts *names*."""
 
     def ask(scheduler: Scheduler) -> JobChoice:
-        return choose_jobs(scheduler.reader, which(scheduler.reader), states, max_jobs, max_pages)
+        return choose_jobs(scheduler.reader, which(scheduler.reader), states, max_jobs, max_pages, on_read)
 
     return fleet.each(ask, names, is_long=True)
 
@@ -106,12 +130,13 @@ def merge_chosen(replies: CohortAnswers[JobChoice], is_split: bool) -> JobChoice
     return choice
 
 
-def _all(reader: Reader, which: JobFilter, max_pages: float, choice: JobChoice) -> Iterator[Job]:
+def _all(reader: Reader, which: JobFilter, max_pages: float, choice: JobChoice, on_read: OnProgress) -> Iterator[Job]:
     cursor: str | None = None
     pages = 0
     while pages < max_pages:
-        page = jobs_page(reader, which, MAX_JOBS_READ, cursor)
+        page = jobs_page(reader, which, MAX_JOBS_READ, cursor, is_brief=True)
         pages += 1
+        on_read(len(page.jobs))
         yield from page.jobs
         cursor = page.cursor
         if cursor is None:
@@ -169,11 +194,19 @@ def run_in_cohorts(
     return BulkResult(done, dict(unchanged), "; ".join(warnings) or None), acted.down
 
 
-def move_jobs(app: Celery, scheduler: Scheduler, chosen: Sequence[ChosenJobs], target: MoveTarget) -> BulkResult:
-    """Apply *target* to the jobs of *chosen* that still wait. Raises OptionError."""
+def move_jobs(
+    app: Celery,
+    scheduler: Scheduler,
+    chosen: Sequence[ChosenJobs],
+    target: MoveTarget,
+    *,
+    on_done: OnProgress = lambda _: None,
+) -> BulkResult:
+    """Apply *target* to the jobs of *chosen* that still wait. Raises OptionError. *on_done*: as in `cancel_jobs`."""
     done, unchanged, warning = 0, Counter[str](), None
     for page in chosen_pages((job.job_id for job in chosen), _MOVE_PAGE_SIZE):
         outcome = actions.move_job(app, scheduler, page, target)
+        on_done(len(page))
         warning = warning or outcome.warning
         for job in outcome.found:
             done += job.waits
@@ -188,17 +221,20 @@ def cancel_jobs(
     terminate: bool = False,
     *,
     connection: Connection | None = None,
+    on_done: OnProgress = lambda _: None,
 ) -> BulkResult:
     """Revoke *chosen*, with all calls of merged runs. Waiting jobs end immediately, and held jobs do not start.
 
     *terminate*: also terminate running jobs, if their pool can. Workers are sent only the jobs that they hold, because
-    they remember only 50,000 revokes.
+    they remember only 50,000 revokes. *on_done*: is called with the number of processed jobs of each page.
     """
     done, unchanged, pools = 0, Counter[str](), dict[str, str | None]()
     not_terminated = 0
     for page in chosen_pages(chosen_task_ids(scheduler.reader, chosen), _BROADCAST_SIZE):
-        done += scheduler.revoke(page, [], keep_s=REVOKED_KEPT_S)
-        jobs = get_jobs(scheduler.reader, page)
+        revoked = scheduler.revoke(page, [], keep_s=REVOKED_KEPT_S)
+        done += revoked.jobs
+        on_done(len(page))
+        jobs = get_jobs(scheduler.reader, revoked.others) if revoked.others else []
         running = {job.worker for job in jobs if terminate and job.state == "running"}
         pools |= can_terminate_error(app, running - pools.keys(), connection)
         held = []

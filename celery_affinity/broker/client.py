@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import redis
@@ -151,9 +152,11 @@ def _raise_hidden_exit(exc: BaseException | None, handled: BaseException | None)
         exc = exc.__context__
 
 
-#: Number of commands per chunk. Two chunks can be in flight, which keep a server busy for less than 1 ms. The bound
+#: Begin and end of a number among the replies, and the number of bytes that are received together.
+_NUMBER, _END, _RECEIVED_BYTES = b":", b"\r\n", 65_536
+#: Number of commands per chunk. Two chunks can be in flight, which keep a server busy for about 1 ms. The bound
 #: matters because a server runs all commands it has read from one client before it serves the next client.
-_CHUNK_SIZE = 200
+_CHUNK_SIZE = 500
 
 
 class Commands(NamedTuple):
@@ -163,31 +166,46 @@ class Commands(NamedTuple):
     number: int
 
 
-def run_pipelined(command: str, prefix: str, names: Sequence[str]) -> Commands:
-    """Return *command* for each of the keys *prefix* + name, for the names in *names*.
+def run_pipelined(command: str, prefix: str, names: Sequence[str], rest: Sequence[str] = ()) -> Commands:
+    """Return *command* for each of the keys *prefix* + name, for the names in *names*. *rest*: ASCII arguments.
 
     redis-py packs commands one by one, which takes longer than the server's reply.
     """
-    head, length = f"*2\r\n${len(command)}\r\n{command}\r\n$", len(prefix.encode())
+    head, length = f"*{2 + len(rest)}\r\n${len(command)}\r\n{command}\r\n$", len(prefix.encode())
+    tail = "".join([f"${len(argument)}\r\n{argument}\r\n" for argument in rest])
     if "".join(names).isascii():
-        packed = "".join([f"{head}{length + len(name)}\r\n{prefix}{name}\r\n" for name in names])
+        packed = "".join([f"{head}{length + len(name)}\r\n{prefix}{name}\r\n{tail}" for name in names])
     else:  # names written by other programs
-        packed = "".join([f"{head}{length + len(name.encode())}\r\n{prefix}{name}\r\n" for name in names])
+        packed = "".join([f"{head}{length + len(name.encode())}\r\n{prefix}{name}\r\n{tail}" for name in names])
     return Commands(packed.encode(), len(names))
 
 
 def read_numbers(client: redis.Redis, commands: Iterable[Commands]) -> Iterator[list[int]]:
-    """Yield the replies to each of *commands*.
+    """Yield the replies to each of *commands*, which are numbers. The number for a key of another type is 0."""
+    return _read_overlapping(client, commands, _read_numbers)
 
-    The next chunk is sent before the replies to the previous chunk are read, so the server is never idle. The number
-    for a key of another type is 0. Raises the first other error among the replies, or the connection's error.
+
+def read_values(client: redis.Redis, commands: Iterable[Commands]) -> Iterator[list[Reply]]:
+    """Yield the replies to each of *commands*. The reply for a key of another type is None."""
+    return _read_overlapping(client, commands, _read_values)
+
+
+def _read_overlapping(
+    client: redis.Redis,
+    commands: Iterable[Commands],
+    read: Callable[[AnyConnection, Iterator[list[Commands]]], Iterator[list[Reply]]],
+) -> Iterator[list[Reply]]:
+    """Yield what *read* returns for a connection and the chunks of *commands*.
+
+    The next chunk is sent before the replies to the previous chunk are read, so the server is never idle. Raises the
+    first error reply, except for keys of another type, or the connection's error.
     """
     if isinstance(client, PersistentClient):
         client.give_back()  # the pool may have no other connection
     pool: Any = client.connection_pool
     connection = take_connection(pool)
     try:
-        yield from _read_replies(connection, _chunked(commands))
+        yield from read(connection, _chunked(commands))
     except BaseException:
         connection.disconnect()  # replies may still arrive
         raise
@@ -195,25 +213,62 @@ def read_numbers(client: redis.Redis, commands: Iterable[Commands]) -> Iterator[
         pool.release(connection)
 
 
-def _read_replies(connection: Any, chunks: Iterator[list[Commands]]) -> Iterator[list[int]]:
-    read = connection.read_response
-    due = _send(connection, next(chunks, []), check_health=True)
+def _read_numbers(connection: AnyConnection, chunks: Iterator[list[Commands]]) -> Iterator[list[int]]:
+    due, data = _send(connection, next(chunks, []), check_health=True), b""
     while due:
         # A health check would take the reply to a command for its own.
         following = _send(connection, next(chunks, []), check_health=False)
+        numbers, data = _receive_numbers(connection, sum(group.number for group in due), data)
+        if numbers is None:  # errors, or a push message of the server: redis-py reads them
+            connection.disconnect()
+            for values in _read_values(connection, chain([due, following], chunks)):
+                yield [value or 0 for value in values]
+            return
+        remaining = iter(numbers)
         for group in due:
-            yield [_read_number(read) for _ in range(group.number)]
+            yield list(islice(remaining, group.number))
+        due = following
+    if data:
+        connection.disconnect()
+
+
+def _read_values(connection: AnyConnection, chunks: Iterator[list[Commands]]) -> Iterator[list[Reply]]:
+    due = _send(connection, next(chunks, []), check_health=True)
+    while due:
+        following = _send(connection, next(chunks, []), check_health=False)
+        for group in due:
+            yield [_read_value(connection.read_response) for _ in range(group.number)]
         due = following
 
 
-def _read_number(read: Callable[[], Any]) -> int:
+def _read_value(read: Callable[[], Reply]) -> Reply:
     try:
-        number: int = read()
+        return read()
     except redis.ResponseError as exc:
         if not str(exc).startswith("WRONGTYPE"):
             raise
-        return 0
-    return number
+        return None
+
+
+def _receive_numbers(connection: Any, number: int, data: bytes) -> tuple[list[int] | None, bytes]:
+    """Return *number* replies, or None if they are not all numbers, and the data received after them.
+
+    *data*: what was received before. redis-py's parser in Python takes ten times as long for short replies.
+    """
+    while data.count(_END) < number:
+        try:
+            received = connection._sock.recv(_RECEIVED_BYTES)
+        except TimeoutError as exc:
+            raise redis.TimeoutError("Timeout reading from socket") from exc
+        except OSError as exc:
+            raise redis.ConnectionError(f"Error while reading from socket: {exc}") from exc
+        if not received:
+            raise redis.ConnectionError("Connection closed by server.")
+        data += received
+    *lines, data = data.split(_END, number)
+    if all(line.startswith(_NUMBER) for line in lines):
+        return [int(line[1:]) for line in lines], data
+    return None, data
 
 
 def _send(connection: Any, chunk: list[Commands], *, check_health: bool) -> list[Commands]:

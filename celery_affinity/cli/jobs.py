@@ -1,7 +1,9 @@
 """``celery -A proj affinity jobs``, ``cancel``, ``move``, ``prioritise``: list jobs, or change them by id or filter."""
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -9,7 +11,7 @@ import click
 
 from ..admin import bulk
 from ..admin.actions import JobFilters, MoveTarget, check_target_cohort
-from ..admin.bulk import BulkResult, JobChoice, choose_jobs_in, merge_chosen
+from ..admin.bulk import BulkResult, JobChoice, OnProgress, choose_jobs_in, merge_chosen
 from ..admin.jobs import Change, Jobs
 from ..reports import job_lists
 from ..reports.job_lists import LISTED, JobsPage
@@ -27,6 +29,9 @@ from .framework import (
     warn_cohorts_down,
 )
 from .groups import DefaultListGroup
+
+#: Moves the cursor to the start of the line, and clears the line.
+_CLEAR_LINE = "\r\x1b[K"
 
 STAMP = click.option("--stamp", metavar="NAME=VALUE", help="Only jobs with this stamp.")
 KEY = click.option("--key", help="Only jobs of this key, as `keys` shows it.")
@@ -181,7 +186,7 @@ def cancel(ctx: click.Context, terminate: bool, **chosen: Any) -> None:
         "Cancel",
         bulk.CANCELLABLE if terminate else bulk.CANCELLABLE[:-1],
         lambda jobs, id_: jobs.cancel(id_, terminate),
-        lambda scheduler, choice: bulk.cancel_jobs(app, scheduler, choice.chosen, terminate),
+        lambda scheduler, choice, on_done: bulk.cancel_jobs(app, scheduler, choice.chosen, terminate, on_done=on_done),
     )
 
 
@@ -224,7 +229,7 @@ def _change(ctx: click.Context, chosen: dict[str, Any], **wanted: Any) -> None:
         f"To {target}: move",
         bulk.MOVABLE,
         lambda jobs, id_: jobs.change(id_, target),
-        lambda scheduler, choice: bulk.move_jobs(app, scheduler, choice.chosen, target),
+        lambda scheduler, choice, on_done: bulk.move_jobs(app, scheduler, choice.chosen, target, on_done=on_done),
         target,
     )
 
@@ -235,7 +240,7 @@ def _act(
     verb: str,
     states: Sequence[str],
     on_one: Callable[[Jobs, str], Change],
-    on_all: Callable[[Scheduler, JobChoice], BulkResult],
+    on_all: Callable[[Scheduler, JobChoice, OnProgress], BulkResult],
     target: MoveTarget | None = None,
 ) -> None:
     """Act on the jobs with the ids in *chosen*, or, after confirmation, on all jobs that match the filters in it.
@@ -256,7 +261,8 @@ def _act(
             _show_changes(ctx, [on_one(jobs, id_.strip()) for id_ in chosen["ids"]], chosen["as_json"])
             return
         names, states = fleet.serving(filters.type), chosen["states"] or states
-        choices = choose_jobs_in(fleet, lambda reader: filters.of(app, reader), names, states)
+        with _progress("jobs found") as on_read:
+            choices = choose_jobs_in(fleet, lambda reader: filters.of(app, reader), names, states, on_read=on_read)
         warn_cohorts_down(choices.down)
         choice = merge_chosen(choices, fleet.is_split)
         done, down = BulkResult(0, {}), dict(choices.down)
@@ -266,7 +272,10 @@ def _act(
             if not chosen["yes"]:
                 click.confirm(f"{verb} {_choice_text(choice)}?", abort=True, err=True)
             check_target_cohort(app, target, [name for name, chosen_in in choices.answers.items() if chosen_in.chosen])
-            done, lost = bulk.run_in_cohorts(fleet, choices, on_all)
+            with _progress(f"of {_choice_text(choice)} processed") as on_done:
+                done, lost = bulk.run_in_cohorts(
+                    fleet, choices, lambda scheduler, chosen_in: on_all(scheduler, chosen_in, on_done)
+                )
             warn_cohorts_down(lost)
             down |= lost
     if chosen["as_json"]:
@@ -277,6 +286,25 @@ def _act(
         _show_done(done)
     if down:
         ctx.exit(1)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[OnProgress]:
+    """Yield a function that adds a number of jobs. Prints the sum once a second if the error output is a terminal."""
+    number, printed_s, is_printed = 0, time.monotonic(), False
+
+    def add(jobs: int) -> None:
+        nonlocal number, printed_s, is_printed
+        number += jobs
+        if sys.stderr.isatty() and time.monotonic() - printed_s >= 1:
+            click.echo(f"{_CLEAR_LINE}{number:,} {what}", nl=False, err=True)
+            printed_s, is_printed = time.monotonic(), True
+
+    try:
+        yield add
+    finally:
+        if is_printed:
+            click.echo(_CLEAR_LINE, nl=False, err=True)
 
 
 def _choice_text(choice: JobChoice) -> str:

@@ -20,10 +20,11 @@ from ..scheduler.reader import Reader
 from ..schema import values
 from ..schema.constants import ENDED_KEPT_S
 from ..schema.job_record import is_batch
-from ..schema.values import decode_text, encode_part, is_readable
+from ..schema.values import decode_number, decode_part, decode_text, encode_part, is_readable
 from ..settings.wire import complete_settings
 from .job_rows import read_jobs
-from .jobs import STATES, Job, describe_jobs, settings_command
+from .jobs import STATES, Job, describe_jobs, seconds_between, settings_command
+from .keys import stated_keys
 
 #: Maximum bytes of messages read for one page. The first message is read regardless of its size.
 MAX_BYTES = 16_000_000
@@ -175,6 +176,15 @@ class JobFilter:
             and (self.since_s is None or (job.enqueued_s or 0) >= self.since_s)
         )
 
+    @property
+    def fields(self) -> list[str]:
+        """Fields of a waiting job's hash that `admits` needs, and its state and task id."""
+        fields = ["state", "into", "task"]
+        fields += ["type"] if self.type is not None else []
+        fields += ["name"] if (self.task, self.holds) != (None, None) else []
+        fields += ["rules"] if self.key is not None else []
+        return fields + (["enqueued", "published"] if (self.before_s, self.since_s) != (None, None) else [])
+
 
 #: Maximum number of jobs on a page, and of jobs read for it.
 MAX_JOBS_READ = 1000
@@ -228,8 +238,13 @@ def held_jobs(reader: Reader, limit: int) -> list[Job]:
     return jobs_page(reader, _Held("claimed"), limit).jobs
 
 
-def jobs_page(reader: Reader, which: JobFilter, limit: int = 100, cursor: str | None = None) -> JobsPage:
-    """Return at most *limit* jobs that *which* admits, from *cursor* on. Raises OptionError."""
+def jobs_page(
+    reader: Reader, which: JobFilter, limit: int = 100, cursor: str | None = None, *, is_brief: bool = False
+) -> JobsPage:
+    """Return at most *limit* jobs that *which* admits, from *cursor* on. Raises OptionError.
+
+    *is_brief*: True to read only these fields of waiting jobs: id, state, and the fields that *which* compares.
+    """
     if not (isinstance(limit, int) and 1 <= limit <= MAX_JOBS_READ):
         raise refuse("limit", f"a whole number from 1 to {MAX_JOBS_READ:,}", limit)
     if which.state in KEPT:
@@ -246,10 +261,7 @@ def jobs_page(reader: Reader, which: JobFilter, limit: int = 100, cursor: str | 
             reader, which, at, min(MAX_JOBS_READ - read, max(missing, _TOGETHER) if which.leaves_out else missing)
         )
         read += max(1, len(candidates))
-        rows = read_jobs(reader, [job_id for job_id, _ in candidates])
-        described = describe_jobs(reader, rows, reader.ask_one(*settings_command(reader)))
-        jobs = {one.job.job_id: one.job for one in described}
-        wanted = {id_: jobs[id_] for id_, _ in candidates if id_ in jobs and which.admits(jobs[id_])}
+        wanted = _read_admitted(reader, which, [job_id for job_id, _ in candidates], is_brief)
         if which.holds is not None and wanted:
             messages = read_messages(reader, list(wanted.values()), which.holds, remaining_bytes)
             remaining_bytes -= messages.size
@@ -264,6 +276,49 @@ def jobs_page(reader: Reader, which: JobFilter, limit: int = 100, cursor: str | 
                     is_last = at is None and job_id == candidates[-1][0]
                     return JobsPage(listed, None if is_last else _cursor(after))
     return JobsPage(listed, None if at is None else _cursor(at))
+
+
+def read_full_jobs(reader: Reader, ids: Sequence[str]) -> dict[str, Job]:
+    """Return the facts of jobs by job id, in order, without missing jobs."""
+    described = describe_jobs(reader, read_jobs(reader, ids), reader.ask_one(*settings_command(reader)))
+    return {one.job.job_id or "": one.job for one in described}
+
+
+def _read_admitted(reader: Reader, which: JobFilter, ids: Sequence[str], is_brief: bool) -> dict[str, Job]:
+    """Return the jobs of *ids* that *which* admits, in order, by job id. A filter rejects most jobs by a few fields."""
+    if not is_brief and not which.leaves_out:
+        jobs = read_full_jobs(reader, ids)
+    else:
+        briefs = _read_brief(reader, which.fields, ids)
+        unsure = [id_ for id_, brief in briefs.items() if brief is None or (not is_brief and which.admits(brief))]
+        full = read_full_jobs(reader, unsure) if unsure else {}
+        jobs = {id_: job for id_ in ids if (job := full.get(id_) or (briefs[id_] if is_brief else None))}
+    return {id_: jobs[id_] for id_ in ids if id_ in jobs and which.admits(jobs[id_])}
+
+
+def _read_brief(reader: Reader, fields: Sequence[str], ids: Sequence[str]) -> dict[str, Job | None]:
+    """Return by job id what *fields* have of waiting jobs, and None for other jobs and for merged calls.
+
+    The facts of the others depend on further hashes.
+    """
+    briefs: dict[str, Job | None] = {}
+    for job_id, reply in zip(ids, reader.fields_of_jobs(ids, fields), strict=True):
+        row = {name: decode_text(value) for name, value in zip(fields, reply, strict=True) if value}
+        state = row.get("state", "")
+        if state not in ("pending", "scheduled") or "into" in row or is_batch(job_id):
+            briefs[job_id] = None
+            continue
+        briefs[job_id] = Job(
+            id=decode_part(row.get("task", "")) or job_id,
+            state=state,
+            source="broker",
+            job_id=job_id,
+            task=row.get("name"),
+            type=decode_part(row.get("type", "")),
+            enqueued_s=seconds_between(decode_number(row.get("published")) or decode_number(row.get("enqueued"))),
+            keys=[decode_part(key.key) for key in stated_keys(row["rules"])] if "rules" in row else [],
+        )
+    return briefs
 
 
 def _check_kept(reader: Reader, state: str) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..clock import SECOND_US
@@ -111,6 +112,7 @@ def encoded_name(key: str) -> str:
     return f"{encode_part(begin)}{hashed}{digest}" if hashed else encoded_key("exclusive", key)
 
 
+@lru_cache(maxsize=1024)
 def stated_keys(text: str) -> tuple[StatedKey, ...]:
     """Return the keys in the field ``rules`` of a job hash, in the order in which the job passes them."""
     return decode_rules(text).keys if is_valid(readable_rules(text)) else ()

@@ -5,16 +5,18 @@ The command `metrics`, the web application and Flower serve this one list.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from functools import lru_cache
+from itertools import chain
+from typing import Literal, NamedTuple
 
 from ..clock import SECOND_US
 from ..scheduler.reader import Reader
 from ..schema.bounds import Bound
 from ..schema.constants import LARGEST_BATCH_COUNTED, REASONS
 from ..schema.histograms import BOUNDS_S, OTHER_ENDS, RUNS, TimeHistogram
-from ..schema.values import decode_part
+from ..schema.values import decode_number, decode_part, is_on_demand
 from ..settings import wire
 from .scale import scale_of_types
 from .status import Report, Status, TypeStatus
@@ -25,8 +27,7 @@ from .type_metrics import TypeMetrics, metrics_of
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """A value with labels. *suffix*: is added to the family's name, such as ``_bucket`` of a histogram."""
 
     suffix: str
@@ -45,20 +46,29 @@ class MetricFamily:
 
 
 def _lines(family: MetricFamily) -> Iterator[str]:
-    yield f"# HELP {family.name} {_escaped(family.help)}"
-    yield f"# TYPE {family.name} {family.kind}"
-    for sample in family.samples:
-        labels = ",".join(f'{name}="{_escaped(value, quoted=True)}"' for name, value in sample.labels.items())
+    yield _heading(family)
+    for suffix, sample_labels, value in family.samples:
+        labels = ",".join([f'{name}="{_escaped_label(label)}"' for name, label in sample_labels.items()])
         braces = f"{{{labels}}}" if labels else ""
-        yield f"{family.name}{sample.suffix}{braces} {_number(sample.value)}"
+        yield f"{family.name}{suffix}{braces} {_number(value)}"
 
 
-def _escaped(text: str, *, quoted: bool = False) -> str:
-    escaped = text.replace("\\", r"\\").replace("\n", r"\n")
-    return escaped.replace('"', r"\"") if quoted else escaped
+def _heading(family: MetricFamily) -> str:
+    return f"# HELP {family.name} {_escaped(family.help)}\n# TYPE {family.name} {family.kind}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")
+
+
+@lru_cache(maxsize=10_000)  # the names of types are labels of most samples
+def _escaped_label(text: str) -> str:
+    return _escaped(text).replace('"', r"\"")
 
 
 def _number(value: float) -> str:
+    if type(value) is int:
+        return str(value)
     if math.isinf(value):
         return "+Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
@@ -99,13 +109,16 @@ def read_metrics(reader: Reader, bounds: Mapping[str, int | Bound] | None = None
 
     *bounds*: bounds of the app's queues, as in `Report`.
     """
-    status = Report(reader, bounds).status()
+    report = Report(reader, bounds)
+    status = report.status()
     of_types = metrics_of(reader, [row.type for row in status.types])
-    return Metrics.of(status, of_types, _overtaking_bounds(reader, status))
+    return Metrics.of(status, of_types, _overtaking_bounds(reader, status, report.lanes))
 
 
-def _overtaking_bounds(reader: Reader, status: Status) -> dict[str, float]:
+def _overtaking_bounds(reader: Reader, status: Status, lanes: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Return, by type with pending jobs, the highest overtaking bound of its jobs, in seconds.
+
+    *lanes*: type (encoded) -> names of its lanes with jobs.
 
     Infinite while a rule lets any job overtake one of them: a pause, a limit of the type, a key, a reserve without
     patience, a tenant below its minimum, or fair shares of tenants.
@@ -113,15 +126,16 @@ def _overtaking_bounds(reader: Reader, status: Status) -> dict[str, float]:
     stored = reader.hash("settings")
     settings = wire.complete_settings(stored)
     in_force, bonus = wire.weights_of(settings), wire.bonus_seconds_in(settings)
-    lanes = reader.lanes()
-    with_turns = {decode_part(lane.type) for lane in lanes} if generation_in(stored.get("shares", "")) else set[str]()
+    bound_s_by_lane = {
+        name: wire.overtaking_seconds(decode_number(name.rpartition(".")[2]), is_on_demand(name), in_force, bonus=bonus)
+        for name in set(chain.from_iterable(lanes.values()))
+    }
+    with_turns = {decode_part(type_) for type_ in lanes} if generation_in(stored.get("shares", "")) else set[str]()
     any_below_minimum = any(tenant.is_below_minimum for tenant in status.tenants)
     status_by_type = {row.type: row for row in status.types}
-    bounds_s: dict[str, float] = {}
-    for lane in lanes:
-        type_ = decode_part(lane.type)
-        bound_s = wire.overtaking_seconds(lane.priority, lane.on_demand, in_force, bonus=bonus)
-        bounds_s[type_] = max(bound_s, bounds_s.get(type_, 0.0))
+    bounds_s = {
+        decode_part(type_): max(bound_s_by_lane[name] for name in names) for type_, names in lanes.items() if names
+    }
     for type_ in {*bounds_s, *(row.type for row in status.types if row.pending)}:
         row = status_by_type.get(type_)
         is_blocked = row and row.pending and (row.paused or row.kept_back or row.kept_back_by_limit)
@@ -241,6 +255,15 @@ class MetricFigure:
         ]
         return MetricFamily(self.name, self.help, "counter" if self.name.endswith("_total") else "gauge", samples)
 
+    def lines(self, metrics: Metrics) -> Iterator[str]:
+        """Yield the lines of the metric's text. With thousands of types, samples would take most of the time."""
+        yield _heading(self.family())
+        labels = ",".join(f'{name}="%s"' for name in self.labels)
+        line = f"{self.name}{{{labels}}} %s" if labels else f"{self.name} %s"
+        for of_labels, value in self.read(metrics):
+            if value is not None:
+                yield line % (*map(_escaped_label, of_labels), _number(value))
+
 
 @dataclass(frozen=True)
 class Histogram:
@@ -262,6 +285,9 @@ class Histogram:
                 Sample("_count", labels, number),
             ]
         return MetricFamily(self.name, self.help, "histogram", samples)
+
+    def lines(self, metrics: Metrics) -> Iterator[str]:
+        return _lines(self.family(metrics))
 
 
 _PREFIX = "celery_affinity_"
@@ -454,7 +480,7 @@ def _family(definition: MetricFigure | Histogram, metrics: Metrics) -> MetricFam
     if not metrics.of_cohorts:
         return definition.family(metrics)
     samples = [
-        replace(sample, labels={"cohort": name, **sample.labels})
+        sample._replace(labels={"cohort": name, **sample.labels})
         for name, cohort_metrics in metrics.of_cohorts.items()
         for sample in definition.family(cohort_metrics).samples
     ]
@@ -465,4 +491,8 @@ def _family(definition: MetricFigure | Histogram, metrics: Metrics) -> MetricFam
 
 def metrics_text(metrics: Metrics | None) -> str:
     """Return the text for Prometheus."""
-    return "".join(line + "\n" for family in metric_families(metrics) for line in _lines(family))
+    if metrics is None or metrics.of_cohorts:
+        lines = [line for family in metric_families(metrics) for line in _lines(family)]
+    else:
+        lines = [line for definition in METRICS for line in definition.lines(metrics)]
+    return "\n".join([*lines, ""])

@@ -1,6 +1,6 @@
 """Report how many slots each part of the fleet needs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from ..policy.slot_math import MAX_TARGET_WAIT_S, TARGET_WAIT_S, TypeLoad, wante
 from ..scheduler.cohorts import CohortRow
 from .render import Table
 from .report import Answer, Param, Source, report, with_cohort_name
-from .status import Report, Status, TypeStatus
+from .status import Report, Status, TypeStatus, WorkerStatus
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,34 @@ def scale_name(types: Iterable[str]) -> str:
 
 def scale_of_types(status: Status, target_wait_s: float = TARGET_WAIT_S) -> list[Scale]:
     """Return the scale of every profile of live workers, and of each unserved type."""
-    profiles = {scale_name(worker.types): worker.types for worker in status.workers if worker.types}
-    profiles |= {row.type: [row.type] for row in status.types if row.unserved}
-    return [scale_of(status, types, target_wait_s) for _, types in sorted(profiles.items())]
+    profiles: dict[str, tuple[list[str], list[WorkerStatus]]] = {}
+    for worker in status.workers:
+        if worker.types:
+            profiles.setdefault(scale_name(worker.types), (worker.types, []))[1].append(worker)
+    for row in status.types:
+        if row.unserved:
+            profiles.setdefault(row.type, ([row.type], []))
+    rows = {row.type: row for row in status.types}
+    return [_scale(types, workers, rows, target_wait_s) for _, (types, workers) in sorted(profiles.items())]
 
 
 def scale_of(status: Status, types: Iterable[str], target_wait_s: float = TARGET_WAIT_S) -> Scale:
     """Return the scale of the workers that serve exactly *types*, even if there are none."""
     names = sorted(set(types))
     workers = [worker for worker in status.workers if sorted(worker.types) == names]
+    return _scale(names, workers, {row.type: row for row in status.types}, target_wait_s)
+
+
+def _scale(
+    types: Iterable[str], workers: Sequence[WorkerStatus], rows: Mapping[str, TypeStatus], target_wait_s: float
+) -> Scale:
+    """Return the scale of *workers*, which serve exactly *types*. *rows*: by type."""
+    names = sorted(set(types))
     slots = sum(worker.slots for worker in workers if worker.takes_jobs)
     running = sum(min(worker.held, worker.slots) for worker in workers)
-    loads = [_load(row, slots) for row in status.types if row.type in names]
+    loads = [_load(rows[name], slots) for name in names if name in rows]
     return Scale(
-        profile=scale_name(names),
+        profile=",".join(names),
         types=names,
         slots=slots,
         running=running,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import hypot, modf, sqrt
 from statistics import median
 from typing import NamedTuple
@@ -268,11 +268,15 @@ def _requeued(reader: Reader, now_us: int) -> int:
 
 
 class Report:
-    """Reports the state of one cohort. *bounds*: the setting ``affinity_max_pending`` of an app."""
+    """Reports the state of one cohort. *bounds*: the setting ``affinity_max_pending`` of an app.
+
+    *lanes*: type (encoded) -> names of its lanes with jobs, after `status` was read.
+    """
 
     def __init__(self, reader: Reader, bounds: Mapping[str, int | Bound] | None = None) -> None:
         self._reader = reader
         self._bounds = bounds or {}
+        self.lanes: Mapping[str, Sequence[str]] = {}
 
     def status(self) -> Status:
         """Return types, workers and counts. They are read one after another, not at one instant."""
@@ -287,10 +291,8 @@ class Report:
         counters = {name: decode_number(count) for name, count in sorted(read.hash("counters").items())}
         runs, refused, dropped = (_pop_all(counters, prefix) for prefix in (BATCH_SIZE, REFUSED_OF, DROPPED_OF))
         batches = Batches(runs, counters.pop("batched", 0))
-        types = self._types(read.capacity(), free, self._claimed(workers), paused, now_us)
-        trends = read_trends(read, {status.type: status.pending for status in types}, now_us)
         return Status(
-            [replace(status, trend=trends.get(status.type)) for status in types],
+            self._types(read.capacity(), free, self._claimed(workers), paused, now_us),
             workers,
             scheduled,
             dead,
@@ -314,7 +316,10 @@ class Report:
         now_us: int,
     ) -> list[TypeStatus]:
         backlogs = self._reader.backlogs()
+        self.lanes = {type_: backlog.lanes for type_, backlog in backlogs.items()}
         types = sorted({*capacity, *claimed, *backlogs})
+        pending = {decode_part(type_): backlogs[type_].jobs if type_ in backlogs else 0 for type_ in types}
+        trends = read_trends(self._reader, pending, now_us)
         averages_us = self._reader.large_hash("durations")
         limits = {encode_part(limit.type): limit for limit in limits_of_types(self._reader, types)}
         number, facts = waiting_key_facts(self._reader)
@@ -344,6 +349,7 @@ class Report:
                     kept_back_by_reserves=kept_back_by_reserves.get(type_, 0),
                     reserves=reserves.get(type_, []),
                     ran_merged=decode_number(ran_merged.get(type_)),
+                    trend=trends.get(name),
                     further_calls=max(0, decode_number(waiting.get(type_))),
                     bound=as_bound(name, self._bounds),
                     limit=limit.limit if limit else None,

@@ -51,9 +51,11 @@ def _grown(now: int, before: int) -> int:
 
 def metrics_of(reader: Reader, types: Iterable[str]) -> list[TypeMetrics]:
     """Return the metrics of *types*. Types without metrics are omitted."""
-    named = list(types)
-    rows = reader.ask([("hgetall", reader.key("metrics", encode_part(type_))) for type_ in named])
-    return [_metrics_of_type(type_, as_text(row)) for type_, row in zip(named, rows, strict=True) if row]
+    encoded = [(type_, encode_part(type_)) for type_ in types]
+    lengths = reader.hash_lengths("metrics", [name for _, name in encoded])
+    named = [type_name for type_name, length in zip(encoded, lengths, strict=True) if length]
+    rows = reader.ask([("hgetall", reader.key("metrics", name)) for _, name in named])
+    return [_metrics_of_type(type_, as_text(row)) for (type_, _), row in zip(named, rows, strict=True) if row]
 
 
 def _metrics_of_type(type_: str, row: Mapping[str, str]) -> TypeMetrics:

@@ -220,6 +220,13 @@ class JobState(NamedTuple):
         return self.state in ("pending", "scheduled")
 
 
+class RevokeReply(NamedTuple):
+    """The outcome of `revoke`."""
+
+    jobs: int  #: number of jobs that ended
+    others: list[str]  #: task ids and stamps with a job that did not wait, or without jobs
+
+
 class MoveReply(NamedTuple):
     """The outcome of `move`."""
 

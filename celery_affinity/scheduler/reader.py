@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import redis
 
-from ..broker.client import Reply, read_numbers, run_pipelined
+from ..broker.client import Reply, read_numbers, read_values, run_pipelined
 from ..clock import SECOND_US
 from ..schema.constants import MAX_NUMBER_LENGTH
 from ..schema.keys import SEVERAL, Keys
@@ -54,6 +54,7 @@ class Backlog(NamedTuple):
     on_demand: int
     oldest_us: int  #: enqueue time of the first job
     kept_back: int = 0  #: number of jobs blocked by keys
+    lanes: tuple[str, ...] = ()  #: names of the non-empty lanes, without jobs blocked by keys
 
     def plus(self, other: "Backlog") -> "Backlog":
         """Return the sum of both backlogs."""
@@ -62,6 +63,7 @@ class Backlog(NamedTuple):
             self.on_demand + other.on_demand,
             min(self.oldest_us, other.oldest_us),
             self.kept_back + other.kept_back,
+            self.lanes + other.lanes,
         )
 
 
@@ -82,9 +84,12 @@ def lanes_in(type_: str, packed: str) -> list[Lane]:
 def backlog_of(packed: str, lengths: Sequence[int]) -> Backlog:
     """Return the backlog of the lanes in *packed*, a value of `heads`. *lengths*: the lengths of these lanes."""
     tokens = packed.split()
-    on_demand = [length for name, length in zip(tokens[::3], lengths, strict=True) if is_on_demand(name)]
-    oldest_us = min((decode_number(time, _UNREADABLE_HEAD_US) for time in tokens[1::3]), default=_UNREADABLE_HEAD_US)
-    return Backlog(sum(lengths), sum(on_demand), oldest_us)
+    names, times = tuple(tokens[::3]), tokens[1::3]
+    on_demand = [length for name, length in zip(names, lengths, strict=True) if is_on_demand(name)]
+    # Times usually have one length. Then the first one in the order of texts is the oldest.
+    oldest = [min(times)] if len(set(map(len, times))) == 1 and all(map(str.isdecimal, times)) else times
+    oldest_us = min((decode_number(time, _UNREADABLE_HEAD_US) for time in oldest), default=_UNREADABLE_HEAD_US)
+    return Backlog(sum(lengths), sum(on_demand), oldest_us, 0, names)
 
 
 #: Maximum number of commands in one round trip: an observer must not block the server.
@@ -257,9 +262,19 @@ class Reader:
 
     def claim_counts(self, workers: Sequence[str]) -> list[int]:
         """Return the number of jobs that each worker in *workers* (ids) holds."""
-        pages = (workers[first : first + _MAX_COMMANDS] for first in range(0, len(workers), _MAX_COMMANDS))
-        commands = (run_pipelined("HLEN", self.key("claims", ""), page) for page in pages)
+        return self.hash_lengths("claims", workers)
+
+    def hash_lengths(self, name: str, parts: Sequence[str]) -> list[int]:
+        """Return the number of fields of each hash *name* with one of *parts*."""
+        pages = (parts[first : first + _MAX_COMMANDS] for first in range(0, len(parts), _MAX_COMMANDS))
+        commands = (run_pipelined("HLEN", self.key(name, ""), page) for page in pages)
         return [number for some in read_numbers(self._client, commands) for number in some]
+
+    def fields_of_jobs(self, job_ids: Sequence[str], fields: Sequence[str]) -> list[list[bytes | None]]:
+        """Return the values of *fields* in each job hash, for thousands of jobs."""
+        pages = (job_ids[first : first + _MAX_COMMANDS] for first in range(0, len(job_ids), _MAX_COMMANDS))
+        commands = (run_pipelined("HMGET", self.key("job", ""), page, fields) for page in pages)
+        return [values or [None] * len(fields) for some in read_values(self._client, commands) for values in some]
 
     def existing_jobs(self, job_ids: Sequence[str]) -> set[str]:
         """Return the ids of the jobs with a job hash, in any state. Ended jobs are retained for a while."""

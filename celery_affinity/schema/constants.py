@@ -17,6 +17,10 @@ MAX_BYTES = 1_000_000
 #: Maximum number of types with waiting jobs among which an invocation chooses if it examines all free slots. A release
 #: fills only one slot and examines all types of its worker.
 MAX_CHOSEN_FROM = 100
+#: Limit on the heads of types that one invocation compares, in bytes, and on its comparisons of types, once per move.
+#: Beyond it, a fill chooses among the types whose heads it or an earlier invocation has compared.
+MAX_COMPARED_BYTES = 30_000
+MAX_CHOICES = 3_000
 #: Maximum number of types that are filled immediately when a pause of all types ends. The next sync of each worker
 #: fills the others.
 MAX_RESUMED = 100

@@ -40,14 +40,17 @@ def withdrawn_mark(type_: str) -> str:
     return WITHDRAWN + type_
 
 
+_ENCODED_MARK = encode_part(WITHDRAWN)
+
+
 def with_mark(type_: str) -> str:
     """Return the encoded token for the encoded *type_* in the profile of workers that have withdrawn from it."""
-    return encode_part(WITHDRAWN) + type_
+    return _ENCODED_MARK + type_
 
 
 def without_mark(type_: str) -> str:
     """Return the encoded type of the encoded profile token *type_*, with or without the withdrawn mark."""
-    return type_.removeprefix(encode_part(WITHDRAWN))
+    return type_.removeprefix(_ENCODED_MARK)
 
 
 #: Characters shown unescaped: the printable ones except "%", which starts an escape, and the comma, which can separate

@@ -1,13 +1,15 @@
 """Filters find jobs by an argument of their call and by their enqueue time."""
 
+from dataclasses import replace
+
 import pytest
 
 from celery_affinity import Affinity, Merge
 from celery_affinity.admin.actions import JobFilters
-from celery_affinity.admin.bulk import choose_jobs
+from celery_affinity.admin.bulk import CANCELLABLE, choose_jobs
 from celery_affinity.errors import OptionError
 from celery_affinity.reports import job_lists
-from celery_affinity.reports.job_lists import MAX_JOBS_READ
+from celery_affinity.reports.job_lists import MAX_JOBS_READ, jobs_page
 from celery_affinity.transport.app_api import scheduler_of
 
 from ..support.messages import wire
@@ -112,6 +114,39 @@ def test_argument_filter_reads_no_messages_of_excluded_jobs(fleet, jobs, redis_c
     assert ids_of(jobs, argument="a=b", type="excel") == ids_of(jobs, type="excel") == set()
     assert redis_client.info("commandstats").get("cmdstat_strlen", {"calls": 0})["calls"] == before
     assert job_lists.MAX_BYTES > MAX_JOBS_READ
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"key": "city:HH"},
+        {"type": "excel"},
+        {"task": "tests.*", "older_than_s": 0.0},
+        {"newer_than_s": 0.0},
+        {"newer_than_s": 600.0, "key": "city:HH", "type": "pdf"},
+    ],
+)
+def test_bulk_choice_reads_fewer_fields_and_chooses_the_listed_jobs(app, fleet, jobs, filters):
+    keyed, merging = "key=city%3AHH limit=1", "merge=k most=9 bytes=900"
+    fleet.join("worker", "pdf")
+    fleet.publish("claimed!", "pdf", rules=keyed)
+    for number, type_ in enumerate(("pdf", "pdf", "excel")):
+        fleet.publish(f"blocked{number}!", type_, rules=keyed)
+        fleet.publish(f"later{number}!", type_, rules=keyed, delay_s=600)
+        fleet.publish(f"plain{number}", type_, on_demand=number == 1)
+        fleet.publish(f"merged{number}+", type_, rules=merging)
+        fleet.publish(f"both{number}+!", type_, rules=f"{merging} {keyed}")
+    with scheduler_of(app) as scheduler:
+        reader = scheduler.reader
+        which = JobFilters(**filters).of(app, reader)
+        choice = choose_jobs(reader, which, ["pending", "scheduled", "claimed", "running"])
+        listed = [jobs_page(reader, replace(which, state=state), 1000).jobs for state in CANCELLABLE]
+    listed = [job for page in listed for job in page]
+    assert {(job.id, job.job_id, job.state) for job in listed} == set(choice.chosen)
+    assert choice.calls == sum(job.calls for job in listed)
+    assert set(map(repr, choice.shown)) <= set(map(repr, listed))
+    assert len(choice.shown) == min(5, len(listed))
 
 
 def test_jobs_match_by_minimum_and_maximum_age(fleet, jobs, redis_client):

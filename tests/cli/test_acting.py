@@ -1,9 +1,11 @@
 """`celery affinity cancel`, `move` and `prioritise`, run as a user runs them."""
 
 import json
+import sys
 
 import pytest
 
+from celery_affinity.cli import jobs as cli_jobs
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
@@ -148,3 +150,15 @@ def test_the_calls_of_a_customer_are_cancelled_by_their_argument(valkey, fleet):
     assert affinity(valkey.url, "prioritise", *both, "--priority", "3", "--yes").stdout.endswith("2 done\n")
     assert affinity(valkey.url, "cancel", *both, "--yes").stdout.endswith("2 done\n")
     assert [fleet.state(f"job{number}") for number in range(3)] == ["revoked", "pending", "revoked"]
+
+
+@pytest.mark.parametrize(("is_terminal", "printed"), [(True, ["2 jobs found", "4 jobs found", ""]), (False, [])])
+def test_progress_is_printed_once_a_second_on_a_terminal(monkeypatch, capsys, is_terminal, printed):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    seconds = iter([0, 0.5, 1.1, 1.1, 2.0, 2.2, 2.2])
+    monkeypatch.setattr(cli_jobs.time, "monotonic", lambda: next(seconds))
+    with cli_jobs._progress("jobs found") as add:
+        for _ in range(4):
+            add(1)
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "".join(f"\r\x1b[K{text}" for text in printed))

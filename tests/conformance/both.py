@@ -265,15 +265,22 @@ class Both(SideBySide):
         self.compare(unfilled)
 
     def _revoke(self, task_ids, after=0):
-        ended, left, last = self.reference.revoke(task_ids, after=after, now_us=self.now_us)
-        self.step("revoke", [ended, left, last], *map(encode_part, task_ids), by="task", keep_s=60, after=after)
+        ended, left, last, others = self.reference.revoke(task_ids, after=after, now_us=self.now_us)
+        self.step(
+            "revoke",
+            [ended, left, last, [*map(encode_part, others)]],
+            *map(encode_part, task_ids),
+            by="task",
+            keep_s=60,
+            after=after,
+        )
         self.compare()
         if left:
             self._revoke(task_ids[-left:], last)
 
     def _revoke_stamped(self, stamps):
-        ended, left, _ = self.reference.revoke_stamped(stamps, now_us=self.now_us)
-        self.step("revoke", [ended, left, 0], *stamps, by="stamp", keep_s=60, after=0)
+        ended, left, _, others = self.reference.revoke_stamped(stamps, now_us=self.now_us)
+        self.step("revoke", [ended, left, 0, others], *stamps, by="stamp", keep_s=60, after=0)
         self.compare()
 
     def _purge(self, type_, scheduled=()):

@@ -37,7 +37,7 @@ SHORT = {
     "type_running": {"ZCARD"},
     "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},
     "batched|waiting_calls": {"HSCAN"},
-    "metrics": {"HGETALL"},
+    "metrics": {"HGETALL", "HLEN"},
     "trend": {"LRANGE"},
     "requeues": {"LRANGE"},  # at most `MAX_REQUEUES`
     "scheduled|dead": {"ZCARD"},

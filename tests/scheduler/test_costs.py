@@ -81,7 +81,7 @@ def test_jobs_of_a_task_with_many_cost_the_same(scheduler, redis_client):
 def test_revoke_ends_many_jobs_of_a_task_in_pages(scheduler, redis_client):
     publish(scheduler, 1_000, task_id="the same")
     publish(scheduler, 1, "excel", task_id="another")
-    assert scheduler.revoke(["the same", "another"], [], keep_s=60) == 1_000
+    assert scheduler.revoke(["the same", "another"], [], keep_s=60).jobs == 1_000
     assert scheduler.most() < 200
     assert redis_client.zcard(scheduler.keys.key("lane", "pdf", "queued.0")) == 0
 
@@ -285,6 +285,24 @@ def test_worker_with_too_many_queues_is_refused():
     membership.serve("one more", True)
     assert len(membership.capacity.types) == MAX_TYPES
     assert not membership._rejoin
+
+
+def test_choice_among_many_heads_is_bounded_and_fills_all_slots(scheduler):
+    types = [f"type{number}" for number in range(300)]
+    jobs = [
+        NewJob(f"{'x' * 50}{type_}.{priority}", type_, "x", priority=priority)
+        for type_ in types
+        for priority in range(11)
+    ]
+    best = NewJob("best", types[-1], "x", on_demand=True, priority=10)
+    Scheduler(scheduler.client, scheduler.keys).publish(*jobs, best)
+    assert sum(len(job.id) for job in jobs) > 3 * constants.MAX_COMPARED_BYTES
+    join(scheduler, "worker", *types, slots=40)
+    held = inbox(scheduler, "worker")
+    assert len(held) == 40
+    for sequence in range(1, 11):  # each choice compares further heads
+        held = [*held[1:], *end(scheduler, "worker", held[:1], sequence)]
+    assert "best" in {claim.job_id for claim in held}
 
 
 def test_repair_checks_workers_in_parts(scheduler):

@@ -25,6 +25,16 @@ def test_task_without_a_job_stays_revoked(fleet):
     assert published(fleet, "c", "other task") == "pending"
 
 
+def test_revoke_returns_tasks_without_a_waiting_job(fleet):
+    fleet.join("worker", "pdf")
+    for name in ("claimed", "waiting", *map(str, range(20))):
+        fleet.publish(name, "pdf")
+    tasks = [*(f"task-{number}" for number in range(20)), "task-claimed", "none of ours", "task-waiting"]
+    revoked = fleet.scheduler.revoke(tasks, [], keep_s=HOUR_S)
+    assert (revoked.jobs, revoked.others) == (21, ["task-claimed", "none of ours"])
+    assert fleet.scheduler.revoke(["task-waiting"], ["of:a"], keep_s=HOUR_S).jobs == 0
+
+
 @pytest.mark.parametrize("is_over", [False, True], ids=["before its end", "after its end"])
 def test_task_whose_job_ended_stays_revoked(fleet, ttl_ms, is_over):
     fleet.join("worker", "pdf")

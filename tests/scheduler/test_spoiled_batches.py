@@ -88,7 +88,7 @@ def test_calls_of_a_returned_batch_are_revoked_singly(fleet, lose):
     lose(fleet.scheduler.client)
     fleet.scheduler.leave("worker")
     assert fleet.state(BATCH) == "pending"
-    assert fleet.scheduler.revoke(["task-b+"], [], keep_s=60) == 1
+    assert fleet.scheduler.revoke(["task-b+"], [], keep_s=60).jobs == 1
     assert fleet.state("b+") == "revoked"
 
 

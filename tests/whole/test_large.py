@@ -22,6 +22,14 @@ def test_program_measures_every_script_and_report():
     assert not [what for what in measured if "key" in what], "merged calls are measured only with --merging"
 
 
+def test_program_repeats_calls_and_cancels_a_key():
+    sizes = ("--jobs", "2000", "--types", "1", "--keys", "1", "--due", "100", "--rounds", "1")
+    measured = _measured(*sizes, "--cancel", "1", "--best-of", "2")
+    assert {"report: jobs of a key, CPU", "report: `cancel --key` of all jobs", "revoke"} <= measured.keys()
+    assert int(measured["tick"][0]) > 10
+    assert int(measured["revoke"][0]) >= 190
+
+
 def test_program_measures_hints():
     measured = _measured("--jobs", "2000", "--rounds", "2", "--workers", "5", "--hints", "20")
     assert int(measured["release"][0]) > 50

@@ -207,10 +207,11 @@ end
 -- revoke: pending or scheduled -> unreported. Waiting jobs end immediately, without a slot. Jobs published later under
 -- these task ids end, too. The worker stops a claimed job; if the job is requeued instead, it ends then.
 --
--- Returns {revoked, left, after}.
+-- Returns {revoked, left, after, {other, ...}}.
 --   revoked: number of jobs that ended.
 --   left: number of names, the last ones, that the caller must pass to the next invocation.
 --   after: argument of the next invocation.
+--   other: name of this invocation that has a job which did not wait, or no job.
 -- Cost: at most MAX_MOVES jobs per invocation, and as many names, limited by the caller.
 
 -- Returns the same values as `job_index.jobs_of_task`, for a stamp. Removes these jobs from the stamp's index, so that
@@ -223,22 +224,24 @@ end
 -- Ends the waiting jobs of the names in `arguments`, from the fourth argument. Returns the reply.
 local function end_all(by, after, arguments)
     local next_jobs = by == "task" and job_index.jobs_of_task or jobs_of_stamp
-    local revoked, processed = 0, 0
+    local revoked, processed, others = 0, 0, {}
     for i = 4, #arguments do
         if processed == protocol.MAX_MOVES then
-            return { revoked, #arguments - i + 1, 0 }
+            return { revoked, #arguments - i + 1, 0, others }
         end
         local ids, has_more, last =
             next_jobs(arguments[i], i == 4 and after or 0, protocol.MAX_MOVES - processed)
+        local ended = 0
         for _, id in ipairs(ids) do
-            processed = processed + 1
-            revoked = revoked + (ends.waiting(id, "revoked") and 1 or 0)
+            ended = ended + (ends.waiting(id, "revoked") and 1 or 0)
         end
+        revoked, processed = revoked + ended, processed + #ids
+        others[#others + 1] = (ended < #ids or #ids == 0) and arguments[i] or nil
         if has_more then
-            return { revoked, #arguments - i + 1, tonumber(last or 0) }
+            return { revoked, #arguments - i + 1, tonumber(last or 0), others }
         end
     end
-    return { revoked, 0, 0 }
+    return { revoked, 0, 0, others }
 end
 
 function functions.revoke(ARGV)
@@ -254,6 +257,7 @@ function functions.revoke(ARGV)
             redis.call("SET", key.revoked_stamp(ARGV[i]), call.now, "EX", keep_s)
         end
     end
+    hooks.many_leave()
     local reply = end_all(by, after, ARGV)
     hooks.leave_to_tick()
     return reply

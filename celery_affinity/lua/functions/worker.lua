@@ -51,8 +51,9 @@ function functions.join(ARGV)
     hooks.recheck() -- the adopted settings may have changed limits
     -- Only the slots of this worker are new, unless a limit now lets jobs start.
     local fits_others = #hooks.types_to_fill() > 0
-    local view = fits_others and slot_choice.view() or free_slots.own(worker, free_slots.row(worker))
-    local unfilled = fill.fill(types, "", settings_in_force.read(), view)[1]
+    local row, served, _, free = free_slots.terms(worker)
+    local view = fits_others and slot_choice.view() or free_slots.own(worker, row, free)
+    local unfilled = fill.fill(served, "", settings_in_force.read(), view)[1]
     if unfilled == "" then
         prefetch.request_jobs(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
     end

@@ -30,7 +30,8 @@ end
 --     not be permitted to read messages.
 -- Returns {unfilled, facts, message, ...}, and for a look-ahead view (`prefetch`) the jobs of these messages.
 --   unfilled: types with pending jobs that this invocation did not reach, separated by spaces, or "". One invocation
---     assigns up to MAX_MOVES jobs of up to MAX_CHOSEN_FROM types, or only fresh jobs.
+--     assigns up to MAX_MOVES jobs of up to MAX_CHOSEN_FROM types, or only fresh jobs. With thousands of heads it stops
+--     earlier (MAX_COMPARED_BYTES, MAX_CHOICES).
 function fill.from(waiting, caller, view, fresh)
     local reply, inline = { waiting.left, nil, nil }, view.is_ahead and {} -- preallocated for one job
     local bytes, has_shares = 0, waiting.shares
@@ -41,6 +42,9 @@ function fill.from(waiting, caller, view, fresh)
             job, is_out_of_turn = queue_heads.best(waiting)
         end
         if not job then
+            if view.left ~= 0 and waiting.choice and waiting.choice.bytes < 0 then
+                reply[1] = reply[1] .. unfilled_types(waiting)
+            end
             break
         end
         local turn
@@ -114,7 +118,8 @@ function fill.from(waiting, caller, view, fresh)
         elseif fence == nil and may_start and run == id then
             ends.record(id, "expired")
         end
-        if moves == protocol.MAX_MOVES or bytes > protocol.MAX_BYTES then
+        if moves == protocol.MAX_MOVES or bytes > protocol.MAX_BYTES
+            or moves * #waiting.types > protocol.MAX_CHOICES then
             reply[1] = reply[1] .. unfilled_types(waiting)
             break
         end

@@ -113,33 +113,40 @@ local function compared(name, heads, settings)
     return comparison
 end
 
--- Returns the place and the points of the best head in `heads`.
+-- Returns the place and the points of the best head in `heads`. Returns nil if it must be compared beyond the `budget`.
 --   name: as in `compared`; false for heads that are only a part of the heads under this name.
-function head_cache.best(name, heads, settings)
-    return best_of(name and compared(name, heads, settings) or compare(heads, settings), rates(settings))
+--   budget: as in `head_cache.first`.
+function head_cache.best(name, heads, settings, budget)
+    local comparison = name and fleet_comparisons().of[name]
+    if not comparison or not is_valid(comparison, heads, settings) then
+        budget.bytes = budget.bytes - #heads
+        if budget.bytes < 0 then
+            return nil
+        end
+        comparison = name and compared(name, heads, settings) or compare(heads, settings)
+    end
+    return best_of(comparison, rates(settings))
 end
 
 -- Returns the position of the name with the best head, the place of that head, and its points. Returns nil without
 -- heads.
 --   names: types, or fields of key `hint_heads`.
---   heads: the heads of each name, by name, or false or nil; by position if there is a `budget`.
+--   heads: the heads of each name, by name, or false or nil; by position without `rarity`.
 --   rarity: points for rarity of each name, by position, or nil.
---   budget: table whose field `bytes` is the number of bytes of heads that may still be compared, or nil. Heads beyond
---     it are skipped unless a valid comparison is cached.
+--   budget: table whose field `bytes` is the number of bytes of heads that may still be compared. Heads beyond it are
+--     skipped unless a valid comparison is cached.
 function head_cache.first(names, heads, settings, rarity, budget)
     local comparisons, now_us = fleet_comparisons().of, call.now_us
     local slow_rate, fast_rate = rates(settings)
     local best, best_heads, best_place, best_points = nil, nil, nil, NONE
     for nth = 1, #names do
         local name = names[nth]
-        local text = heads[budget and nth or name]
+        local text = heads[rarity and name or nth]
         local comparison = text and comparisons[name]
         if text and (not comparison or comparison.heads ~= text or comparison.settings ~= settings -- as in `is_valid`
             or comparison.made_us > now_us or now_us > comparison.until_us) then
-            if budget then
-                budget.bytes = budget.bytes - #text
-            end
-            comparison = (not budget or budget.bytes >= 0) and compared(name, text, settings)
+            budget.bytes = budget.bytes - #text
+            comparison = budget.bytes >= 0 and compared(name, text, settings)
         end
         if comparison then
             local place, points = comparison.slow_place, comparison.slow + (now_us - comparison.made_us) * slow_rate

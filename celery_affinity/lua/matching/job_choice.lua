@@ -45,14 +45,15 @@ function job_choice.rarity(choice, nth)
 end
 
 -- Returns the place and the score of the best head in `heads`, all heads of the `nth` type or a part of them. The score
--- can lack the rarity if it is below `least`.
+-- can lack the rarity if it is below `least`. Returns nil for heads beyond the budget of the choice.
 local function best_head(choice, nth, heads, by_age, least)
     if by_age then
         return head_cache.oldest(heads), 0
     end
     local settings, type = choice.settings, choice.types[nth]
-    local place, points = head_cache.best(choice.is_cached and heads == choice.heads[type] and type, heads, settings)
-    if #choice.types > 1 and points + settings.max_rarity >= least then
+    local name = choice.is_cached and heads == choice.heads[type] and type
+    local place, points = head_cache.best(name, heads, settings, choice)
+    if place and #choice.types > 1 and points + settings.max_rarity >= least then
         points = points + job_choice.rarity(choice, nth)
     end
     return place, points
@@ -88,7 +89,7 @@ function job_choice.first(choice)
     local by_age = goes_by_age(choice.settings)
     local nth, place
     if choice.shared_rarity then
-        nth, place = head_cache.first(choice.types, choice.heads, choice.settings, choice.shared_rarity)
+        nth, place = head_cache.first(choice.types, choice.heads, choice.settings, choice.shared_rarity, choice)
     else
         nth, place = first_type(choice, by_age)
     end
@@ -112,13 +113,14 @@ end
 --   is_cached: true if `head_cache` may keep the comparison of a type's heads.
 --   shared_rarity: points for rarity, if a free slot fits all types and no claim is made by age; otherwise false.
 --   capacities: number of slots by position of a type, false until they are read.
+--   bytes: bytes of heads that the choice can still compare, negative if it skips the heads of a type.
 function job_choice.among(types, heads, view, reserve_filter, served)
     local settings, text = settings_in_force.read_for_claim()
     local is_shared = served and #types > 1 and view.fits_all and not reserve_filter and settings.rarity ~= "free"
         and settings.priority_percentage == 100
     return {
         types = is_shared and served or types, heads = heads, view = view, settings = settings,
-        kept_back = reserve_filter, is_cached = true, capacities = false,
+        kept_back = reserve_filter, is_cached = true, capacities = false, bytes = protocol.MAX_COMPARED_BYTES,
         shared_rarity = is_shared and shared_rarity(served, settings, text),
     }
 end

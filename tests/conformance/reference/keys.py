@@ -1,7 +1,8 @@
 """Jobs with keys: the limits of keys and rates, the jobs that they admit, and turns."""
 
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from celery_affinity.schema.constants import AT_ONCE_US, MAX_KEYS, MAX_MOVES, MAX_SUBLANES, TENANT_PREFIX, TICK_US
 from celery_affinity.schema.rules_codec import StatedKey, StatedRate, decode_rules
@@ -83,7 +84,19 @@ def _hold_with_room(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
 
 def leave(cohort: Cohort, job: Job, now_us: int) -> None:
     """Remove *job* from waiting. A key that was reserved for it becomes available."""
-    many_leave(cohort, [job], now_us)
+    if cohort.leaving is None:
+        many_leave(cohort, [job], now_us)
+    else:
+        cohort.leaving.append(job)
+
+
+@contextmanager
+def leaving_together(cohort: Cohort, now_us: int) -> Iterator[None]:
+    """Re-evaluate the keys of all jobs that stop waiting in the block together, at its end."""
+    cohort.leaving = jobs = []
+    yield
+    cohort.leaving = None
+    many_leave(cohort, jobs, now_us)
 
 
 def many_leave(cohort: Cohort, jobs: Iterable[Job], now_us: int) -> None:

@@ -370,6 +370,8 @@ class Cohort:
     """Task ids that were revoked -> when, µs; a server forgets them later."""
     revoked_stamps: dict[str, int] = field(default_factory=dict)
     """Stamps that were revoked -> when, µs; a server forgets them later."""
+    leaving: list[Job] | None = None
+    """Jobs that have stopped waiting in a function that re-evaluates their keys together, at its end."""
     expiring: dict[str, int] = field(default_factory=dict)
     """Jobs -> when they end if they still wait, µs."""
     stamped: dict[str, dict[str, int]] = field(default_factory=dict)

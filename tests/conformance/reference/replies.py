@@ -128,11 +128,13 @@ class Revoked(NamedTuple):
     """*ended*: number of jobs. *left*: number of names, the last ones, for which the caller must continue.
 
     *after*: the argument to continue with: the number of the last checked job of the first of these tasks, or 0.
+    *others*: names with a job that did not wait, or without jobs.
     """
 
     ended: int
     left: int
     after: int
+    others: list[str]
 
 
 class Purged(NamedTuple):

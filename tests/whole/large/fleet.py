@@ -7,10 +7,20 @@ from collections import Counter
 from itertools import count
 from typing import NamedTuple
 
+from celery import Celery
+
+from celery_affinity.admin.bulk import CANCELLABLE, cancel_jobs, choose_jobs
+from celery_affinity.cli.explain_text import explanation_text
 from celery_affinity.lua.library import FUNCTION_NAMES, server_function
 from celery_affinity.options.recurring import RecurringCall
 from celery_affinity.reports.explain import explain
-from celery_affinity.reports.queue_order import current_order, upcoming_jobs
+from celery_affinity.reports.fleet_status import status_text
+from celery_affinity.reports.job_lists import JobFilter, jobs_page
+from celery_affinity.reports.json import as_json
+from celery_affinity.reports.key_usage import find_keys, keys_text, show_key
+from celery_affinity.reports.metrics import metrics_text, read_metrics
+from celery_affinity.reports.queue_order import NEXT_JOBS, next_jobs
+from celery_affinity.reports.scale import scale_of_types
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler import recordings
 from celery_affinity.scheduler.messages import ClaimReport, EndArguments, JoinArguments, TypeMetricsDelta
@@ -21,16 +31,19 @@ from celery_affinity.schema.histograms import sum_field, wait_field
 from celery_affinity.schema.job_record import NewJob, with_suffix
 from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.table import Settings
-from celery_affinity.settings.wire import complete_settings, shared_settings
+from celery_affinity.settings.wire import shared_settings
 
-#: Threshold of the slow log in µs. With 0, each command of a script would be logged, which slows the server.
-NOTED_FROM_US = 100
+#: Thresholds of the slow log in µs. With 0, each command of a script would be logged, which slows the server.
+NOTED_FROM_US, LONG_FROM_US = 100, 2_000
 
 #: A script that does nothing, and its number of calls per round, to measure delays caused by the machine.
 NOTHING, NOTHING_CALLS = "return 0", 10
 
 #: Number of commands per pipeline while the queue is filled.
 BATCH = 1000
+
+#: Number of times that a report of thousands of types is read.
+REPETITIONS = 5
 
 #: Number of jobs that each small worker ends, and so of its hints.
 HINTS_OF_ONE = MAX_HINTS
@@ -60,34 +73,33 @@ class Counting(Scheduler):
 class LargeFleet:
     """Many pending jobs with 11 priorities and both modes, and workers that serve 1 to 20 types.
 
-    The jobs rotate through *keys* exclusive keys and *tenants* tenants, and have random hints out of *hints*.
+    The jobs rotate through *keys* exclusive keys and *tenants* tenants, and have random hints out of *hints*. The
+    largest workers serve *served* types.
     """
 
-    def __init__(self, client, types, priorities=11, seed=1, keys=0, tenants=0, minimum=0, hints=0):
+    def __init__(self, client, types, priorities=11, seed=1, keys=0, tenants=0, minimum=0, hints=0, served=20):
         self.client = client
         self.scheduler = Counting(client, Keys())
         self.reader = Reader(client, Keys())
         self.types = [f"type{number}" for number in range(types)]
-        self.served = self.types[:20]  # the types of the largest worker
+        self.served = self.types[:served]
         self.priorities, self.keys, self.tenants, self.hints = priorities, keys, tenants, hints
-        self.random = random.Random(seed)
-        self.sequence = 0
-        self._numbers, self._pages = count(), count(1)
-        self.took_ms = {name: [] for name in FUNCTION_NAMES}
+        self.forget_times(seed)
         if tenants:
             quotas = {"tenants": f"*=max:none,min:{minimum}"} if minimum else {"tenant_turns": "share"}
             self.scheduler.configure(quotas)
         if hints:
             self.scheduler.configure({"locality_bonus": "80", "placement": "weighted"})
-        self._nothing = client.script_load(NOTHING)
-        self._nothing_calls, self._nothing_ms = 0, []
 
-    def fill(self, jobs, since=0):
+    def fill(self, jobs, since=0, due_us=None):
+        """Publish jobs from number *since* on, with an ETA of *due_us* on the server's clock if it is given."""
         self.scheduler.load()
         for first in range(since, jobs, BATCH):
+            delay_us = 0 if due_us is None else due_us - self.reader.now_us()
             with self.client.pipeline(transaction=False) as pipe:
                 for number in range(first, min(first + BATCH, jobs)):
-                    pipe.execute_command(*self.scheduler.command((server_function("publish"), self._job(number))))
+                    job = self._job(number, delay_us)
+                    pipe.execute_command(*self.scheduler.command((server_function("publish"), job)))
                 pipe.execute()
 
     def _job(self, number, delay_us=0):
@@ -112,8 +124,10 @@ class LargeFleet:
         if not self.keys:
             hint = f"near=h{self.random.randrange(self.hints)}" if self.hints else ""
             return hint, self.random.randrange(self.priorities), self.random.choice([False, False, False, True])
-        number = next(self._numbers) % max(1, self.keys // len(self.types))
-        return f"key={type_}-{number} limit=1", number % self.priorities, number % 4 == 0
+        number = next(self._numbers)
+        of_type = self.keys // len(self.types)
+        name = f"{type_}-{number % of_type}" if of_type else f"shared-{number % self.keys}"
+        return f"key={name} limit=1", number % self.priorities, number % 4 == 0
 
     def limit_types(self, limit):
         """Limit the simultaneous jobs of each type, unless *limit* is 0."""
@@ -310,42 +324,97 @@ class LargeFleet:
             self.client.evalsha(self._nothing, 0)
         self._nothing_calls += NOTHING_CALLS
 
+    def run_due(self, due_us):
+        """Tick from *due_us*, the ETA of many jobs, until none of them is scheduled."""
+        time.sleep(max(0, due_us - self.reader.now_us()) / 1_000_000)
+        while self.client.zcard(Keys().key("scheduled")):
+            self.scheduler._run_together([(server_function("tick"), ())])
+            self.note_times()
+
+    def cancel(self):
+        """Cancel all waiting jobs of a key. Return the time."""
+        app = Celery("large", broker="memory://")
+        self.client.config_set("slowlog-log-slower-than", LONG_FROM_US)  # the log of all calls would be too long
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
+        choice = choose_jobs(self.reader, JobFilter(key=self._key()), CANCELLABLE[:-1])
+        chosen_s = time.monotonic() - began_s
+        done = cancel_jobs(app, self.scheduler, choice.chosen).done
+        took_s = time.monotonic() - began_s
+        cpu_s = time.process_time() - began_cpu_s
+        self.note_times()
+        self.client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
+        print(
+            f"{done:,} jobs cancelled in {took_s:.1f} s; chosen in {chosen_s:.1f} s; {cpu_s:.1f} s of CPU", flush=True
+        )
+        return _times([1000 * took_s])
+
     # -- costs
+
+    def forget_times(self, seed=1):
+        """Begin to measure. The same calls on the same data follow, in each repetition."""
+        self.random = random.Random(seed)
+        self.sequence = 0
+        self._numbers, self._pages = count(), count(1)
+        self.took_ms, self._occurrences = {name: {} for name in FUNCTION_NAMES}, Counter()
+        self.scheduler.calls.clear()
+        self._nothing = self.client.script_load(NOTHING)
+        self._nothing_calls, self._nothing_ms = 0, {}
+        self.client.config_set("slowlog-max-len", 10_000)
+        self.client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
+        self.client.slowlog_reset()
 
     def note_times(self):
         """Read and reset the slow log, whose length is limited."""
         way = self.scheduler.way
         took_ms = {way.command(name, "", ())[1]: times for name, times in self.took_ms.items()}
         took_ms[self._nothing] = self._nothing_ms
-        for entry in self.client.slowlog_get(10_000):
+        for entry in reversed(self.client.slowlog_get(10_000)):
             words = entry["command"].split()
             if words[0] in (b"EVALSHA", b"FCALL"):
-                took_ms[words[1].decode()].append(entry["duration"] / 1000)
+                call = tuple(words[1:6])
+                self._occurrences[call] += 1
+                took_ms[words[1].decode()][call, self._occurrences[call]] = entry["duration"] / 1000
         self.client.slowlog_reset()
 
     def script_times(self):
         """Return the times of each script."""
-        return {
-            name: _with_short(noted, self.scheduler.calls[name])
-            for name, noted in self.took_ms.items()
-            if self.scheduler.calls[name]
-        }
+        return best_script_times([self.noted()])
+
+    def noted(self):
+        """Return the number of calls of each script, and the calls that were noted, with their times in ms."""
+        return {name: (self.scheduler.calls[name], dict(noted)) for name, noted in self.took_ms.items()}
 
     def nothing_times(self):
-        return _with_short(self._nothing_ms, self._nothing_calls)
+        return _with_short(list(self._nothing_ms.values()), self._nothing_calls)
 
     def report_times(self):
+        """Return the times of each report as text, and its CPU time in this process."""
         tasks = [key.decode().rpartition(":")[2] for key in self.pending_tasks(200)]
-        now_us, settings = self.reader.now_us(), complete_settings(self.reader.hash("settings"))
-        order = current_order(self.reader, None, now_us, settings)
-        repetitions = 20 if len(self.types) <= 1000 else 1
-        return {
-            "explain": _times([_ms(lambda task=task: explain(self.reader, task)) for task in tasks]),
-            "pending": _times(
-                [_ms(lambda: upcoming_jobs(self.reader, order, self.reader.lanes(), 20)) for _ in range(repetitions)]
-            ),
-            "status": _times([_ms(lambda: Report(self.reader).status()) for _ in range(repetitions)]),
+        reader = self.reader
+        reports = {
+            "pending": lambda: NEXT_JOBS.text(next_jobs(reader, None, 20)),
+            "status": lambda: status_text(Report(reader).status()),
+            "metrics": lambda: metrics_text(read_metrics(reader)),
+            "scale": lambda: as_json(scale_of_types(Report(reader).status())),
+            "jobs": lambda: as_json(jobs_page(reader, JobFilter(), 100)),
         }
+        if self.keys:
+            reports["keys"] = lambda: keys_text(find_keys(reader, "*", 100))
+            reports["a key"] = lambda: as_json(show_key(reader, self._key()))
+            reports["jobs of a key"] = lambda: as_json(jobs_page(reader, JobFilter(key=self._key()), 100))
+        repetitions = 20 if len(self.types) <= 1000 else REPETITIONS if len(self.types) <= 10_000 else 1
+        calls = {name: [report] * repetitions for name, report in reports.items()}
+        calls["explain"] = [lambda task=task: explanation_text(explain(reader, task)) for task in tasks]
+        times = {}
+        for name, repeated in calls.items():
+            took, used = zip(*map(_ms, repeated), strict=True)
+            times[name], times[f"{name}, CPU"] = _times(took), _times(used)
+        return times
+
+    def _key(self):
+        """Return a key for which jobs wait."""
+        (key,) = self.client.zrange(Keys().key("waiting_keys"), 0, 0)
+        return key.decode()
 
     def pending_tasks(self, number):
         found, prefix = set(), Keys().key("task", "").encode()
@@ -356,6 +425,18 @@ class LargeFleet:
             if len(found) == number:
                 return found
         raise LookupError(f"only {len(found)} of {number} tasks found among {self.client.dbsize():,} keys")
+
+
+def best_script_times(runs):
+    """Return the times of each script: for each call, its shortest time in *runs*, the results of `noted`."""
+    times = {}
+    for name in runs[0]:
+        calls = min(run[name][0] for run in runs)
+        noted = [run[name][1] for run in runs]
+        in_all = set(noted[0]).intersection(*noted[1:])
+        if calls:
+            times[name] = _with_short([min(run[call] for run in noted) for call in in_all][:calls], calls)
+    return times
 
 
 def _with_short(noted, calls):
@@ -370,6 +451,7 @@ def _times(values):
 
 
 def _ms(call):
-    began_s = time.perf_counter()
+    """Return the duration of a call and its CPU time in this process, in ms."""
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
     call()
-    return (time.perf_counter() - began_s) * 1000
+    return (time.perf_counter() - began_s) * 1000, (time.process_time() - began_cpu_s) * 1000

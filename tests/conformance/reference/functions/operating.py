@@ -47,36 +47,57 @@ def _filling_nothing(arrow: Callable[_P, _R]) -> Callable[_P, _R]:
 @_filling_nothing
 def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int = 0) -> Revoked:
     """End the waiting jobs of these tasks. *after*: the value in the last reply."""
+    with keys.leaving_together(cohort, now_us):
+        return _revoke(cohort, task_ids, now_us, after)
+
+
+def _revoke(cohort: Cohort, task_ids: Sequence[str], now_us: int, after: int) -> Revoked:
     for task_id in task_ids:
         job_index.revoke(cohort, task_id, now_us)
     ended = looked_at = 0
+    others: list[str] = []
     for nth, task_id in enumerate(task_ids):
         if looked_at == MAX_MOVES:
-            return Revoked(ended, len(task_ids) - nth, 0)
+            return Revoked(ended, len(task_ids) - nth, 0, others)
         jobs = cohort.tasks.get(task_id, {})
         passed = after if nth == 0 and len(jobs) > 1 else 0
         page = [job_id for job_id, number in jobs.items() if number > passed][: MAX_MOVES - looked_at]
         looked_at += len(page)
-        ended += sum([ends.waiting(cohort, cohort.jobs[each], "revoked", now_us) for each in page])
+        ended += _end(cohort, task_id, page, others, now_us)
         if looked_at == MAX_MOVES and len(jobs) > 1:
-            return Revoked(ended, len(task_ids) - nth, jobs[page[-1]])
-    return Revoked(ended, 0, 0)
+            return Revoked(ended, len(task_ids) - nth, jobs[page[-1]], others)
+    return Revoked(ended, 0, 0, others)
+
+
+def _end(cohort: Cohort, name: str, job_ids: Sequence[str], others: list[str], now_us: int) -> int:
+    """End the waiting jobs of *name*. Return their number. If there are others, or no jobs, add it to *others*."""
+    ended = sum([ends.waiting(cohort, cohort.jobs[job_id], "revoked", now_us) for job_id in job_ids])
+    if ended < len(job_ids) or not job_ids:
+        others.append(name)
+    return ended
 
 
 @_filling_nothing
 def revoke_stamped(cohort: Cohort, stamps: Sequence[str], *, now_us: int) -> Revoked:
     """End the waiting jobs with one of these stamps."""
+    with keys.leaving_together(cohort, now_us):
+        return _revoke_stamped(cohort, stamps, now_us)
+
+
+def _revoke_stamped(cohort: Cohort, stamps: Sequence[str], now_us: int) -> Revoked:
     cohort.revoked_stamps |= dict.fromkeys(stamps, now_us)
     ended = looked_at = 0
+    others: list[str] = []
     for nth, stamp in enumerate(stamps):
         bearing = sorted((at_us, job_id) for job_id, at_us in cohort.stamped.get(stamp, {}).items())
-        for _, job_id in bearing[: MAX_MOVES - looked_at]:
+        page = [job_id for _, job_id in bearing[: MAX_MOVES - looked_at]]
+        for job_id in page:
             del cohort.stamped[stamp][job_id]
-            looked_at += 1
-            ended += ends.waiting(cohort, cohort.jobs[job_id], "revoked", now_us)
+        looked_at += len(page)
+        ended += _end(cohort, stamp, page, others, now_us)
         if looked_at == MAX_MOVES:
-            return Revoked(ended, len(stamps) - nth, 0)
-    return Revoked(ended, 0, 0)
+            return Revoked(ended, len(stamps) - nth, 0, others)
+    return Revoked(ended, 0, 0, others)
 
 
 # -- purge: deletes waiting jobs of a type for an operator.
