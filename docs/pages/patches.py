@@ -94,6 +94,14 @@ and rebuilds the tasks' traces (`__trace__`). It puts a [filter](log.md) of at m
 kombu (`worker/install`). In each `celery` process, `worker.params` gets the option `--affinity-priority` (`cli/__init__.py`), because
 `app.user_options` belongs to an app, and no app exists yet when Celery loads commands.
 
+## In a process that awaits results
+
+Replaced at the first use of `celery_affinity.aresult` (`backends/awaited`), for the apps that use it.
+
+| changed | reason |
+|---|---|
+| `RedisBackend.on_task_call` | Celery subscribes to a result at the publish. `aresult` and `get` subscribe by themselves, and no reader would empty that connection |
+
 ## In Flower
 
 | changed | reason |
@@ -120,6 +128,7 @@ reason for the upper bounds of Celery and kombu in `pyproject.toml`.
 | `Task._dump_pydantic_arguments` | `publishing/bulk` | pydantic arguments in bulk calls |
 | `Celery._pool`, `Celery._backend`, `Celery._backend_cache`, `Celery._local`, `AMQP._producer_pool`, `ResultConsumer._pubsub` | `testing/app` | a used app moves to another server |
 | `Queues._consume_from` | `testing/workers` | a worker in a thread leaves the app's queues unchanged |
+| `AsyncResult._cache`, `AsyncResult._maybe_set_cache`, `SentinelBackend._transport_options` | `backends/awaited` | an awaited value is stored in its result object; the sentinels' options |
 | `RedisBackend._create_client` | `check/results` | one query to the result backend, without repeats |
 | `Request._context` | `http_workers/job_end`, `results/merged`, `results/reporter`, `worker/merged_run`, `worker/request`, `worker/request_end` | an argument of result backends |
 | `Request._payload` | `worker/request` | callbacks that are not dicts would end the event loop later |
