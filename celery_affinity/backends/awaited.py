@@ -10,6 +10,7 @@ results every `LOOK_S`, in case a message was lost between two nodes of a cluste
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import Context
@@ -353,6 +354,8 @@ async def _client_of(backend: RedisBackend) -> AsyncIterator[Any]:
     params["socket_timeout"] = min(params.get("socket_timeout") or REPLY_TIMEOUT_S, REPLY_TIMEOUT_S)
     params["retry"] = _NoRetry(NoBackoff(), 0)
     params["decode_responses"] = False
+    if isinstance(params.get("ssl_cert_reqs"), ssl.VerifyMode):  # redis-py before 6 accepts only the name here
+        params["ssl_cert_reqs"] = params["ssl_cert_reqs"].name.removeprefix("CERT_").lower()
     kind = backend.connparams.get("connection_class", redis.Connection)
     has_tls = issubclass(kind, redis.SSLConnection)
     cluster: ClusterNodes | None = backend.connparams.get("cluster")
