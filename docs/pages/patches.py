@@ -129,6 +129,7 @@ reason for the upper bounds of Celery and kombu in `pyproject.toml`.
 | `Celery._pool`, `Celery._backend`, `Celery._backend_cache`, `Celery._local`, `AMQP._producer_pool`, `ResultConsumer._pubsub` | `testing/app` | a used app moves to another server |
 | `Queues._consume_from` | `testing/workers` | a worker in a thread leaves the app's queues unchanged |
 | `AsyncResult._cache`, `AsyncResult._maybe_set_cache`, `SentinelBackend._transport_options` | `backends/awaited` | an awaited value is stored in its result object; the sentinels' options |
+| `TaskResult._return_value` | `contrib/django_tasks` | Django's result of a task has no public way to set its value |
 | `RedisBackend._create_client` | `check/results` | one query to the result backend, without repeats |
 | `Request._context` | `http_workers/job_end`, `results/merged`, `results/reporter`, `worker/merged_run`, `worker/request`, `worker/request_end` | an argument of result backends |
 | `Request._payload` | `worker/request` | callbacks that are not dicts would end the event loop later |
