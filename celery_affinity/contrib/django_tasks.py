@@ -5,8 +5,9 @@
     TASKS = {"default": {"BACKEND": "celery_affinity.contrib.django_tasks.AffinityBackend", "QUEUES": ["pdf", "mail"]}}
 
 The name of the queue is the type of worker. ``run_after`` is the ETA. The priorities of Django, -100 to 100, become
-priorities from 0 to 10 by ``round((priority + 100) / 20)``, so about twenty neighbouring priorities are equal. The higher
-priority is first, regardless of ``affinity_priority_order``. Workers must import this module, which Django's `task` decorator does.
+priorities from 0 to 10 by ``round((priority + 100) / 20)``, so about twenty neighbouring priorities are equal. The
+higher priority is first, regardless of ``affinity_priority_order``. Workers must import this module, which Django's
+`task` decorator does.
 
 All runs are runs of one Celery task, `TASK`. Two entries in Celery's result backend describe a run: Celery's own one,
 and a record with the call and its attempts, which Celery does not store. Both expire after ``result_expires``.
@@ -182,10 +183,12 @@ def _result_of(result_id: str, alias: str, record: Mapping[str, Any], meta: Mapp
         worker_ids=list(record["worker_ids"]),
     )
     if status == TaskResultStatus.SUCCESSFUL:
-        _set(result, _return_value=meta["result"])
+        _set(result, **{_VALUE: meta["result"]})
     return result
 
 
+#: Field of the returned value, which Django's backends set as well.
+_VALUE = "_return_value"
 _FINISHED = (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
 
 
@@ -243,6 +246,6 @@ def run_django_task(celery_task: Any, record: dict[str, Any]) -> Any:
         _set(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
         task_finished.send(type(backend), task_result=result)
         raise
-    _set(result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(), _return_value=value)
+    _set(result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(), **{_VALUE: value})
     task_finished.send(type(backend), task_result=result)
     return value

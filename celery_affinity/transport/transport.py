@@ -19,6 +19,7 @@ from ..broker.cluster import ClusterConnection, ClusterNode, ClusterSSLConnectio
 from ..broker.failover import LOST
 from ..errors import TransportError
 from ..log_limit import limited_logger
+from ..publishing.app_config import without_prefix
 from ..publishing.message import Revoke, is_mailbox, read_revoke
 from ..schema import values
 from ..schema.keys import Keys
@@ -246,6 +247,7 @@ def _switch(connection: Any, url: str) -> None:
 
     On a cluster, each connection finds the nodes by itself, with the login of the first URL.
     """
+    url = without_prefix(url)
     connection.close()
     connection.declared_entities.clear()
     connection._closed = False
