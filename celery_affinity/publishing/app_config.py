@@ -64,10 +64,10 @@ def uses_affinity_transport(broker_transport: object) -> bool:
 
 
 def without_prefix(url: Any) -> Any:
-    """Return *url*, which can be several URLs with ";" or a list of URLs, without `URL_PREFIX`."""
+    """Return *url*, which can be several URLs with ";", a list or a tuple of URLs, without `URL_PREFIX`."""
     if isinstance(url, str):
         return ";".join(part.removeprefix(URL_PREFIX) for part in url.split(";"))
-    return [without_prefix(part) for part in url] if isinstance(url, (list, tuple)) else url
+    return type(url)(without_prefix(part) for part in url) if isinstance(url, (list, tuple)) else url
 
 
 def select_transport_by_url(app: Celery) -> None:

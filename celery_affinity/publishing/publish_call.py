@@ -157,6 +157,7 @@ def _load_config(original: Callable[..., Any], /, app: Celery) -> Any:
 def _connect(original: Callable[..., Any], /, app: Celery, url: Any, *args: Any, **kwargs: Any) -> Any:
     """Store the app's number in its connection, because a channel refers only to its connection."""
     if (plain := without_prefix(url)) != url:
+        select_transport_by_url(app)  # the URL can be newer than the app's first use
         url, kwargs = plain, {**kwargs, "transport": TRANSPORT}
     if "+cluster://" in str(url) and uses_affinity_transport(kwargs.get("transport") or app.conf.broker_transport):
         url = _without_plus(url)

@@ -50,9 +50,15 @@ def test_prefixed_url_overrides_the_setting(monkeypatch):
     monkeypatch.setenv("CELERY_BROKER_URL", "affinity+redis://two")
     assert isinstance(app.connection_for_write().transport, Transport)
     assert app.conf.broker_transport == "celery_affinity:Transport"
-    stock = Celery(broker="redis://one", set_as_current=False)
     monkeypatch.delenv("CELERY_BROKER_URL")
-    assert stock.conf.broker_transport is None
+    for urls in ("redis://one", ["redis://one", "redis://two"], ("redis://one", "redis://two")):
+        stock = Celery(set_as_current=False)
+        stock.conf.broker_url = urls
+        assert stock.conf.broker_transport is None
+        assert not isinstance(stock.connection_for_write().transport, Transport)
+    stock.conf.broker_url = ["affinity+redis://one", "affinity+redis://two"]  # after the first use of the settings
+    assert isinstance(stock.connection_for_write().transport, Transport)
+    assert stock.conf.broker_transport == "celery_affinity:Transport"
 
 
 def test_prefixed_failover_list_switches_between_its_urls():
