@@ -51,7 +51,7 @@ def test_celery_progress_does_the_same(tmp_path):
 def test_celery_aio_pool_does_the_same(tmp_path):
     def scenario(side):
         for queue in ("pdf", "excel"):
-            env = {"CELERY_CUSTOM_WORKER_POOL": "celery_aio_pool.pool:AsyncIOPool"}
+            env = {"CELERY_CUSTOM_WORKER_POOL": "celery_aio_pool.pool:AsyncIOPool", "CPA_AUTO_PATCH": "1"}
             side.start_worker("progress", queue, "--pool", "custom", **env)
         return side.call("progress", "coroutines")
 

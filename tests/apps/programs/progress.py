@@ -1,12 +1,16 @@
 """Tasks that report their progress with celery-progress, and coroutine tasks for the pool of celery-aio-pool."""
 
 import asyncio
+import os
 
 from celery_progress.backend import Progress, ProgressRecorder
 
 from tests.support.processes import wait_until
 
 from . import hold, make_app, note_run, release, runs
+
+if "CPA_AUTO_PATCH" in os.environ:  # before the tasks
+    import celery_aio_pool  # noqa: F401
 
 app = make_app("progress")
 
