@@ -18,14 +18,14 @@ TEXT = (ROOT / PAGE).read_text()
 
 #: Packages that the tests need, and that are neither programs nor plugins.
 HELPERS = {"psycopg2-binary", "psutil", "sqlalchemy", "asyncpg", "cachetools", "rich", "flask-caching"}
-HELPERS |= {"apache-airflow-providers-standard", "opentelemetry-sdk"}
+HELPERS |= {"pytest", "pytest-timeout", "apache-airflow-providers-standard", "opentelemetry-sdk"}
 
 
 def pinned():
     for file in (ROOT / "tests/apps/requirements").glob("*.txt"):
         for line in file.read_text().splitlines():
-            name, version = line.partition("#")[0].strip().split("==")
-            if name not in HELPERS:
+            name, _, version = line.partition("#")[0].strip().partition("==")
+            if version and name not in HELPERS:
                 yield f"{name} {version}"
 
 
