@@ -44,6 +44,8 @@ LOOK_S = 5.0
 REPLY_TIMEOUT_S = 10.0
 #: Seconds until a listener without waiters closes its connections.
 IDLE_S = 60.0
+#: Minimum seconds between two attempts to connect.
+_MIN_PAUSE_S = 0.05
 #: Maximum number of keys in one command.
 _BATCH = 500
 
@@ -240,8 +242,9 @@ class ResultListener:
         if max_retries is not None and self._failures >= max_retries:
             return None
         pause_s = policy.get("interval_start", 0) + policy.get("interval_step", 1) * self._failures
+        max_pause_s = policy.get("interval_max", 1)
         self._failures += 1
-        return float(min(pause_s, policy.get("interval_max", 1)))
+        return max(_MIN_PAUSE_S, float(pause_s if max_pause_s is None else min(pause_s, max_pause_s)))
 
     def _fail(self, exc: Exception) -> None:
         for ended in [ended for waiters in self._waiters.values() for ended in waiters]:

@@ -116,12 +116,19 @@ class AffinityBackend(BaseTaskBackend):
         return _MAX_PRIORITY - priority if settings_of(self.app).priority_order == "lower-first" else priority
 
     def get_result(self, result_id: str) -> TaskResult:
-        """Return the result of a run. Raises TaskResultDoesNotExist if it is unknown or has expired."""
+        """Return the result of a run.
+
+        Raises TaskResultDoesNotExist if the result is unknown or has expired, or if its record does not describe a task
+        of this project.
+        """
         stored = self.app.backend.get_task_meta(_record_id(result_id), cache=False)
         if stored["status"] != _RECORD:
             raise TaskResultDoesNotExist(result_id)
         meta = self.app.backend.get_task_meta(result_id, cache=False)
-        return _result_of(result_id, self.alias, stored["result"], meta)
+        try:
+            return _result_of(result_id, self.alias, stored["result"], meta)
+        except (AttributeError, ImportError, LookupError, TypeError, ValueError) as exc:
+            raise TaskResultDoesNotExist(result_id) from exc
 
     def check(self, **_: Any) -> Iterator[CheckMessage]:
         if not uses_affinity_transport(self.app.conf.broker_transport):
@@ -159,7 +166,7 @@ def _record_of(result: TaskResult) -> dict[str, Any]:
 
 def _result_of(result_id: str, alias: str, record: Mapping[str, Any], meta: Mapping[str, Any]) -> TaskResult:
     """Return Django's result from a record and from *meta*, Celery's entry for the run."""
-    task = import_string(record["task"]).using(
+    task = _import_task(record["task"]).using(
         priority=record["priority"],
         queue_name=record["queue_name"],
         run_after=_time(record["run_after"]),
@@ -185,6 +192,14 @@ def _result_of(result_id: str, alias: str, record: Mapping[str, Any], meta: Mapp
     if status == TaskResultStatus.SUCCESSFUL:
         _set(result, **{_VALUE: meta["result"]})
     return result
+
+
+def _import_task(path: str) -> Task:
+    """Return the task with the name *path*. Raises ValueError for another object, and the errors of the import."""
+    task = import_string(path)
+    if not isinstance(task, Task):
+        raise ValueError(f"the name of a task of Django must lead to a Task, got: {path!r}")
+    return task
 
 
 #: Field of the returned value, which Django's backends set as well.
@@ -222,7 +237,7 @@ def run_django_task(celery_task: Any, record: dict[str, Any]) -> Any:
     """Run one of Django's tasks, and return its normalized value. Sends Django's signals."""
     request = celery_task.request
     alias = record["backend"]
-    backend = import_string(record["task"]).using(backend=alias).get_backend()
+    backend = _import_task(record["task"]).using(backend=alias).get_backend()
     if request.delivery_info.get("redelivered") or request.retries:
         stored = backend.app.backend.get_task_meta(_record_id(request.id), cache=False)
         record = stored["result"] if stored["status"] == _RECORD else record

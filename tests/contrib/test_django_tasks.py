@@ -31,6 +31,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:Depreca
 
 PROJECT = "examples.django_tasks"
 
+#: The stored call of a task.
+RECORD = {"priority": 0, "queue_name": "pdf", "run_after": None, "backend": "default", "args": [], "kwargs": {}}
+RECORD |= {"enqueued_at": None, "started_at": None, "last_attempted_at": None, "worker_ids": []}
+
 
 @pytest.fixture
 def project(valkey, redis_client, monkeypatch):
@@ -158,6 +162,16 @@ def test_invalid_tasks_and_unknown_results_raise_djangos_errors(project):
         project.render.enqueue(object())
     with pytest.raises(TaskResultDoesNotExist):
         default_task_backend.get_result("missing")
+
+
+def test_record_of_another_object_is_refused(project, worker):
+    record = {**RECORD, "task": "os.getcwd"}
+    for damaged in (record, {"task": "examples.django_tasks.tasks.render"}, [], "x"):
+        current_app.backend.store_result("damaged.django", damaged, "DJANGO_TASK")
+        with pytest.raises(TaskResultDoesNotExist):
+            default_task_backend.get_result("damaged")
+    with pytest.raises(ValueError, match=r"must lead to a Task, got: 'os\.getcwd'"):
+        current_app.send_task("celery_affinity.django_task", (record,), queue="pdf").get(timeout=60)
 
 
 def test_signal_names_the_backend_and_the_result(project):
