@@ -95,7 +95,8 @@ class Transport(stock.Transport):
     ``?ssl_cert_reqs=none``), ``sentinel://``, ``redis-cluster://``, ``rediss-cluster://`` or ``socket:///path``. Join
     several with ";" for failover, or as start nodes of a cluster. Any other scheme raises TransportError, without the
     password. ``?credential_provider=proj.logins.Provider`` names a subclass of ``redis.CredentialProvider``, which
-    supplies user and password for each new connection.
+    supplies user and password for each new connection. A URL with the prefix ``affinity+``, as in ``affinity+redis://``,
+    selects this transport without ``broker_transport``, in a process that has imported `celery_affinity`.
 
     ``broker_transport_options``: the options of stock Celery for Redis, and ``namespace``. The most important ones:
 
