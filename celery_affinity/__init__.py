@@ -32,6 +32,7 @@ from .worker import startup as _startup  # adds the bootstep to workers, and `af
 
 if TYPE_CHECKING:
     from .admin.jobs import Jobs, jobs
+    from .backends.awaited import aresult
     from .publishing.bulk import TaskIds, publish_many
     from .reports.explain import Explanation
     from .reports.jobs import Job
@@ -52,6 +53,7 @@ _LAZY = {
     "TaskIds": "publishing.bulk",
     "Tenant": "settings.tenants",
     "Transport": "transport.transport",
+    "aresult": "backends.awaited",
     "explain": "transport.app_api",
     "jobs": "admin.jobs",
     "preempted": "worker.preemption",
@@ -87,6 +89,7 @@ __all__ = [
     "TraceError",
     "Transport",
     "TransportError",
+    "aresult",
     "explain",
     "jobs",
     "preempted",

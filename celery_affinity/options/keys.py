@@ -223,10 +223,18 @@ def tenant_in(rules: object) -> str | None:
     return next((decode_part(key.key).removeprefix(OF_TENANT) for key in keys if key.is_of_tenant), None)
 
 
+_ONE_OF_EACH = (
+    "A job can have one exclusive key and one rate: share a key among the tasks, limit the type, as in "
+    "affinity_limits = {'type:pdf': 4}, or keep slots free with affinity_reserve"
+)
+
+
 def _as_rule(rule_class: type[_RuleClass], accepted: str, value: object) -> _RuleClass | None:
     if value is None or isinstance(value, rule_class):
         return value
     refusal = refuse(rule_class.option, accepted, value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        raise OptionError(f"{refusal}. {_ONE_OF_EACH}")
     if not isinstance(value, Mapping):
         raise refusal
     try:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 #: First part of the ``broker_transport`` that selects this transport.
 _PACKAGE = __name__.partition(".")[0]
+#: The value of ``broker_transport`` that selects this transport.
+TRANSPORT = f"{_PACKAGE}:Transport"
+#: A URL with this prefix selects this transport as well: ``affinity+redis://``, ``affinity+sentinel://``.
+URL_PREFIX = "affinity+"
 _T = TypeVar("_T")
 _SETTINGS: "WeakKeyDictionary[Celery, Settings]" = WeakKeyDictionary()
 
@@ -56,7 +60,21 @@ def replaces(owner: Any, name: str) -> Callable[[Callable[..., _T]], Callable[..
 def uses_affinity_transport(broker_transport: object) -> bool:
     """Return True if *broker_transport*, a value of ``app.conf``, selects this transport."""
     module = broker_transport if isinstance(broker_transport, str) else getattr(broker_transport, "__module__", "")
-    return module.partition(":")[0].partition(".")[0] == _PACKAGE
+    return module.partition(":")[0].partition(".")[0] in (_PACKAGE, URL_PREFIX.rstrip("+"))
+
+
+def without_prefix(url: Any) -> Any:
+    """Return *url*, which can be several URLs with ";", a list or a tuple of URLs, without `URL_PREFIX`."""
+    if isinstance(url, str):
+        return ";".join(part.removeprefix(URL_PREFIX) for part in url.split(";"))
+    return type(url)(without_prefix(part) for part in url) if isinstance(url, (list, tuple)) else url
+
+
+def select_transport_by_url(app: Celery) -> None:
+    """Set ``broker_transport`` of a configured app if one of its broker URLs begins with `URL_PREFIX`."""
+    urls = (app.conf.broker_read_url, app.conf.broker_write_url)
+    if any(without_prefix(url) != url for url in urls):
+        app.conf.broker_transport = TRANSPORT
 
 
 def settings_of(app: Celery) -> "Settings":

@@ -35,12 +35,21 @@ from celery._state import get_current_worker_task
 from celery.app.amqp import AMQP
 from celery.signals import before_task_publish
 from kombu import Connection
+from kombu.transport import TRANSPORT_ALIASES
 
 from ..errors import SettingError
 from ..schema.bounds import Bound
 from ..settings.cohorts import SETTING, cohort_map
 from . import option_resolution, option_sources, routing, validation
-from .app_config import replaces, settings_of, uses_affinity_transport
+from .app_config import (
+    TRANSPORT,
+    URL_PREFIX,
+    replaces,
+    select_transport_by_url,
+    settings_of,
+    uses_affinity_transport,
+    without_prefix,
+)
 from .canvas import inherit_options, new_publish_id
 from .message import PROPERTY, JobHeader, Message, parse_time, to_server_priority
 from .message_body import MAX_CHARACTERS, read_body
@@ -132,9 +141,24 @@ def _number_first_app() -> None:
 _CLUSTER = re.compile(r"\b(redis|valkey)(s?)\+cluster://")
 
 
+#: For programs that use kombu without Celery. In apps, `_connect` removes the prefix.
+TRANSPORT_ALIASES.setdefault(URL_PREFIX.rstrip("+"), "celery_affinity.transport.transport:Transport")
+
+
+@replaces(Celery, "_load_config")
+def _load_config(original: Callable[..., Any], /, app: Celery) -> Any:
+    """Let the broker URL select this transport, also if it is in the environment or in Django's settings."""
+    conf = original(app)
+    select_transport_by_url(app)
+    return conf
+
+
 @replaces(Celery, "_connection")
 def _connect(original: Callable[..., Any], /, app: Celery, url: Any, *args: Any, **kwargs: Any) -> Any:
     """Store the app's number in its connection, because a channel refers only to its connection."""
+    if (plain := without_prefix(url)) != url:
+        select_transport_by_url(app)  # the URL can be newer than the app's first use
+        url, kwargs = plain, {**kwargs, "transport": TRANSPORT}
     if "+cluster://" in str(url) and uses_affinity_transport(kwargs.get("transport") or app.conf.broker_transport):
         url = _without_plus(url)
     connection = original(app, url, *args, **kwargs)
@@ -294,6 +318,8 @@ def _create_task_sender(original: Callable[[AMQP], Callable[..., object]], /, am
 
 
 for _app in tuple(_state._get_active_apps()):
+    if _app.configured:
+        select_transport_by_url(_app)
     _amqp = vars(_app).get("amqp")  # ``app.amqp`` would create it and read the app's configuration
     if _amqp is not None and "send_task_message" in vars(_amqp):
         _amqp.send_task_message = _begin(_app, _amqp.send_task_message)

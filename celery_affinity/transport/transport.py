@@ -19,6 +19,7 @@ from ..broker.cluster import ClusterConnection, ClusterNode, ClusterSSLConnectio
 from ..broker.failover import LOST
 from ..errors import TransportError
 from ..log_limit import limited_logger
+from ..publishing.app_config import without_prefix
 from ..publishing.message import Revoke, is_mailbox, read_revoke
 from ..schema import values
 from ..schema.keys import Keys
@@ -94,7 +95,8 @@ class Transport(stock.Transport):
     ``?ssl_cert_reqs=none``), ``sentinel://``, ``redis-cluster://``, ``rediss-cluster://`` or ``socket:///path``. Join
     several with ";" for failover, or as start nodes of a cluster. Any other scheme raises TransportError, without the
     password. ``?credential_provider=proj.logins.Provider`` names a subclass of ``redis.CredentialProvider``, which
-    supplies user and password for each new connection.
+    supplies user and password for each new connection. A URL with the prefix ``affinity+``, as in ``affinity+redis://``,
+    selects this transport without ``broker_transport``, in a process that has imported `celery_affinity`.
 
     ``broker_transport_options``: the options of stock Celery for Redis, and ``namespace``. The most important ones:
 
@@ -246,6 +248,7 @@ def _switch(connection: Any, url: str) -> None:
 
     On a cluster, each connection finds the nodes by itself, with the login of the first URL.
     """
+    url = without_prefix(url)
     connection.close()
     connection.declared_entities.clear()
     connection._closed = False

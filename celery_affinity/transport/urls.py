@@ -9,6 +9,7 @@ from kombu.utils.url import maybe_sanitize_url, parse_url, url_to_parts
 from redis import CredentialProvider
 
 from ..errors import TransportError
+from ..publishing.app_config import without_prefix
 
 SCHEMES = ("redis", "rediss", "socket", "sentinel", "redis-cluster", "rediss-cluster")
 
@@ -45,6 +46,7 @@ def parse_broker_url(url: str) -> BrokerURL:
     Raises TransportError, which shows no password, for a scheme not in `SCHEMES`, an unknown name after the "?", or an
     invalid credential provider.
     """
+    url = without_prefix(url)
     scheme = url_to_parts(url).scheme.replace("+cluster", "-cluster")
     scheme = SAME.get(scheme, scheme)
     if scheme not in SCHEMES:

@@ -13,6 +13,7 @@ Methods of Celery's classes, replaced when `celery_affinity` is imported (`publi
 | changed | reason |
 |---|---|
 | `AMQP._create_task_sender`, `Celery._connection` | a publish must use the settings of its app; Celery's current app is a guess per thread. kombu treats the part before the `+` of `redis+cluster://` as the transport, so such a URL is spelt `redis-cluster://` |
+| `Celery._load_config` | a broker URL that begins with `affinity+` sets `broker_transport` |
 | `Connection.ensure` | a publish is repeated after each lost connection, with the pauses of its policy. kombu gives up at the second one if a reconnect succeeded in between, or repeats all errors without a pause, with `max_retries=None` forever |
 | `Task._get_exec_options`, `Task.signature_from_request`, `Task.subtask_from_request`, `Router.route`, `Signature.set`, `Signature._merge` | a call, a signature, a retry, a route and the task can each set a job's type; one of them takes precedence. Celery merges their options into one dict without their origin |
 | `Task.replace`, `Task.add_to_chord`, `_chain.apply_async`, `group.apply_async`, `_chord.apply_async`, `_basemap.apply_async`, `chunks.group`, `Signature.__or__`, `_chain.__or__`, `_chord.__or__`, `_fold_chain`, `_maybe_group` | `on_demand` of a workflow applies to all of its tasks; Celery drops the options of a signature inside another one. A key (`exclusive`, `rate`) in the call of a chord applies only to the header. [Each method was left out once](../../benchmarks/results/single-runs.md), and tests failed |
@@ -94,6 +95,14 @@ and rebuilds the tasks' traces (`__trace__`). It puts a [filter](log.md) of at m
 kombu (`worker/install`). In each `celery` process, `worker.params` gets the option `--affinity-priority` (`cli/__init__.py`), because
 `app.user_options` belongs to an app, and no app exists yet when Celery loads commands.
 
+## In a process that awaits results
+
+Replaced at the first use of `celery_affinity.aresult` (`backends/awaited`), for the apps that use it.
+
+| changed | reason |
+|---|---|
+| `RedisBackend.on_task_call` | Celery subscribes to a result at the publish. `aresult` and `get` subscribe by themselves, and no reader would empty that connection |
+
 ## In Flower
 
 | changed | reason |
@@ -120,6 +129,7 @@ reason for the upper bounds of Celery and kombu in `pyproject.toml`.
 | `Task._dump_pydantic_arguments` | `publishing/bulk` | pydantic arguments in bulk calls |
 | `Celery._pool`, `Celery._backend`, `Celery._backend_cache`, `Celery._local`, `AMQP._producer_pool`, `ResultConsumer._pubsub` | `testing/app` | a used app moves to another server |
 | `Queues._consume_from` | `testing/workers` | a worker in a thread leaves the app's queues unchanged |
+| `AsyncResult._cache`, `AsyncResult._maybe_set_cache`, `SentinelBackend._transport_options` | `backends/awaited` | an awaited value is stored in its result object; the sentinels' options |
 | `RedisBackend._create_client` | `check/results` | one query to the result backend, without repeats |
 | `Request._context` | `http_workers/job_end`, `results/merged`, `results/reporter`, `worker/merged_run`, `worker/request`, `worker/request_end` | an argument of result backends |
 | `Request._payload` | `worker/request` | callbacks that are not dicts would end the event loop later |

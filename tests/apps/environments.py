@@ -11,15 +11,18 @@ _REQUIREMENTS = Path(__file__).parent / "requirements"
 _WITHOUT_DEPENDENCIES = ROOT / "tests/without_dependencies.txt"
 
 
-def python_of(name: str) -> str:
-    """Return the path of an interpreter with the packages of ``requirements/<name>.txt`` and this package."""
+def python_of(name: str, base: str = sys.executable) -> str:
+    """Return the path of an interpreter with the packages of ``requirements/<name>.txt`` and this package.
+
+    *base*: the Python that makes the environment.
+    """
     folder = ROOT / "build/apps" / name
     python, stamp = folder / "bin/python", folder / "stamp"
     requirements = _REQUIREMENTS / f"{name}.txt"
     inputs = (requirements, _WITHOUT_DEPENDENCIES, ROOT / "pyproject.toml")
     wanted = hashlib.sha256(b"".join(each.read_bytes() for each in inputs)).hexdigest()
     if not stamp.exists() or stamp.read_text() != wanted:
-        _run(sys.executable, "-m", "venv", "--clear", folder)
+        _run(base, "-m", "venv", "--clear", folder)
         _install(python, "-r", requirements)
         _install(python, "--no-deps", "-r", _WITHOUT_DEPENDENCIES, "--editable", ROOT)
         stamp.write_text(wanted)

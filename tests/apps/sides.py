@@ -51,11 +51,11 @@ class Side:
                 process.wait(20)
             process.end()
 
-    def start_worker(self, program, queue):
+    def start_worker(self, program, queue, *extra, **env):
         """Start a worker for a module of `tests.apps.programs`, named after its queue."""
         options = ["--loglevel", "INFO", "--hostname", f"{queue}@%h", "--queues", queue]
         options += ["--concurrency", "2", "--without-mingle", "--without-gossip"]
-        worker = self.start(queue, "celery", "-A", f"tests.apps.programs.{program}", "worker", *options)
+        worker = self.start(queue, "celery", "-A", f"tests.apps.programs.{program}", "worker", *options, *extra, **env)
         worker.wait_for(" ready.", 60)
         return worker
 

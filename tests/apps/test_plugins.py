@@ -39,6 +39,26 @@ def test_plugin_for_equal_calls_does_the_same(program, tmp_path):
     assert len(seen["runs"]) == {"batches": 4, "once": 11, "singleton": 7}[program]
 
 
+def test_celery_progress_does_the_same(tmp_path):
+    def scenario(side):
+        _start_workers(side, "progress")
+        return side.call("progress")
+
+    seen = _compare(scenario, tmp_path)
+    assert seen["during"]["progress"]["percent"] == 25
+
+
+def test_celery_aio_pool_does_the_same(tmp_path):
+    def scenario(side):
+        for queue in ("pdf", "excel"):
+            env = {"CELERY_CUSTOM_WORKER_POOL": "celery_aio_pool.pool:AsyncIOPool", "CPA_AUTO_PATCH": "1"}
+            side.start_worker("progress", queue, "--pool", "custom", **env)
+        return side.call("progress", "coroutines")
+
+    seen = _compare(scenario, tmp_path)
+    assert seen["results"] == ["a fetched"] * 2 + ["b fetched"] * 2
+
+
 def test_redbeat_does_the_same(tmp_path):
     def scenario(side):
         _start_workers(side, "redbeat")

@@ -91,6 +91,9 @@ def test_a_job_has_a_rate_and_an_exclusive_key():
     assert as_affinity(loads(dumps(both))) == both
     with pytest.raises(OptionError, match=r"exclusive must be a key .str. or an Exclusive, got: True"):
         Affinity(exclusive=True)
+    for options in ({"exclusive": ["a", "b"]}, {"rate": (Rate("1/s", "a"), Rate("2/s", "b"))}):
+        with pytest.raises(OptionError, match=r"share a key .*, limit the type, .*affinity_limits.* affinity_reserve"):
+            Affinity("pdf", **options)
     with pytest.raises(OptionError, match=r"rate must be a Rate, such as .*, got: '100/m'"):
         Affinity(rate="100/m")
 

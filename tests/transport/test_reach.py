@@ -58,9 +58,9 @@ def test_app_with_another_transport_is_refused(valkey, new_app):
 #: Attributes that open a connection or return an open one with kombu's retry policy.
 OPENS = {"autoretry", "connect", "connection_or_acquire", "default_channel", "ensure_connection"}
 
-#: Packages that open connections themselves: publishers and workers retry by Celery's settings, and `embedded` does
-#: not use kombu.
-OTHER_WAYS = {"embedded", "transport", "worker"}
+#: Packages that open connections themselves: publishers and workers retry by Celery's settings, and `backends` and
+#: `embedded` do not use kombu's connections.
+OTHER_WAYS = {"backends", "embedded", "transport", "worker"}
 
 
 def opens(source):

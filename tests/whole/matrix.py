@@ -47,6 +47,8 @@ TESTS = (
     "tests/transport/test_queues.py",
     "tests/transport/test_urls.py",
     "tests/backends/test_valkey.py",
+    "tests/backends/test_awaited.py",
+    "tests/contrib",  # skipped without Django 6
     "tests/worker/test_lookahead.py",
     "tests/worker/test_preempting.py",
     "tests/worker/test_preemption.py",
