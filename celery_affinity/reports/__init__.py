@@ -20,4 +20,5 @@ REPORTS = {
     "dead list": "dead_letters",
     "requeues": "requeues",
     "memory": "memory",
+    "/api/history": "history",
 }

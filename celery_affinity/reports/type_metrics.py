@@ -53,10 +53,11 @@ def metrics_of(reader: Reader, types: Iterable[str]) -> list[TypeMetrics]:
     """Return the metrics of *types*. Types without metrics are omitted."""
     named = list(types)
     rows = reader.ask([("hgetall", reader.key("metrics", encode_part(type_))) for type_ in named])
-    return [_metrics_of_type(type_, as_text(row)) for type_, row in zip(named, rows, strict=True) if row]
+    return [metrics_of_row(type_, as_text(row)) for type_, row in zip(named, rows, strict=True) if row]
 
 
-def _metrics_of_type(type_: str, row: Mapping[str, str]) -> TypeMetrics:
+def metrics_of_row(type_: str, row: Mapping[str, str]) -> TypeMetrics:
+    """Return the metrics in a metrics hash."""
     ended = {kind: histogram_of(row, kind).number for kind in histograms.RUNS}
     for outcome in histograms.OTHER_ENDS:
         ended[outcome] = ended.get(outcome, 0) + max(0, decode_number(row.get(outcome)))

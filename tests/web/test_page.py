@@ -13,6 +13,7 @@ import redis
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lab.trace import TracedJob
 from celery_affinity.lab.trace_file import write_trace
+from celery_affinity.reports.history import Point, TypePoint, checksum_of
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.scheduler.server_info import check_schema
 from celery_affinity.schema.job_record import NewJob
@@ -169,7 +170,7 @@ def test_overview_shows_the_fleet(busy, look):
     screen.row("Types", "drawing").get_by_text("no live worker serves it").wait_for()
     cells = screen.row("Types", "pdf").locator("td").all_inner_texts()
     assert cells[:2] == ["pdf", "1"]
-    assert screen.page.locator("canvas").count() == 2
+    screen.page.locator(".headline.bad").get_by_text("No worker serves drawing.").wait_for()
     busy.publish("more", "pdf")
     screen.row("Types", "pdf").locator("td").nth(1).get_by_text("2", exact=True).wait_for()
 
@@ -326,7 +327,7 @@ def test_cohorts_are_shown_with_outages_and_shared_workers(valkey, show, redis_c
     choice = screen.page.get_by_role("combobox", name="Cohort")
     choice.select_option("ml")
     screen.row("Types", "pdf").wait_for(state="hidden")
-    screen.page.locator(".tile", has_text=re.compile("^1waiting$")).wait_for()
+    screen.page.locator(".tile", has_text=re.compile("^1pending$")).wait_for()
     assert screen.row("Types", "gpu").is_visible()
     assert screen.row("Cohorts", "default").is_visible()
     assert not screen.page.locator(".tile.bad", has_text="cohort eu").is_visible()
@@ -687,22 +688,93 @@ Object.defineProperty(window, "uPlot", {
 """
 
 
-def test_charts_have_gaps_for_outages(show):
-    with EmbeddedServer() as server:
-        screen = show(serve(server.url), scripts=[KEEPS_PLOTS])
-        _publish(server, "drawing")
-        screen.row("Types", "drawing").wait_for()
-        server.kill()
-        screen.page.get_by_role("alert").get_by_text("The broker does not answer").wait_for()
-        server.start()
-        _publish(server, "movies")
-        screen.row("Types", "movies").wait_for()
-        for reload in (False, True):  # from the events; from the history
-            if reload:
-                screen.page.reload()
-                screen.row("Types", "movies").wait_for()
-            times, *lines = screen.page.evaluate("window.plots.at(-1).data")
-            (gap,) = [place for place, value in enumerate(lines[0]) if value is None]
-            assert 0 < gap < len(times) - 1
-            assert times == sorted(times)
-            assert all(line[gap] is None for line in lines)
+def add_points(client, step_s, *ago):
+    """Write a point of the history for each number of steps *ago*, the newest first. Type pdf has 5 s waits."""
+    client.hset(Keys().key("history_names"), str(checksum_of("pdf")), "pdf")
+    now = int(client.time()[0]) // step_s
+    for steps in ago:
+        row = TypePoint(ended=20, failed=steps % 2, waiting=steps, p50_s=1.0, p95_s=5.0)
+        point = Point(now - steps, 4, 3, 50_000_000, 1.0, 5.0, {checksum_of("pdf"): row})
+        client.rpush(Keys().key("history", str(step_s)), point.packed())
+
+
+def test_charts_show_the_history_from_before_the_first_viewer(show, url, busy):
+    client = busy.scheduler.client
+    add_points(client, 10, *range(30), *range(33, 80))
+    add_points(client, 300, *range(200))
+    screen = show(url, scripts=[KEEPS_PLOTS])
+    screen.page.get_by_role("img", name="Jobs ended per second: pdf 2/s").wait_for()
+    screen.page.get_by_role("img", name="Busy slots: all workers 75 %").wait_for()
+    screen.page.get_by_role("img", name="Memory of Redis: all workers 50 MB").wait_for()
+    assert screen.page.locator("canvas").count() == 7
+    times, values = screen.page.evaluate("window.plots[0].data")
+    drawn = "".join("-" if value is None else "#" for value in values)
+    assert re.fullmatch("-*#+---#+-*", drawn), "no line leads over the three missing points"
+    assert times == sorted(times)
+    screen.page.get_by_text("1 day", exact=True).click()
+    screen.page.get_by_role("img", name="Jobs ended per second: pdf 0.07/s").wait_for()
+    screen.page.reload()
+    screen.page.get_by_role("img", name="Jobs ended per second: pdf 0.07/s").wait_for()
+    assert screen.page.get_by_label("1 day").is_checked(), "the choice is kept"
+
+
+def test_empty_charts_show_the_command_of_a_missing_worker(show, url, redis_client):
+    ScriptedFleet(Scheduler(redis_client, Keys())).publish("alone", "drawing")
+    screen = show(url)
+    screen.page.get_by_text("No worker is running: celery -A typed worker -Q drawing").first.wait_for()
+    screen.page.locator(".headline", has_text="No worker is running.").wait_for()
+
+
+# -- the wall
+
+
+def test_wall_fits_one_screen_with_large_text(show, url, busy):
+    for number in range(12):
+        busy.publish(f"more{number}", f"type-{number}")
+    screen = show(url + "/wall", width=1920, height=1080)
+    screen.page.locator("#headline.bad").get_by_text("No worker serves").wait_for()
+    screen.page.locator("tr", has_text="drawing").get_by_text("no worker").wait_for()
+    small = screen.page.evaluate("""
+        [...document.querySelectorAll("body *")].filter((each) => each.textContent && each.checkVisibility()
+            && parseFloat(getComputedStyle(each).fontSize) < innerHeight / 30).map((each) => each.outerHTML)""")
+    assert small == []
+    size = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+    assert screen.page.evaluate(size) == [1920, 1080]
+    hidden = screen.page.evaluate("""
+        [...document.querySelectorAll("#types tr")].filter((each) => each.getBoundingClientRect().bottom > 1080)""")
+    assert hidden == []
+    assert screen.page.locator("a, button, input").count() == 0
+
+
+def test_wall_shows_the_types_and_cohorts_in_turn(valkey, show, redis_client):
+    cohorts = {"ml": {"types": ["gpu*"]}}
+    check_schema(redis_client, Keys(), shown_cohorts(map_text(cohort_map(cohorts))))
+    for cohort, type_ in (("default", "pdf"), ("ml", "gpu")):
+        ScriptedFleet(Scheduler(redis_client, Keys(cohort=cohort))).join("both", type_)
+    screen = show(serve(valkey.url, CONF=json.dumps({"affinity_cohorts": cohorts})) + "/wall", scripts=[FAST_TURNS])
+    for name, types in (("whole fleet", "gpu pdf"), ("cohort default", "pdf"), ("cohort ml", "gpu")):
+        screen.page.locator("#part", has_text=name).wait_for()
+        screen.page.wait_for_function(
+            """
+            ([name, types]) => document.getElementById("part").textContent === name
+                && [...document.querySelectorAll("td:first-child")].map((td) => td.textContent).join(" ") === types
+        """,
+            arg=[name, types],
+        )
+
+
+def test_wall_takes_a_token_from_its_address(show, valkey, busy):
+    token = "r" * 20
+    address = serve(valkey.url, CELERY_AFFINITY_WEB_TOKENS=f"read {token}") + "/wall"
+    screen = show(address)
+    screen.sees("This server requires a token: open /wall#token=TOKEN")
+    screen = show(f"{address}#token={token}")
+    screen.page.locator("#headline", has_text="No worker serves drawing.").wait_for()
+    assert screen.page.url == address, "the token is not in the address"
+
+
+#: Shortens the pauses of timers of 15 s.
+FAST_TURNS = """
+const later = window.setInterval;
+window.setInterval = (what, ms) => later(what, ms === 15000 ? 1500 : ms === 1000 ? 200 : ms);
+"""

@@ -1,7 +1,7 @@
 // The page: its views, by the part of the address after #, and the news that they show.
 import { askAgain, get, listen, onToken } from "./api.js";
 import { askForToken } from "./asking.js";
-import { counts, learn, newsOf, onChoice, samplesOf } from "./cohorts.js";
+import { counts, learn, newsOf, onChoice } from "./cohorts.js";
 import { announce, el, fill, many, numberOf } from "./dom.js";
 import { dead } from "./views/dead.js";
 import { job } from "./views/job.js";
@@ -27,8 +27,8 @@ const KEYS = "celery_affinity keys";
 // Time, ms, after which the newest news is old.
 const OLD_MS = 6000;
 
-// What is known: the newest news and when it came, and the samples of the last quarter of an hour.
-const known = { news: null, samples: [], heard: 0 };
+// The newest news, and when it came.
+const known = { news: null, heard: 0 };
 let view = null;
 
 function show() {
@@ -47,19 +47,15 @@ function show() {
 }
 
 function update() {
-  if (known.news) view.update?.(newsOf(known.news), samplesOf(known.samples));
+  if (known.news) view.update?.(newsOf(known.news));
 }
 
 function hear(name, data) {
-  if (name === "history") known.samples = data;
   if (name === "down") isDown(`The broker does not answer: ${data.why}. The page shows the last known state and resumes by itself.`);
   if (name === "news") {
     isDown(null);
     known.news = data;
     known.heard = Date.now();
-    const last = known.samples.at(-1);
-    if (!last || last.at < data.sample.at) known.samples.push(data.sample);
-    while (known.samples.length && data.sample.at - known.samples[0].at > 900) known.samples.shift();
     learn(data);
     update();
   }
@@ -112,6 +108,7 @@ setInterval(tell, 1000);
 function learnRole() {
   get("api/me").then(
     (me) => {
+      document.body.dataset.app = me.app;
       document.body.classList.toggle("reads", me.role !== "admin");
       document.body.classList.toggle("blind", !me.sees_values);
       fill(document.getElementById("name"), me.app || "celery_affinity");

@@ -29,7 +29,7 @@ export function next() {
     "Why jobs are blocked",
     [
       { name: "type", value: (row) => row.type, kind: "long" },
-      { name: "waiting", value: (row) => number(row.pending), kind: "number" },
+      { name: "pending", value: (row) => number(row.pending), kind: "number" },
       { name: "why", value: (row) => notes(row, row.pauses), kind: "note" },
     ],
     (row) => row.type,
