@@ -517,6 +517,26 @@ def test_drained_worker_can_be_resumed_but_no_leaving_one(busy, look):
     confirm(screen, "Back", "No other worker serves excel, pdf: these jobs wait until it is resumed.")
 
 
+def test_worker_page_shows_its_jobs_and_drains_it(busy, look):
+    busy.scheduler.configure({"keep_us": "3600000000"})
+    busy.join("gpu", "video")
+    busy.publish("first", "video")
+    busy.end("gpu", *busy.inbox("gpu"), outcome="failed ValueError: no frame")
+    busy.publish("second", "video")
+    screen = look("#/workers")
+    screen.row("Workers", "gpu@host").get_by_role("link").click()
+    screen.row("Claimed jobs", "task-sec").get_by_text("video").wait_for()
+    screen.row("Recent jobs", "task-fir").get_by_text("ValueError: no frame").wait_for()
+    screen.page.get_by_role("button", name="Drain").click()
+    confirm(screen, "Back", "No other worker serves video: these jobs wait until it is resumed.")
+    screen.page.keyboard.press("8")
+    screen.row("Failed jobs", "task-fir").get_by_role("link", name="gpu@host").wait_for()
+    cells = screen.page.locator("table", has_text="last failure").locator("tbody td").all_inner_texts()
+    assert cells[1:4] == ["video", "1", "1"]
+    screen.page.goto(re.sub("#.*", "#/worker/nobody@host", screen.page.url))
+    screen.sees("No live worker has this name.")
+
+
 def test_button_keeps_the_focus_when_its_row_changes(busy, look):
     screen = look()
     row_of(screen, "Types", "pdf", "Pause").focus()

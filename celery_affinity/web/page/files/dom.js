@@ -108,4 +108,7 @@ export function table(caption, columns, keyOf, nothing) {
 // A link to the list of jobs of which this is so: { type: "pdf" }.
 export const jobsOf = (which, text) => el("a", { href: `#/jobs/${new URLSearchParams(which)}` }, text);
 
+// A link to the page of a worker.
+export const workerLink = (name) => el("a", { href: `#/worker/${encodeURIComponent(name)}` }, name);
+
 export const link = (id) => el("a", { href: `#/job/${encodeURIComponent(id)}`, class: "id", title: id }, id.length > 13 ? `${id.slice(0, 8)}…` : id);

@@ -10,12 +10,14 @@ import { lab } from "./views/lab.js";
 import { next } from "./views/next.js";
 import { now } from "./views/now.js";
 import { rules } from "./views/rules.js";
+import { tasks } from "./views/tasks.js";
+import { worker } from "./views/worker.js";
 import { workers } from "./views/workers.js";
 
-const VIEWS = { "": now, workers, next, rules, dead, job, jobs, lab };
+const VIEWS = { "": now, workers, worker, tasks, next, rules, dead, job, jobs, lab };
 
 // Those that no choice of a cohort changes: a job is in one of them, and a trace is of one.
-const WHOLE = new Set(["job", "lab"]);
+const WHOLE = new Set(["job", "lab", "worker"]);
 
 const main = document.getElementById("view");
 const state = document.getElementById("state");
@@ -90,7 +92,7 @@ keys.addEventListener("change", () => localStorage.setItem(KEYS, keys.checked ? 
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, select, textarea, dialog");
   if (!keys.checked || typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead", "#/jobs", "#/lab"];
+  const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead", "#/jobs", "#/lab", "#/tasks"];
   if (event.key === "/") {
     event.preventDefault();
     document.getElementById("id").select();
