@@ -23,6 +23,7 @@ from celery_affinity.web import page
 from examples.made_up_trace import make_trace
 
 from ..support.apps import APP
+from ..support.messages import wire
 from ..support.processes import Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -185,9 +186,11 @@ def test_tenants_are_shown_if_there_are_any(busy, look):
         busy.publish(f"acme{number}$", "drawing", rules="key=tenant%3Aacme quota=settings")
     row = screen.row("Tenants", "acme")
     row.get_by_text("below its minimum: its jobs start first").wait_for()
-    assert row.locator("td").all_inner_texts()[:4] == ["acme", "0", "at least 2, any number; weight 3", "2"]
+    cells = row.locator("td").all_inner_texts()
+    assert (cells[:2], cells[4:6]) == (["acme", "0"], ["at least 2, any number; weight 3", "2"])
     row.get_by_role("link").click()
-    screen.page.get_by_text("tenant:acme").first.wait_for()
+    screen.row("Jobs", "task-acm").first.get_by_text("acme", exact=True).wait_for()
+    assert screen.page.get_by_label("Key").input_value() == "tenant:acme"
 
 
 def test_type_is_paused_after_a_confirmation_and_resumed(busy, look):
@@ -428,6 +431,79 @@ def test_bulk_cancel_shows_the_number_of_jobs_first(busy, look):
     screen.sees("3 jobs done")
     screen.page.goto(re.sub("#.*", "#/job/task-job0", screen.page.url))
     screen.page.locator(".state.revoked").wait_for()
+
+
+def test_dead_letters_of_a_reason_are_replayed_and_deleted_together(busy, look):
+    busy.join("mailer", "mail", slots=3)
+    for number in range(3):
+        busy.publish(f"rejected{number}", "mail")
+    busy.end("mailer", *busy.inbox("mailer"), outcome="rejected")
+    busy.join("crashes", "film")
+    busy.publish("lost", "film")
+    busy.ack("crashes", *busy.inbox("crashes"))
+    busy.scheduler.leave("crashes")
+    screen = look("#/dead")
+    row_of(screen, "By reason and task", "rejected", "Run again 3").click()
+    confirm(screen, "Run again 3", "published again with the same arguments")
+    screen.sees("3 of 3 dead letters done")
+    screen.row("By reason and task", "rejected").wait_for(state="detached")
+    assert sum(busy.state(f"rejected{number}") != "dead" for number in range(3)) == 3
+    screen.page.get_by_label("Reason").select_option("lost")
+    row_of(screen, "By reason and task", "lost", "Delete 1").click()
+    confirm(screen, "Delete 1", "This cannot be undone")
+    screen.sees("There are no dead letters.")
+
+
+def test_consecutive_next_jobs_of_a_type_are_one_row(busy, look):
+    for number in range(4):
+        busy.publish(f"more{number}", "pdf", priority=3)
+    screen = look("#/next")
+    row = screen.row("Next", "task-wai")
+    row.get_by_text("1 to 5").wait_for()
+    assert row.locator("td").all_inner_texts()[1] == "5"
+    assert screen.row("Next", "task-more").count() == 0
+
+
+def test_jobs_have_tenants_an_order_and_counts_by_argument(busy, look):
+    for name in ("alone", "other", "acme"):
+        busy.publish(f"called-{name}", "drawing", message=wire(f"task-called-{name}", args=(name,)))
+    busy.publish("acme$", "drawing", rules="key=tenant%3Aacme quota=settings", priority=7)
+    screen = look("#/jobs/type=drawing")
+    assert screen.row("Jobs", "task-acme").locator("[data-name=tenant]").inner_text() == "acme"
+    first = screen.page.locator("tbody tr").first
+    screen.page.get_by_label("Order").select_option("highest priority")
+    first.get_by_text("acme", exact=True).wait_for()
+    screen.page.get_by_label("Order").select_option("oldest first")
+    first.get_by_text("task-alo").wait_for()
+    screen.page.get_by_label("Argument").fill("args[0]=acme")
+    screen.page.get_by_role("button", name="Count").click()
+    screen.sees("1 job that can be cancelled has args[0]=acme in its arguments")
+
+
+def test_rules_are_searched_and_changed_settings_come_first(busy, look):
+    busy.scheduler.configure({"age_weight": "17"})
+    screen = look("#/rules")
+    settings = screen.page.locator("table", has=screen.page.locator("caption", has_text="Settings")).locator("tbody tr")
+    first = settings.first
+    first.get_by_text("affinity_age_weight").wait_for()
+    first.get_by_text("17 points/s").wait_for()
+    first.get_by_text("this value wins over app.conf until it is reset to 16 points/s").wait_for()
+    screen.row("Settings", "affinity_dead_max").get_by_text("default", exact=True).wait_for()
+    screen.page.get_by_label("Search rules").fill("KEEP")
+    first.get_by_text("affinity_keep", exact=True).wait_for()
+    assert settings.count() == 2
+
+
+def test_job_page_draws_the_time_in_each_state(busy, look):
+    (claim,) = busy.inbox("worker")
+    busy.end("worker", claim, inline=False)
+    key = busy.scheduler.keys.key("job", "runs")
+    ended_us = int(busy.scheduler.client.hget(key, "ended"))
+    busy.scheduler.client.hset(key, mapping={"enqueued": ended_us - 9_000_000, "claimed": ended_us - 2_000_000})
+    screen = look("#/job/task-runs")
+    screen.page.get_by_role("img", name="pending 7.0 s, running 2.0 s").wait_for()
+    screen.page.goto(re.sub("#.*", "#/job/task-alone", screen.page.url))
+    screen.page.locator(".timeline").get_by_text("Blocked by:").wait_for()
 
 
 def test_pause_of_an_unserved_type_shows_a_warning(busy, look):

@@ -37,7 +37,10 @@ function show() {
   const [, name, ...rest] = location.hash.replace(/^#/, "").split("/");
   const make = VIEWS[name ?? ""] ?? now;
   for (const each of document.querySelectorAll("nav a")) {
-    if (each.getAttribute("href") === `#/${name ?? ""}`) each.setAttribute("aria-current", "page");
+    if (each.getAttribute("href") === `#/${name ?? ""}`) {
+      each.setAttribute("aria-current", "page");
+      each.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone, the views are one line that scrolls
+    }
     else each.removeAttribute("aria-current");
   }
   view?.gone?.();

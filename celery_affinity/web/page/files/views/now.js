@@ -98,6 +98,24 @@ function quota({ minimum, limit, weight }) {
   return `${minimum ? `at least ${number(minimum)}, ` : ""}${most}${weight === 1 ? "" : `; weight ${number(weight)}`}`;
 }
 
+function bar(percent, mark, words) {
+  const parts = [el("i", { style: { width: `${Math.min(100, percent)}%` } }), mark === null ? null : el("b", { style: { left: `${Math.min(100, mark)}%` } })];
+  return el("span", { class: "meter", role: "img", "aria-label": words, title: words }, ...parts);
+}
+
+// The used part of the tenant's maximum; the mark is its minimum.
+function use({ held, limit, minimum }) {
+  if (!limit) return "";
+  return bar((100 * held) / limit, minimum ? (100 * minimum) / limit : null, `${number(held)} of ${number(limit)} slots`);
+}
+
+// The tenant's part of the slots of all tenants; the mark is the part that its weight would give it.
+function share({ held, total, weight, weights }) {
+  if (!total) return "";
+  const part = (100 * held) / total;
+  return bar(part, (100 * weight) / weights, `${Math.round(part)} % of the slots of these tenants; ${Math.round((100 * weight) / weights)} % by weight`);
+}
+
 function tenantNote(tenant) {
   const where = tenant.cohort ? [`cohort ${tenant.cohort}`] : [];
   if (tenant.is_below_minimum) where.push("below its minimum: its jobs start first");
@@ -127,6 +145,8 @@ export function now() {
     [
       { name: "tenant", value: (row) => jobsOf({ key: `tenant:${row.name}` }, row.name), key: (row) => row.name, kind: "long" },
       { name: "slots", value: (row) => number(row.held), kind: "number" },
+      { name: "use", value: use, key: (row) => `${row.held} ${row.limit} ${row.total}` },
+      { name: "share", value: share, key: (row) => `${row.held} ${row.total} ${row.weight} ${row.weights}` },
       { name: "quota", value: quota },
       { name: "waiting", value: (row) => number(row.waiting), kind: "number" },
       { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
@@ -196,7 +216,9 @@ export function now() {
       types.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).sort(order), (row) => (row.unserved ? "bad" : ""));
       cohorts.update(each, (row) => (row.down === undefined ? "" : "bad"));
       ofCohorts.hidden = each.length === 0;
-      tenants.update(status.tenants, (row) => (row.is_below_minimum ? "bad" : ""));
+      const active = status.tenants.filter((row) => row.held || row.waiting);
+      const [total, weights] = [active.reduce((all, row) => all + row.held, 0), Math.max(1, active.reduce((all, row) => all + row.weight, 0))];
+      tenants.update(status.tenants.map((row) => ({ ...row, total, weights })), (row) => (row.is_below_minimum ? "bad" : ""));
       ofTenants.hidden = status.tenants.length === 0;
       times.update([...(lately?.rows ?? [])].sort((a, b) => a.type.localeCompare(b.type)), () => "");
       announce(headline, status.headline.text);
