@@ -190,7 +190,7 @@ def test_tenants_are_shown_if_there_are_any(busy, look):
     assert (cells[:2], cells[4:6]) == (["acme", "0"], ["at least 2, any number; weight 3", "2"])
     row.get_by_role("link").click()
     screen.row("Jobs", "task-acm").first.get_by_text("acme", exact=True).wait_for()
-    assert screen.page.get_by_label("Key").input_value() == "tenant:acme"
+    assert screen.page.get_by_role("textbox", name="Key").input_value() == "tenant:acme"
 
 
 def test_type_is_paused_after_a_confirmation_and_resumed(busy, look):
