@@ -290,6 +290,69 @@ def test_phone_screen_shows_everything(busy, look, scheme):
         assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390, path
 
 
+#: Returns the visible texts whose contrast is below WCAG AA, and the fields and buttons without a name.
+FLAWS = """() => {
+  const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (colour) => {
+    const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = channels(colour).slice(0, 3).map((c) => linear(c / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if ((channels(colour)[3] ?? 1) > 0) return colour;
+    }
+    return getComputedStyle(document.body).backgroundColor;
+  };
+  const flaws = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const text = [...element.childNodes].filter((each) => each.nodeType === 3).map((each) => each.data.trim()).join("");
+    if (!text || !element.checkVisibility() || element.closest("option, noscript")) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [light(style.color), light(ground(element))].sort((x, y) => y - x);
+    const size = parseFloat(style.fontSize);
+    const least = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700) ? 3 : 4.5;
+    if ((a + 0.05) / (b + 0.05) < least) flaws.push(`${text}: ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
+  }
+  for (const field of document.querySelectorAll("input, select, button, a")) {
+    const name = field.ariaLabel || field.textContent.trim() || field.labels?.[0]?.textContent.trim();
+    if (!name && field.checkVisibility()) flaws.push(`without a name: ${field.outerHTML}`);
+  }
+  return flaws;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_views_meet_wcag_aa(busy, look, scheme):
+    busy.scheduler.configure({"tenants": "acme=max:4,min:2", "age_weight": "17", "keep_us": "3600000000"})
+    busy.publish("acme$", "drawing", rules="key=tenant%3Aacme quota=settings")
+    busy.scheduler.pause("type:pdf", why="db migration")
+    add_points(busy.scheduler.client, 10, *range(9))
+    busy.bury("buried", "mail")
+    screen = look(scheme=scheme)
+    views = (
+        "",
+        "workers",
+        "worker/worker@host",
+        "tasks",
+        "next",
+        "rules",
+        "dead",
+        "jobs/type=pdf",
+        "lab",
+        "job/task-waits",
+    )
+    for path in views:
+        screen.page.goto(re.sub("#.*", f"#/{path}", screen.page.url))
+        screen.page.locator("main section").first.wait_for()
+        screen.after_news(1)
+        assert screen.page.evaluate(FLAWS) == [], path
+    screen.page.goto(re.sub("#.*", "wall", screen.page.url))
+    screen.page.locator("td").first.wait_for()
+    assert screen.page.evaluate(FLAWS) == []
+
+
 def test_recent_waits_are_shown(show, url, busy):
     screen = show(url)
     screen.row("Types", "pdf").wait_for()  # the first sample, which later samples are compared with
