@@ -60,8 +60,9 @@ def recent_jobs(reader: Reader, workers: Collection[str]) -> list[Job]:
 
 
 def _ended(reader: Reader) -> list[str]:
-    ids = reader.ask_one("zrevrange", reader.key("ended"), 0, MAX_READ - 1) or []
-    return list(map(decode_text, ids))
+    """Return the ids of the ended jobs that are read, the newest first."""
+    ids = reader.ask_one("zrange", reader.key("ended"), -MAX_READ, -1)
+    return list(map(decode_text, reversed(ids)))
 
 
 def _summary(name: str, rows: Sequence[JobRow]) -> TaskSummary:

@@ -42,11 +42,15 @@ export function charts() {
 
   function draw() {
     if (!shown) return;
-    const { at_s: at, types, cohorts } = shown;
+    const { at_s, types, cohorts } = shown;
+    // A young fleet has no points in the first part of the period: a sixth of the period is shown at least.
+    const known = cohorts.map((each) => each.slots.findIndex((value) => value !== null)).filter((place) => place >= 0);
+    const from = Math.min(Math.min(...known, at_s.length), at_s.length - Math.ceil(at_s.length / 6));
+    const at = at_s.slice(from);
     const its = types.filter((each) => isOf(each.type));
-    const lines = (name) => Object.fromEntries(its.map((each) => [each.type, each[name]]));
-    const some = (name) => Object.fromEntries(its.filter((each) => each[name].some((value) => value)).map((each) => [each.type, each[name]]));
-    const of = (what) => Object.fromEntries(only(cohorts).map((each) => [each.cohort ?? "all workers", what(each)]));
+    const lines = (name) => Object.fromEntries(its.map((each) => [each.type, each[name].slice(from)]));
+    const some = (name) => Object.fromEntries(Object.entries(lines(name)).filter(([, values]) => values.some((value) => value)));
+    const of = (what) => Object.fromEntries(only(cohorts).map((each) => [each.cohort ?? "all workers", what(each).slice(from)]));
     const nothing = (words) => missing ?? words;
     plots.ended.update(at, some("ended_per_s"), nothing("No job has ended in this time."));
     plots.failed.update(at, some("failed_per_s"), missing ?? "No job has failed in this time.");
@@ -83,6 +87,9 @@ export function charts() {
     if (Date.now() - last >= (isShort ? LOOK_EVERY_MS : LONG_EVERY_MS) - 100) look();
   }, LOOK_EVERY_MS);
   setTimeout(look);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  dark.addEventListener("change", draw);
+  window.addEventListener("resize", draw);
 
   root.update = ({ status }) => {
     const type = status.types.find((each) => each.pending)?.type ?? "QUEUE";
@@ -93,6 +100,8 @@ export function charts() {
   };
   root.gone = () => {
     clearInterval(timer);
+    dark.removeEventListener("change", draw);
+    window.removeEventListener("resize", draw);
     for (const each of Object.values(plots)) each.gone();
   };
   return root;

@@ -43,8 +43,8 @@ export function plot(title, { text, how = (a, b) => a + b, least = 1, bound = nu
       points: { show: false },
     });
     const axes = { stroke: axis, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
-    const format = isDay ? { weekday: "short", hour: "2-digit", minute: "2-digit" } : { hour: "2-digit", minute: "2-digit" };
-    const clock = (_, ticks) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString([], format));
+    const format = { weekday: isDay ? "short" : undefined, hour: "2-digit", minute: "2-digit" };
+    const clock = (_, ticks, axis, space, step) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString([], { ...format, second: step < 60 ? "2-digit" : undefined }));
     made?.destroy();
     fill(place);
     made = new uPlot(
