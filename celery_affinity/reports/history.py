@@ -15,7 +15,7 @@ from typing import Annotated, NamedTuple
 from ..clock import SECOND_US
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Reader, as_text
-from ..schema.histograms import TimeHistogram
+from ..schema.histograms import BUCKET_DIGITS, OTHER_ENDS, RUNS, WAITS, TimeHistogram
 from ..schema.values import decode_number, decode_part, encode_part
 from .report import Answer, Param, Source, report, with_cohort_name
 from .type_metrics import TypeMetrics, metrics_of_row
@@ -128,12 +128,16 @@ class Base(NamedTuple):
         """Return the base in *data*, or None if another client wrote it."""
         try:
             at_us, rows = json.loads(_decompressed(data, _MAX_BASE))
-            return cls(decode_number(str(at_us)), {type_: dict(row) for type_, row in rows.items()})
+            return cls(decode_number(str(at_us)), {type_: _texts(row) for type_, row in rows.items()})
         except (ValueError, TypeError, AttributeError, RecursionError):
             return None
 
     def metrics(self) -> dict[str, TypeMetrics]:
         return {type_: metrics_of_row(type_, row) for type_, row in self.rows.items()}
+
+
+def _texts(row: Mapping[str, object]) -> dict[str, str]:
+    return {name: value for name, value in row.items() if isinstance(value, str)}
 
 
 def read_bases(reader: Reader, step_s: int) -> list[Base]:
@@ -151,6 +155,35 @@ class NewPoint(NamedTuple):
     names: dict[int, str]
 
 
+class _Counters(NamedTuple):
+    """The jobs of a type since the server's first day, as far as the history needs them."""
+
+    ended: int = 0
+    failed: int = 0
+    waits: TimeHistogram = TimeHistogram()
+
+    @classmethod
+    def of(cls, row: Mapping[str, str]) -> "_Counters":
+        """Return the counters in a metrics hash. Reads only the fields that exist: most buckets are empty."""
+        ended, failed, waits = 0, 0, [0] * len(TimeHistogram().counts)
+        for name, text in row.items():
+            kind, _, bucket = name.partition(" ")
+            is_bucket = bucket.isdecimal() and len(bucket) == BUCKET_DIGITS and int(bucket) < len(waits)
+            if is_bucket and kind in WAITS:
+                waits[int(bucket)] += max(0, decode_number(text))
+            elif (is_bucket and kind in RUNS) or name in OTHER_ENDS:
+                ended += max(0, decode_number(text))
+                failed += max(0, decode_number(text)) if kind == "failed" else 0
+        return cls(ended, failed, TimeHistogram(tuple(waits)))
+
+    def since(self, before: "_Counters") -> "_Counters":
+        """Return the increase since *before*, or all if the server has lost its data since then."""
+        if self.ended < before.ended:
+            return self
+        waits = self.waits.since(before.waits)
+        return _Counters(self.ended - before.ended, max(0, self.failed - before.failed), waits)
+
+
 def new_points(reader: Reader, now_us: int) -> list[NewPoint]:
     """Return a point of 10 s and, if five minutes have passed, one of 5 min."""
     backlogs, capacity = reader.backlogs(), reader.capacity()
@@ -162,10 +195,13 @@ def new_points(reader: Reader, now_us: int) -> list[NewPoint]:
     base = Base(now_us, {type_: as_text(row) for type_, row in zip(types, replies, strict=True)})
     (info,) = reader.ask([("info", "memory")], may_lack_rights=True)
     memory_bytes = max(0, decode_number(str((info or {}).get("used_memory", 0))))
-    latest, long_bases = base.metrics(), read_bases(reader, LONG_S)
-    recent = _waits(_grown(latest, long_bases[min(1, len(long_bases) - 1)])) if long_bases else TimeHistogram()
+    latest = {type_: _Counters.of(row) for type_, row in base.rows.items()}
+    long_bases = read_bases(reader, LONG_S)
+    recent = TimeHistogram()
+    for counters in _grown(latest, long_bases[:2][-1]).values() if long_bases else ():
+        recent = recent.plus(counters.waits)
     names = {checksum_of(type_): type_ for type_ in types}
-    points = []
+    packed_base, points = base.packed(), []
     for step_s, bases in ((SHORT_S, read_bases(reader, SHORT_S)), (LONG_S, long_bases)):
         number = now_us // (step_s * SECOND_US)
         if step_s == LONG_S and bases and bases[0].at_us // (step_s * SECOND_US) == number:
@@ -173,33 +209,23 @@ def new_points(reader: Reader, now_us: int) -> list[NewPoint]:
         grown = _grown(latest, bases[0]) if bases else {}
         rows = {}
         for checksum, type_ in names.items():
-            metrics = grown.get(type_) or TypeMetrics(type_)
-            waits = metrics.queued.plus(metrics.on_demand)
-            ended, failed = sum(metrics.ended.values()), metrics.ended.get("failed", 0)
+            ended, failed, waits = grown.get(type_, _Counters())
             quantiles = waits.quantile(0.5), waits.quantile(0.95)
             rows[checksum] = TypePoint(ended, failed, max(0, waiting.get(type_, 0)), *quantiles)
         quantiles = recent.quantile(0.5), recent.quantile(0.95)
         point = Point(number, max(0, slots), max(0, slots - free), memory_bytes, *quantiles, rows)
-        points.append(NewPoint(step_s, point.packed(), base.packed(), names))
+        points.append(NewPoint(step_s, point.packed(), packed_base, names))
     return points
 
 
-def _grown(latest: Mapping[str, TypeMetrics], base: Base) -> dict[str, TypeMetrics]:
+def _grown(latest: Mapping[str, _Counters], base: Base) -> dict[str, _Counters]:
     """Return the increase since *base*. A type that a full base lacks may be old: its increase is unknown."""
-    before = base.metrics()
-    is_full = len(before) >= MAX_TYPES
+    is_full = len(base.rows) >= MAX_TYPES
     return {
-        type_: metrics.since(before.get(type_, TypeMetrics(type_)))
-        for type_, metrics in latest.items()
-        if type_ in before or not is_full
+        type_: counters.since(_Counters.of(base.rows.get(type_, {})))
+        for type_, counters in latest.items()
+        if type_ in base.rows or not is_full
     }
-
-
-def _waits(metrics: Mapping[str, TypeMetrics]) -> TimeHistogram:
-    total = TimeHistogram()
-    for row in metrics.values():
-        total = total.plus(row.queued).plus(row.on_demand)
-    return total
 
 
 def recent_wait_p95_s(reader: Reader, now_us: int) -> float | None:

@@ -131,6 +131,17 @@ def test_foreign_data_in_the_series_is_ignored(fleet, reader, write, written):
     assert read_history(reader, "15m").types == []
 
 
+def test_foreign_values_in_a_base_are_left_out(fleet, reader, write):
+    fleet.join("worker", "pdf", slots=5)
+    run(fleet, "first")
+    base = zlib.compress(b'[1, {"pdf": {"queued 03": [], "done 01": 7, "failed 00": "1e9"}, "excel": {}}]')
+    for step_s in (SHORT_S, LONG_S):
+        fleet.scheduler.client.lpush(KEY("history_base", str(step_s)), base)
+    write()
+    assert read_history(reader, "15m").types[0].ended_per_s[-1] == 0.1
+    assert Base.unpacked(zlib.compress(b'[1, {"pdf": 3}]')) is None
+
+
 def test_point_bounds_counts_and_times_beyond_its_fields(fleet):
     row = TypePoint(2**40, 2**40, 2**40, 1e12, 0.0)
     point = Point.unpacked(Point(7, 2**40, 2**40, 2**70, None, 5.0, {1: row}).packed())
