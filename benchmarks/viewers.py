@@ -8,6 +8,10 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import redis
+
+from celery_affinity.reports.history import KEPT, SHORT_S, Point, TypePoint, checksum_of
+from celery_affinity.schema.keys import Keys
 from tests.support.apps import APP
 from tests.support.processes import Process, wait_until
 from tests.whole.large.fleet import LargeFleet
@@ -30,6 +34,9 @@ _SETTLES_S = 5.0
 
 _BOOT_S = 60.0
 
+#: Seconds between two reads of the charts by a browser.
+_CHARTS_EVERY_S = 10.0
+
 
 def viewers_name(number: int) -> str:
     return f"the page, {number} viewer{'' if number == 1 else 's'}"
@@ -46,6 +53,7 @@ def page(seconds: float, pending: int, executable: str | None) -> Part:
         fleet = LargeFleet(bench.client, TYPES)
         fleet.crowd(WORKERS)
         fleet.fill(pending)
+        _fill_history(bench.client)
         web = _serve(bench)
         try:
             host, port = wait_until(lambda: re.search(r"http://([\d.]+):(\d+)", web.log()), _BOOT_S, web.log()).groups()
@@ -56,6 +64,17 @@ def page(seconds: float, pending: int, executable: str | None) -> Part:
         finally:
             web.end()
     return part
+
+
+def _fill_history(client: redis.Redis) -> None:
+    """Write an hour of points."""
+    names = {checksum_of(type_): type_ for type_ in (f"type-{number}" for number in range(TYPES))}
+    client.hset(Keys().key("history_names"), mapping=names)
+    now = int(client.time()[0]) // SHORT_S
+    for ago in range(KEPT[SHORT_S][0]):
+        rows = {checksum: TypePoint(ago, ago % 7, checksum % (ago + 1), 0.5, 9.0) for checksum in names}
+        point = Point(now - ago, WORKERS, WORKERS - ago % 9, 10**9, 0.5, 9.0, rows)
+        client.rpush(Keys().key("history", str(SHORT_S)), point.packed())
 
 
 def _serve(bench: Bench) -> Process:
@@ -78,8 +97,9 @@ async def _looked_at(meter: Meter, host: str, port: int, number: int, seconds: f
 
 @asynccontextmanager
 async def _all_looking(host: str, port: int, number: int) -> AsyncIterator[None]:
-    """Have *number* viewers read the news."""
+    """Have *number* viewers read the news, and the charts every 10 s."""
     looking = [asyncio.create_task(_look(host, port)) for _ in range(number)]
+    looking += [asyncio.create_task(_look_at_charts(host, port, number)) for number in range(number)]
     try:
         yield
     finally:
@@ -96,6 +116,20 @@ async def _look(host: str, port: int) -> None:
     writer.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     while await reader.read(65_536):
         pass
+
+
+async def _look_at_charts(host: str, port: int, number: int) -> None:
+    await asyncio.sleep(_CHARTS_EVERY_S * (number * 0.618 % 1))  # browsers are opened at different times
+    while True:
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"GET /api/history?period=15m HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"there is no history: {head[:100]!r}")
+        while await reader.read(65_536):
+            pass
+        writer.close()
+        await asyncio.sleep(_CHARTS_EVERY_S)
 
 
 async def _asked(meter: Meter, host: str, port: int, jobs: int, seconds: float) -> dict[str, float]:

@@ -47,6 +47,7 @@ _MODULES: dict[str, str | None] = {
     "resume": "settings",
     "dead": "dead",
     "requeues": None,
+    "tasks": None,
     "memory": None,
     "check": "check",
     "settings": "settings",

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError, ResponseError
 from ..background import DaemonPool, PeriodicThread
 from ..clock import SECOND_US, ClockWatch, ServerTime
 from ..log_limit import limited_logger
-from ..reports import type_metrics
+from ..reports import history, type_metrics
 from ..reports.blockers import ReservedSlots, reserve_too_large
 from ..reports.render import printable_cell
 from ..reports.requeues import SILENT, read_requeues
@@ -54,6 +54,44 @@ class TrendNotes:
                     pipe.execute()
         except ResponseError as exc:  # foreign data at the key, or missing rights: ticks continue
             logger.debug("No note of what waits: %s", exc)
+
+
+#: Milliseconds after a point in which no other process writes one.
+_HISTORY_LOCK_MS = 5_000
+
+
+class HistoryWriter:
+    """Writes a point of the history every 10 s. One of the ticking processes writes it for all readers."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def write(self, scheduler: Scheduler, now_us: int) -> None:
+        """Write a point if the first tick of a 10 s interval is this process's. *now_us*: the server's time."""
+        number = now_us // (history.SHORT_S * SECOND_US)
+        if number == self._number:
+            return
+        self._number = number
+        client, key = scheduler.client, scheduler.keys.key
+        try:
+            if not client.set(key("history_written"), 1, nx=True, px=_HISTORY_LOCK_MS):
+                return
+            points = history.new_points(scheduler.reader, now_us)
+            with client.pipeline(transaction=False) as pipe:
+                for point in points:
+                    values = ("history", point.point), ("history_base", point.base)
+                    for (name, value), kept in zip(values, history.KEPT[point.step_s], strict=True):
+                        pipe.lpush(key(name, str(point.step_s)), value)
+                        pipe.ltrim(key(name, str(point.step_s)), 0, kept - 1)
+                        pipe.expire(key(name, str(point.step_s)), history.EXPIRES_S)
+                if names := points[0].names:
+                    if client.hlen(key("history_names")) > history.MAX_NAMES:
+                        pipe.delete(key("history_names"))
+                    pipe.hset(key("history_names"), mapping=names)
+                    pipe.expire(key("history_names"), history.EXPIRES_S)
+                pipe.execute()
+        except ResponseError as exc:  # foreign data at the key, or missing rights: ticks continue
+            logger.debug("No point of the history: %s", exc)
 
 
 #: Maximum number of workers, and of tasks, that one line of the log names.
@@ -167,6 +205,7 @@ class Dispatcher:
         #: The reserves that exceed their types' numbers of slots, as of the last check.
         self._large_reserves: set[ReservedSlots] = set()
         self._trend = TrendNotes()
+        self._history = HistoryWriter()
         self._old_libraries = LibraryCollector()
         self._clock = ClockWatch()
         self._thread = PeriodicThread("affinity-dispatcher", self._tick, pause_s)
@@ -221,6 +260,7 @@ class Dispatcher:
                 self._record_clock_step(ticked.time)
                 self._repair_if_due()
                 self._trend.write(self._scheduler)
+                self._history.write(self._scheduler, ticked.time.now_us)
         except (RedisError, OSError) as exc:
             if not self._is_down:
                 logger.warning("The broker does not answer the dispatcher, scheduled jobs wait: %s", exc)

@@ -19,5 +19,7 @@ REPORTS = {
     "recurring list": "recurring",
     "dead list": "dead_letters",
     "requeues": "requeues",
+    "tasks": "tasks",
     "memory": "memory",
+    "/api/history": "history",
 }

@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import click
+
 from ..errors import SettingError
 from ..scheduler.cohorts import CohortAnswers, CohortRow, Cohorts
 from ..schema.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE, Bound
 from ..schema.keys import StockLists
 from ..settings.cohorts import DEFAULT
 from .blockers import ReservedSlots
-from .render import Table, duration_or_dash, duration_text, format_table, pluralize
+from .render import Table, duration_or_dash, duration_text, format_table, pluralize, printable_cell
 from .report import Answer, Source, report, rows_of_all
 from .status import Batches, Report, Status, TypeStatus, WorkerStatus
 from .stock_messages import MAX_SHOWN, StockMessages
@@ -30,6 +32,9 @@ _BEYOND = {
     DROP_NEWEST: "further calls are dropped",
 }
 
+
+#: Level of a headline -> its colour.
+_COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
 
 #: Kind of a blocking rule -> its text in the note of a type.
 _WAITS = {"key": "a key", "quota": "their tenant's quota", "key or quota": "a key or their tenant's quota"}
@@ -130,14 +135,15 @@ _WORKERS = Table[WorkerStatus](
 
 
 def status_text(status: Status) -> str:
-    """Return types, workers and counts as text."""
+    """Return the headline, types, workers and counts as text."""
     paused = "".join(f"\n{pause_line(pause)}" for pause in status.pauses)
     lists = f"\n\n{_unserved_lists(status)}" if status.unserved_lists else ""
     tenants = f"\n\n{TENANTS.text(status.tenants)}" if status.tenants else ""
     requeued = f" ({status.requeued} requeued, start again after a pause)" if status.requeued else ""
     counts = f"scheduled for later: {status.scheduled}{requeued}   dead letters: {status.dead}"
     types, workers = _TYPES.text(status.types), _WORKERS.text(status.workers)
-    return f"{types}\n\n{workers}{tenants}{lists}\n\n{counts}{paused}"
+    headline = click.style(printable_cell(status.headline.text), fg=_COLOURS[status.headline.level], bold=True)
+    return f"{headline}\n\n{types}\n\n{workers}{tenants}{lists}\n\n{counts}{paused}"
 
 
 @report(
@@ -235,6 +241,8 @@ def merge_status(replies: CohortAnswers[S]) -> S | Status:
         tenants=all_of(lambda status: status.tenants),
         down=dict(replies.down) or None,
         requeued=sum(status.requeued for status in statuses),
+        dead_last_hour=sum(status.dead_last_hour for status in statuses),
+        wait_p95_s=max((status.wait_p95_s for status in statuses if status.wait_p95_s is not None), default=None),
     )
 
 

@@ -2,7 +2,6 @@
 
 from ..scheduler.runtime_settings import RuntimeSetting, read_settings
 from ..settings.table import PREFIX
-from ..settings.wire import DEFAULTS, NAME_IN_REDIS, from_redis
 from .render import Table
 from .report import Answer, Source, report
 
@@ -24,7 +23,7 @@ SETTINGS = Table[RuntimeSetting](
         "setting": lambda setting: PREFIX + setting.name,
         "in force": lambda setting: str(setting.value),
         "app.conf": lambda setting: str(setting.own),
-        "default": lambda setting: str(from_redis(setting.name, DEFAULTS[NAME_IN_REDIS[setting.name]])),
+        "default": lambda setting: str(setting.default),
         "": _note,
     },
     is_red=lambda setting: setting.disputed,

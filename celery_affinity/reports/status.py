@@ -16,6 +16,8 @@ from ..schema.histograms import FIELD
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, without_mark
 from ..settings.wire import complete_settings
 from .blockers import ReservedSlots, reserved_slots
+from .headline import Headline, headline_of
+from .history import recent_wait_p95_s
 from .job_rows import read_jobs
 from .key_usage import blocking_kinds, startable_keyed_jobs, waiting_key_facts
 from .recurring import stale_s
@@ -164,6 +166,9 @@ def _duration_us(level: float) -> float:
     return float((1 + fraction) * 2 ** (whole - 2))
 
 
+#: The period of `Status.dead_last_hour`.
+_HOUR_US = 3_600 * SECOND_US
+
 #: Maximum number of claims whose types are read one by one. It bounds the cost for large fleets.
 MAX_CLAIMS_READ = 1000
 
@@ -239,6 +244,9 @@ class Status:
     - *unserved_lists*: messages of producers without this transport, in lists that no live worker serves.
     - *more_lists*: True if there are more queues than were searched.
     - *down*: cohort that is not included -> the reason, or None.
+    - *dead_last_hour*: number of dead letters of the last hour.
+    - *wait_p95_s*: p95 of the waits of all jobs that started in the last 5 to 10 minutes; for several cohorts, the
+      maximum. None if no job started.
     """
 
     types: list[TypeStatus]
@@ -257,6 +265,13 @@ class Status:
     more_lists: bool = False
     down: dict[str, str] | None = None
     requeued: int = 0
+    dead_last_hour: int = 0
+    wait_p95_s: float | None = None
+
+    @property
+    def headline(self) -> Headline:
+        """The health of the fleet in one line."""
+        return headline_of(self)
 
 
 def _requeued(reader: Reader, now_us: int) -> int:
@@ -285,7 +300,10 @@ class Report:
         profiles = read.large_hash("profiles")
         free = _free_by_type(profiles, read.large_hash("free_slots"))
         counted = ("scheduled", "dead", "waiting_keys")
-        scheduled, dead, waiting_keys = read.ask([("zcard", read.key(name)) for name in counted])
+        hour_ago_us = now_us - _HOUR_US
+        scheduled, dead, waiting_keys, dead_last_hour = read.ask(
+            [*(("zcard", read.key(name)) for name in counted), ("zcount", read.key("dead"), hour_ago_us, "+inf")]
+        )
         workers = self._workers(profiles, now_us)
         paused = pauses_in_force(read)
         counters = {name: decode_number(count) for name, count in sorted(read.hash("counters").items())}
@@ -305,6 +323,8 @@ class Report:
             dropped,
             tenants_status(read, now_us),
             requeued=_requeued(read, now_us) if scheduled else 0,
+            dead_last_hour=dead_last_hour,
+            wait_p95_s=recent_wait_p95_s(read, now_us),
         )
 
     def _types(

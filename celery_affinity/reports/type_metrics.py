@@ -55,10 +55,11 @@ def metrics_of(reader: Reader, types: Iterable[str]) -> list[TypeMetrics]:
     lengths = reader.hash_lengths("metrics", [name for _, name in encoded])
     named = [type_name for type_name, length in zip(encoded, lengths, strict=True) if length]
     rows = reader.ask([("hgetall", reader.key("metrics", name)) for _, name in named])
-    return [_metrics_of_type(type_, as_text(row)) for (type_, _), row in zip(named, rows, strict=True) if row]
+    return [metrics_of_row(type_, as_text(row)) for (type_, _), row in zip(named, rows, strict=True) if row]
 
 
-def _metrics_of_type(type_: str, row: Mapping[str, str]) -> TypeMetrics:
+def metrics_of_row(type_: str, row: Mapping[str, str]) -> TypeMetrics:
+    """Return the metrics in a metrics hash."""
     ended = {kind: histogram_of(row, kind).number for kind in histograms.RUNS}
     for outcome in histograms.OTHER_ENDS:
         ended[outcome] = ended.get(outcome, 0) + max(0, decode_number(row.get(outcome)))

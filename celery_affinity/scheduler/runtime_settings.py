@@ -18,7 +18,7 @@ from ..settings.limits import NONE_AT_RUN_TIME
 from ..settings.loader import CHANGEABLE, Value, changeable, parse_change
 from ..settings.table import PREFIX, Settings
 from ..settings.tenants import Tenant
-from ..settings.wire import NAME_IN_REDIS, from_redis, is_setting, shared_settings, to_redis
+from ..settings.wire import DEFAULTS, NAME_IN_REDIS, from_redis, is_setting, shared_settings, to_redis
 from .cohorts import CohortRow
 from .scheduler import Scheduler
 
@@ -41,6 +41,11 @@ class RuntimeSetting(CohortRow):
     @property
     def changed_at_run_time(self) -> bool:
         return self.value != self.conf
+
+    @property
+    def default(self) -> Value:
+        """The value without any setting."""
+        return from_redis(self.name, DEFAULTS[NAME_IN_REDIS[self.name]])
 
     @property
     def disputed(self) -> bool:

@@ -33,10 +33,14 @@ BOUNDS_S: tuple[float, ...] = tuple(
 _MAX_US = int(SMALLEST_BUCKET_US * (1 << LARGEST_BUCKET))
 
 
+#: Number of digits of a bucket in the name of a field.
+BUCKET_DIGITS = 2
+
+
 @cache
 def wait_field(kind: str, bucket: int) -> str:
     """Return the metrics field that counts the times of *kind* in *bucket*."""
-    return f"{kind} {bucket:02}"
+    return f"{kind} {bucket:0{BUCKET_DIGITS}}"
 
 
 def bucket_of(time_us: int) -> int:

@@ -260,6 +260,14 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "jobs that waited, were published and ended, by type, in each of the last 15 minutes, as JSON",
     ),
     "trend_written": ("trend_written", "string", "exists if `trend` was written within the last minute"),
+    "history": (
+        "history:%s",
+        "list",
+        "interval (s) -> packed points: ended and waiting jobs and waits by type; slots, memory: kept for a week",
+    ),
+    "history_base": ("history:base:%s", "list", "interval (s) -> metrics of the types at its last points, compressed"),
+    "history_names": ("history:names", "hash", "checksum in points -> name of the type"),
+    "history_written": ("history:written", "string", "exists if a point was written within the last 5 s"),
     "counters": ("counters", "hash", "name of an event -> number of occurrences"),
     "damage_log": ("damage_log", "list", "findings about corrupt keys, until a dispatcher has logged them"),
     "idempotency": (

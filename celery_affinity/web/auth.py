@@ -102,7 +102,7 @@ def read_tokens(path: str | None) -> dict[str, str] | None:
 MAX_BYTES, BODY_S = 1_000_000, 30.0
 
 #: Paths without data of the fleet: probes send no token, and the web UI itself requests one from the user.
-_PUBLIC = ("/", "/healthz", "/readyz", "/favicon.ico")
+_PUBLIC = ("/", "/wall", "/healthz", "/readyz", "/favicon.ico")
 _PUBLIC_FOLDER = "/page/"
 
 _READS = ("GET", "HEAD")

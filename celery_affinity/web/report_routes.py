@@ -9,21 +9,31 @@ from inspect import Parameter, Signature
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 from starlette.responses import Response
 
 from ..http_workers.worker import is_http_worker
+from ..log_limit import limited_logger
 from ..policy.slot_math import MAX_TARGET_WAIT_S, TARGET_WAIT_S
 from ..reports import REPORTS, cohorts, key_usage
 from ..reports.fleet_status import status_of_all
+from ..reports.jobs import Job, hints_of
 from ..reports.metrics import CONTENT_TYPE, metrics_text
 from ..reports.report import Param, ReportDefinition, find_report
+from ..reports.requeues import Requeue, read_requeues
 from ..reports.scale import Scale, read_scales, scale_of_type
+from ..reports.status import WorkerStatus
+from ..reports.tasks import recent_jobs
 from ..scheduler.cohorts import Cohorts
-from ..schema.untrusted import bounded_text
+from ..scheduler.scheduler import Scheduler
+from ..schema.untrusted import as_whole_number, bounded_text
 from ..schema.values import MAX_DURATION_S
 from .broker import BrokerDownError, BusyError
 from .replies import RefusedError, cohorts_down_header, json_reply, model_of, reply_responses, text_response
 from .site import Site, values_hidden_reason
+
+logger = limited_logger(__name__)
 
 
 def add_report_routes(api: APIRouter, site: Site) -> None:
@@ -83,6 +93,9 @@ def add_fleet_routes(api: APIRouter, site: Site) -> None:
         return Response(metrics_text(fleet_metrics), media_type=CONTENT_TYPE)
 
 
+#: Maximum number of tasks in a worker's answer.
+_MAX_TASKS = 500
+
 #: Seconds for which a worker can take to answer.
 _ANSWER_S = 3.0
 
@@ -95,7 +108,51 @@ class DrainReply:
     ok: str
 
 
+@dataclass(frozen=True)
+class WorkerProcess:
+    """The worker's own answer. *memory_bytes*: maximum memory of its main process. *totals*: task -> number of runs.
+
+    *versions*: package -> version.
+    """
+
+    pid: int
+    uptime_s: int
+    memory_bytes: int
+    pool: str
+    versions: dict[str, str]
+    totals: dict[str, int]
+
+
+@dataclass(frozen=True)
+class WorkerDetails:
+    """A live worker. *rows*: one row per cohort.
+
+    - *hints*: hint that it holds -> Unix time when its last job with the hint ended.
+    - *recent*: its last ended jobs that are kept (``affinity_keep``), the newest first.
+    - *unfinished*: the jobs that left it unfinished in the last day.
+    - *process*: None if it was not asked, or did not answer.
+    """
+
+    rows: list[WorkerStatus]
+    hints: dict[str, float]
+    recent: list[Job]
+    unfinished: list[Requeue]
+    process: WorkerProcess | None
+
+
 def add_worker_report_routes(api: APIRouter, site: Site) -> None:
+    @api.get(
+        "/api/workers/{name:path}/details",
+        summary="A worker: its slots, hints, the jobs that left it unfinished; with process its own answer",
+        responses=reply_responses(WorkerDetails, 404),
+    )
+    async def details(name: str, process: bool = False) -> Response:
+        found = await site.with_fleet(_worker_details, name)
+        if found is None:
+            raise RefusedError(404, f"no live worker is named {name[:300]!r}")
+        answer = await site.run_untrusted(_process_of, site, name) if process else None
+        return json_reply(replace(found, process=answer))
+
     responses = reply_responses(DrainReply, 404, 409, 504, status=202)
 
     @api.post(
@@ -131,6 +188,53 @@ async def _send_command(site: Site, name: str, command: str) -> Response:
     if "error" in answer:
         raise RefusedError(409, bounded_text(answer["error"]) or "the worker refused without a reason")
     return json_reply(DrainReply(name, bounded_text(answer.get("ok")) or ""), 202)
+
+
+def _worker_details(fleet: Cohorts, name: str) -> WorkerDetails | None:
+    rows = [worker for worker in status_of_all(fleet).workers if worker.name == name]
+    if not rows:
+        return None
+    ids = {worker.id for worker in rows}
+
+    def read(scheduler: Scheduler) -> tuple[dict[str, float], list[Job], list[Requeue]]:
+        hints = [hints_of(scheduler.reader, id_) for id_ in ids]
+        requeues = [row for row in read_requeues(scheduler.reader) if row.worker == name]
+        held = {hint: at_s for of_worker in hints for hint, at_s in of_worker.items()}
+        return held, recent_jobs(scheduler.reader, ids), requeues
+
+    parts = list(fleet.each(read).answers.values())
+    hints = {hint: at_s for held, _, _ in parts for hint, at_s in held.items()}
+    recent = [job for _, jobs, _ in parts for job in jobs]
+    return WorkerDetails(rows, hints, recent, [row for _, _, requeues in parts for row in requeues], None)
+
+
+def _process_of(site: Site, name: str) -> WorkerProcess | None:
+    """Return the answer of the worker *name*, or None if there is none, or if the broker's user may not query it."""
+    try:
+        stats = _broadcast(site, name, "stats")
+    except (RedisError, OperationalError) as exc:
+        logger.debug("Worker %s is not queried: %s", name, exc)
+        return None
+    if stats is None:
+        return None
+
+    def part(value: object, field: str) -> dict[str, Any]:
+        content = value.get(field) if isinstance(value, dict) else None
+        return content if isinstance(content, dict) else {}
+
+    def number(value: object) -> int:
+        return as_whole_number(value) or 0
+
+    versions = part(part(stats, "affinity"), "versions").items()
+    totals = list(part(stats, "total").items())[:_MAX_TASKS]
+    return WorkerProcess(
+        pid=number(stats.get("pid")),
+        uptime_s=number(stats.get("uptime")),
+        memory_bytes=1024 * number(part(stats, "rusage").get("maxrss")),
+        pool=(bounded_text(part(stats, "pool").get("implementation")) or "").removesuffix(":TaskPool"),
+        versions={str(package)[:100]: bounded_text(version) or "" for package, version in versions},
+        totals={str(task)[:300]: number(runs) for task, runs in totals},
+    )
 
 
 def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:

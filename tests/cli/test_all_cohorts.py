@@ -106,12 +106,12 @@ def test_reports_have_the_rows_of_all_cohorts_each_with_its_cohort(app, sent, cl
     assert [each["cohort"] for each in status["workers"]] == ["ml"]
     assert "down" not in status
     text = run(app, "status").stdout
-    assert text.splitlines()[0].split()[:2] == ["cohort", "type"]
+    assert text.splitlines()[2].split()[:2] == ["cohort", "type"]
     for command in ("pending", "jobs"):
         assert {each["type"]: each["cohort"] for each in _rows(shown(app, command))} == TYPES
     assert "cohort " in run(app, "top", "--count", "1").stdout
     its = run(app, "--cohort", "ml", "status").stdout
-    assert its.splitlines()[0].split()[0] == "type"
+    assert its.splitlines()[2].split()[0] == "type"
     assert "eu.pdf" not in its
 
 

@@ -93,7 +93,7 @@ def test_status_shows_calls_beside_pending_jobs_where_calls_have_merged(valkey, 
     assert "calls" not in affinity(valkey.url, "status").stdout
     rules = "merge=city most=1000 bytes=1000000"
     fleet.scheduler.publish(*fleet.made(["a+", "b+", "c+"], "pdf", task_name="tests.task", rules=rules))
-    head, *lines = affinity(valkey.url, "status").stdout.splitlines()
+    _, _, head, *lines = affinity(valkey.url, "status").stdout.splitlines()
     assert head.split()[:3] == ["type", "pending", "calls"]
     assert [line.split()[:3] for line in lines[:2]] == [["excel", "1", "1"], ["pdf", "1", "3"]]
     (excel, pdf) = json.loads(affinity(valkey.url, "status", "--json").stdout)["types"]
@@ -117,8 +117,9 @@ def test_a_type_that_nobody_serves_is_red(valkey, fleet):
     os.close(terminal)
     os.close(its_end)
     red = [line for line in shown.splitlines() if line.startswith("\x1b[31m")]
-    assert len(red) == 1
-    assert "drawing" in red[0]
+    assert len(red) == 2
+    assert "No worker serves drawing." in red[0]
+    assert "no live worker serves it" in red[1]
 
 
 def test_status_as_json(valkey, fleet):

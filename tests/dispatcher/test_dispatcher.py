@@ -116,6 +116,24 @@ def test_tick_thread_never_uses_the_app(redis_client, valkey):
     assert "affinity-dispatcher" not in watched.threads
 
 
+def test_ticks_write_one_point_of_the_history_per_interval(redis_client):
+    scheduler = FakeClockScheduler(redis_client, Keys())
+    announcer = SimpleNamespace(announce=lambda *_, **__: None, stop=lambda: None)
+    dispatchers = [Dispatcher(scheduler, announcer, SimpleNamespace(lists=lambda _: []), QUIET) for _ in range(2)]
+    points = Keys().key("history", "10")
+    try:
+        for waited_s, expected in ((0, 1), (0, 1), (10, 2)):
+            scheduler.advance(waited_s)
+            if waited_s:
+                redis_client.delete(Keys().key("history_written"))  # expires after 5 s of the real clock
+            for dispatcher in dispatchers:
+                dispatcher._tick()
+            assert redis_client.llen(points) == expected
+    finally:
+        for dispatcher in dispatchers:
+            dispatcher.stop()
+
+
 @pytest.mark.parametrize(("size_s", "message"), [(3600, "forward by 3,600 s"), (-3600, "back by 3,600 s")])
 def test_step_of_the_servers_clock_is_logged_once_and_kept(redis_client, caplog, size_s, message):
     scheduler = FakeClockScheduler(redis_client, Keys())

@@ -69,7 +69,7 @@ def test_a_fleet_with_results_chords_events_and_remote_control_works(as_user, re
         operator.control.purge()
     said.wait_for("task succeeded", 20)
     said.end()
-    for words in (["status"], ["pending"], ["explain", "nobody"], ["settings"], ["dead", "list"], ["keys"]):
+    for words in (["status"], ["pending"], ["explain", "nobody"], ["settings"], ["dead", "list"], ["keys"], ["tasks"]):
         looked = affinity(as_user("observer"), *words)
         assert looked.returncode == (1 if "nobody" in words else 0), looked.stderr  # no such task
     assert "scheduled for later: 1" in affinity(as_user("observer"), "status").stdout

@@ -52,6 +52,9 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
         "unserved_lists": [],
         "more_lists": False,
         "requeued": 0,
+        "dead_last_hour": 0,
+        "wait_p95_s": None,
+        "headline": {"level": "bad", "text": "No worker is running. No dead letters in the last hour."},
     }
 
 

@@ -46,7 +46,7 @@ def test_status_and_metrics_count_them(fleet, reader):
     assert found == {"pdf": (4, 1, 4, 3), "excel": (1, 0, 1, 1), "web": (1, 0, 0, 0)}
     assert status.waiting_keys == 1
     lines = unstyle(status_text(status)).splitlines()
-    assert [re.search(r"(\d waits? for a key)?$", line)[0] for line in lines[1:4]] == [
+    assert [re.search(r"(\d waits? for a key)?$", line)[0] for line in lines[3:6]] == [
         "1 waits for a key",
         "4 wait for a key",
         "",

@@ -106,7 +106,7 @@ def test_a_type_at_its_limit_is_seen_in_the_status_and_in_what_scales_the_fleet(
     assert (pdf.limit, pdf.running, pdf.pending) == (limit, running, 9 - running)
     assert pdf.kept_back_by_limit == 9 - limit
     assert scale_of(status, ["pdf"]).waiting == limit - running
-    line = unstyle(status_text(status)).splitlines()[1]
+    line = unstyle(status_text(status)).splitlines()[3]
     said = "closed: its limit is 0" if not limit else f"{9 - limit} wait because of its limit: {running} of {limit} run"
     assert line.endswith(said)
     metrics = metrics_text(read_metrics(reader))

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from celery_affinity.reports.flower import StatusCollector
 from celery_affinity.reports.metrics import BATCH_SIZE, METRICS, Metrics, metrics_text
 from celery_affinity.reports.status import MAX_CLAIMS_READ, Batches, Status, TypeStatus
-from celery_affinity.reports.type_metrics import _metrics_of_type
+from celery_affinity.reports.type_metrics import metrics_of_row
 
 from ..support.flower import PREFIX
 from ..support.processes import ROOT
@@ -69,7 +69,7 @@ def test_only_types_whose_calls_merge_have_a_figure_of_that():
 def test_what_grows_is_counted_by_type_and_waits_are_histograms():
     waits = {"queued 00": "1", "queued 09": "2", "queued sum": "4000000"}
     runs = {"done 08": "1", "done sum": "900000", "failed 08": "1", "failed sum": "700000"}
-    figures = _metrics_of_type("pdf", {"published": "4", "revoked": "3", **waits, **runs})
+    figures = metrics_of_row("pdf", {"published": "4", "revoked": "3", **waits, **runs})
     found = samples(Metrics.of(Status([], [], 0, 0, {}), [figures]))
 
     def value(name, *labels):
@@ -85,9 +85,7 @@ def test_what_grows_is_counted_by_type_and_waits_are_histograms():
 
 def test_the_text_is_what_prometheus_reads():
     types = [TypeStatus('a "b"\\\n', 1, 0, 0, 2.5, 1, 1)]
-    metrics = Metrics.of(
-        Status(types, [], 0, 0, {}), [_metrics_of_type("pdf", {"queued 03": "5", "queued sum": "1500"})]
-    )
+    metrics = Metrics.of(Status(types, [], 0, 0, {}), [metrics_of_row("pdf", {"queued 03": "5", "queued sum": "1500"})])
     families = list(text_string_to_metric_families(metrics_text(metrics)))
     collected = list(StatusCollector(lambda: metrics).collect())
     assert {each.name: each.type for each in families} == {each.name: each.type for each in collected}

@@ -38,9 +38,9 @@ SHORT = {
     "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},
     "batched|waiting_calls": {"HSCAN"},
     "metrics": {"HGETALL", "HLEN"},
-    "trend": {"LRANGE"},
+    "trend|history": {"LRANGE"},
     "requeues": {"LRANGE"},  # at most `MAX_REQUEUES`
-    "scheduled|dead": {"ZCARD"},
+    "scheduled|dead": {"ZCARD", "ZCOUNT"},
     "heartbeats": {"ZSCAN", "ZRANGE"},
     "serving": {"ZRANGE"},
     "worker|job|settings|counters": {"HGETALL", "HGET", "HMGET"},

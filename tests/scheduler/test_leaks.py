@@ -34,6 +34,10 @@ END = {
     "trend": 3_600,
     "requeues": 86_400,
     "trend_written": 60,
+    "history:%s": 7 * 86_400,
+    "history:base:%s": 7 * 86_400,
+    "history:names": 7 * 86_400,
+    "history:written": 5,
     "conf_by_app:%s": 30 * 86_400,
 }
 

@@ -239,6 +239,10 @@ class Scene:
         self.client.set(key("trend_written"), "1")
         self.client.set(key("recording"), "r 1 2 3")
         self.client.lpush(key("trend"), "{}")
+        for name in ("history", "history_base"):
+            self.client.lpush(key(name, "10"), "")
+        self.client.hset(key("history_names"), "1", "pdf")
+        self.client.set(key("history_written"), "1")
         self.client.lpush(key("requeues"), "1 died unsettled pending w0 web j0 t0")
         self.client.hset(key("left_to_celery", "1"), "j1", "pdf a reason")
         self.client.xadd(key("recorded", "r"), {"worker": "{}", "claims": "", "told": ""})

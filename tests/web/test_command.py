@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import celery
 import httpx
 import pytest
 import uvicorn
@@ -48,6 +49,10 @@ def test_submitted_job_runs_and_its_worker_is_drained(valkey, fleet):
         assert (found["state"], found["worker"].partition("@")[0]) == ("done", "worker")
         assert found["enqueued_s"] <= found["claimed_s"] <= found["ended_s"] <= time.time() + 5
         (worker,) = client.get("/api/workers").json()
+        details = client.get(f"/api/workers/{worker['name']}/details?process=1").json()
+        assert details["process"]["memory_bytes"] > 10_000_000
+        assert details["process"]["versions"]["celery"] == celery.__version__
+        assert sum(details["process"]["totals"].values()) > 0
         drained = client.post(f"/api/workers/{worker['name']}/drain")
         assert drained.status_code == 202
         assert "takes no new jobs" in drained.json()["ok"]

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from celery_affinity.reports.type_metrics import TypeMetrics
+from celery_affinity.schema.histograms import histogram_of
 from celery_affinity.web import asgi
 from celery_affinity.web.broker import BrokerDownError
 from celery_affinity.web.page import news as news_module
 from celery_affinity.web.page.news import News
-
-TYPES = {"pdf": [1, 2]}
 
 
 class Asked:
@@ -23,20 +23,22 @@ class Asked:
 
     def __init__(self):
         self.times, self.error, self.answers = 0, None, asyncio.Event()
+        self.before, self.metrics, self.asked_for_before = [], [], []
         self.answers.set()
 
-    async def with_fleet(self, *_):
+    async def with_fleet(self, *arguments):
         await self.answers.wait()
         self.times += 1
+        self.asked_for_before.append(arguments[-1])
         if self.error:
             raise self.error
-        return {"number": self.times, "sample": {"at": float(self.times), "types": TYPES}}
+        before = self.before if arguments[-1] else []
+        return {"number": self.times, "now_s": float(self.times), "metrics": self.metrics, "before": before}
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(news_module, "LOOKED_AT_S", 0.01)
-    monkeypatch.setattr(news_module, "ALONE_S", 0.02)
+    monkeypatch.setattr(news_module, "INTERVAL_S", 0.01)
 
 
 def run(test):
@@ -70,18 +72,40 @@ async def first(events, number):
     return [parsed(await anext(events)) for _ in range(number)]
 
 
-def test_viewer_gets_the_history_before_new_events():
+def test_viewer_gets_each_newer_state():
     async def test(site, news):
         async with viewer_of(news) as events:
-            (history, _), *rest = await first(events, 4)
-            assert history == "history"
-            assert [name for name, _ in rest] == ["news"] * 3
-            numbers = [data["number"] for _, data in rest]
+            found = await first(events, 3)
+            assert [name for name, _ in found] == ["news"] * 3
+            numbers = [data["number"] for _, data in found]
             assert numbers == sorted(set(numbers))
+
+    run(test)
+
+
+def test_broker_is_not_read_without_viewers():
+    async def test(site, news):
         async with viewer_of(news) as events:
-            ((_, history),) = await first(events, 1)
-            assert [each["at"] for each in history] == [float(nth) for nth in range(1, len(history) + 1)]
-            assert len(history) >= 3
+            await first(events, 2)
+        await asyncio.wait_for(news._task, 10)
+        so_far = site.times
+        async with viewer_of(news) as events:
+            ((_, data),) = await first(events, 1)
+            assert data["number"] == so_far + 1, "the state from before the pause is old"
+
+    run(test)
+
+
+def test_waits_begin_with_the_stored_metrics():
+    async def test(site, news):
+        site.before = [(-300.0, [TypeMetrics("pdf")])]
+        site.metrics = [TypeMetrics("pdf", queued=histogram_of({"queued 03": "7"}, "queued"))]
+        async with viewer_of(news) as events:
+            ((_, data),) = await first(events, 1)
+            assert data["times"]["seconds"] == 301
+            assert data["times"]["rows"][0]["jobs"] == 7
+            await first(events, 1)
+            assert site.asked_for_before == [True, False]
 
     run(test)
 
@@ -115,39 +139,13 @@ def test_broker_failure_and_return_are_events():
     async def test(site, news):
         site.error = BrokerDownError("the broker redis:// does not answer")
         async with viewer_of(news) as events:
-            _, (name, data) = await first(events, 2)
+            ((name, data),) = await first(events, 1)
             assert (name, data["why"]) == ("down", "the broker redis:// does not answer")
             site.error = None
             while name != "news":
                 ((name, _),) = await first(events, 1)
 
     run(test)
-
-
-def test_only_the_first_sample_after_outages_has_gaps():
-    async def test(site, news):
-        async with viewer_of(news) as events:
-            await first(events, 3)
-            site.error = BrokerDownError("the broker redis:// does not answer")
-            while (await first(events, 1))[0][0] != "down":
-                pass
-            site.error = None
-            while (await first(events, 1))[0][0] != "news":
-                pass
-            await first(events, 2)
-        samples = list(news._history)
-        gaps = [nth for nth, each in enumerate(samples) if each.get("gap")]
-        assert len(gaps) == 1
-        assert 0 < gaps[0] < len(samples) - 1
-
-    run(test)
-
-
-def test_sample_after_a_long_pause_has_a_gap():
-    news = News(Asked())
-    for at in (0.0, 2.0, 2.0 + news_module._GAP_S, 4.1 + 2 * news_module._GAP_S):
-        news._remember({"at": at, "types": TYPES})
-    assert [each.get("gap", False) for each in news._history] == [False, False, False, True]
 
 
 def test_early_viewer_waits_without_polling(monkeypatch):
@@ -163,7 +161,6 @@ def test_early_viewer_waits_without_polling(monkeypatch):
 
         monkeypatch.setattr(news, "_has_changed", counted)
         async with viewer_of(news) as events:
-            await first(events, 1)
             waiting = asyncio.ensure_future(anext(events))
             await asyncio.sleep(0.2)
             assert waits <= 1

@@ -13,6 +13,7 @@ import redis
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lab.trace import TracedJob
 from celery_affinity.lab.trace_file import write_trace
+from celery_affinity.reports.history import Point, TypePoint, checksum_of
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.scheduler.server_info import check_schema
 from celery_affinity.schema.job_record import NewJob
@@ -22,6 +23,7 @@ from celery_affinity.web import page
 from examples.made_up_trace import make_trace
 
 from ..support.apps import APP
+from ..support.messages import wire
 from ..support.processes import Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -169,7 +171,7 @@ def test_overview_shows_the_fleet(busy, look):
     screen.row("Types", "drawing").get_by_text("no live worker serves it").wait_for()
     cells = screen.row("Types", "pdf").locator("td").all_inner_texts()
     assert cells[:2] == ["pdf", "1"]
-    assert screen.page.locator("canvas").count() == 2
+    screen.page.locator(".headline.bad").get_by_text("No worker serves drawing.").wait_for()
     busy.publish("more", "pdf")
     screen.row("Types", "pdf").locator("td").nth(1).get_by_text("2", exact=True).wait_for()
 
@@ -184,9 +186,11 @@ def test_tenants_are_shown_if_there_are_any(busy, look):
         busy.publish(f"acme{number}$", "drawing", rules="key=tenant%3Aacme quota=settings")
     row = screen.row("Tenants", "acme")
     row.get_by_text("below its minimum: its jobs start first").wait_for()
-    assert row.locator("td").all_inner_texts()[:4] == ["acme", "0", "at least 2, any number; weight 3", "2"]
+    cells = row.locator("td").all_inner_texts()
+    assert (cells[:2], cells[4:6]) == (["acme", "0"], ["at least 2, any number; weight 3", "2"])
     row.get_by_role("link").click()
-    screen.page.get_by_text("tenant:acme").first.wait_for()
+    screen.row("Jobs", "task-acm").first.get_by_text("acme", exact=True).wait_for()
+    assert screen.page.get_by_role("textbox", name="Key").input_value() == "tenant:acme"
 
 
 def test_type_is_paused_after_a_confirmation_and_resumed(busy, look):
@@ -286,6 +290,69 @@ def test_phone_screen_shows_everything(busy, look, scheme):
         assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390, path
 
 
+#: Returns the visible texts whose contrast is below WCAG AA, and the fields and buttons without a name.
+FLAWS = """() => {
+  const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (colour) => {
+    const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = channels(colour).slice(0, 3).map((c) => linear(c / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if ((channels(colour)[3] ?? 1) > 0) return colour;
+    }
+    return getComputedStyle(document.body).backgroundColor;
+  };
+  const flaws = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const text = [...element.childNodes].filter((each) => each.nodeType === 3).map((each) => each.data.trim()).join("");
+    if (!text || !element.checkVisibility() || element.closest("option, noscript")) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [light(style.color), light(ground(element))].sort((x, y) => y - x);
+    const size = parseFloat(style.fontSize);
+    const least = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700) ? 3 : 4.5;
+    if ((a + 0.05) / (b + 0.05) < least) flaws.push(`${text}: ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
+  }
+  for (const field of document.querySelectorAll("input, select, button, a")) {
+    const name = field.ariaLabel || field.textContent.trim() || field.labels?.[0]?.textContent.trim();
+    if (!name && field.checkVisibility()) flaws.push(`without a name: ${field.outerHTML}`);
+  }
+  return flaws;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_views_meet_wcag_aa(busy, look, scheme):
+    busy.scheduler.configure({"tenants": "acme=max:4,min:2", "age_weight": "17", "keep_us": "3600000000"})
+    busy.publish("acme$", "drawing", rules="key=tenant%3Aacme quota=settings")
+    busy.scheduler.pause("type:pdf", why="db migration")
+    add_points(busy.scheduler.client, 10, *range(9))
+    busy.bury("buried", "mail")
+    screen = look(scheme=scheme)
+    views = (
+        "",
+        "workers",
+        "worker/worker@host",
+        "tasks",
+        "next",
+        "rules",
+        "dead",
+        "jobs/type=pdf",
+        "lab",
+        "job/task-waits",
+    )
+    for path in views:
+        screen.page.goto(re.sub("#.*", f"#/{path}", screen.page.url))
+        screen.page.locator("main section").first.wait_for()
+        screen.after_news(1)
+        assert screen.page.evaluate(FLAWS) == [], path
+    screen.page.goto(re.sub("#.*", "wall", screen.page.url))
+    screen.page.locator("td").first.wait_for()
+    assert screen.page.evaluate(FLAWS) == []
+
+
 def test_recent_waits_are_shown(show, url, busy):
     screen = show(url)
     screen.row("Types", "pdf").wait_for()  # the first sample, which later samples are compared with
@@ -326,7 +393,7 @@ def test_cohorts_are_shown_with_outages_and_shared_workers(valkey, show, redis_c
     choice = screen.page.get_by_role("combobox", name="Cohort")
     choice.select_option("ml")
     screen.row("Types", "pdf").wait_for(state="hidden")
-    screen.page.locator(".tile", has_text=re.compile("^1waiting$")).wait_for()
+    screen.page.locator(".tile", has_text=re.compile("^1pending$")).wait_for()
     assert screen.row("Types", "gpu").is_visible()
     assert screen.row("Cohorts", "default").is_visible()
     assert not screen.page.locator(".tile.bad", has_text="cohort eu").is_visible()
@@ -429,6 +496,79 @@ def test_bulk_cancel_shows_the_number_of_jobs_first(busy, look):
     screen.page.locator(".state.revoked").wait_for()
 
 
+def test_dead_letters_of_a_reason_are_replayed_and_deleted_together(busy, look):
+    busy.join("mailer", "mail", slots=3)
+    for number in range(3):
+        busy.publish(f"rejected{number}", "mail")
+    busy.end("mailer", *busy.inbox("mailer"), outcome="rejected")
+    busy.join("crashes", "film")
+    busy.publish("lost", "film")
+    busy.ack("crashes", *busy.inbox("crashes"))
+    busy.scheduler.leave("crashes")
+    screen = look("#/dead")
+    row_of(screen, "By reason and task", "rejected", "Run again 3").click()
+    confirm(screen, "Run again 3", "published again with the same arguments")
+    screen.sees("3 of 3 dead letters done")
+    screen.row("By reason and task", "rejected").wait_for(state="detached")
+    assert sum(busy.state(f"rejected{number}") != "dead" for number in range(3)) == 3
+    screen.page.get_by_label("Reason").select_option("lost")
+    row_of(screen, "By reason and task", "lost", "Delete 1").click()
+    confirm(screen, "Delete 1", "This cannot be undone")
+    screen.sees("There are no dead letters.")
+
+
+def test_consecutive_next_jobs_of_a_type_are_one_row(busy, look):
+    for number in range(4):
+        busy.publish(f"more{number}", "pdf", priority=3)
+    screen = look("#/next")
+    row = screen.row("Next", "task-wai")
+    row.get_by_text("1 to 5").wait_for()
+    assert row.locator("td").all_inner_texts()[1] == "5"
+    assert screen.row("Next", "task-more").count() == 0
+
+
+def test_jobs_have_tenants_an_order_and_counts_by_argument(busy, look):
+    for name in ("alone", "other", "acme"):
+        busy.publish(f"called-{name}", "drawing", message=wire(f"task-called-{name}", args=(name,)))
+    busy.publish("acme$", "drawing", rules="key=tenant%3Aacme quota=settings", priority=7)
+    screen = look("#/jobs/type=drawing")
+    assert screen.row("Jobs", "task-acme").locator("[data-name=tenant]").inner_text() == "acme"
+    first = screen.page.locator("tbody tr").first
+    screen.page.get_by_label("Order").select_option("highest priority")
+    first.get_by_text("acme", exact=True).wait_for()
+    screen.page.get_by_label("Order").select_option("oldest first")
+    first.get_by_text("task-alo").wait_for()
+    screen.page.get_by_label("Argument").fill("args[0]=acme")
+    screen.page.get_by_role("button", name="Count").click()
+    screen.sees("1 job that can be cancelled has args[0]=acme in its arguments")
+
+
+def test_rules_are_searched_and_changed_settings_come_first(busy, look):
+    busy.scheduler.configure({"age_weight": "17"})
+    screen = look("#/rules")
+    settings = screen.page.locator("table", has=screen.page.locator("caption", has_text="Settings")).locator("tbody tr")
+    first = settings.first
+    first.get_by_text("affinity_age_weight").wait_for()
+    first.get_by_text("17 points/s").wait_for()
+    first.get_by_text("this value wins over app.conf until it is reset to 16 points/s").wait_for()
+    screen.row("Settings", "affinity_dead_max").get_by_text("default", exact=True).wait_for()
+    screen.page.get_by_label("Search rules").fill("KEEP")
+    first.get_by_text("affinity_keep", exact=True).wait_for()
+    assert settings.count() == 2
+
+
+def test_job_page_draws_the_time_in_each_state(busy, look):
+    (claim,) = busy.inbox("worker")
+    busy.end("worker", claim, inline=False)
+    key = busy.scheduler.keys.key("job", "runs")
+    ended_us = int(busy.scheduler.client.hget(key, "ended"))
+    busy.scheduler.client.hset(key, mapping={"enqueued": ended_us - 9_000_000, "claimed": ended_us - 2_000_000})
+    screen = look("#/job/task-runs")
+    screen.page.get_by_role("img", name="pending 7.0 s, running 2.0 s").wait_for()
+    screen.page.goto(re.sub("#.*", "#/job/task-alone", screen.page.url))
+    screen.page.locator(".timeline").get_by_text("Blocked by:").wait_for()
+
+
 def test_pause_of_an_unserved_type_shows_a_warning(busy, look):
     screen = look()
     row_of(screen, "Types", "drawing", "Pause").click()
@@ -514,6 +654,26 @@ def test_drained_worker_can_be_resumed_but_no_leaving_one(busy, look):
     assert screen.row("Workers", "ends").get_by_role("button").count() == 0
     row_of(screen, "Workers", "excel", "Drain").click()
     confirm(screen, "Back", "No other worker serves excel, pdf: these jobs wait until it is resumed.")
+
+
+def test_worker_page_shows_its_jobs_and_drains_it(busy, look):
+    busy.scheduler.configure({"keep_us": "3600000000"})
+    busy.join("gpu", "video")
+    busy.publish("first", "video")
+    busy.end("gpu", *busy.inbox("gpu"), outcome="failed ValueError: no frame")
+    busy.publish("second", "video")
+    screen = look("#/workers")
+    screen.row("Workers", "gpu@host").get_by_role("link").click()
+    screen.row("Claimed jobs", "task-sec").get_by_text("video").wait_for()
+    screen.row("Recent jobs", "task-fir").get_by_text("ValueError: no frame").wait_for()
+    screen.page.get_by_role("button", name="Drain").click()
+    confirm(screen, "Back", "No other worker serves video: these jobs wait until it is resumed.")
+    screen.page.keyboard.press("8")
+    screen.row("Failed jobs", "task-fir").get_by_role("link", name="gpu@host").wait_for()
+    cells = screen.page.locator("table", has_text="last failure").locator("tbody td").all_inner_texts()
+    assert cells[1:4] == ["video", "1", "1"]
+    screen.page.goto(re.sub("#.*", "#/worker/nobody@host", screen.page.url))
+    screen.sees("No live worker has this name.")
 
 
 def test_button_keeps_the_focus_when_its_row_changes(busy, look):
@@ -687,22 +847,93 @@ Object.defineProperty(window, "uPlot", {
 """
 
 
-def test_charts_have_gaps_for_outages(show):
-    with EmbeddedServer() as server:
-        screen = show(serve(server.url), scripts=[KEEPS_PLOTS])
-        _publish(server, "drawing")
-        screen.row("Types", "drawing").wait_for()
-        server.kill()
-        screen.page.get_by_role("alert").get_by_text("The broker does not answer").wait_for()
-        server.start()
-        _publish(server, "movies")
-        screen.row("Types", "movies").wait_for()
-        for reload in (False, True):  # from the events; from the history
-            if reload:
-                screen.page.reload()
-                screen.row("Types", "movies").wait_for()
-            times, *lines = screen.page.evaluate("window.plots.at(-1).data")
-            (gap,) = [place for place, value in enumerate(lines[0]) if value is None]
-            assert 0 < gap < len(times) - 1
-            assert times == sorted(times)
-            assert all(line[gap] is None for line in lines)
+def add_points(client, step_s, *ago):
+    """Write a point of the history for each number of steps *ago*, the newest first. Type pdf has 5 s waits."""
+    client.hset(Keys().key("history_names"), str(checksum_of("pdf")), "pdf")
+    now = int(client.time()[0]) // step_s
+    for steps in ago:
+        row = TypePoint(ended=20, failed=steps % 2, waiting=steps, p50_s=1.0, p95_s=5.0)
+        point = Point(now - steps, 4, 3, 50_000_000, 1.0, 5.0, {checksum_of("pdf"): row})
+        client.rpush(Keys().key("history", str(step_s)), point.packed())
+
+
+def test_charts_show_the_history_from_before_the_first_viewer(show, url, busy):
+    client = busy.scheduler.client
+    add_points(client, 10, *range(30), *range(33, 80))
+    add_points(client, 300, *range(200))
+    screen = show(url, scripts=[KEEPS_PLOTS])
+    screen.page.get_by_role("img", name="Jobs ended per second: pdf 2/s").wait_for()
+    screen.page.get_by_role("img", name="Busy slots: all workers 75 %").wait_for()
+    screen.page.get_by_role("img", name="Memory of Redis: all workers 50 MB").wait_for()
+    assert screen.page.locator("canvas").count() == 7
+    times, values = screen.page.evaluate("window.plots[0].data")
+    drawn = "".join("-" if value is None else "#" for value in values)
+    assert re.fullmatch("-*#+---#+-*", drawn), "no line leads over the three missing points"
+    assert times == sorted(times)
+    screen.page.get_by_text("1 day", exact=True).click()
+    screen.page.get_by_role("img", name="Jobs ended per second: pdf 0.07/s").wait_for()
+    screen.page.reload()
+    screen.page.get_by_role("img", name="Jobs ended per second: pdf 0.07/s").wait_for()
+    assert screen.page.get_by_label("1 day").is_checked(), "the choice is kept"
+
+
+def test_empty_charts_show_the_command_of_a_missing_worker(show, url, redis_client):
+    ScriptedFleet(Scheduler(redis_client, Keys())).publish("alone", "drawing")
+    screen = show(url)
+    screen.page.get_by_text("No worker is running: celery -A typed worker -Q drawing").first.wait_for()
+    screen.page.locator(".headline", has_text="No worker is running.").wait_for()
+
+
+# -- the wall
+
+
+def test_wall_fits_one_screen_with_large_text(show, url, busy):
+    for number in range(12):
+        busy.publish(f"more{number}", f"type-{number}")
+    screen = show(url + "/wall", width=1920, height=1080)
+    screen.page.locator("#headline.bad").get_by_text("No worker serves").wait_for()
+    screen.page.locator("tr", has_text="drawing").get_by_text("no worker").wait_for()
+    small = screen.page.evaluate("""
+        [...document.querySelectorAll("body *")].filter((each) => each.textContent && each.checkVisibility()
+            && parseFloat(getComputedStyle(each).fontSize) < innerHeight / 30).map((each) => each.outerHTML)""")
+    assert small == []
+    size = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+    assert screen.page.evaluate(size) == [1920, 1080]
+    hidden = screen.page.evaluate("""
+        [...document.querySelectorAll("#types tr")].filter((each) => each.getBoundingClientRect().bottom > 1080)""")
+    assert hidden == []
+    assert screen.page.locator("a, button, input").count() == 0
+
+
+def test_wall_shows_the_types_and_cohorts_in_turn(valkey, show, redis_client):
+    cohorts = {"ml": {"types": ["gpu*"]}}
+    check_schema(redis_client, Keys(), shown_cohorts(map_text(cohort_map(cohorts))))
+    for cohort, type_ in (("default", "pdf"), ("ml", "gpu")):
+        ScriptedFleet(Scheduler(redis_client, Keys(cohort=cohort))).join("both", type_)
+    screen = show(serve(valkey.url, CONF=json.dumps({"affinity_cohorts": cohorts})) + "/wall", scripts=[FAST_TURNS])
+    for name, types in (("whole fleet", "gpu pdf"), ("cohort default", "pdf"), ("cohort ml", "gpu")):
+        screen.page.locator("#part", has_text=name).wait_for()
+        screen.page.wait_for_function(
+            """
+            ([name, types]) => document.getElementById("part").textContent === name
+                && [...document.querySelectorAll("td:first-child")].map((td) => td.textContent).join(" ") === types
+        """,
+            arg=[name, types],
+        )
+
+
+def test_wall_takes_a_token_from_its_address(show, valkey, busy):
+    token = "r" * 20
+    address = serve(valkey.url, CELERY_AFFINITY_WEB_TOKENS=f"read {token}") + "/wall"
+    screen = show(address)
+    screen.sees("This server requires a token: open /wall#token=TOKEN")
+    screen = show(f"{address}#token={token}")
+    screen.page.locator("#headline", has_text="No worker serves drawing.").wait_for()
+    assert screen.page.url == address, "the token is not in the address"
+
+
+#: Shortens the pauses of timers of 15 s.
+FAST_TURNS = """
+const later = window.setInterval;
+window.setInterval = (what, ms) => later(what, ms === 15000 ? 1500 : ms === 1000 ? 200 : ms);
+"""

@@ -81,6 +81,21 @@ def test_types_and_workers_equal_those_in_the_status(fleet, web):
     assert web.get("/api/reserves").json() == []
 
 
+def test_worker_details_have_hints_recent_and_unfinished_jobs(fleet, web, redis_client):
+    fleet.join("gpu", "video", settings={"keep": 3600})
+    fleet.publish("first~", "video", rules="near=model%3Aa")
+    fleet.end("gpu", *fleet.inbox("gpu"))
+    fleet.publish("second", "video")
+    (claim,) = fleet.inbox("gpu")
+    fleet.end("gpu", claim, outcome="requeued 0")
+    found = web.get("/api/workers/gpu@host/details").json()
+    assert [row["types"] for row in found["rows"]] == [["video"]]
+    assert [*found["hints"]] == ["model:a"]
+    assert [job["id"] for job in found["recent"]] == ["task-first~"]
+    assert found["process"] is None
+    assert web.get("/api/workers/nobody@host/details").status_code == 404
+
+
 def test_jobs_are_returned_in_pages(fleet, web):
     found, path = [], "/api/jobs?limit=2"
     while path:

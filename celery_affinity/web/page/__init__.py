@@ -44,13 +44,17 @@ class CurrentUser:
 
 
 def add_page_routes(api: APIRouter, site: Site) -> None:
-    """Add the web UI (``/``, ``/page/...``: files) and its events (``/api/events``) to *api*."""
+    """Add the web UI (``/``, ``/wall``, ``/page/...``: files) and its events (``/api/events``) to *api*."""
     news = News(site)
     files = {path.relative_to(_FILES).as_posix(): path for path in _FILES.rglob("*") if path.suffix in _TYPES}
 
     @api.get("/", include_in_schema=False)
     async def page() -> Response:
         return _file(_FILES / "index.html")
+
+    @api.get("/wall", include_in_schema=False)
+    async def wall() -> Response:
+        return _file(_FILES / "wall.html")
 
     @api.get("/favicon.ico", include_in_schema=False)
     async def icon() -> Response:
@@ -71,9 +75,7 @@ def add_page_routes(api: APIRouter, site: Site) -> None:
         "/api/events",
         summary="The state of the fleet as server-sent events, every 2 s",
         response_class=Response,
-        responses=text_response(
-            _EVENT_STREAM, "`history` first, then `news`, or `down` while the broker does not answer."
-        ),
+        responses=text_response(_EVENT_STREAM, "Events `news`, or `down` while the broker does not answer."),
     )
     async def events() -> Response:
         return _Stream(news)

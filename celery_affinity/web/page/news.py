@@ -1,7 +1,6 @@
-"""Live data of the fleet: queried once regardless of the number of viewers, and kept for a quarter of an hour.
+"""Live data of the fleet, queried every 2 s while there are viewers, regardless of their number.
 
-The broker is queried every 2 s while there are viewers, and every 10 s otherwise, so that a newly opened page has a
-history. A slow viewer gets the latest data next, and misses the data in between.
+A slow viewer gets the latest data next, and misses the data in between.
 """
 
 import asyncio
@@ -16,6 +15,7 @@ from ...clock import SECOND_US
 from ...log_limit import limited_logger
 from ...reports import cohorts
 from ...reports.fleet_status import merge_status, with_unserved_lists
+from ...reports.history import LONG_S, Base, read_bases
 from ...reports.json import as_json
 from ...reports.queue_order import next_jobs_of_all
 from ...reports.status import Report, Status
@@ -37,6 +37,10 @@ class RecentWaits:
     def __init__(self, kept_s: float) -> None:
         self._kept_s = kept_s
         self._samples: deque[tuple[float, dict[str, TypeMetrics]]] = deque()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._samples
 
     def add(self, at_s: float, metrics: Iterable[TypeMetrics]) -> dict[str, Any]:
         """Add a sample. Return the compared period in seconds, and a row with p50 and p95 per type and mode."""
@@ -66,10 +70,10 @@ def _shares(times: TimeHistogram) -> dict[str, Any]:
 
 logger = limited_logger(__name__)
 
-#: Seconds between two queries of the broker, with and without viewers.
-LOOKED_AT_S, ALONE_S = 2.0, 10.0
+#: Seconds between two queries of the broker.
+INTERVAL_S = 2.0
 
-#: Seconds for which the history is kept.
+#: Seconds that the wait and run times cover.
 KEPT_S = 900.0
 
 #: Maximum number of viewers; each holds a connection.
@@ -78,11 +82,8 @@ MAX_VIEWERS = 200
 #: Maximum number of next jobs, and of claimed jobs, that are shown.
 _MAX_NEXT, _MAX_CLAIMED = 50, 200
 
-#: Maximum number of types, the busiest ones, in the history.
+#: Maximum number of types, the busiest ones, with wait and run times.
 _MAX_TYPES = 50
-
-#: Seconds between two samples that indicate missing ones: the process was suspended, or an answer took long.
-_GAP_S = 3 * ALONE_S
 
 #: Seconds after which a viewer gets an empty message, because proxies close silent connections.
 _SILENCE_S = 15.0
@@ -93,14 +94,11 @@ class News:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._history: deque[dict[str, Any]] = deque()
         self._waits = RecentWaits(KEPT_S)
-        self._is_gap = False
         self._text = ""
         self._number = 0
         self._viewers = 0
         self._changed = asyncio.Condition()
-        self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -117,10 +115,11 @@ class News:
             self._viewers -= is_admitted
 
     async def events(self) -> AsyncIterator[str]:
-        """Yield the history and then the live data as server-sent events. Call it within `viewing`."""
-        self._start()
-        yield _event("history", json.dumps(list(self._history), allow_nan=False))
+        """Yield the live data as server-sent events. Call it within `viewing`."""
         seen = 0  # number of the latest data that this viewer has
+        if self._task is None or self._task.done():
+            seen = self._number  # that data is old: the last viewer left before the next query
+            self._task = asyncio.create_task(self._query_periodically())
         while True:
             if seen != self._number:
                 seen = self._number
@@ -136,51 +135,26 @@ class News:
             return False
         return True
 
-    def _start(self) -> None:
-        self._wanted.set()
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._query_periodically())
-
     async def _query_periodically(self) -> None:
-        """Query the broker periodically, until there was no viewer for `KEPT_S`."""
-        alone_since_s = time.monotonic()
-        while time.monotonic() - alone_since_s < KEPT_S:
-            self._wanted.clear()
-            if self._viewers:
-                alone_since_s = time.monotonic()
-            await self._query()
-            if self._viewers:
-                await asyncio.sleep(LOOKED_AT_S)
-            else:
-                try:
-                    async with asyncio.timeout(ALONE_S):
-                        await self._wanted.wait()
-                except TimeoutError:
-                    continue
-        self._history.clear()
+        """Query the broker periodically while there are viewers."""
         self._waits = RecentWaits(KEPT_S)
+        while self._viewers:
+            await self._query()
+            await asyncio.sleep(INTERVAL_S)
 
     async def _query(self) -> None:
         try:
-            snapshot = await self._site.with_fleet(_snapshot, self._site.settings.max_pending, self._site.lists)
+            settings, lists = self._site.settings, self._site.lists
+            snapshot = await self._site.with_fleet(_snapshot, settings.max_pending, lists, self._waits.is_empty)
         except Exception as exc:  # the broker is down, or refuses: the web UI shows that, and this loop continues
             logger.debug("No news: %s", exc)
-            self._is_gap = True
             await self._publish(_event("down", json.dumps({"at": time.time(), "why": str(exc)}, allow_nan=False)))
             return
-        self._remember(snapshot["sample"])
-        snapshot["times"] = self._waits.add(snapshot["sample"]["at"], snapshot.pop("metrics", []))
+        for at_s, metrics in snapshot.pop("before", []):
+            self._waits.add(at_s, metrics)
+        snapshot["times"] = self._waits.add(snapshot["now_s"], snapshot.pop("metrics", []))
         data = json.dumps(snapshot, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         await self._publish(_event("news", data))
-
-    def _remember(self, sample: dict[str, Any]) -> None:
-        """Add *sample* to the history. A sample after missing ones is marked, so that a plot draws no line to it."""
-        if self._history and (self._is_gap or sample["at"] - self._history[-1]["at"] > _GAP_S):
-            sample["gap"] = True
-        self._is_gap = False
-        self._history.append(sample)
-        while sample["at"] - self._history[0]["at"] > KEPT_S:
-            self._history.popleft()
 
     async def _publish(self, text: str) -> None:
         async with self._changed:
@@ -194,13 +168,16 @@ def _event(name: str, data: str) -> str:
     return f"event: {name}\ndata: {safe}\n\n"
 
 
-def _snapshot(fleet: Cohorts, bounds: Mapping[str, int | Bound], lists: StockLists) -> dict[str, Any]:
+def _snapshot(
+    fleet: Cohorts, bounds: Mapping[str, int | Bound], lists: StockLists, with_before: bool
+) -> dict[str, Any]:
+    """Return the state of the fleet. *with_before*: also return metrics of the last 20 minutes, with their times."""
     answers = fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status())
     status = with_unserved_lists(fleet, merge_status(answers), lists)
     upcoming, _ = next_jobs_of_all(fleet, None, _MAX_NEXT)
     now_s = fleet.main.reader.now_us() / SECOND_US
     busiest = sorted(status.types, key=lambda type_: type_.pending + (type_.claimed or 0), reverse=True)[:_MAX_TYPES]
-    types = {type_.type: [type_.pending, type_.claimed] for type_ in busiest}
+    types = [type_.type for type_ in busiest]
 
     def metrics_of_cohort(scheduler: Scheduler) -> list[TypeMetrics]:
         cohort = scheduler.keys.cohort
@@ -213,9 +190,22 @@ def _snapshot(fleet: Cohorts, bounds: Mapping[str, int | Bound], lists: StockLis
         "next": as_json(upcoming),
         "claimed": as_json(cohorts.held_keys(fleet, _MAX_CLAIMED)),
         "now_s": now_s,
-        "sample": {"at": now_s, "types": types},
         "metrics": [type_metrics for cohort_metrics in metrics.answers.values() for type_metrics in cohort_metrics],
+        "before": _metrics_before(fleet) if with_before else [],
     }
+
+
+def _metrics_before(fleet: Cohorts) -> list[tuple[float, list[TypeMetrics]]]:
+    """Return the metrics at the last points of 5 min, with their times, the oldest first."""
+    bases = fleet.each(lambda scheduler: read_bases(scheduler.reader, LONG_S))
+    by_number: dict[int, list[Base]] = {}
+    for cohort_bases in bases.answers.values():
+        for base in cohort_bases:
+            by_number.setdefault(base.at_us // (LONG_S * SECOND_US), []).append(base)
+    return [
+        (max(base.at_us for base in cohort_bases) / SECOND_US, [m for b in cohort_bases for m in b.metrics().values()])
+        for _, cohort_bases in sorted(by_number.items())
+    ]
 
 
 def _cohort_counts(name: str, answers: CohortAnswers[Status]) -> dict[str, Any]:

@@ -32,9 +32,10 @@ WORKERS = {
 #: The other views of the page, by address, and a text that each of them shows.
 VIEWS = {
     "workers": "versatile@shop",
+    "tasks": "shop.render",
     "next": "shop.encode",
     "rules": "customer:",
-    "dead": "shop.scan",
+    "dead": "Reject: page",
     "jobs": "shop.",
     "lab": "As recorded",
 }
@@ -57,12 +58,13 @@ def main() -> None:
             chromium = shutil.which("chromium") or shutil.which("chromium-browser")
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1280, "height": 820}, color_scheme="light")
-            page.goto(url)  # the charts begin with the first viewer
             waits = _load(ended, traces / "monday.jsonl")
-            _shoot(page, "now")
+            _take(page, url, "Types", "now")
             _take(page, f"{url}/#/job/{waits}", "Why it waits", "job")
             for view, text in VIEWS.items():
                 _take(page, f"{url}/#/{view}", text, view)
+            wall = browser.new_page(viewport={"width": 1280, "height": 720}, color_scheme="dark")
+            _take(wall, f"{url}/wall", "busy slots", "wall")
             phone = browser.new_page(viewport={"width": 390, "height": 820}, color_scheme="light")
             _take(phone, url, "Types", "phone")
             browser.close()

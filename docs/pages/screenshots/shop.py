@@ -12,6 +12,7 @@ url = os.environ.get("BROKER_URL", "redis://localhost")
 app = Celery("shop", broker=url, backend=url)
 app.conf.broker_transport = "celery_affinity:Transport"
 app.conf.affinity_reserve = {"video": {"queued": 1}}
+app.conf.affinity_keep = 3600
 
 
 @app.task(name="shop.render", affinity="pdf")

@@ -54,6 +54,7 @@ MAY_STAY = {
     *("hints", "holders"),
     *("fence", "clock", "schema", "settings", "conf_last", "conf_by_app", "claim_number"),
     *("durations", "metrics", "trend", "trend_written", "counters", "share", "clocks", "recording", "recorded"),
+    *("history", "history_base", "history_names", "history_written"),
 }
 
 

@@ -9,7 +9,7 @@ const field = place.querySelector("select");
 let chosen = localStorage.getItem(CHOSEN) ?? "";
 let changed = () => {};
 
-// Types of which news have told -> their cohorts: older samples have the names of types alone.
+// Types of which news have told -> their cohorts.
 const cohortOf = new Map();
 
 export function onChoice(show) {
@@ -44,7 +44,7 @@ export const query = () => (chosen ? { cohort: chosen } : {});
 // The rows of the chosen cohort: all, if none is.
 export const only = (rows) => (chosen ? rows.filter((each) => each.cohort === chosen) : rows);
 
-const isOf = (type) => !chosen || cohortOf.get(type) === chosen;
+export const isOf = (type) => !chosen || cohortOf.get(type) === chosen;
 
 // What the news say of the chosen cohort. "cohorts" stays whole.
 export function newsOf(news) {
@@ -69,9 +69,4 @@ export function newsOf(news) {
       down: down === undefined ? null : { [chosen]: down },
     },
   };
-}
-
-export function samplesOf(samples) {
-  if (!chosen) return samples;
-  return samples.map((each) => ({ ...each, types: Object.fromEntries(Object.entries(each.types).filter(([type]) => isOf(type))) }));
 }

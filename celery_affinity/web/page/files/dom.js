@@ -38,6 +38,19 @@ export function duration(seconds) {
   return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
 }
 
+export const short = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 1000))} ms` : duration(seconds));
+
+// A time beside an axis, which has little space.
+export function tick(seconds) {
+  const [value, unit] = seconds < 1 ? [seconds * 1000, "ms"] : seconds < 120 ? [seconds, "s"] : seconds < 7200 ? [seconds / 60, "min"] : [seconds / 3600, "h"];
+  return seconds ? `${Number(value.toFixed(1))} ${unit}` : "0 s";
+}
+
+export function bytes(value) {
+  const [size, unit] = value < 1e9 ? [value / 1e6, "MB"] : [value / 1e9, "GB"];
+  return `${size < 10 ? Number(size.toFixed(1)) : Math.round(size)} ${unit}`;
+}
+
 export const moment = (unix_s) => (unix_s === null || unix_s === undefined ? "–" : new Date(unix_s * 1000).toLocaleString());
 
 export const mode = (on_demand) => (on_demand ? "on demand" : "queued");
@@ -94,5 +107,8 @@ export function table(caption, columns, keyOf, nothing) {
 
 // A link to the list of jobs of which this is so: { type: "pdf" }.
 export const jobsOf = (which, text) => el("a", { href: `#/jobs/${new URLSearchParams(which)}` }, text);
+
+// A link to the page of a worker.
+export const workerLink = (name) => el("a", { href: `#/worker/${encodeURIComponent(name)}` }, name);
 
 export const link = (id) => el("a", { href: `#/job/${encodeURIComponent(id)}`, class: "id", title: id }, id.length > 13 ? `${id.slice(0, 8)}…` : id);

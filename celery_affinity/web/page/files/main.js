@@ -1,7 +1,7 @@
 // The page: its views, by the part of the address after #, and the news that they show.
 import { askAgain, get, listen, onToken } from "./api.js";
 import { askForToken } from "./asking.js";
-import { counts, learn, newsOf, onChoice, samplesOf } from "./cohorts.js";
+import { counts, learn, newsOf, onChoice } from "./cohorts.js";
 import { announce, el, fill, many, numberOf } from "./dom.js";
 import { dead } from "./views/dead.js";
 import { job } from "./views/job.js";
@@ -10,12 +10,14 @@ import { lab } from "./views/lab.js";
 import { next } from "./views/next.js";
 import { now } from "./views/now.js";
 import { rules } from "./views/rules.js";
+import { tasks } from "./views/tasks.js";
+import { worker } from "./views/worker.js";
 import { workers } from "./views/workers.js";
 
-const VIEWS = { "": now, workers, next, rules, dead, job, jobs, lab };
+const VIEWS = { "": now, workers, worker, tasks, next, rules, dead, job, jobs, lab };
 
 // Those that no choice of a cohort changes: a job is in one of them, and a trace is of one.
-const WHOLE = new Set(["job", "lab"]);
+const WHOLE = new Set(["job", "lab", "worker"]);
 
 const main = document.getElementById("view");
 const state = document.getElementById("state");
@@ -27,15 +29,18 @@ const KEYS = "celery_affinity keys";
 // Time, ms, after which the newest news is old.
 const OLD_MS = 6000;
 
-// What is known: the newest news and when it came, and the samples of the last quarter of an hour.
-const known = { news: null, samples: [], heard: 0 };
+// The newest news, and when it came.
+const known = { news: null, heard: 0 };
 let view = null;
 
 function show() {
   const [, name, ...rest] = location.hash.replace(/^#/, "").split("/");
   const make = VIEWS[name ?? ""] ?? now;
   for (const each of document.querySelectorAll("nav a")) {
-    if (each.getAttribute("href") === `#/${name ?? ""}`) each.setAttribute("aria-current", "page");
+    if (each.getAttribute("href") === `#/${name ?? ""}`) {
+      each.setAttribute("aria-current", "page");
+      each.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone, the views are one line that scrolls
+    }
     else each.removeAttribute("aria-current");
   }
   view?.gone?.();
@@ -47,19 +52,15 @@ function show() {
 }
 
 function update() {
-  if (known.news) view.update?.(newsOf(known.news), samplesOf(known.samples));
+  if (known.news) view.update?.(newsOf(known.news));
 }
 
 function hear(name, data) {
-  if (name === "history") known.samples = data;
   if (name === "down") isDown(`The broker does not answer: ${data.why}. The page shows the last known state and resumes by itself.`);
   if (name === "news") {
     isDown(null);
     known.news = data;
     known.heard = Date.now();
-    const last = known.samples.at(-1);
-    if (!last || last.at < data.sample.at) known.samples.push(data.sample);
-    while (known.samples.length && data.sample.at - known.samples[0].at > 900) known.samples.shift();
     learn(data);
     update();
   }
@@ -94,7 +95,7 @@ keys.addEventListener("change", () => localStorage.setItem(KEYS, keys.checked ? 
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, select, textarea, dialog");
   if (!keys.checked || typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead", "#/jobs", "#/lab"];
+  const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead", "#/jobs", "#/lab", "#/tasks"];
   if (event.key === "/") {
     event.preventDefault();
     document.getElementById("id").select();
@@ -112,6 +113,7 @@ setInterval(tell, 1000);
 function learnRole() {
   get("api/me").then(
     (me) => {
+      document.body.dataset.app = me.app;
       document.body.classList.toggle("reads", me.role !== "admin");
       document.body.classList.toggle("blind", !me.sees_values);
       fill(document.getElementById("name"), me.app || "celery_affinity");

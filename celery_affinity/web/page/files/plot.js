@@ -1,17 +1,17 @@
-// Lines along the last quarter of an hour, one for each type.
+// Lines over time, one for each name.
 import { el, fill } from "./dom.js";
 
 const COLOURS = ["#3b7dd8", "#c2791c", "#2f9e6b", "#9a6ee0", "#d0547e", "#1fa0ad", "#8a8f98", "#b0a01f"];
 const DASHES = [[], [6, 3], [2, 2], [10, 3, 2, 3]];
 
-// A type has the same line in every plot.
+// A name has the same line in every plot.
 const known = new Map();
 function nth(label) {
   if (!known.has(label)) known.set(label, known.size);
   return known.get(label);
 }
 
-// Most lines of one plot: the busiest types have their own, the others are one together.
+// Most lines of one plot: the largest have their own, the others are one together.
 const MAX_LINES = 7;
 
 function ink() {
@@ -19,28 +19,21 @@ function ink() {
   return { axis: style.getPropertyValue("--soft").trim(), grid: style.getPropertyValue("--line").trim() };
 }
 
-// Before a sample that comes after a gap there is a moment of which nothing is known, so that no line leads over the gap.
-const withGaps = (samples) => samples.flatMap((each) => (each.gap ? [{ at: each.at - 0.001, types: null }, each] : [each]));
+const largest = (values) => values.reduce((most, value) => Math.max(most, value ?? 0), 0);
 
-// value: the place in a sample's pair, 0: waiting, 1: running.
-export function plot(title, value) {
+// The other lines as one: values of the same time are combined with how(a, b).
+const together = (lines, how) => lines[0].map((_, place) => lines.map((each) => each[place]).reduce((sum, value) => (value === null ? sum : sum === null ? value : how(sum, value)), null));
+
+// text: how a value reads, such as "1.2 s". how: how the values of further lines are combined. least: the least height of
+// the axis. bound: the value at its top, if there is one.
+export function plot(title, { text, how = (a, b) => a + b, least = 1, bound = null }) {
   const place = el("div", { class: "plot" });
-  const root = el("section", {}, el("h2", {}, title), place);
+  const empty = el("p", { class: "soft" });
+  const root = el("section", {}, el("h2", {}, title), place, empty);
   let made = null;
   let madeFor = "";
 
-  const figure = ({ types }, name) => (types === null ? null : (types[name]?.[value] ?? 0));
-
-  function names(samples) {
-    const most = new Map();
-    for (const { types } of samples) {
-      for (const [name, pair] of Object.entries(types)) most.set(name, Math.max(most.get(name) ?? 0, pair[value] ?? 0));
-    }
-    const all = [...most].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([name]) => name);
-    return all.length > MAX_LINES ? { own: all.slice(0, MAX_LINES - 1).sort(), others: all.slice(MAX_LINES - 1) } : { own: all.sort(), others: [] };
-  }
-
-  function make(own, others, width, data) {
+  function make(labels, width, data, isDay) {
     const { axis, grid } = ink();
     const line = (label) => ({
       label,
@@ -50,18 +43,18 @@ export function plot(title, value) {
       points: { show: false },
     });
     const axes = { stroke: axis, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
-    const labels = others.length ? [...own, `${others.length} others`] : own;
-    const clock = (_, ticks, axis, space, step) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: step < 60 ? "2-digit" : undefined }));
+    const format = { weekday: isDay ? "short" : undefined, hour: "2-digit", minute: "2-digit" };
+    const clock = (_, ticks, axis, space, step) => ticks.map((at) => new Date(at * 1000).toLocaleTimeString([], { ...format, second: step < 60 ? "2-digit" : undefined }));
     made?.destroy();
     fill(place);
     made = new uPlot(
       {
         width,
-        height: 210,
+        height: 180,
         padding: [null, 36, null, null],
-        series: [{ value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString() : "–") }, ...labels.map((label) => line(label))],
-        axes: [{ ...axes, values: clock, space: 90 }, { ...axes, size: 52 }],
-        scales: { y: { range: (_, low, high) => [0, Math.max(4, high * 1.1)] } },
+        series: [{ value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString() : "–") }, ...labels.map(line)],
+        axes: [{ ...axes, values: clock, space: isDay ? 130 : 90 }, { ...axes, size: 62, values: (_, ticks) => ticks.map(text) }],
+        scales: { y: { range: (_, low, high) => [0, bound ?? Math.max(least, high * 1.1)] } },
         cursor: { y: false },
         legend: { live: false },
       },
@@ -70,20 +63,27 @@ export function plot(title, value) {
     );
   }
 
-  root.update = (samples) => {
-    if (!samples.length) return;
-    const { own, others } = names(samples);
-    const points = withGaps(samples);
-    const data = [points.map((each) => each.at), ...own.map((name) => points.map((each) => figure(each, name)))];
-    if (others.length) data.push(points.map((each) => (each.types === null ? null : others.reduce((sum, name) => sum + figure(each, name), 0))));
+  // lines: { name: values }. nothing: what the reader is told if there are no values.
+  root.update = (at, lines, nothing) => {
+    const all = Object.entries(lines).filter(([, values]) => values.some((value) => value !== null));
+    empty.textContent = all.length ? "" : nothing;
+    place.hidden = all.length === 0;
+    all.sort((a, b) => largest(b[1]) - largest(a[1]) || a[0].localeCompare(b[0]));
+    const isMany = all.length > MAX_LINES;
+    const own = (isMany ? all.slice(0, MAX_LINES - 1) : all).sort((a, b) => a[0].localeCompare(b[0]));
+    if (isMany) own.push([`${all.length - own.length} others`, together(all.slice(MAX_LINES - 1).map(([, values]) => values), how)]);
+    const labels = own.map(([label]) => label);
+    root.setAttribute("aria-label", `${title}: ${own.map(([label, values]) => `${label} ${text(values.findLast((value) => value !== null))}`).join(", ") || nothing}`);
+    if (!all.length) return;
+    const data = [at, ...own.map(([, values]) => values)];
     const width = place.clientWidth || 600;
-    const now = JSON.stringify([own, others.length, width, matchMedia("(prefers-color-scheme: dark)").matches]);
+    const isDay = at.at(-1) - at[0] > 90_000;
+    const now = JSON.stringify([labels, width, isDay, matchMedia("(prefers-color-scheme: dark)").matches]);
     if (now === madeFor && made) made.setData(data);
     else {
       madeFor = now;
-      make(own, others, width, data);
+      make(labels, width, data, isDay);
     }
-    root.setAttribute("aria-label", `${title}: ${own.map((name) => `${name} ${data[own.indexOf(name) + 1].at(-1)}`).join(", ")}`);
   };
   root.setAttribute("role", "img");
   root.gone = () => made?.destroy();

@@ -1,8 +1,11 @@
-// Dead letters: why they are there; to have them run again, or forgotten.
-import { get } from "../api.js";
+// Dead letters: why they are there, by reason and task; to have them run again, or forgotten, one by one or all of a group.
+import { call, get } from "../api.js";
 import { change, say } from "../asking.js";
 import { only } from "../cohorts.js";
-import { el, link, moment, table } from "../dom.js";
+import { el, fill, link, many, moment, number, table } from "../dom.js";
+
+const MOST = 1000;
+const SHOWN = 200;
 
 function acts(letter, look) {
   const id = encodeURIComponent(letter.job_id);
@@ -11,7 +14,7 @@ function acts(letter, look) {
     title: `Run ${letter.task} again`,
     words: ["The job is published again with the same arguments, as a new job. Deliveries count from 0."],
     path: `api/dead/${id}/replay`,
-    done: () => `${letter.task} waits again`,
+    done: () => `${letter.task} is pending again`,
     after: look,
   });
   const drop = change({
@@ -26,14 +29,65 @@ function acts(letter, look) {
   return el("div", { class: "slots" }, letter.replayable ? replay : null, drop);
 }
 
+// A button that changes the letters one after another, and says how far it is.
+function each(name, title, words, letters, method, path, look) {
+  return change({
+    name: `${name} ${number(letters.length)}`,
+    title,
+    words: [words],
+    act: async () => {
+      let done = 0;
+      let failed = null;
+      for (const letter of letters) {
+        try {
+          await call(method, path(encodeURIComponent(letter.job_id)));
+          done += 1;
+        } catch (error) {
+          failed = error.message;
+        }
+        if (done % 10 === 0) say(`${number(done)} of ${many(letters.length, "dead letter")} done so far`);
+      }
+      return `${number(done)} of ${many(letters.length, "dead letter")} done${failed ? `; the others were refused: ${failed}` : ""}`;
+    },
+    after: look,
+  });
+}
+
+function actsOfAll(letters, look) {
+  const replayable = letters.filter((letter) => letter.replayable);
+  const lost = letters.some((letter) => letter.reason === "lost") ? " Lost jobs may have done their work before their worker died." : "";
+  const what = many(letters.length, "dead letter");
+  return el(
+    "div",
+    { class: "slots" },
+    replayable.length ? each("Run again", `Run ${many(replayable.length, "job")} again`, `The jobs are published again with the same arguments, as new jobs.${lost}`, replayable, "POST", (id) => `api/dead/${id}/replay`, look) : null,
+    each("Delete", `Delete ${what}`, "The dead letters and their messages are deleted. This cannot be undone.", letters, "DELETE", (id) => `api/dead/${id}`, look),
+  );
+}
+
 const why = ({ cohort, why: words }) => [cohort ? `cohort ${cohort}` : "", words ?? ""].filter(Boolean).join("; ");
 
 export function dead() {
-  const look = () =>
-    get("api/dead?limit=200").then(
-      (found) => letters.update(only(found.letters ?? found)),
-      (error) => say(error.message, true),
-    );
+  let all = [];
+  let isAll = true;
+  const filter = { reason: "", task: "", type: "" };
+  const about = el("p", { class: "soft" });
+  const fields = Object.keys(filter).map((name) => el("label", {}, name[0].toUpperCase() + name.slice(1), el("select", { name, onchange: (event) => choose(name, event.target.value) })));
+  const form = el("div", { class: "filter" }, ...fields);
+
+  const groups = table(
+    "By reason and task",
+    [
+      { name: "reason", value: (row) => row.reason },
+      { name: "task", value: (row) => el("button", { class: "plain", onclick: () => pick(row) }, row.task || "?"), key: (row) => row.task, kind: "long" },
+      { name: "number", value: (row) => number(row.letters.length), kind: "number" },
+      { name: "newest", value: (row) => moment(row.letters[0].ended_s) },
+      { name: "why", value: (row) => why(row.letters[0]), kind: "long" },
+      { name: "", value: (row) => actsOfAll(row.letters, look), key: (row) => row.letters.map((letter) => letter.job_id).join() },
+    ],
+    (row) => `${row.reason} ${row.task}`,
+    "There are no dead letters.",
+  );
   const letters = table(
     "Dead letters",
     [
@@ -46,13 +100,51 @@ export function dead() {
       { name: "", value: (row) => acts(row, look), key: (row) => row.replayable },
     ],
     (row) => row.job_id,
-    "There are no dead letters.",
+    "No dead letter matches.",
   );
+
+  function choose(name, value) {
+    filter[name] = value;
+    draw();
+  }
+
+  function pick({ reason, task }) {
+    Object.assign(filter, { reason, task, type: "" });
+    draw();
+    letters.scrollIntoView();
+  }
+
+  function draw() {
+    for (const field of fields) {
+      const select = field.querySelector("select");
+      const values = [...new Set(all.map((letter) => letter[select.name]))].sort();
+      if ([...select.options].slice(1).map((option) => option.value).join("\n") !== values.join("\n")) {
+        fill(select, el("option", { value: "" }, "any"), ...values.map((value) => el("option", { value }, value)));
+      }
+      if (!values.includes(filter[select.name])) filter[select.name] = "";
+      select.value = filter[select.name];
+    }
+    const matching = all.filter((letter) => Object.entries(filter).every(([name, value]) => !value || letter[name] === value));
+    const byGroup = Map.groupBy(matching, (letter) => `${letter.reason} ${letter.task}`);
+    groups.update([...byGroup.values()].map((group) => ({ reason: group[0].reason, task: group[0].task, letters: group })).sort((a, b) => b.letters.length - a.letters.length));
+    letters.update(matching.slice(0, SHOWN));
+    fill(about, matching.length > SHOWN ? `The newest ${number(SHOWN)} of ${many(matching.length, "dead letter")}.` : "", isAll ? "" : ` Only the newest ${number(MOST)} are loaded: repeat an action for the others.`);
+  }
+
+  const look = () =>
+    get(`api/dead?limit=${MOST}`).then(
+      (found) => {
+        all = only(found.letters ?? found);
+        isAll = all.length < MOST;
+        draw();
+      },
+      (error) => say(error.message, true),
+    );
   let count = null;
   look();
   return {
     title: "Dead letters",
-    parts: [el("section", {}, letters)],
+    parts: [el("section", {}, form), el("section", {}, groups), el("section", {}, letters, about)],
     update({ status }) {
       if (count !== null && count !== status.dead) look();
       count = status.dead;

@@ -1,7 +1,7 @@
 // One job: its whole explanation, drawn. Why it waits, who is ahead, which slots fit.
 import { get } from "../api.js";
 import { change } from "../asking.js";
-import { duration, el, fill, link, many, mode, moment, number, table } from "../dom.js";
+import { duration, el, fill, link, many, mode, moment, number, short, table } from "../dom.js";
 import { resuming } from "./rules.js";
 
 const LOOK_EVERY_MS = 2000;
@@ -53,6 +53,33 @@ function facts(job) {
   ];
   const found = rows.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return el("dl", {}, ...found.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]));
+}
+
+// The job's life as a bar: how long it was scheduled, pending and running, and what blocks it now.
+function timeline(job) {
+  const now = job.explanation?.now_s ?? Date.now() / 1000;
+  const enqueued = job.enqueued_s;
+  if (!enqueued) return null;
+  const due = Math.max(enqueued, job.due_s ?? job.paused_until_s ?? enqueued);
+  const ended = job.has_ended ? (job.ended_s ?? now) : now;
+  const claimed = job.state === "pending" || job.state === "scheduled" ? null : job.claimed_s;
+  const starts = claimed ?? ended;
+  const parts = [
+    ["scheduled", Math.min(due, ended) - enqueued],
+    ["pending", Math.min(starts, ended) - Math.min(due, ended)],
+    [job.state === "claimed" ? "claimed" : "running", claimed === null ? 0 : ended - claimed],
+  ].filter(([, seconds]) => seconds > 0.0005);
+  const total = parts.reduce((sum, [, seconds]) => sum + seconds, 0);
+  if (!total) return null;
+  const label = ([name, seconds]) => `${name} ${short(seconds)}`;
+  const blocker = job.explanation?.waiting?.blocked_by?.[0]?.why;
+  return el(
+    "div",
+    { class: "timeline" },
+    el("div", { class: "terms", role: "img", "aria-label": parts.map(label).join(", ") }, ...parts.map((part) => el("span", { class: part[0], style: { width: `${(100 * part[1]) / total}%` } }, label(part)))),
+    el("p", { class: "soft" }, parts.map(label).join(", ")),
+    blocker ? el("p", {}, el("b", {}, "Blocked by: "), blocker) : null,
+  );
 }
 
 function terms(score) {
@@ -215,7 +242,7 @@ export function job(id) {
     const since = lasts === null ? "" : found.has_ended ? ` ${lasts} ago` : ` for ${lasts}`;
     fill(
       root,
-      el("section", {}, el("h1", {}, found.task ?? "Job ", " ", el("span", { class: `state ${found.state}` }, found.state), since), facts(found), acts(found, look), reveal()),
+      el("section", {}, el("h1", {}, found.task ?? "Job ", " ", el("span", { class: `state ${found.state}` }, found.state), since), timeline(found), facts(found), acts(found, look), reveal()),
       found.values ? values(found.values) : null,
       ...(found.explanation?.waiting ? waiting(found.explanation.waiting) : []),
       found.explanation?.waiting ? preempting(found.explanation) : null,

@@ -21,6 +21,20 @@ function query(values, more = {}) {
   return new URLSearchParams(Object.entries(all).filter(([, value]) => value !== "" && value !== null)).toString();
 }
 
+const TENANT = "tenant:";
+const tenantOf = ({ keys }) => (keys ?? []).filter((key) => key.startsWith(TENANT)).map((key) => key.slice(TENANT.length)).join(", ");
+
+// The orders of the loaded jobs, by name; the first is the order of the server.
+const ORDERS = {
+  "as listed": null,
+  "oldest first": (a, b) => (a.enqueued_s ?? 0) - (b.enqueued_s ?? 0),
+  "newest first": (a, b) => (b.enqueued_s ?? 0) - (a.enqueued_s ?? 0),
+  "highest priority": (a, b) => (b.priority ?? 0) - (a.priority ?? 0),
+  task: (a, b) => (a.task ?? "").localeCompare(b.task ?? ""),
+  tenant: (a, b) => tenantOf(a).localeCompare(tenantOf(b)),
+  key: (a, b) => (a.keys ?? []).join().localeCompare((b.keys ?? []).join()),
+};
+
 const words = (values) =>
   Object.entries({ ...values, ...ofCohort() })
     .filter(([, value]) => value)
@@ -31,6 +45,7 @@ export function jobs(place) {
   let values = Object.fromEntries(new URLSearchParams(place));
   let cursor = null;
   let shown = [];
+  let order = "as listed";
   const list = table(
     "Jobs",
     [
@@ -43,11 +58,13 @@ export function jobs(place) {
       { name: "enqueued", value: (row) => moment(row.enqueued_s) },
       { name: "due", value: (row) => (row.paused_until_s ?? row.due_s ? moment(row.paused_until_s ?? row.due_s) : "") },
       { name: "worker", value: (row) => row.worker ?? "", kind: "long" },
-      { name: "key", value: (row) => (row.keys ?? []).join(", "), kind: "long" },
+      { name: "tenant", value: tenantOf, kind: "long" },
+      { name: "key", value: (row) => (row.keys ?? []).filter((key) => !key.startsWith(TENANT)).join(", "), kind: "long" },
     ],
     (row) => row.job_id,
     "No job matches.",
   );
+  const sorting = el("label", { class: "soft" }, "Order ", el("select", { onchange: (event) => (order = event.target.value, draw()) }, ...Object.keys(ORDERS).map((name) => el("option", { value: name }, name))));
   const about = el("p", { class: "soft" });
   const further = el("button", { onclick: () => look(true) }, "Show more");
   const acts = el("div", { class: "buttons" });
@@ -57,13 +74,37 @@ export function jobs(place) {
       const found = await get(`api/jobs?${query(values, { limit: LIMIT, cursor: more ? cursor : null })}`);
       shown = more ? [...shown, ...found.jobs] : found.jobs;
       cursor = found.cursor;
-      list.update(shown);
+      draw();
       fill(about, cursor === null ? `${many(shown.length, "job")} found.` : `The first ${many(shown.length, "job")}; there may be more.`);
       further.hidden = cursor === null;
     } catch (error) {
       say(error.message, true);
     }
   }
+
+  function draw() {
+    list.update(ORDERS[order] ? [...shown].sort(ORDERS[order]) : shown);
+  }
+
+  // Counts all jobs that match, and of these the jobs with a text in their arguments.
+  const byArgument = el(
+    "form",
+    {
+      class: "buttons values",
+      onsubmit: async (event) => {
+        event.preventDefault();
+        const argument = new FormData(byArgument).get("argument").trim();
+        try {
+          const found = await call("DELETE", `api/jobs?${query(values, { argument, dry_run: 1 })}`);
+          say(`${found.more ? "More than " : ""}${many(found.found, "job")} that can be cancelled ${found.found === 1 && !found.more ? "has" : "have"} ${argument} in ${found.found === 1 && !found.more ? "its" : "their"} arguments`);
+        } catch (error) {
+          say(error.message, true);
+        }
+      },
+    },
+    el("label", {}, "Argument ", el("input", { name: "argument", placeholder: "customer=17 or args[0]=17", required: true, maxlength: 200, autocomplete: "off", spellcheck: "false" })),
+    el("button", {}, "Count"),
+  );
 
   // What happens to how many jobs, asked before the confirmation. No filter means every job, which no button changes.
   function all(name, title, states, method, more, fields, body) {
@@ -125,7 +166,7 @@ export function jobs(place) {
   acts.hidden = !has || ["dead", "done", "failed", "revoked", "expired"].includes(values.state);
   further.hidden = true;
   look();
-  return { title: "Jobs", parts: [el("section", {}, form), el("section", {}, list, about, further, acts)] };
+  return { title: "Jobs", parts: [el("section", {}, form), el("section", {}, el("div", { class: "bar" }, acts, byArgument, sorting), list, about, further)] };
 }
 
 // The part of the address that has the form's values.

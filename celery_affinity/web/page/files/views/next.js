@@ -8,13 +8,28 @@ function note({ cohort, served, note: why }) {
   return found.join("; ");
 }
 
+// Consecutive jobs of one type, mode, priority and note as one row: the first job stands for them.
+function grouped(jobs) {
+  const rows = [];
+  jobs.forEach((job, place) => {
+    const last = rows.at(-1);
+    const is = (name) => last[name] === job[name];
+    if (last && ["type", "on_demand", "priority", "note", "task", "cohort", "served"].every(is)) {
+      last.number += 1;
+      last.nth = `${last.first} to ${place + 1}`;
+    } else rows.push({ ...job, number: 1, first: place + 1, nth: String(place + 1) });
+  });
+  return rows;
+}
+
 export function next() {
   const upcoming = table(
     "Next",
     [
-      { name: "", value: (row) => String(row.nth), kind: "number" },
+      { name: "place", value: (row) => row.nth, kind: "number" },
+      { name: "jobs", value: (row) => number(row.number), kind: "number" },
       { name: "task", value: (row) => row.task || "?", kind: "long" },
-      { name: "id", value: (row) => link(row.task_id), key: (row) => row.task_id },
+      { name: "first id", value: (row) => link(row.task_id), key: (row) => row.task_id },
       { name: "type", value: (row) => row.type },
       { name: "mode", value: (row) => mode(row.on_demand) },
       { name: "priority", value: (row) => String(row.priority), kind: "number" },
@@ -29,7 +44,7 @@ export function next() {
     "Why jobs are blocked",
     [
       { name: "type", value: (row) => row.type, kind: "long" },
-      { name: "waiting", value: (row) => number(row.pending), kind: "number" },
+      { name: "pending", value: (row) => number(row.pending), kind: "number" },
       { name: "why", value: (row) => notes(row, row.pauses), kind: "note" },
     ],
     (row) => row.type,
@@ -39,10 +54,7 @@ export function next() {
     title: "Next",
     parts: [el("section", {}, upcoming), el("section", {}, kept)],
     update({ status, next: jobs }) {
-      upcoming.update(
-        jobs.map((each, nth) => ({ ...each, nth: nth + 1 })),
-        (row) => (row.served ? "" : "bad"),
-      );
+      upcoming.update(grouped(jobs), (row) => (row.served ? "" : "bad"));
       kept.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).filter((each) => each.pending && (each.paused || each.kept_back || each.kept_back_by_limit || each.kept_back_by_reserves || each.unserved)));
     },
   };

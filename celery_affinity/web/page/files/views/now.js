@@ -1,7 +1,7 @@
-// The fleet at a glance: what waits and what runs, by type, now and over the last quarter of an hour.
+// The fleet at a glance: its health, what waits and what runs, by type, now and over time.
 import { change } from "../asking.js";
-import { duration, el, fill, jobsOf, moment, number, numberOf, table } from "../dom.js";
-import { plot } from "../plot.js";
+import { charts } from "../charts.js";
+import { announce, duration, el, fill, jobsOf, moment, number, numberOf, short, table } from "../dom.js";
 
 function tile(name, value, bad = false) {
   return el("div", { class: bad ? "tile bad" : "tile" }, el("b", {}, number(value)), name);
@@ -17,8 +17,6 @@ function trend({ trend: found, unserved }, how) {
   if (unserved) return words; // of a type without workers the server counts no calls
   return `${words}: ${number(found.published)} published, ${number(found.ended)} ended`;
 }
-
-const short = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 1000))} ms` : duration(seconds));
 
 const WHAT = { run: "ran", queued: "waited, queued", on_demand: "waited, on demand" };
 
@@ -81,7 +79,7 @@ function pausing(type) {
     name: "Pause",
     title: `Pause ${type.type}`,
     words: [
-      `No job of ${type.type} starts until the type is resumed. Running jobs continue. Waiting now: ${number(type.pending)}.`,
+      `No job of ${type.type} starts until the type is resumed. Running jobs continue. Pending now: ${number(type.pending)}.`,
       "Publishing, ETA, expiry and revokes work as always. A restart does not end a pause.",
     ],
     fields: [
@@ -100,6 +98,24 @@ function quota({ minimum, limit, weight }) {
   return `${minimum ? `at least ${number(minimum)}, ` : ""}${most}${weight === 1 ? "" : `; weight ${number(weight)}`}`;
 }
 
+function bar(percent, mark, words) {
+  const parts = [el("i", { style: { width: `${Math.min(100, percent)}%` } }), mark === null ? null : el("b", { style: { left: `${Math.min(100, mark)}%` } })];
+  return el("span", { class: "meter", role: "img", "aria-label": words, title: words }, ...parts);
+}
+
+// The used part of the tenant's maximum; the mark is its minimum.
+function use({ held, limit, minimum }) {
+  if (!limit) return "";
+  return bar((100 * held) / limit, minimum ? (100 * minimum) / limit : null, `${number(held)} of ${number(limit)} slots`);
+}
+
+// The tenant's part of the slots of all tenants; the mark is the part that its weight would give it.
+function share({ held, total, weight, weights }) {
+  if (!total) return "";
+  const part = (100 * held) / total;
+  return bar(part, (100 * weight) / weights, `${Math.round(part)} % of the slots of these tenants; ${Math.round((100 * weight) / weights)} % by weight`);
+}
+
 function tenantNote(tenant) {
   const where = tenant.cohort ? [`cohort ${tenant.cohort}`] : [];
   if (tenant.is_below_minimum) where.push("below its minimum: its jobs start first");
@@ -113,7 +129,7 @@ export function now() {
     "Types",
     [
       { name: "type", value: (row) => jobsOf({ type: row.type }, row.type), key: (row) => row.type, kind: "long" },
-      { name: "waiting", value: waiting_jobs, kind: "number" },
+      { name: "pending", value: waiting_jobs, kind: "number" },
       { name: "on demand", value: (row) => number(row.on_demand), kind: "number" },
       { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
       { name: "claimed", value: (row) => number(row.claimed), kind: "number" },
@@ -129,6 +145,8 @@ export function now() {
     [
       { name: "tenant", value: (row) => jobsOf({ key: `tenant:${row.name}` }, row.name), key: (row) => row.name, kind: "long" },
       { name: "slots", value: (row) => number(row.held), kind: "number" },
+      { name: "use", value: use, key: (row) => `${row.held} ${row.limit} ${row.total}` },
+      { name: "share", value: share, key: (row) => `${row.held} ${row.total} ${row.weight} ${row.weights}` },
       { name: "quota", value: quota },
       { name: "waiting", value: (row) => number(row.waiting), kind: "number" },
       { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
@@ -141,7 +159,7 @@ export function now() {
     "Cohorts",
     [
       { name: "cohort", value: (row) => row.cohort, kind: "long" },
-      { name: "waiting", value: (row) => number(row.pending), kind: "number" },
+      { name: "pending", value: (row) => number(row.pending), kind: "number" },
       { name: "claimed", value: (row) => number(row.claimed), kind: "number" },
       { name: "scheduled", value: (row) => number(row.scheduled), kind: "number" },
       { name: "dead letters", value: (row) => number(row.dead), kind: "number" },
@@ -168,19 +186,20 @@ export function now() {
     (row) => `${row.type} ${row.what}`,
     "No job has started or ended in this time.",
   );
-  const waiting = plot("Waiting, last 15 minutes", 0);
-  const running = plot("Claimed by workers, last 15 minutes", 1);
+  const headline = el("section", { class: "headline" });
+  const history = charts();
   return {
     title: "Now",
-    parts: [tiles, el("div", { class: "plots" }, waiting, running), ofCohorts, el("section", {}, types), ofTenants, el("section", {}, times)],
-    update({ status, times: lately, cohorts: each }, samples) {
+    parts: [headline, tiles, ofCohorts, el("section", {}, types), ofTenants, history, el("section", {}, times)],
+    update(news) {
+      const { status, times: lately, cohorts: each } = news;
       const sum = (name) => status.types.reduce((total, each) => total + (each[name] ?? 0), 0);
       const slow = numberOf(status.workers.filter((each) => each.is_slow || each.stalled));
       const unserved = status.types.filter((each) => each.unserved).length;
       const told = el(
         "div",
         {},
-        tile("waiting", sum("pending")),
+        tile("pending", sum("pending")),
         tile("on demand", sum("on_demand")),
         tile("claimed", sum("claimed")),
         tile("scheduled", status.scheduled),
@@ -197,15 +216,15 @@ export function now() {
       types.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).sort(order), (row) => (row.unserved ? "bad" : ""));
       cohorts.update(each, (row) => (row.down === undefined ? "" : "bad"));
       ofCohorts.hidden = each.length === 0;
-      tenants.update(status.tenants, (row) => (row.is_below_minimum ? "bad" : ""));
+      const active = status.tenants.filter((row) => row.held || row.waiting);
+      const [total, weights] = [active.reduce((all, row) => all + row.held, 0), Math.max(1, active.reduce((all, row) => all + row.weight, 0))];
+      tenants.update(status.tenants.map((row) => ({ ...row, total, weights })), (row) => (row.is_below_minimum ? "bad" : ""));
       ofTenants.hidden = status.tenants.length === 0;
       times.update([...(lately?.rows ?? [])].sort((a, b) => a.type.localeCompare(b.type)), () => "");
-      waiting.update(samples);
-      running.update(samples);
+      announce(headline, status.headline.text);
+      headline.className = `headline ${status.headline.level}`;
+      history.update(news);
     },
-    gone() {
-      waiting.gone();
-      running.gone();
-    },
+    gone: history.gone,
   };
 }

@@ -12,6 +12,37 @@ const HINTS = {
   tenants: "such as acme=max:10,min:2 *=max:20; none",
 };
 
+// Groups of settings, by the beginning of the names; and units, by name.
+const GROUPS = {
+  "limits and reserves": ["limits", "reserve", "key_"],
+  tenants: ["tenant", "preemption"],
+  "order of jobs": ["priority_", "age_", "rarity", "on_demand_"],
+  "choice of the worker": ["placement", "sample_size", "locality_"],
+  "crashes and requeues": ["worker_timeout", "max_", "requeue_"],
+  "what is kept": ["dead_", "keep"],
+};
+const UNITS = {
+  s: ["worker_timeout", "on_demand_age_cap", "requeue_delay_max", "keep", "tenant_half_life", "reserve_patience", "key_patience", "preemption_delay", "preemption_grace", "preemption_exempt"],
+  points: ["priority_weight", "rarity_weight", "on_demand_weight", "locality_bonus"],
+  "points/s": ["age_weight", "on_demand_age_weight"],
+  "%": ["priority_percentage"],
+  jobs: ["dead_max", "keep_max"],
+};
+const groupOf = ({ name }) => Object.keys(GROUPS).find((group) => GROUPS[group].some((start) => name.startsWith(start))) ?? "others";
+const unitOf = (name) => Object.keys(UNITS).find((unit) => UNITS[unit].includes(name));
+const withUnit = (name, value) => (typeof value === "number" && unitOf(name) ? `${number(value)} ${unitOf(name)}` : String(value));
+
+// Which value wins, and what a reset restores.
+function winner(row) {
+  const words = [];
+  if (row.changed_at_run_time) words.push(`changed at run time: this value wins over app.conf until it is reset to ${withUnit(row.name, row.conf)}`);
+  else if (String(row.value) === String(row.default)) words.push("default");
+  else words.push(`set in app.conf; the default is ${withUnit(row.name, row.default)}`);
+  if (row.disputed) words.push(`this app's app.conf has ${withUnit(row.name, row.own)}: the workers that joined last win`);
+  if (row.damaged_s !== null) words.push("it was deleted or overwritten in Redis, and reset by a repair");
+  return words.join("; ");
+}
+
 const PAUSING = [
   ["reason", "Reason, shown to others", { maxlength: 200 }],
   ["minutes", "Resume by itself after this many minutes (empty: not by itself)", { type: "number", min: 1, max: 5256000 }],
@@ -83,6 +114,9 @@ function recurringOf(row, look) {
   return el("div", { class: "slots" }, fire, pause);
 }
 
+// Changed settings come first, then the groups, and in a group what is no default.
+const order = (a, b) => b.changed_at_run_time - a.changed_at_run_time || a.group.localeCompare(b.group) || (String(a.value) === String(a.default)) - (String(b.value) === String(b.default)) || a.name.localeCompare(b.name);
+
 export function rules() {
   const pauses = table(
     "Pauses",
@@ -124,9 +158,9 @@ export function rules() {
     "Settings",
     [
       { name: "setting", value: (row) => `affinity_${row.name}`, kind: "long" },
-      { name: "in force", value: (row) => String(row.value), kind: "long" },
-      { name: "in app.conf", value: (row) => String(row.conf), kind: "long" },
-      { name: "note", value: (row) => (row.changed_at_run_time ? "changed at run time" : ""), kind: "note" },
+      { name: "group", value: groupOf },
+      { name: "in force", value: (row) => withUnit(row.name, row.value), kind: "long" },
+      { name: "note", value: winner, kind: "note" },
       { name: "", value: (row) => settingOf(row, look), key: (row) => `${row.value} ${row.conf}` },
     ],
     (row) => `${row.cohort ?? ""} ${row.name}`,
@@ -147,26 +181,44 @@ export function rules() {
     "There are no recurring calls.",
   );
 
+  const shown = new Map();
+  let text = "";
+  // Shows the rows that have the text of the search.
+  function update(list, rows, classOf) {
+    if (rows) shown.set(list, [rows, classOf]);
+    const [all, classes] = shown.get(list) ?? [[]];
+    list.update(all.filter((row) => !text || JSON.stringify(row).toLowerCase().includes(text)), classes);
+  }
+  const search = el("input", {
+    type: "search",
+    placeholder: "Search rules: a key, type, setting or value",
+    "aria-label": "Search rules",
+    oninput: () => {
+      text = search.value.trim().toLowerCase();
+      for (const list of shown.keys()) update(list);
+    },
+  });
+
   const everything = pausing("all", "", "No job of any type starts until all types are resumed here.");
 
   async function look() {
     if (document.hidden) return;
     await Promise.allSettled([
       get("api/keys?limit=100").then((found) => {
-        keys.update(only(found.keys));
-        limits.update(only(found.types));
+        update(keys, only(found.keys));
+        update(limits, only(found.types));
       }),
-      get("api/settings").then((found) => settings.update([...only(found)].sort((a, b) => b.changed_at_run_time - a.changed_at_run_time))),
-      get("api/recurring").then((found) => recurring.update(only(found))),
+      get("api/settings").then((found) => update(settings, only(found).map((row) => ({ ...row, group: groupOf(row) })).sort(order), (row) => (row.changed_at_run_time || row.disputed ? "changed" : ""))),
+      get("api/recurring").then((found) => update(recurring, only(found))),
     ]);
   }
   look();
   const timer = setInterval(look, LOOK_EVERY_MS);
   return {
     title: "Rules",
-    parts: [el("section", {}, pauses, el("div", { class: "buttons" }, everything)), ...[keys, limits, recurring, settings].map((each) => el("section", {}, each))],
+    parts: [search, el("section", {}, pauses, el("div", { class: "buttons" }, everything)), ...[keys, limits, recurring, settings].map((each) => el("section", {}, each))],
     update({ status }) {
-      pauses.update(status.pauses);
+      update(pauses, status.pauses);
       everything.hidden = status.pauses.some((each) => each.kind === "all");
     },
     gone: () => clearInterval(timer),

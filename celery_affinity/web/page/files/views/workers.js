@@ -2,18 +2,18 @@
 import { get } from "../api.js";
 import { change } from "../asking.js";
 import { only } from "../cohorts.js";
-import { duration, el, link, number, table } from "../dom.js";
+import { duration, el, link, number, table, workerLink } from "../dom.js";
 
 const LOOK_EVERY_MS = 5000;
 
-function slots(worker) {
+export function slots(worker) {
   const busy = worker.slots - worker.free;
   const shown = Math.min(worker.slots, 40);
   const marks = Array.from({ length: shown }, (_, nth) => el("i", { class: nth < (busy * shown) / Math.max(1, worker.slots) ? "busy" : "" }));
   return el("div", { class: "slots", role: "img", "aria-label": `${busy} of ${worker.slots} slots are busy` }, ...marks, ` ${busy} of ${worker.slots}`);
 }
 
-function notes(worker) {
+export function notes(worker) {
   const found = worker.cohort ? [`cohort ${worker.cohort}`] : [];
   if (worker.draining) found.push("draining: it ends after its running jobs");
   else if (!worker.types.length) found.push("takes no jobs: it is drained or has no queue");
@@ -30,7 +30,7 @@ function alone(worker, others) {
   return left.length ? [`No other worker serves ${left.join(", ")}: these jobs wait until it is resumed.`] : [];
 }
 
-function draining(worker) {
+export function draining(worker) {
   const others = worker.all;
   const path = `api/workers/${encodeURIComponent(worker.name)}`;
   if (worker.draining) return null; // it ends
@@ -56,7 +56,7 @@ export function workers() {
   const all = table(
     "Workers",
     [
-      { name: "worker", value: (row) => row.name, kind: "long" },
+      { name: "worker", value: (row) => workerLink(row.name), key: (row) => row.name, kind: "long" },
       { name: "serves", value: (row) => row.types.join(", "), kind: "long" },
       { name: "busy slots", value: slots, key: (row) => `${row.slots} ${row.free}` },
       { name: "longest run", value: (row) => row.longest, kind: "long" },
@@ -73,7 +73,7 @@ export function workers() {
       { name: "task", value: (row) => row.task ?? "?", kind: "long" },
       { name: "id", value: (row) => link(row.id), key: (row) => row.id },
       { name: "type", value: (row) => row.type },
-      { name: "worker", value: (row) => row.worker ?? "?", kind: "long" },
+      { name: "worker", value: (row) => (row.worker ? workerLink(row.worker) : "?"), key: (row) => row.worker, kind: "long" },
       { name: "state", value: (row) => row.state },
       { name: "since", value: (row) => duration(row.for_s), kind: "number" },
       { name: "calls", value: (row) => (row.calls > 1 ? String(row.calls) : ""), kind: "number" },
