@@ -1,16 +1,16 @@
 -- fair_share: decides which tenant's job is claimed next, by the slot-time that each tenant has used. This is
 -- start-time fair queueing (SFQ; Goyal, Vin, Cheng 1996) over slots, for several types (docs/internals/proofs.md). A
 -- class is a mode and a priority, which name a lane. Jobs without a tenant count as one tenant with an empty name.
--- Each tenant has a start tag per class and type: the slot-time in µs, divided by its weight, that its jobs of the class
--- were charged, whatever their types, plus a constant. Its candidate is its oldest job in the lane of the class and
--- type. The best job by score selects the class. Of the candidates of this class, over all types with a free slot, the
--- one with the smallest start tag selects the tenant; of this tenant, the best candidate by score is claimed.
--- The clock of a class and type is the greatest start tag of a turn taken by a slot that serves the type. A new candidate starts
--- at the clock or later, so idleness earns nothing. With a half-life (`half_life`), old use weighs less. All start tags
--- of a tenant in a class are then equal, so a quiet tenant is preferred until it has caught up, and there are no
--- clocks.
--- A claim charges the usual slot-time of the job's type. The job's end corrects it by the actual slot-time: a
--- longer run is charged, a shorter one becomes credit for the tenant's next claims. So start tags only grow.
+-- Each tenant has a start tag per class and type: the slot-time in µs, divided by its weight, that its jobs of the
+-- class were charged, whatever their types, plus a constant. Its candidate is its oldest job in the lane of the class
+-- and type. The best job by score selects the class. Of the candidates of this class, over all types with a free slot,
+-- the one with the smallest start tag selects the tenant; of this tenant, the best candidate by score is claimed.
+-- The clock of a class and type is the greatest start tag of a turn taken by a slot that serves the type. A new
+-- candidate starts at the clock or later, so idleness earns nothing. With a half-life (`half_life`), old use weighs
+-- less. All start tags of a tenant in a class are then equal, so a quiet tenant is preferred until it has caught up,
+-- and there are no clocks.
+-- A claim charges the usual slot-time of the job's type. The job's end corrects it by the actual slot-time: a longer
+-- run is charged, a shorter one becomes credit for the tenant's next claims. So start tags only grow.
 --   Sorted set `turns`: the candidates of a type and lane by start tag.
 --   Sorted set `untenanted`: the jobs of a lane that have no tenant.
 --   String `share`: credit, decayed use, start tags and candidates of a tenant in a class (`read_share`).
