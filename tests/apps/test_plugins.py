@@ -177,6 +177,22 @@ def test_opentelemetry_gets_the_same_spans(tmp_path):
     assert len(seen["spans"]) == 11
 
 
+def test_datadog_gets_the_same_spans(tmp_path):
+    def scenario(side):
+        _start_workers(side, "datadog")
+        ends = side.call("datadog")
+        events = side.wait_for_events(lambda events: len(events) >= 11, "all spans are written")
+        names = {each["span"]: [each["name"], each["resource"]] for each in events}
+        spans = [
+            [each["name"], each["resource"], each["error"], names.get(each["parent"]), sorted(each["tags"].items())]
+            for each in events
+        ]
+        return {"ends": ends, "spans": sorted(spans, key=repr), "traces": len({each["trace"] for each in events})}
+
+    seen = _compare(scenario, tmp_path)
+    assert [span[1] for span in seen["spans"] if span[2]] == ["fail"]
+
+
 def _of_opentelemetry(events):
     """Return each span with its parent, and the attributes that are the same in each run."""
     names = {each["span"]: each["name"] for each in events}
