@@ -174,7 +174,8 @@ def run_pipelined(command: str, prefix: str, names: Sequence[str], rest: Sequenc
     head, length = f"*{2 + len(rest)}\r\n${len(command)}\r\n{command}\r\n$", len(prefix.encode())
     tail = "".join([f"${len(argument)}\r\n{argument}\r\n" for argument in rest])
     if "".join(names).isascii():
-        packed = "".join([f"{head}{length + len(name)}\r\n{prefix}{name}\r\n{tail}" for name in names])
+        begins = {size: f"{head}{length + size}\r\n{prefix}" for size in set(map(len, names))}
+        packed = "".join([f"{begins[len(name)]}{name}\r\n{tail}" for name in names])
     else:  # names written by other programs
         packed = "".join([f"{head}{length + len(name.encode())}\r\n{prefix}{name}\r\n{tail}" for name in names])
     return Commands(packed.encode(), len(names))

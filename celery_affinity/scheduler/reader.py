@@ -81,10 +81,8 @@ def lanes_in(type_: str, packed: str) -> list[Lane]:
     return [Lane(int(at_us), id_, type_, name) for at_us, id_, name in heads if decode_number(at_us, -1) >= 0]
 
 
-def backlog_of(packed: str, lengths: Sequence[int]) -> Backlog:
-    """Return the backlog of the lanes in *packed*, a value of `heads`. *lengths*: the lengths of these lanes."""
-    tokens = packed.split()
-    names, times = tuple(tokens[::3]), tokens[1::3]
+def backlog_of(names: tuple[str, ...], times: Sequence[str], lengths: Sequence[int]) -> Backlog:
+    """Return the backlog of the lanes *names*. *times*: of their first jobs. *lengths*: of the lanes."""
     on_demand = [length for name, length in zip(names, lengths, strict=True) if is_on_demand(name)]
     # Times usually have one length. Then the first one in the order of texts is the oldest.
     oldest = [min(times)] if len(set(map(len, times))) == 1 and all(map(str.isdecimal, times)) else times
@@ -242,12 +240,10 @@ class Reader:
 
     def backlogs(self, types: Sequence[str] | None = None) -> dict[str, Backlog]:
         """Return the non-empty backlogs of *types* (encoded; None: all types) by type."""
-        heads = self._heads(types)
-        commands = (
-            run_pipelined("ZCARD", self.key("lane", type_, ""), packed.split()[::3]) for type_, packed in heads.items()
-        )
+        heads = {type_: packed.split() for type_, packed in self._heads(types).items()}
+        commands = (run_pipelined("ZCARD", self.key("lane", type_, ""), words[::3]) for type_, words in heads.items())
         counted = zip(heads.items(), read_numbers(self._client, commands), strict=True)
-        backlogs = {type_: backlog_of(packed, lengths) for (type_, packed), lengths in counted}
+        backlogs = {type_: backlog_of(tuple(words[::3]), words[1::3], lengths) for (type_, words), lengths in counted}
         blocked_lanes = self.kept_lanes(types)
         for lane, jobs in zip(
             blocked_lanes, self.ask([("zcard", self.lane_key(lane)) for lane in blocked_lanes]), strict=True

@@ -19,7 +19,7 @@ from ..errors import OptionError
 from ..lua.library import FunctionCall, function_call, server_function
 from ..options.recurring import RecurringCall
 from ..policy.slot_math import NOTHING, PrefetchLimit
-from ..schema.constants import MAX_ALIKE, MAX_MOVES, MAX_PURGED, MAX_SHARED
+from ..schema.constants import MAX_ALIKE, MAX_MOVES, MAX_PURGED, MAX_REVOKED, MAX_SHARED
 from ..schema.job_record import NewJob
 from ..schema.values import DEMAND, QUEUED, decode_number, decode_part, decode_text, encode_part
 from . import runner
@@ -309,7 +309,7 @@ class DispatcherFunctions(Runner):
 
 
 #: Number of invocations of `revoke` in one round trip, which keep the server busy for about 2 ms.
-_REVOKES_TOGETHER = 3
+_REVOKES_TOGETHER = 2
 
 
 class AdminFunctions(Runner):
@@ -323,7 +323,7 @@ class AdminFunctions(Runner):
         revoked, others = 0, dict[bytes, None]()
         tasks = [encode_part(task_id) for task_id in task_ids]
         for by, names in (("task", tasks), ("stamp", stamps)):
-            for pages in argument_pages(list(argument_pages(names)), _REVOKES_TOGETHER):
+            for pages in argument_pages(list(argument_pages(names, MAX_REVOKED)), _REVOKES_TOGETHER):
                 calls = [function_call("revoke", page, by=by, keep_s=keep_s, after=0) for page in pages]
                 for page, (count, left, after, names) in zip(pages, self._run_together(calls), strict=True):
                     revoked, others = revoked + count, others | dict.fromkeys(names)

@@ -49,6 +49,8 @@ MAX_SUBLANES = 4
 #: call of a batch, count as KEYED_COUNTS_AS jobs. Deleting a job that no client has touched for minutes takes about
 #: 0.25 ms.
 MAX_PURGED = 20
+#: Maximum number of jobs, and of names, that one invocation of `revoke` processes. A job takes about 0.06 ms.
+MAX_REVOKED = 20
 KEYED_COUNTS_AS = 4
 #: Maximum number of arguments per Redis command: Lua's `unpack` fails near 8,000.
 MAX_UNPACKED = 1_000

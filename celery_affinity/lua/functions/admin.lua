@@ -212,7 +212,7 @@ end
 --   left: number of names, the last ones, that the caller must pass to the next invocation.
 --   after: argument of the next invocation.
 --   other: name of this invocation that has a job which did not wait, or no job.
--- Cost: at most MAX_MOVES jobs per invocation, and as many names, limited by the caller.
+-- Cost: at most MAX_REVOKED jobs per invocation, and as many names, limited by the caller.
 
 -- Returns the same values as `job_index.jobs_of_task`, for a stamp. Removes these jobs from the stamp's index, so that
 -- the next invocation gets other jobs.
@@ -226,11 +226,11 @@ local function end_all(by, after, arguments)
     local next_jobs = by == "task" and job_index.jobs_of_task or jobs_of_stamp
     local revoked, processed, others = 0, 0, {}
     for i = 4, #arguments do
-        if processed == protocol.MAX_MOVES then
+        if processed == protocol.MAX_REVOKED then
             return { revoked, #arguments - i + 1, 0, others }
         end
         local ids, has_more, last =
-            next_jobs(arguments[i], i == 4 and after or 0, protocol.MAX_MOVES - processed)
+            next_jobs(arguments[i], i == 4 and after or 0, protocol.MAX_REVOKED - processed)
         local ended = 0
         for _, id in ipairs(ids) do
             ended = ended + (ends.waiting(id, "revoked") and 1 or 0)

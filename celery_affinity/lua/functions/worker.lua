@@ -46,14 +46,19 @@ function functions.join(ARGV)
     redis.call("ZADD", key.heartbeats, call.now, worker)
     redis.call("ZADD", key.joined, "NX", call.now, worker)
     workers.write_retention(worker)
-    workers.attach(worker, profile, types)
+    local is_first = workers.attach(worker, profile, types)
 
     hooks.recheck() -- the adopted settings may have changed limits
     -- Only the slots of this worker are new, unless a limit now lets jobs start.
     local fits_others = #hooks.types_to_fill() > 0
     local row, served, _, free = free_slots.terms(worker)
     local view = fits_others and slot_choice.view() or free_slots.own(worker, row, free)
-    local unfilled = fill.fill(served, "", settings_in_force.read(), view)[1]
+    local unfilled
+    if is_first and #types > protocol.MAX_CHOSEN_FROM then -- it wrote a key per type: `claim` fills the slots
+        unfilled = table.concat(types, " ") .. " " .. table.concat(hooks.types_to_fill(), " ")
+    else
+        unfilled = fill.fill(served, "", settings_in_force.read(), view)[1]
+    end
     if unfilled == "" then
         prefetch.request_jobs(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
     end

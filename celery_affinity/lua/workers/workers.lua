@@ -72,8 +72,10 @@ local function change_slots(profile, types, by)
 end
 
 -- Adds a worker to its profile. The worker's hash has its profile and slots. The first worker creates the profile.
+-- Returns true if it did.
 function workers.attach(worker, profile, types)
-    if redis.call("HINCRBY", key.members, profile, 1) == 1 then
+    local is_first = redis.call("HINCRBY", key.members, profile, 1) == 1
+    if is_first then
         redis.call("HSET", key.profiles, profile, table.concat(types, " "))
         for _, type in ipairs(types) do
             redis.call("ZADD", key.serving(type), #types, profile)
@@ -83,6 +85,7 @@ function workers.attach(worker, profile, types)
     redis.call("HSET", key.worker(worker), "accepting", "1", "free", 0, "types", table.concat(types, " "))
     redis.call("HDEL", key.worker(worker), "stalled")
     free_slots.recount(worker)
+    return is_first
 end
 
 -- Stops placing jobs on the worker, which keeps its claims.

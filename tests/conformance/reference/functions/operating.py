@@ -5,7 +5,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar, cast
 
 from celery_affinity.schema import job_record
-from celery_affinity.schema.constants import MAX_MOVES, MAX_PURGED
+from celery_affinity.schema.constants import MAX_PURGED, MAX_REVOKED
 from celery_affinity.schema.values import withdrawn_mark
 
 from .. import (
@@ -57,14 +57,14 @@ def _revoke(cohort: Cohort, task_ids: Sequence[str], now_us: int, after: int) ->
     ended = looked_at = 0
     others: list[str] = []
     for nth, task_id in enumerate(task_ids):
-        if looked_at == MAX_MOVES:
+        if looked_at == MAX_REVOKED:
             return Revoked(ended, len(task_ids) - nth, 0, others)
         jobs = cohort.tasks.get(task_id, {})
         passed = after if nth == 0 and len(jobs) > 1 else 0
-        page = [job_id for job_id, number in jobs.items() if number > passed][: MAX_MOVES - looked_at]
+        page = [job_id for job_id, number in jobs.items() if number > passed][: MAX_REVOKED - looked_at]
         looked_at += len(page)
         ended += _end(cohort, task_id, page, others, now_us)
-        if looked_at == MAX_MOVES and len(jobs) > 1:
+        if looked_at == MAX_REVOKED and len(jobs) > 1:
             return Revoked(ended, len(task_ids) - nth, jobs[page[-1]], others)
     return Revoked(ended, 0, 0, others)
 
@@ -90,12 +90,12 @@ def _revoke_stamped(cohort: Cohort, stamps: Sequence[str], now_us: int) -> Revok
     others: list[str] = []
     for nth, stamp in enumerate(stamps):
         bearing = sorted((at_us, job_id) for job_id, at_us in cohort.stamped.get(stamp, {}).items())
-        page = [job_id for _, job_id in bearing[: MAX_MOVES - looked_at]]
+        page = [job_id for _, job_id in bearing[: MAX_REVOKED - looked_at]]
         for job_id in page:
             del cohort.stamped[stamp][job_id]
         looked_at += len(page)
         ended += _end(cohort, stamp, page, others, now_us)
-        if looked_at == MAX_MOVES:
+        if looked_at == MAX_REVOKED:
             return Revoked(ended, len(stamps) - nth, 0, others)
     return Revoked(ended, 0, 0, others)
 
