@@ -147,11 +147,11 @@ def add_worker_report_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(WorkerDetails, 404),
     )
     async def details(name: str, process: bool = False) -> Response:
-        found = await site.with_fleet(_worker_details, name)
-        if found is None:
+        worker = await site.with_fleet(_worker_details, name)
+        if worker is None:
             raise RefusedError(404, f"no live worker is named {name[:300]!r}")
         answer = await site.run_untrusted(_process_of, site, name) if process else None
-        return json_reply(replace(found, process=answer))
+        return json_reply(replace(worker, process=answer))
 
     responses = reply_responses(DrainReply, 404, 409, 504, status=202)
 
