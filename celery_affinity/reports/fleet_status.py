@@ -142,7 +142,7 @@ def status_text(status: Status) -> str:
     requeued = f" ({status.requeued} requeued, start again after a pause)" if status.requeued else ""
     counts = f"scheduled for later: {status.scheduled}{requeued}   dead letters: {status.dead}"
     types, workers = _TYPES.text(status.types), _WORKERS.text(status.workers)
-    headline = click.style(printable_cell(status.headline.text), fg=_COLOURS[status.headline.level], bold=True)
+    headline = click.style(printable_cell(status.headline.text), fg=_COLOURS[status.headline.level])
     return f"{headline}\n\n{types}\n\n{workers}{tenants}{lists}\n\n{counts}{paused}"
 
 

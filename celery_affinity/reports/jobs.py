@@ -341,7 +341,7 @@ class LocalWorkers:
 
 def local_workers(reader: Reader, hint: str, now_us: int, settings: Mapping[str, str]) -> LocalWorkers:
     """Return the workers that hold *hint*. *settings*: complete settings. Two round trips."""
-    reply = reader.ask_one("zrevrange", reader.key("holders", encode_part(hint)), 0, _MAX_SHOWN - 1, "WITHSCORES")
+    reply = reader.ask_one("zrange", reader.key("holders", encode_part(hint)), -_MAX_SHOWN, -1, False, True)
     holders = _pairs(reply)
     rows = [("hmget", reader.key("worker", worker), ["name", "free"]) for worker, _ in holders]
     times = [("zscore", reader.key("hints", worker), encode_part(hint)) for worker, _ in holders]
@@ -360,8 +360,8 @@ def local_workers(reader: Reader, hint: str, now_us: int, settings: Mapping[str,
 
 def hints_of(reader: Reader, worker: str) -> dict[str, float]:
     """Return hint -> Unix time when *worker* last ended a job with it, the most recent first."""
-    reply = reader.ask_one("zrevrange", reader.key("hints", worker), 0, _MAX_SHOWN - 1, "WITHSCORES")
-    return {decode_part(hint): at_us / SECOND_US for hint, at_us in _pairs(reply)}
+    reply = reader.ask_one("zrange", reader.key("hints", worker), -_MAX_SHOWN, -1, False, True)
+    return {decode_part(hint): at_us / SECOND_US for hint, at_us in reversed(_pairs(reply))}
 
 
 def _pairs(reply: object) -> list[tuple[str, int]]:

@@ -15,7 +15,7 @@ from .report import Answer, Source, report
 
 #: Maximum number of ended jobs that are read, the newest ones.
 MAX_READ = 1_000
-#: Maximum number of jobs of one worker.
+#: Maximum number of jobs per worker.
 MAX_RECENT = 50
 #: States of jobs that a worker ran.
 _RAN = ("done", "failed")
@@ -45,7 +45,7 @@ class TaskSummary(CohortRow):
 
 
 def task_summaries(reader: Reader) -> list[TaskSummary]:
-    """Return the summaries of the tasks of at most `MAX_READ` ended jobs, those with the most runs first."""
+    """Summarize at most `MAX_READ` ended jobs by task, the most frequent task first."""
     rows = [row for row in read_jobs(reader, _ended(reader)) if row.state in _RAN]
     names = {row.task for row in rows}
     summaries = [_summary(name, [row for row in rows if row.task == name]) for name in names]

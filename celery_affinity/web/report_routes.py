@@ -109,7 +109,7 @@ class DrainReply:
 
 
 @dataclass(frozen=True)
-class WorkerProcess:
+class ProcessReply:
     """The worker's own answer. *memory_bytes*: maximum memory of its main process. *totals*: task -> number of runs.
 
     *versions*: package -> version.
@@ -137,7 +137,7 @@ class WorkerDetails:
     hints: dict[str, float]
     recent: list[Job]
     unfinished: list[Requeue]
-    process: WorkerProcess | None
+    process: ProcessReply | None
 
 
 def add_worker_report_routes(api: APIRouter, site: Site) -> None:
@@ -208,7 +208,7 @@ def _worker_details(fleet: Cohorts, name: str) -> WorkerDetails | None:
     return WorkerDetails(rows, hints, recent, [row for _, _, requeues in parts for row in requeues], None)
 
 
-def _process_of(site: Site, name: str) -> WorkerProcess | None:
+def _process_of(site: Site, name: str) -> ProcessReply | None:
     """Return the answer of the worker *name*, or None if there is none, or if the broker's user may not query it."""
     try:
         stats = _broadcast(site, name, "stats")
@@ -227,7 +227,7 @@ def _process_of(site: Site, name: str) -> WorkerProcess | None:
 
     versions = part(part(stats, "affinity"), "versions").items()
     totals = list(part(stats, "total").items())[:_MAX_TASKS]
-    return WorkerProcess(
+    return ProcessReply(
         pid=number(stats.get("pid")),
         uptime_s=number(stats.get("uptime")),
         memory_bytes=1024 * number(part(stats, "rusage").get("maxrss")),

@@ -12,6 +12,10 @@ CHARACTER, LINE = 7.2, 19
 _STYLED = re.compile(r"\x1b\[(\d+)m(.*?)(?:\x1b\[0m|$)")
 
 
+#: Looks of the colours that are used.
+_LOOKS = {"31": "fill-red", "32": "fill-green"}
+
+
 def draw() -> str:
     lines = [COMMAND, "", *SHOWN.read_text().rstrip("\n").splitlines()]
     columns = max(len(_STYLED.sub(r"\2", line)) for line in lines)
@@ -38,6 +42,6 @@ def _parts(line: str) -> Iterator[tuple[int, str, str]]:
         if plain:
             yield column, plain, ""
         if found:
-            yield column + len(plain), found[2], "fill-red" if found[1] == "31" else "bold"
+            yield column + len(plain), found[2], _LOOKS.get(found[1], "bold")
             column += len(plain) + len(found[2])
             position = found.end()

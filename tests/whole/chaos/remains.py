@@ -47,6 +47,7 @@ BUSY = {
 #: Keys that a quiet fleet may have; keys of jobs, tasks, batches and workers are checked individually.
 MAY_STAY = {
     *("job", "message", "task", "jobs_of_task", "callers", "reported_calls", "dead", "ended", "worker"),
+    *("history", "history_base", "history_names", "history_written"),
     *("revoked", "revoked_stamp", "idempotency", "remote_worker", "left_to_celery", "remote_end", "damage_log"),
     *("batched", "nudges", "prefetch_turn", "requeues"),
     *("recurring", "recurring_call", "recurring_matches", "signature", "recurring_of"),
@@ -54,7 +55,6 @@ MAY_STAY = {
     *("hints", "holders"),
     *("fence", "clock", "schema", "settings", "conf_last", "conf_by_app", "claim_number"),
     *("durations", "metrics", "trend", "trend_written", "counters", "share", "clocks", "recording", "recorded"),
-    *("history", "history_base", "history_names", "history_written"),
 }
 
 

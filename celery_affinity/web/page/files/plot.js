@@ -51,7 +51,7 @@ export function plot(title, { text, how = (a, b) => a + b, least = 1, bound = nu
       {
         width,
         height: 180,
-        padding: [null, 36, null, null],
+        padding: [null, 46, null, null],
         series: [{ value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString() : "–") }, ...labels.map(line)],
         axes: [{ ...axes, values: clock, space: isDay ? 130 : 90 }, { ...axes, size: 62, values: (_, ticks) => ticks.map(text) }],
         scales: { y: { range: (_, low, high) => [0, bound ?? Math.max(least, high * 1.1)] } },
