@@ -338,8 +338,9 @@ class Report:
         backlogs = self._reader.backlogs()
         self.lanes = {type_: backlog.lanes for type_, backlog in backlogs.items()}
         types = sorted({*capacity, *claimed, *backlogs})
-        pending = {decode_part(type_): backlogs[type_].jobs if type_ in backlogs else 0 for type_ in types}
-        trends = read_trends(self._reader, pending, now_us)
+        names = [decode_part(type_) for type_ in types]
+        pending = [backlogs[type_].jobs if type_ in backlogs else 0 for type_ in types]
+        trends = read_trends(self._reader, dict(zip(names, pending, strict=True)), now_us)
         averages_us = self._reader.large_hash("durations")
         limits = {encode_part(limit.type): limit for limit in limits_of_types(self._reader, types)}
         number, facts = waiting_key_facts(self._reader)
@@ -350,8 +351,8 @@ class Report:
         paused = {pause.name for pause in pauses if pause.kind == "type"}
         are_all_paused = any(pause.kind == "all" for pause in pauses)
         statuses = []
-        for type_ in types:
-            name, backlog, limit = decode_part(type_), backlogs.get(type_) or Backlog(0, 0, 0), limits.get(type_)
+        for type_, name in zip(types, names, strict=True):
+            backlog, limit = backlogs.get(type_) or Backlog(0, 0, 0), limits.get(type_)
             # Some jobs that keys block in lanes can start, or fewer can start than are in lanes.
             kept_back = min(backlog.jobs, max(0, backlog.kept_back - beyond_lanes.get(type_, 0)))
             statuses.append(

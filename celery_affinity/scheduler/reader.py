@@ -14,6 +14,7 @@ from ..clock import SECOND_US
 from ..schema.constants import MAX_NUMBER_LENGTH
 from ..schema.keys import SEVERAL, Keys
 from ..schema.values import (
+    DEMAND,
     LARGEST,
     NAMES,
     decode_number,
@@ -83,7 +84,7 @@ def lanes_in(type_: str, packed: str) -> list[Lane]:
 
 def backlog_of(names: tuple[str, ...], times: Sequence[str], lengths: Sequence[int]) -> Backlog:
     """Return the backlog of the lanes *names*. *times*: of their first jobs. *lengths*: of the lanes."""
-    on_demand = [length for name, length in zip(names, lengths, strict=True) if is_on_demand(name)]
+    on_demand = [length for name, length in zip(names, lengths, strict=True) if name.startswith(DEMAND)]
     # Times usually have one length. Then the first one in the order of texts is the oldest.
     oldest = [min(times)] if len(set(map(len, times))) == 1 and all(map(str.isdecimal, times)) else times
     oldest_us = min((decode_number(time, _UNREADABLE_HEAD_US) for time in oldest), default=_UNREADABLE_HEAD_US)

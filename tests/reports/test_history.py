@@ -142,6 +142,20 @@ def test_foreign_values_in_a_base_are_left_out(fleet, reader, write):
     assert Base.unpacked(zlib.compress(b'[1, {"pdf": 3}]')) is None
 
 
+def test_type_beyond_a_full_base_has_no_increase(fleet, reader, write, monkeypatch):
+    fleet.join("worker", "pdf", slots=5)
+    fleet.join("other", "excel")
+    run(fleet, "old")
+    monkeypatch.setattr(history, "MAX_TYPES", 1)
+    write()  # of excel alone: the first name
+    fleet.publish("waits", "pdf", delay_s=0)
+    for number in range(6):
+        fleet.publish(f"waits{number}", "pdf")
+    write()
+    (pdf,) = [row for row in read_history(reader, "15m").types if row.type == "pdf"]
+    assert (pdf.waiting[-1], pdf.ended_per_s[-1]) == (2, 0), "its old jobs did not end in this interval"
+
+
 def test_point_bounds_counts_and_times_beyond_its_fields(fleet):
     row = TypePoint(2**40, 2**40, 2**40, 1e12, 0.0)
     point = Point.unpacked(Point(7, 2**40, 2**40, 2**70, None, 5.0, {1: row}).packed())

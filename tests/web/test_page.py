@@ -496,7 +496,7 @@ def test_bulk_cancel_shows_the_number_of_jobs_first(busy, look):
     screen.page.locator(".state.revoked").wait_for()
 
 
-def test_dead_letters_of_a_reason_are_replayed_and_deleted_together(busy, look):
+def test_dead_letters_are_replayed_and_deleted_by_group(busy, look):
     busy.join("mailer", "mail", slots=3)
     for number in range(3):
         busy.publish(f"rejected{number}", "mail")
@@ -870,7 +870,7 @@ def test_charts_show_the_history_from_before_the_first_viewer(show, url, busy):
     drawn = "".join("-" if value is None else "#" for value in values)
     assert re.fullmatch("-*#+---#+-*", drawn), "no line leads over the three missing points"
     assert times == sorted(times)
-    screen.page.get_by_text("1 day", exact=True).click()
+    screen.page.get_by_label("1 day").check()
     screen.page.get_by_role("img", name="Jobs ended per second: pdf 0.07/s").wait_for()
     screen.page.reload()
     screen.page.get_by_role("img", name="Jobs ended per second: pdf 0.07/s").wait_for()
