@@ -16,6 +16,7 @@ from ..clock import SECOND_US
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Reader, as_text
 from ..schema.histograms import BUCKET_DIGITS, OTHER_ENDS, RUNS, WAITS, TimeHistogram
+from ..schema.untrusted import inflate, loads
 from ..schema.values import decode_number, decode_part, encode_part
 from .report import Answer, Param, Source, report, with_cohort_name
 from .type_metrics import TypeMetrics, metrics_of_row
@@ -80,7 +81,7 @@ class Point(NamedTuple):
     @classmethod
     def unpacked(cls, data: bytes) -> "Point | None":
         """Return the point in *data*, or None if another client wrote it."""
-        content = _decompressed(data, _MAX_POINT)
+        content = inflate(data, _MAX_POINT)
         if len(content) < _HEAD.size or (len(content) - _HEAD.size) % _ROW.size:
             return None
         number, slots, busy, memory_bytes, p50, p95 = _HEAD.unpack_from(content)
@@ -89,15 +90,6 @@ class Point(NamedTuple):
             for checksum, ended, failed, waiting, row_p50, row_p95 in _ROW.iter_unpack(content[_HEAD.size :])
         }
         return cls(number, slots, busy, memory_bytes, _seconds(p50), _seconds(p95), types)
-
-
-def _decompressed(data: object, maximum: int) -> bytes:
-    """Return the content of the compressed *data*, or b"" if it is not valid or longer than *maximum* bytes."""
-    try:
-        content = zlib.decompressobj().decompress(data, maximum + 1) if isinstance(data, bytes) else b""
-    except zlib.error:
-        return b""
-    return content if len(content) <= maximum else b""
 
 
 def _level(seconds: float | None) -> int:
@@ -127,9 +119,9 @@ class Base(NamedTuple):
     def unpacked(cls, data: bytes) -> "Base | None":
         """Return the base in *data*, or None if another client wrote it."""
         try:
-            at_us, rows = json.loads(_decompressed(data, _MAX_BASE))
+            at_us, rows = loads(inflate(data, _MAX_BASE))
             return cls(decode_number(str(at_us)), {type_: _texts(row) for type_, row in rows.items()})
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError):
             return None
 
     def metrics(self) -> dict[str, TypeMetrics]:

@@ -9,6 +9,7 @@ data, not on the magnitude of a number.
 import json
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from numbers import Integral
@@ -181,6 +182,15 @@ def loads(
     if max_depth is not None and is_too_deep(data, max_depth):
         raise TooDeepError(max_depth)
     return data
+
+
+def inflate(data: object, maximum: int) -> bytes:
+    """Return the content of *data*, compressed by zlib, or b"" if it is not valid or longer than *maximum* bytes."""
+    try:
+        content = zlib.decompressobj().decompress(data, maximum + 1) if isinstance(data, bytes) else b""
+    except zlib.error:
+        return b""
+    return content if len(content) <= maximum else b""
 
 
 def strict_json(value: object, max_depth: int = MAX_NESTED) -> str:

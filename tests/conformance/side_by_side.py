@@ -89,7 +89,7 @@ class SideBySide:
         if full:
             self.call("CONFIG", "SET", "maxmemory", "0", reply="OK")
         self.tally[arrow] += 1
-        fair_share.end(self.reference)
+        fair_share.write_changed(self.reference)
         self.recurrence.see(self.reference, self.now_us)
 
     def call(self, *command, reply=...):

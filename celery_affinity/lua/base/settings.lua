@@ -72,6 +72,7 @@ local function put(name, value)
         redis.call("HINCRBY", key.settings, "limits_revision", 1)
     end
     hash.write(key.settings, name, value)
+    call.tenants = false -- it may have been read before
 end
 
 -- Invalidates the values cached by claims, after a change of settings or of a type's slots.

@@ -354,6 +354,9 @@ end
 
 -- Lists jobs of the lanes in key `unlisted`, the oldest first, once per invocation. Returns true if there can be more.
 function fair_share.list_some()
+    if not tenants.shares() then
+        return false -- another client wrote the key
+    end
     local budget = key_state.cache().has_listed and 0 or protocol.MAX_LISTED
     key_state.cache().has_listed = true
     local fields = redis.call("HGETALL", key.unlisted)

@@ -112,6 +112,8 @@ local function fix_type(type, thorough)
     end
     for _, lane in ipairs(thorough and names or {}) do -- server functions write these without reading them
         rebuild.exists(key.minimum_lane(type, lane), "zset")
+        rebuild.exists(key.turns(type, lane), "zset")
+        rebuild.exists(key.untenanted(type, lane), "zset")
     end
     for _, redis_key in ipairs(thorough and redis_keys or {}) do
         repair_jobs.fix_all(rebuild.members(redis_key, math.max(1, math.floor(3 * protocol.MAX_MOVES / #redis_keys))))

@@ -47,8 +47,8 @@ end
 function hooks.read_word(word)
     call.shares = "off"
     if word and string.sub(word, -#protocol.HAS_SHARES) == protocol.HAS_SHARES then
-        call.shares = "on"
-        return #word > #protocol.HAS_SHARES and string.sub(word, 1, -#protocol.HAS_SHARES - 1), true
+        call.shares = tenants.shares() and "on" or "off" -- off: another client deleted the setting
+        return #word > #protocol.HAS_SHARES and string.sub(word, 1, -#protocol.HAS_SHARES - 1), call.shares == "on"
     end
     return word, false
 end

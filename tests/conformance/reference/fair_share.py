@@ -22,12 +22,12 @@ def tenant_of(job: Job) -> str:
     return next((rules.key for rules in decode_rules(job.rules).keys if rules.is_of_tenant), TENANT_PREFIX)
 
 
-def class_of(job: Job) -> str:
+def _class_of(job: Job) -> str:
     return lane_name(job.on_demand, job.priority)
 
 
-def share_of(cohort: Cohort, job: Job) -> Share:
-    return cohort.shares.setdefault((class_of(job), tenant_of(job)), Share())
+def read_share(cohort: Cohort, job: Job) -> Share:
+    return cohort.shares.setdefault((_class_of(job), tenant_of(job)), Share())
 
 
 def change_shares(cohort: Cohort) -> None:
@@ -35,32 +35,32 @@ def change_shares(cohort: Cohort) -> None:
     if cohort.shares_era != cohort.settings.shares_era:
         cohort.shares_era = cohort.settings.shares_era
         cohort.shares, cohort.clocks, cohort.candidates = {}, {}, {}
-        look(cohort)
+        list_some(cohort)
 
 
-def look(cohort: Cohort) -> None:
+def list_some(cohort: Cohort) -> None:
     """Find the candidates of all tenants, and give start tags to new ones."""
     if cohort.settings.half_life_us is None:
         return
     found: dict[tuple[str, str, str], Job] = {}
     for job in keys.standing(cohort, {job.type for job in cohort.jobs.values()}):
-        place = (class_of(job), tenant_of(job), job.type)
+        place = (_class_of(job), tenant_of(job), job.type)
         found[place] = min(found.get(place, job), job, key=lambda each: (each.order_us, each.id))
     for place, job_id in cohort.candidates.items():
         if place not in found or found[place].id != job_id:
             cohort.shares[place[:2]].is_changed = True
     for place, job in sorted(found.items()):
         if cohort.candidates.get(place) != job.id:
-            share, clock = share_of(cohort, job), cohort.clocks.get((place[0], job.type), 0)
+            share, clock = read_share(cohort, job), cohort.clocks.get((place[0], job.type), 0)
             share.is_changed = True
             earlier = share.starts.get(job.type, 0)
             share.starts[job.type] = share.use if cohort.settings.half_life_us else max(earlier, clock)
     cohort.candidates = {place: job.id for place, job in found.items()}
 
 
-def end(cohort: Cohort) -> None:
+def write_changed(cohort: Cohort) -> None:
     """Remove start tags without a candidate that cannot matter again, at the end of each function."""
-    look(cohort)
+    list_some(cohort)
     half_life_us = cohort.settings.half_life_us
     for place, share in cohort.shares.items():
         for type_, start in [*share.starts.items()] if share.is_changed else ():
@@ -71,7 +71,7 @@ def end(cohort: Cohort) -> None:
 
 
 def _order(cohort: Cohort, job: Job) -> tuple[float, int, str]:
-    return share_of(cohort, job).starts[job.type], job.order_us, job.id
+    return read_share(cohort, job).starts[job.type], job.order_us, job.id
 
 
 def turn(cohort: Cohort, job: Job, may_start: Collection[Job]) -> tuple[list[Job], float | None]:
@@ -81,9 +81,9 @@ def turn(cohort: Cohort, job: Job, may_start: Collection[Job]) -> tuple[list[Job
     """
     if cohort.settings.half_life_us is None:
         return [job], None
-    look(cohort)
+    list_some(cohort)
     firsts: dict[str, Job] = {}
-    candidates = [cohort.jobs[job_id] for place, job_id in cohort.candidates.items() if place[0] == class_of(job)]
+    candidates = [cohort.jobs[job_id] for place, job_id in cohort.candidates.items() if place[0] == _class_of(job)]
     for each in candidates:
         firsts[each.type] = min(firsts.get(each.type, each), each, key=lambda one: _order(cohort, one))
     firsts = {type_: each for type_, each in firsts.items() if each in may_start}  # a reserve blocks the younger ones
@@ -102,14 +102,14 @@ def charge(cohort: Cohort, job: Job, types: Collection[str], now_us: int) -> Non
     """
     if cohort.settings.half_life_us is None:
         return
-    share, usual_us = share_of(cohort, job), cohort.durations_us.get(job.type, 0)
+    share, usual_us = read_share(cohort, job), cohort.durations_us.get(job.type, 0)
     used_us = min(share.credit_us, usual_us)
     share.credit_us -= used_us
     share.running += 1
     _add(cohort, job, share, usual_us - used_us, now_us)
     if cohort.turn_start is not None and not cohort.settings.half_life_us:
         for type_ in types:
-            place = (class_of(job), type_)
+            place = (_class_of(job), type_)
             cohort.clocks[place] = max(cohort.clocks.get(place, 0), int(cohort.turn_start))
     job.charged = (cohort.settings.shares_era, usual_us)
     job.has_more = job.has_more or tenant_of(job) == TENANT_PREFIX
@@ -120,8 +120,8 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
     charged, job.charged = job.charged, None
     if cohort.settings.half_life_us is None or charged is None or charged[0] != cohort.settings.shares_era:
         return
-    look(cohort)
-    share, more_us = share_of(cohort, job), max(0, now_us - (job.claimed_us or 0)) - charged[1]
+    list_some(cohort)
+    share, more_us = read_share(cohort, job), max(0, now_us - (job.claimed_us or 0)) - charged[1]
     share.running = max(0, share.running - 1)
     _add(cohort, job, share, max(0, more_us), now_us)
     share.credit_us += max(0, -more_us)

@@ -91,7 +91,7 @@ def leave(cohort: Cohort, job: Job, now_us: int) -> None:
 
 
 @contextmanager
-def leaving_together(cohort: Cohort, now_us: int) -> Iterator[None]:
+def stop_waiting(cohort: Cohort, now_us: int) -> Iterator[None]:
     """Re-evaluate the keys of all jobs that stop waiting in the block together, at its end."""
     cohort.leaving = jobs = []
     yield
@@ -339,7 +339,7 @@ def reevaluate(cohort: Cohort, keys: Collection[str], now_us: int, *, fills: boo
     for key in renewed:
         _forget(cohort, key)
     cohort.stood = after = standing_ids(cohort)
-    fair_share.look(cohort)
+    fair_share.list_some(cohort)
     if has_left:
         cohort.may_fit |= {job_id for job_id, _ in cohort.advanced - advanced}
     return {cohort.jobs[job_id].type for job_id in after - before}

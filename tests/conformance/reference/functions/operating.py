@@ -47,7 +47,7 @@ def _filling_nothing(arrow: Callable[_P, _R]) -> Callable[_P, _R]:
 @_filling_nothing
 def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int = 0) -> Revoked:
     """End the waiting jobs of these tasks. *after*: the value in the last reply."""
-    with keys.leaving_together(cohort, now_us):
+    with keys.stop_waiting(cohort, now_us):
         return _revoke(cohort, task_ids, now_us, after)
 
 
@@ -80,7 +80,7 @@ def _end(cohort: Cohort, name: str, job_ids: Sequence[str], others: list[str], n
 @_filling_nothing
 def revoke_stamped(cohort: Cohort, stamps: Sequence[str], *, now_us: int) -> Revoked:
     """End the waiting jobs with one of these stamps."""
-    with keys.leaving_together(cohort, now_us):
+    with keys.stop_waiting(cohort, now_us):
         return _revoke_stamped(cohort, stamps, now_us)
 
 
