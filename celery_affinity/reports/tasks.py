@@ -49,7 +49,7 @@ class TaskSummary(CohortRow):
 
 
 def task_summaries(reader: Reader) -> list[TaskSummary]:
-    """Return the summaries of the tasks of at most `MAX_READ` ended jobs, those with the most runs first."""
+    """Return the task summaries of at most `MAX_READ` ended jobs, ordered by the number of runs."""
     rows = [row for row in read_jobs(reader, _ended(reader)) if row.state in _RAN]
     names = {row.task for row in rows}
     learned = learned_run_times(reader) if names else {}

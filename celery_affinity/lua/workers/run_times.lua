@@ -42,7 +42,7 @@ local function line(n, x, y, q, r)
     return base, slope
 end
 
--- Returns the size that counts for a run of the size `size`, or nil for an unknown size.
+-- Returns the size to use in the sums. `size`: the size of the run, or nil or false if it is unknown.
 local function used_size(size, n, x)
     if n == 0 then
         return size and size >= protocol.MIN_SIZE and size or 1
@@ -51,8 +51,8 @@ local function used_size(size, n, x)
     return math.max(size or mean, protocol.MIN_RELATIVE_SIZE * mean, protocol.MIN_SIZE)
 end
 
--- Returns `value` after the runs in `text`: size ("-" if it is unknown) and time in µs of each. `number`: of all runs,
--- of which `text` has the last ones.
+-- Returns `value` after the runs in `text`: for each run its size ("-" if it is unknown) and its time in µs. `number`:
+-- number of runs, including runs that precede the ones in `text`.
 local function added(value, number, text)
     local runs, _, n, x, y, q, r, a = read(value)
     local decay = protocol.RUN_DECAY
