@@ -48,6 +48,13 @@ def test_least_recently_used_tasks_are_dropped(fleet, report):
     assert {"old 5", "new 1", "new 2"} <= kept.keys()
 
 
+def test_thousands_of_foreign_fields_are_deleted(fleet, report):
+    key = fleet.scheduler.keys.key("run_times")
+    fleet.scheduler.client.hset(key, mapping={f"field {number}": "1" for number in range(2 * MAX_TASKS_LEARNED)})
+    report(TaskRuns("shop.render", 1, [(None, 1)]))
+    assert not fleet.scheduler.client.exists(key)
+
+
 @pytest.mark.parametrize("value", ["", "pdf", "5 1 nan 1 1 1 1 1", "5 1 0 0 0 0 0 0", "1 1 1e999 1 1 1 1 1", "9" * 999])
 def test_damaged_values_are_ignored_and_replaced(fleet, report, value):
     key = fleet.scheduler.keys.key("run_times")

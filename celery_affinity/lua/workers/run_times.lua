@@ -78,8 +78,13 @@ local function added(value, number, text)
     return string.format("%.0f %s %.17g %.17g %.17g %.17g %.17g %.17g", runs, call.now, n, x, y, q, r, a)
 end
 
--- Drops the tasks without a run for the longest time, a tenth of them, so that it happens rarely.
-local function drop_oldest()
+-- Drops the tasks without a run for the longest time, a tenth of them, so that it happens rarely. If another client has
+-- added thousands of fields, all are dropped.
+local function drop_oldest(number)
+    if number > 2 * protocol.MAX_TASKS_LEARNED then
+        redis.call("UNLINK", key.run_times)
+        return
+    end
     local last_us, names = {}, {}
     local values = redis.call("HGETALL", key.run_times)
     for i = 1, #values, 2 do
@@ -107,8 +112,9 @@ function run_times.add(text)
         local value = redis.call("HGET", key.run_times, name)
         redis.call("HSET", key.run_times, name, added(value, tonumber(number), runs))
     end
-    if redis.call("HLEN", key.run_times) > protocol.MAX_TASKS_LEARNED then
-        drop_oldest()
+    local number = redis.call("HLEN", key.run_times)
+    if number > protocol.MAX_TASKS_LEARNED then
+        drop_oldest(number)
     end
     redis.call("EXPIRE", key.run_times, protocol.RUN_TIMES_KEPT_S)
 end
