@@ -48,6 +48,7 @@ _MODULES: dict[str, str | None] = {
     "dead": "dead",
     "requeues": None,
     "tasks": None,
+    "run-times": None,
     "memory": None,
     "check": "check",
     "settings": "settings",

@@ -19,6 +19,9 @@ from ..leases.held_claim import REQUEUED
 from ..log_limit import limited_logger
 from ..policy.slot_math import NOTHING
 from ..publishing.app_config import settings_of
+from ..publishing.message import decode_message as read_message
+from ..publishing.message_body import read_body
+from ..publishing.option_resolution import arguments_in, size_of_call, size_of_task
 from ..publishing.publish_call import publishing_follow_ups
 from ..results import chords
 from ..results.chords import ChordIsClaimedError
@@ -33,7 +36,7 @@ from ..results.merged import (
     stored_end_of_call,
 )
 from ..results.reporter import ResultReporter, describe_error
-from ..scheduler.messages import BatchCall, EndArguments, TypeMetricsDelta, UnreportedEnd
+from ..scheduler.messages import BatchCall, EndArguments, TaskRuns, TypeMetricsDelta, UnreportedEnd
 from ..scheduler.scheduler import Scheduler
 from ..schema import histograms
 from ..schema.constants import PREEMPTED
@@ -190,8 +193,8 @@ def _send_signal(app: Celery, job: RemoteClaim, outcome: Outcome, end: StoredSuc
 logger = limited_logger(__name__)
 
 
-def count_end(scheduler: Scheduler, worker: HttpWorker, job: RemoteClaim, state: str) -> None:
-    """Count a job that ended with *state*. Errors are only logged.
+def count_end(scheduler: Scheduler, worker: HttpWorker, job: RemoteClaim, state: str, size: float | None) -> None:
+    """Count a job of this *size* (None: unknown) that ended with *state*. Errors are only logged.
 
     Two ends of one worker that two processes report at the same time may count as one.
     """
@@ -206,9 +209,23 @@ def count_end(scheduler: Scheduler, worker: HttpWorker, job: RemoteClaim, state:
         for kind, time_us in ((wait, waited_us), (state, took_us)):
             counts[histograms.wait_field(kind, histograms.bucket_of(time_us))] += 1
             counts[histograms.sum_field(kind)] += histograms.within_us(time_us)
-        scheduler.add_metrics(worker.id, now_us, [TypeMetricsDelta(row.type, counts, 1, took_us)])
+        runs = [TaskRuns(row.task, 1, [(size, took_us)])] if state == "done" and not is_batch(row.job_id) else []
+        scheduler.add_metrics(worker.id, now_us, [TypeMetricsDelta(row.type, counts, 1, took_us)], runs)
     except (RedisError, OSError) as exc:
         logger.warning("Job %s is not counted: %s", row.job_id, exc)
+
+
+def _size_of(scheduler: Scheduler, app: Celery, job: RemoteClaim) -> float | None:
+    """Return the size of a job's call, or None if it is unknown."""
+    task = app.tasks[job.row.task]
+    try:
+        if size_of_task(task) is None:
+            return None
+        message = read_message(job.message(scheduler.reader))
+        return size_of_call(task, *arguments_in(task.name, read_body(message)))
+    except (ValueError, RedisError, OSError) as exc:  # an OptionError is a ValueError
+        logger.warning("The size of job %s is unknown: %s", job.row.job_id, exc)
+        return None
 
 
 class EndRefusedError(Exception):
@@ -307,8 +324,9 @@ def _end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str
         logger.exception("The end of job %s cannot be reported: it becomes a dead letter", job_id)
         state, release_outcome = "dead", f"rejected {describe_error(exc)}"
     OutcomeNote(job_id, worker.id, outcome.digest, state, release_outcome).write(scheduler, fence)
+    size = _size_of(scheduler, app, job)  # the release deletes the message
     _release(scheduler, worker, job_id, fence, release_outcome)
-    count_end(scheduler, worker, job, state)
+    count_end(scheduler, worker, job, state, size)
     return EndReply(job_id, fence, state)
 
 

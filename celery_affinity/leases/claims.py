@@ -289,6 +289,8 @@ class ClaimTable:
         for held in ends.values():
             if held.run is not None:
                 self.sums.ran(held.type, *held.run)
+                if held.succeeded and held.request is not None and not job_record.is_batch(held.job_id):
+                    self.sums.ran_task(held.request.name, held.request.size, held.in_slot_us)
         self.records.ended(ends.values(), brought)
         with self._lock:
             for tag in ends:

@@ -72,6 +72,10 @@ class TaskRequest(Protocol):
     worker_pid: Any
     task: Any
 
+    @property
+    def size(self) -> float | None:
+        """The size of the call (option ``size``), or None if it is unknown."""
+
     def preempt(self) -> bool:
         """Stop the task and requeue its job. Return True if the task was running and could be stopped."""
 
@@ -155,6 +159,11 @@ class HeldClaim:
         if kind is None or self.ended_s is None or self.void or self.is_buffered:
             return None
         return kind, self.in_slot_us
+
+    @property
+    def succeeded(self) -> bool:
+        """True if the task is known to have succeeded."""
+        return self.ended_how == ACKED
 
     def described(self) -> dict[str, object]:
         """Return the facts that `inspect affinity` shows.

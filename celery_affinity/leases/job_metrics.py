@@ -1,24 +1,32 @@
 """Aggregate the metrics of a worker's jobs until the server has counted them.
 
-Waits, slot times and ends are added up by type. Each heartbeat sends the deltas in pages. A page has a number, so that
-the server counts a repeated page only once. A page without a reply is repeated. If the server has since forgotten the
-worker, and with it the page's number, the page is dropped, since it may have been counted. So a server counts nothing
-twice, but can miss the deltas that a worker had not sent when it was killed.
+Waits, slot times and ends are added up by type. Sizes and times of successful runs are kept by task, the last ones.
+Each heartbeat sends the deltas in pages. A page has a number, so that the server counts a repeated page only once. A
+page without a reply is repeated. If the server has since forgotten the worker, and with it the page's number, the page
+is dropped, since it may have been counted. So a server counts nothing twice, but can miss the deltas that a worker had
+not sent when it was killed.
 """
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
 
 from ..log_limit import limited_logger
-from ..scheduler.messages import TypeMetricsDelta
+from ..scheduler.messages import TaskRuns, TypeMetricsDelta
 from ..scheduler.scheduler import Scheduler
 from ..schema import histograms
-from ..schema.constants import MAX_METRICS, MAX_TYPES
+from ..schema.constants import (
+    MAX_METRICS,
+    MAX_NAME_LENGTH,
+    MAX_RUNS_ADDED,
+    MAX_TASKS_ADDED,
+    MAX_TASKS_LEARNED,
+    MAX_TYPES,
+)
 from ..schema.histograms import Pace, average_pace
 
 logger = limited_logger(__name__)
@@ -82,12 +90,21 @@ class _TypeSums:
         return sums
 
 
+@dataclass
+class _Runs:
+    """The runs of a task since the last page: only the last ones have an effect on an average of the last 20."""
+
+    number: int = 0
+    last: deque[tuple[float | None, int]] = field(default_factory=lambda: deque(maxlen=MAX_RUNS_ADDED))
+
+
 @dataclass(eq=False)
 class MetricsPage:
-    """The sums that one invocation sends."""
+    """The sums and the runs that one invocation sends."""
 
     number: int
     sums: list[TypeMetricsDelta] = field(default_factory=list)
+    runs: list[TaskRuns] = field(default_factory=list)
     #: Number of invocations without a reply. The server may or may not have counted each of them.
     unanswered: int = 0
 
@@ -98,6 +115,7 @@ class MetricDeltas:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant: see `claims`
         self._types: dict[str, _TypeSums] = {}
+        self._runs: dict[str, _Runs] = {}
         self._pages: list[MetricsPage] = []
         self._number = 0
         self._handed_over_s = 0.0
@@ -118,6 +136,17 @@ class MetricDeltas:
             if sums.is_new or (sums.has_changed and time.monotonic() - self._handed_over_s > _MIN_PAUSE_S):
                 self.are_urgent = True
 
+    def ran_task(self, task: str, size: float | None, took_us: int) -> None:
+        """Add a successful run. *size*: its size, or None if it is unknown."""
+        with self._lock:
+            runs = self._runs.get(task)
+            if runs is None:
+                if len(self._runs) >= MAX_TASKS_LEARNED or len(task) > MAX_NAME_LENGTH:
+                    return
+                runs = self._runs[task] = _Runs()
+            runs.number += 1
+            runs.last.append((size, took_us))
+
     def _sums_of(self, type_: str) -> _TypeSums:
         sums = self._types.get(type_)
         if sums is None:
@@ -131,7 +160,7 @@ class MetricDeltas:
         """
         try:
             for page in self.pages():
-                self.answered(page, is_known=scheduler.add_metrics(worker, page.number, page.sums))
+                self.answered(page, is_known=scheduler.add_metrics(worker, page.number, page.sums, page.runs))
         except ResponseError as exc:  # metrics must not keep the worker from its work
             logger.warning("The server refuses the metrics of this worker's jobs; the worker keeps them: %s", exc)
 
@@ -172,10 +201,21 @@ class MetricDeltas:
                 if not sums.grown:
                     continue
                 if capacity <= 0:
-                    self._number += 1
-                    self._pages.append(MetricsPage(self._number))
+                    self._add_page()
                     capacity = MAX_METRICS
                 self._pages[-1].sums.append(sums.handed_over(type_))
                 capacity -= len(self._pages[-1].sums[-1].grown)
             for type_ in list(self._types)[: max(0, len(self._types) - MAX_TYPES)]:
                 del self._types[type_]  # probably a type that the worker no longer serves
+            tasks, self._runs = list(self._runs.items()), {}
+            for index, first in enumerate(range(0, len(tasks), MAX_TASKS_ADDED)):
+                if index == len(self._pages):
+                    self._add_page()
+                self._pages[index].runs = [
+                    TaskRuns(task, runs.number, tuple(runs.last))
+                    for task, runs in tasks[first : first + MAX_TASKS_ADDED]
+                ]
+
+    def _add_page(self) -> None:
+        self._number += 1
+        self._pages.append(MetricsPage(self._number))

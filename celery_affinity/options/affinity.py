@@ -9,7 +9,19 @@ from ..schema.constants import MAX_PRIORITY
 from ..schema.untrusted import clamp
 from .did_you_mean import closest_question
 from .key_templates import NamedKey
-from .keys import Exclusive, Locality, Rate, Rule, TenantKey, as_exclusive, as_rate, as_tenant
+from .keys import (
+    Exclusive,
+    Locality,
+    Rate,
+    Rule,
+    Size,
+    SizeFunction,
+    TenantKey,
+    as_exclusive,
+    as_rate,
+    as_size,
+    as_tenant,
+)
 from .merge import Merge, as_merge, merge_of_setting
 from .type_names import ACCEPTED, is_type_name
 
@@ -77,6 +89,8 @@ class Affinity(NamedKey):
     than its minimum. Requires ``acks_late=True``.
     *locality*: a hint that names the data a job works with, or its template, such as ``"model:{name}"``
     (``affinity_locality_bonus``).
+    *size*: a number that predicts the run time of a call, such as ``"{pages}"``, or a function ``(args, kwargs) ->
+    float | None``: run times are learned by size. A task, a route or a name pattern sets it; a call cannot.
     *merge*: waiting calls with the same key become one run (`Merge`). Only a task can set it, not a call.
 
     Raises OptionError (a ValueError) for anything else.
@@ -95,6 +109,7 @@ class Affinity(NamedKey):
         default=None, metadata={"check": partial(check_bool, "preemptible"), "is_attribute": True}
     )
     locality: Locality | str | None = field(default=None, metadata={"check": Locality.of_task})
+    size: Size | str | SizeFunction | None = field(default=None, metadata={"check": as_size})
     keys: tuple[Rule, ...] = field(default=(), init=False, repr=False, compare=False)
     """The rules of `rate` and `exclusive`, if set."""
     has_rules: bool = field(default=False, init=False, repr=False, compare=False)
@@ -128,7 +143,7 @@ def only_tasks_merge(merge: Merge) -> OptionError:
 
 
 #: Options that ``affinity_task_rules`` can set for tasks by name, in the order of messages to users.
-OF_NAMES = (Exclusive.option, Rate.option, TenantKey.option, "preemptible", Merge.option, Locality.option)
+OF_NAMES = (Exclusive.option, Rate.option, TenantKey.option, "preemptible", Merge.option, Locality.option, Size.option)
 
 #: Options that become rules of a job.
 RULES = (Merge.option, Locality.option, Rate.option, Exclusive.option, TenantKey.option)
@@ -166,7 +181,7 @@ def affinity_of_pattern(value: object) -> Affinity:
     """
     if isinstance(value, Affinity):
         value = {name: field_value for name in _FIELDS if (field_value := getattr(value, name)) is not None}
-    elif isinstance(value, Rule | Merge | Locality):
+    elif isinstance(value, Rule | Merge | Locality | Size):
         value = {value.option: value}
     elif value is None:
         value = {}

@@ -1,4 +1,4 @@
-"""Rules by key that a task or a call can have: `Exclusive`, `Rate`, `TenantKey` and `Locality`.
+"""Rules by key that a task or a call can have: `Exclusive`, `Rate`, `TenantKey` and `Locality`. Also a task's `Size`.
 
 A rule has a key, usually a template that each call fills with its arguments (`key_templates`). The job's field "rules"
 contains the encoded key and the numbers that the server functions use (`rules_codec`).
@@ -6,23 +6,25 @@ contains the encoded key and the numbers that the server functions use (`rules_c
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from ..errors import OptionError, refuse
-from ..schema.constants import MAX_KEY_LENGTH, MAX_RATE_PERIOD_US, RATE_PREFIX, TENANT_PREFIX
+from ..schema.constants import MAX_KEY_LENGTH, MAX_RATE_PERIOD_US, MAX_SIZE, RATE_PREFIX, TENANT_PREFIX
 from ..schema.keys import OF_TYPE
 from ..schema.rules_codec import StatedKey, decode_rules, encode_rule, is_valid
 from ..schema.values import COUNT, decode_part
 from .key_templates import (
     HASHED,
+    Arguments,
     KeyFunction,
     NamedKey,
     check_key,
     check_template,
     count_arguments,
     encoded_key,
+    fill_template,
     readable_key,
 )
 
@@ -313,3 +315,57 @@ class Locality(_KeyAlone):
         if not isinstance(value, str):
             raise refuse(cls.option, "a hint (str), or False", value)
         return cls("any").text(value)
+
+
+#: Function of a call's positional and keyword arguments that returns the call's size, or None if it is unknown.
+SizeFunction = Callable[[tuple[Any, ...], dict[str, Any]], float | None]
+
+
+@dataclass(frozen=True)
+class Size(NamedKey):
+    """The size of a task's calls: a number that predicts the run time. Only the worker reads it, after the run.
+
+    *key*: a template such as ``"{pages}"``, like the *key* of `Exclusive`, or a function. Raises OptionError (a
+    ValueError) for anything else, including a template without an argument.
+    """
+
+    key: str | SizeFunction
+
+    option: ClassVar[str] = "size"
+
+    def __post_init__(self) -> None:
+        is_template = isinstance(self.key, str) and count_arguments(self.option, self.key) > 0
+        if not (is_template or callable(self.key)):
+            accepted = "a template with an argument, such as '{pages}', or a function of args and kwargs"
+            raise refuse(self.option, accepted, self.key)
+
+    def __json__(self) -> str:
+        """Return the form that kombu writes into a message. Raises OptionError if the key is a function."""
+        if callable(self.key):
+            raise refuse(self.option, "a template where a signature with it is written into a message", self.key)
+        return self.key
+
+    def of_call(
+        self, task_name: str, arguments: Arguments, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> float | None:
+        """Return the size of a call, or None if it is unknown. Raises OptionError unless it is a number of at least 0,
+        and any error of a function.
+        """
+        if isinstance(self.key, str):
+            value: Any = fill_template(self.option, self.key, task_name, arguments, args, kwargs)
+        else:
+            value = self.key(tuple(args), dict(kwargs))
+        if value is None:
+            return None
+        try:
+            size = float(value)
+        except (TypeError, ValueError, OverflowError):
+            size = math.nan
+        if not 0 <= size <= MAX_SIZE:
+            raise refuse(f"size of a call of task {task_name}", f"a number from 0 to {MAX_SIZE:.0e}", value)
+        return size
+
+
+def as_size(value: Any) -> Size | None:
+    """Return the size for the option of an Affinity: a Size, a template, a function that returns the size, or None."""
+    return value if value is None or isinstance(value, Size) else Size(value)

@@ -24,7 +24,7 @@ from ..options import did_you_mean
 from ..options.affinity import NEEDS_LATE_ACKS, as_affinity, whole_priority
 from ..options.call_options import OPTIONS, Sources
 from ..options.key_templates import Arguments, ReadArguments, arguments_read_by, template_complaint
-from ..options.keys import Rule, as_tenant
+from ..options.keys import Rule, Size, as_size, as_tenant
 from ..options.merge import Merge
 from ..schema.constants import MAX_PRIORITY
 from .app_config import sources_of_task
@@ -121,14 +121,14 @@ def unfilled_template(options: Options, task_name: str, arguments: Arguments) ->
             None,
             (
                 unfilled_rule(rule, task_name, arguments)
-                for rule in (*affinity.keys, as_tenant(affinity.tenant), affinity.merge)
+                for rule in (*affinity.keys, as_tenant(affinity.tenant), affinity.merge, as_size(affinity.size))
             ),
         ),
         None,
     )
 
 
-def unfilled_rule(rule: Rule | Merge | None, task_name: str, arguments: Arguments) -> str | None:
+def unfilled_rule(rule: Rule | Merge | Size | None, task_name: str, arguments: Arguments) -> str | None:
     if rule is None or not isinstance(rule.key, str):
         return None
     return template_complaint(rule.option, rule.key, task_name, arguments)
@@ -137,7 +137,8 @@ def unfilled_rule(rule: Rule | Merge | None, task_name: str, arguments: Argument
 def unfilled_by_task(task: Task | type[Task], name: str) -> str | None:
     """Return the result of `unfilled_template` for a task or a task class."""
     affinity = as_affinity(getattr(task, "affinity", None))
-    return unfilled_template({"affinity": affinity}, name, arguments_of(task)) if affinity.has_rules else None
+    has_templates = affinity.has_rules or affinity.size
+    return unfilled_template({"affinity": affinity}, name, arguments_of(task)) if has_templates else None
 
 
 def arguments_of(task: Any) -> ReadArguments:

@@ -13,6 +13,7 @@ Callbacks and later steps of a chain inherit only the tenant (`canvas`).
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from celery import Celery
 from celery.app.task import Task
@@ -32,7 +33,7 @@ from ..options.call_options import (
     resolve_source,
 )
 from ..options.key_templates import Arguments, CallArguments, arguments_read_by, fill_template
-from ..options.keys import Locality, Rule, TenantKey, keeps_order, specificity
+from ..options.keys import Locality, Rule, Size, TenantKey, as_size, keeps_order, specificity
 from ..options.merge import Merge
 from ..schema.rules_codec import as_preemptible, decode_rules, join_rules
 from ..schema.untrusted import describe_shape
@@ -165,6 +166,29 @@ def rule_by_name(task_name: str, task: Task | None, message: Mapping[str, Any], 
     named = rules_by_name(task_name, settings)
     rule = _key_resolver(task_name, task, Sources(named=named), bool(named.preemptible)) if named.has_rules else None
     return "" if rule is None else rule.text(*arguments_in(task_name, read_body(message)))
+
+
+_SIZES: WeakKeyDictionary[Task, Size | None] = WeakKeyDictionary()
+
+
+def size_of_task(task: Task) -> Size | None:
+    """Return the option ``size`` of *task*, which its route, the task or its name sets. Raises OptionError."""
+    if task not in _SIZES:
+        _SIZES[task] = None  # an invalid option raises an error once
+        sources = option_checks.sources_without_call(task.app, task.name, task, settings_of(task.app))
+        affinities = sources.call_affinity, sources.task_affinity, sources.named
+        _SIZES[task] = next((as_size(affinity.size) for affinity in affinities if affinity.size), None)
+    return _SIZES[task]
+
+
+def size_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:
+    """Return the size of a call of *task* that has run, or None if it is unknown. Errors are only logged."""
+    try:
+        size = size_of_task(task)
+        return None if size is None else size.of_call(task.name, arguments_read_by(task.run), args, kwargs)
+    except Exception as exc:  # also of the user's function
+        logger.warning("The size of a call of task %s is unknown: %.300r", task.name, exc)
+        return None
 
 
 @lru_cache(maxsize=10_000)

@@ -28,6 +28,7 @@ from ..errors import OptionError, SettingError
 from ..options.affinity import NEEDS_LATE_ACKS, as_affinity
 from ..options.call_options import RULE_OPTIONS, resolve_source
 from ..options.key_templates import ReadArguments, TemplateField, parse_template
+from ..options.keys import as_size
 from ..settings.table import PREFIX, Settings
 from .app_config import (
     has_own_strategy,
@@ -330,6 +331,8 @@ def _wrong_keys(app: Celery) -> Iterator[AppComplaint]:
                 source, rule = resolve_source(option, sources)
                 if source == "named" and (error := unfilled_rule(rule, name, arguments_of(task))):
                     yield AppComplaint(f"{PREFIX}task_rules", error, False)
+            if error := unfilled_rule(as_size(sources.named.size), name, arguments_of(task)):
+                yield AppComplaint(f"{PREFIX}task_rules", error, False)
             source, preemptible = resolve_source("preemptible", sources)
             if preemptible and not task.acks_late:
                 place = f"{PREFIX}task_rules of task {name}" if source == "named" else f"task {name}"

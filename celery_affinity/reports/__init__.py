@@ -20,6 +20,7 @@ REPORTS = {
     "dead list": "dead_letters",
     "requeues": "requeues",
     "tasks": "tasks",
+    "run-times": "run_times",
     "memory": "memory",
     "/api/history": "history",
 }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from ..clock import SECOND_US
+from ..policy.run_times import RunTime
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Reader
 from ..schema.values import decode_text
@@ -12,6 +13,7 @@ from .job_rows import JobRow, read_jobs
 from .jobs import Job, get_jobs
 from .render import Table, duration_or_dash
 from .report import Answer, Source, report
+from .run_times import learned_run_times
 
 #: Maximum number of ended jobs that are read, the newest ones.
 MAX_READ = 1_000
@@ -31,6 +33,7 @@ class TaskSummary(CohortRow):
     - *last_failure*: the exception of the last failed job, or None.
     - *wait_p50_s*, *wait_p95_s*: time from the enqueue time to the last claim.
     - *run_p50_s*, *run_p95_s*: time from the last claim to the end.
+    - *expected_s*: learned run time for the mean size.
     """
 
     task: str
@@ -41,6 +44,7 @@ class TaskSummary(CohortRow):
     wait_p95_s: float | None
     run_p50_s: float | None
     run_p95_s: float | None
+    expected_s: float | None
     last_failure: str | None
 
 
@@ -48,7 +52,8 @@ def task_summaries(reader: Reader) -> list[TaskSummary]:
     """Summarize at most `MAX_READ` ended jobs by task, the most frequent task first."""
     rows = [row for row in read_jobs(reader, _ended(reader)) if row.state in _RAN]
     names = {row.task for row in rows}
-    summaries = [_summary(name, [row for row in rows if row.task == name]) for name in names]
+    learned = learned_run_times(reader) if names else {}
+    summaries = [_summary(name, [row for row in rows if row.task == name], learned.get(name)) for name in names]
     return sorted(summaries, key=lambda summary: (-summary.runs, summary.task))
 
 
@@ -65,7 +70,7 @@ def _ended(reader: Reader) -> list[str]:
     return list(map(decode_text, reversed(ids)))
 
 
-def _summary(name: str, rows: Sequence[JobRow]) -> TaskSummary:
+def _summary(name: str, rows: Sequence[JobRow], learned: RunTime | None) -> TaskSummary:
     waits = sorted(max(0, row.claimed_us - row.enqueued_us) / SECOND_US for row in rows if row.claimed_us)
     runs = sorted(max(0, row.ended_us - row.claimed_us) / SECOND_US for row in rows if row.claimed_us)
     failures = [row.why for row in rows if row.state == "failed"]
@@ -78,6 +83,7 @@ def _summary(name: str, rows: Sequence[JobRow]) -> TaskSummary:
         wait_p95_s=_quantile(waits, 0.95),
         run_p50_s=_quantile(runs, 0.5),
         run_p95_s=_quantile(runs, 0.95),
+        expected_s=None if learned is None else learned.expected_us() / SECOND_US,
         last_failure=failures[0] if failures else None,
     )
 
@@ -96,6 +102,7 @@ _TASKS = Table[TaskSummary](
         "wait p95": lambda row: duration_or_dash(row.wait_p95_s),
         "run p50": lambda row: duration_or_dash(row.run_p50_s),
         "run p95": lambda row: duration_or_dash(row.run_p95_s),
+        "expected": lambda row: duration_or_dash(row.expected_s),
         "last failure": "last_failure",
     },
     empty="no ended job is kept: set affinity_keep above 60 s",

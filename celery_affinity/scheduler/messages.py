@@ -95,6 +95,20 @@ class TypeMetricsDelta(NamedTuple):
         return [values.encode_part(self.type), self.ended, self.took_us, self.pace, len(self.grown), *fields]
 
 
+class TaskRuns(NamedTuple):
+    """Successful runs of *task* since the worker's previous report."""
+
+    task: str
+    number: int
+    last: Sequence[tuple[float | None, int]]  #: size (None: unknown) and run time in µs of the last ones
+
+    @property
+    def line(self) -> str:
+        """The runs in the format of `add_metrics`."""
+        runs = (f" {'-' if size is None else repr(float(size))} {took_us}" for size, took_us in self.last)
+        return f"{values.encode_part(self.task)} {self.number}{''.join(runs)}"
+
+
 logger = limited_logger(__name__)
 #: Number of digits in Redis's largest integer.
 MAX_FENCE_LENGTH = 19

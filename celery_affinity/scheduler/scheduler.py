@@ -37,6 +37,7 @@ from .messages import (
     PublishReply,
     RevokeReply,
     SyncReply,
+    TaskRuns,
     TickReply,
     TypeMetricsDelta,
     UnreportedEnd,
@@ -179,12 +180,16 @@ class WorkerFunctions(Runner):
             bool(is_registered), bool(ticker), pairs, void_ids, decode_number(revision), now_us, int(returned)
         )
 
-    def add_metrics(self, worker: str, number: int, sums: Iterable[TypeMetricsDelta]) -> bool:
-        """Add the metric deltas *sums* of a worker. Return True if the worker is registered; otherwise nothing changes.
+    def add_metrics(
+        self, worker: str, number: int, sums: Iterable[TypeMetricsDelta], runs: Iterable[TaskRuns] = ()
+    ) -> bool:
+        """Add metric deltas and *runs* of a worker. Return True if the worker is registered; otherwise nothing changes.
 
         *number* grows with each invocation that is not a repetition.
         """
-        return bool(self._run("add_metrics", flatten(delta.words for delta in sums), worker=worker, number=number))
+        lines = "\n".join(task_runs.line for task_runs in runs)
+        deltas = flatten(delta.words for delta in sums)
+        return bool(self._run("add_metrics", deltas, worker=worker, number=number, runs=lines))
 
     def record(self, recording: str, pages: Iterable[tuple[str, Sequence[ClaimRow]]]) -> bool:
         """Add *pages* (facts, claims) and the server's times to a recording. Return True while it is on."""

@@ -202,6 +202,26 @@ SMALLEST_BUCKET_US = 3906.25
 LARGEST_BUCKET = 28
 #: Maximum number of metric fields that one invocation of `count` adds to. Each takes about 3 µs.
 MAX_METRICS = 300
+#: Factor by which an older run counts less than the next one: 20 runs ago counts half (`policy/run_times`).
+RUN_DECAY = 2 ** (-1 / 20)
+#: Number of runs from which a run time is limited to MAX_TIMES_EXPECTED times the prediction. With as many decayed runs
+#: whose sizes differ enough (MIN_SPREAD: the product of the mean size and the mean of 1 / size), sizes are used.
+MIN_RUNS = 8
+MAX_TIMES_EXPECTED = 8
+MIN_SPREAD = 1.25
+#: Minimum size of a run, as a share of the mean size and as a number, and the maximum size.
+MIN_RELATIVE_SIZE = 0.01
+MIN_SIZE = 1e-6
+MAX_SIZE = 1e12
+#: Maximum number of runs that are counted of a task.
+MAX_COUNTED_RUNS = 10**12
+#: Maximum number of tasks whose run times are learned; beyond it, the least recently used tenth is dropped. Then the
+#: seconds for which they are kept without a run: 30 days.
+MAX_TASKS_LEARNED = 1_000
+RUN_TIMES_KEPT_S = 2_592_000
+#: Maximum number of tasks whose runs one invocation adds, and of runs per task: the last ones. A run takes about 2 µs.
+MAX_TASKS_ADDED = 20
+MAX_RUNS_ADDED = 50
 #: Maximum number of claims in one invocation of `record`, and of invocations stored per recording: about 100 MB.
 MAX_RECORDED = 200
 MAX_PAGES = 5_000

@@ -249,6 +249,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "number of claims with a choice of jobs (for affinity_priority_percentage)",
     ),
     "durations": ("durations", "hash", "type -> moving average of its jobs' slot-time (µs)"),
+    "run_times": ("run_times", "hash", "task -> runs, time of the last one (µs), sums of its run times and sizes"),
     "metrics": (
         "lane:key:metrics:%s",
         "hash",

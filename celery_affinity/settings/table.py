@@ -219,8 +219,8 @@ class Settings:
     task_rules: Mapping[str, Affinity] = _setting({}, check_task_rules)
     """Task name pattern -> rules, for producers that do not have the tasks' code. The first matching pattern applies.
 
-    A value has some of ``exclusive``, ``rate``, ``tenant``, ``preemptible``, ``locality`` and ``merge``, like an
-    `Affinity`, such as ``{"exclusive": "city:{city}"}``. Functions of ``merge`` are dotted names. ``{}``: no rules.
+    A value has some of ``exclusive``, ``rate``, ``tenant``, ``preemptible``, ``locality``, ``size`` and ``merge``, like
+    an `Affinity`, such as ``{"exclusive": "city:{city}"}``. Functions of ``merge`` are dotted names. ``{}``: no rules.
     """
     recurring: Mapping[str, Recurring] = _setting({}, check_recurring_calls)
     """Name -> recurring call, published when no matching call has become pending for ``stale_after`` seconds."""

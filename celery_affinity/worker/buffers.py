@@ -32,6 +32,8 @@ class BufferedRequest:
     """Replaces the request of a buffered claim. It holds only a weak reference to the message."""
 
     worker_pid = None
+    #: Unknown, like the run time of one call of a batch.
+    size = None
 
     def __init__(self, message: Any, task: Task, task_id: str) -> None:
         self.id, self.name, self.task = task_id, task.name, task

@@ -25,6 +25,7 @@ from ..leases.outbox import EndReporter
 from ..log_limit import limited_logger
 from ..publishing.app_config import merge_of
 from ..publishing.message import PROPERTY
+from ..publishing.option_resolution import size_of_call
 from ..publishing.option_sources import Expiry, rules_in
 from ..results.events import SENDS_EVENTS, are_events_sent
 from ..results.reporter import describe_error
@@ -135,6 +136,12 @@ class ClaimedRequest(_Request):
         """True if the claim prevents other jobs of an exclusive key from being claimed."""
         rules = rules_in(self.request_dict["properties"].get(PROPERTY))
         return EXCLUSIVE in decode_rules(rules or "").texts
+
+    @property
+    def size(self) -> float | None:
+        """The size of the call (option ``size``), or None if it is unknown."""
+        args, kwargs, *_ = self._payload
+        return size_of_call(self.task, args, kwargs)
 
     def _check_unvalidated_values(self) -> None:
         """Raise InvalidTaskError, so that Celery refuses the message, for values that would later end the loop."""

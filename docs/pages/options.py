@@ -122,6 +122,8 @@ Among the matching patterns, the first in this order wins:
 - **A function** `(args, kwargs) -> key` computes the key, the tenant or the hint.
 - **`None`** as the argument, or as the function's result: the call has no key, tenant or hint.
 - **A call** replaces the key with a literal text, and removes it with `False`.
+- **A size**, the option `size` of a task, a route or `affinity_task_rules`, is such a template or function too. It gives a number of at
+  least 0, and `None` if it is unknown. Only the worker reads it, for [run times](../how-to/monitoring.md#run-times); a call cannot set it.
 - **Without the task code**: a producer sets the rule in `affinity_task_rules`, by a pattern of task names. Fields can then name only
   *keyword* arguments.
 """

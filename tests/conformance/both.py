@@ -212,9 +212,10 @@ class Both(SideBySide):
         )
         self.compare(reply.unfilled)
 
-    def _count(self, worker, number, sums):
-        reply = self.reference.add_metrics(worker, number, sums)
-        self.step("add_metrics", reply, *(word for each in sums for word in each.words), worker=worker, number=number)
+    def _count(self, worker, number, sums, runs=()):
+        reply = self.reference.add_metrics(worker, number, sums, runs, now_us=self.now_us)
+        lines, words = "\n".join(each.line for each in runs), (word for each in sums for word in each.words)
+        self.step("add_metrics", reply, *words, worker=worker, number=number, runs=lines)
         self.compare()
 
     def _heartbeat(self, worker, loop_runs):

@@ -21,6 +21,7 @@ from celery_affinity.schema.constants import (
     ENDED_KEPT_S,
     METRICS_KEPT_S,
     REQUEUES_KEPT_S,
+    RUN_TIMES_KEPT_S,
     SHARES_KEPT_S,
     TENANT_PREFIX,
     WAS_PREEMPTED,
@@ -457,6 +458,7 @@ def _expect_counts(reference, entry):
     _expect_batched(reference, entry)
     _expect_waiting_calls(reference, entry)
     _expect_metrics(reference, entry)
+    _expect_run_times(reference, entry)
     for type_, average_us in reference.durations_us.items():
         entry(["durations"], encode(type_), str(average_us))
 
@@ -473,6 +475,13 @@ def _expect_waiting_calls(reference, entry):
             calls[job.type] += max(0, len(job.callers) - 1)
     for type_, number in (+calls).items():
         entry(["waiting_calls"], encode(type_), str(number))
+
+
+def _expect_run_times(reference, entry):
+    for task, learned in reference.run_times.items():
+        entry(["run_times"], task, learned.text)
+    if reference.run_times:
+        entry(["run_times"], f"forgotten in {RUN_TIMES_KEPT_S} s", True)
 
 
 def _expect_metrics(reference, entry):

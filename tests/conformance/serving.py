@@ -9,6 +9,7 @@ from .vocabulary import (
     indexes,
     others,
     slots,
+    some_runs,
     some_settings,
     some_sums,
     some_types,
@@ -77,17 +78,17 @@ class Serving(Both):
             self.pass_time(max(0, claimed_us + heartbeat_us + beyond_us - self.now_us))
             self._sync(known.id, [], known.slots, known.other, draining=False)
 
-    @often(5, index=indexes, sums=draw.lists(some_sums, max_size=3))
-    def count(self, index, sums):
-        self.counted = self.pick_worker(index), next(self.pages), sums
+    @often(5, index=indexes, sums=draw.lists(some_sums, max_size=3), runs=draw.lists(some_runs, max_size=2))
+    def count(self, index, sums, runs):
+        self.counted = self.pick_worker(index), next(self.pages), sums, runs
         self._count(*self.counted)
 
     @often(2, earlier=draw.sampled_from([0, 0, 1]))
     def count_again(self, earlier):
         """Repeat an invocation whose reply was lost, or an older one."""
         if self.counted:
-            worker, number, sums = self.counted
-            self._count(worker, number - earlier, sums)
+            worker, number, sums, runs = self.counted
+            self._count(worker, number - earlier, sums, runs)
 
     @often(5, index=indexes, loop_runs=draw.booleans())
     def heartbeat(self, index, loop_runs):

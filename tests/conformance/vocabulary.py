@@ -1,7 +1,7 @@
 """The values drawn by the random-operation tests."""
 
 from celery_affinity.policy.slot_math import NOTHING, PrefetchLimit
-from celery_affinity.scheduler.messages import TypeMetricsDelta
+from celery_affinity.scheduler.messages import TaskRuns, TypeMetricsDelta
 from celery_affinity.schema import histograms
 from celery_affinity.schema.constants import FORCE, MAX_MOVES
 from celery_affinity.schema.rules_codec import HINTED, OF_KEYS
@@ -160,6 +160,17 @@ def _sums(drawn):
 
 #: Metric deltas of a worker for a type, served or not.
 some_sums = draw.mapped(_sums, draw.tuples(draw.sampled_from(TYPES), _grown, _ended, _each_us, draw.integers(0, 7)))
+_size = draw.sampled_from([None, 0, 0.25, 1, 1, 3, 40, 1e6])
+_run_us = draw.sampled_from([0, 1, 250_000, 1_000_000, 3_000_001, 60_000_000])
+#: Runs of a task, with up to 50 runs before the last ones.
+some_runs = draw.mapped(
+    lambda drawn: TaskRuns(drawn[0], drawn[1] + len(drawn[2]), drawn[2]),
+    draw.tuples(
+        draw.sampled_from(["pdf.render", "a b", "é"]),
+        draw.sampled_from([0, 0, 50]),
+        draw.lists(draw.tuples(_size, _run_us), min_size=1, max_size=12),
+    ),
+)
 outcomes = draw.sampled_from(
     [
         "acked",

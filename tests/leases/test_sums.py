@@ -10,9 +10,9 @@ from celery_affinity.leases import job_metrics as module
 from celery_affinity.leases.held_claim import ACKED, FAILED, REJECTED, REVOKED
 from celery_affinity.leases.job_metrics import MetricDeltas
 from celery_affinity.leases.member import Member
-from celery_affinity.scheduler.messages import Claim
+from celery_affinity.scheduler.messages import Claim, TaskRuns
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.schema.constants import MAX_METRICS, MAX_TYPES
+from celery_affinity.schema.constants import MAX_METRICS, MAX_RUNS_ADDED, MAX_TASKS_ADDED, MAX_TYPES
 from celery_affinity.schema.histograms import histogram_of
 from celery_affinity.schema.keys import Keys
 
@@ -174,6 +174,18 @@ def test_metrics_above_the_limit_use_several_calls():
     assert max(sum(len(each.grown) for each in page.sums) for page in pages) == MAX_METRICS
 
 
+def test_last_runs_of_many_tasks_use_several_pages():
+    sums = MetricDeltas()
+    for number in range(MAX_TASKS_ADDED + 1):
+        for took_us in range(MAX_RUNS_ADDED + 5):
+            sums.ran_task(f"task {number}", None, took_us)
+    sums.ran("pdf", "done", 1)
+    first, second = sums.pages()
+    assert (len(first.sums), len(first.runs), len(second.sums), len(second.runs)) == (1, MAX_TASKS_ADDED, 0, 1)
+    (runs,) = second.runs
+    assert (runs.number, len(runs.last), runs.last[0]) == (MAX_RUNS_ADDED + 5, MAX_RUNS_ADDED, (None, 5))
+
+
 def test_worker_keeps_metrics_of_at_most_max_types():
     sums = MetricDeltas()
     for number in range(MAX_TYPES + 5):
@@ -230,17 +242,20 @@ def test_first_end_and_unusual_durations_are_urgent(monkeypatch):
 def test_only_jobs_that_ended_here_count_slot_time(outcome, how, kind, void):
     claims = claims_of()
     tag = claims.hold(Claim("job", "7", "pdf", 0, 0, b""))
-    claims.bind(tag, SimpleNamespace(name="task", id="one"))
+    claims.bind(tag, SimpleNamespace(name="task", id="one", size=12.0))
     claims.set_outcome(tag, outcome)
     held = claims.end(tag, how)
     held.void = void
     held.ended_s = held.held_since_s + 2
     claims.forget({tag: held})
-    ended = [each for page in claims.sums.pages() for each in page.sums]
+    pages = [*claims.sums.pages()]
+    ended = [each for page in pages for each in page.sums]
     assert [(each.type, each.ended, each.took_us) for each in ended] == (
         [("pdf", 1, 2_000_000)] if kind and not void else []
     )
     assert [name for each in ended for name in each.grown] == ([f"{kind} 09", f"{kind} sum"] if ended else [])
+    runs = [TaskRuns("task", 1, ((12.0, 2_000_000),))] if (outcome, how) == (ACKED, "") and not void else []
+    assert [row for page in pages for row in page.runs] == runs, "only success shows the run time"
 
 
 def test_prefetched_jobs_wait_ends_when_it_has_a_slot(monkeypatch):

@@ -25,6 +25,7 @@ DECODERS = {
         "web/traces.py": "reads the first line of a file in the directory of the web process",
     },
     "decompress": {
+        "schema/untrusted.py": "is the boundary",
         "publishing/message_body.py": "is the boundary",
         "publishing/bulk.py": "reads the message that Celery has made here, from the user's own arguments",
     },

@@ -31,6 +31,7 @@ END = {
     "revoked:%s": 10_800,
     "revoked_stamp:%s": 10_800,
     "lane:key:metrics:%s": 86_400,
+    "run_times": 30 * 86_400,
     "trend": 3_600,
     "requeues": 86_400,
     "trend_written": 60,

@@ -198,6 +198,7 @@ READS_OF_FILES = {
     "recurring/recurring": 1,
     "types/reserves": 1,
     "types/type_limits": 4,
+    "workers/run_times": 1,
     "workers/workers": 5,
 }
 

@@ -8,7 +8,7 @@ from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.options.recurring import RecurringCall
 from celery_affinity.policy.slot_math import PrefetchLimit
 from celery_affinity.publishing.message import encode_stamp
-from celery_affinity.scheduler.messages import EndArguments, JoinArguments, TypeMetricsDelta
+from celery_affinity.scheduler.messages import EndArguments, JoinArguments, TaskRuns, TypeMetricsDelta
 from celery_affinity.schema.histograms import sum_field, wait_field
 from celery_affinity.schema.job_record import NewJob, is_batch, with_suffix
 from celery_affinity.schema.keys import KEYS, Keys
@@ -106,7 +106,8 @@ class Worker:
         self.pages += 1
         grown = {wait_field("done", 0): ended, sum_field("done"): ended * 1000}
         sums = [TypeMetricsDelta(type_, grown, ended, ended * 1000, "11968 0 1") for type_ in self.types]
-        self.scheduler.add_metrics(self.name, self.pages, sums)
+        runs = [TaskRuns("a task", ended, [(None, 1000)] * ended)]
+        self.scheduler.add_metrics(self.name, self.pages, sums, runs)
 
     def share(self, batch, fence):
         """Run a batch, and ack the reports to all callers but the primary, whose result the batch's end reports."""

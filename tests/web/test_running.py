@@ -14,7 +14,9 @@ from celery_affinity.check import check
 from celery_affinity.check.gather import gather_facts
 from celery_affinity.http_workers import job_end
 from celery_affinity.http_workers.job_end import Outcome
+from celery_affinity.publishing import option_resolution
 from celery_affinity.reports import dead_letters
+from celery_affinity.reports.run_times import run_time_rows
 from celery_affinity.reports.status import Report
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler
@@ -175,6 +177,17 @@ def test_waits_and_slot_times_are_counted(node, send, redis_client):
 
 
 # -- repeated requests
+
+
+def test_run_time_is_learned_with_the_size_of_the_call(node, send, app, redis_client, monkeypatch):
+    monkeypatch.setattr(option_resolution, "_SIZES", {})  # other tests have used the task without a size
+    monkeypatch.setattr(app.tasks[f"{APP}.late"], "affinity", Affinity("pdf", size="{seconds}"))
+    send("late", "a", 40)
+    assert node.run(result=1).json()["state"] == "done"
+    send("late", "a", 99)
+    assert node.run(state="failed", error={"type": "ValueError", "message": "no"}).json()["state"] == "failed"
+    (row,) = run_time_rows(Reader(redis_client, Keys()))
+    assert (row.task, row.runs, row.mean_size) == (f"{APP}.late", 1, 40), "the failed run does not count"
 
 
 def test_repeated_end_has_the_same_reply_and_one_link(node, send, app, web, redis_client):

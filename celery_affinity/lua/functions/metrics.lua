@@ -1,10 +1,10 @@
 -- metrics: server functions that add up what workers measure.
 
--- add_metrics: adds a worker's metric deltas (waits, times in a slot, ends), which are used only for reports.
--- `reports/metrics` lists the fields.
+-- add_metrics: adds a worker's metric deltas (waits, times in a slot, ends), which are used only for reports, and the
+-- runs of tasks, whose run times it learns. `reports/metrics` lists the fields.
 --
 -- Returns 1, or 0 if the worker is unknown. The worker then joins and sends the deltas again.
--- Cost: O(fields); one invocation has little more than MAX_METRICS.
+-- Cost: O(fields); one invocation has little more than MAX_METRICS. For the runs: see `run_times.add`.
 local OF_A_TYPE = 5 -- values before the fields of a type
 
 -- Updates the moving average of a type's slot times with `number` times whose sum is `sum_us`. New average: average +
@@ -23,7 +23,8 @@ end
 function functions.add_metrics(ARGV)
     local worker = ARGV[1]
     local number = tonumber(ARGV[2]) -- increases with each invocation; a repeated number changes nothing
-    -- ARGV[3..]: for each type: type, number of jobs that ended in a slot, sum of their times in µs, pace of the worker
+    local runs = ARGV[3] -- successful runs by task, as `run_times.add` reads them; "" for none
+    -- ARGV[4..]: for each type: type, number of jobs that ended in a slot, sum of their times in µs, pace of the worker
     -- (`schema/histograms`; "" if no job ended), number of fields; then for each field: name, increment
 
     local profile, counted = unpack(redis.call("HMGET", key.worker(worker), "profile", "counted"))
@@ -35,7 +36,7 @@ function functions.add_metrics(ARGV)
     -- Before the metrics: the worker repeats an invocation that fails on a corrupt key. Metrics can be lost, but must
     -- not be counted twice.
     redis.call("HSET", key.worker(worker), "counted", number)
-    local at = 3
+    local at = 4
     while ARGV[at] do
         local type, ended, sum_us, pace, fields = unpack(ARGV, at, at + OF_A_TYPE - 1)
         local first, is_served = at + OF_A_TYPE, redis.call("HEXISTS", key.capacity, type) == 1
@@ -52,6 +53,7 @@ function functions.add_metrics(ARGV)
             redis.call("HSET", key.worker(worker), "took:" .. type, pace)
         end
     end
+    run_times.add(runs)
     return 1
 end
 

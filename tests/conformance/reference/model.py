@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from celery_affinity.options.recurring import RecurringCall
+from celery_affinity.policy.run_times import RunTime
 from celery_affinity.schema.constants import ENDED_KEPT_S, MAX_BYTES, PREEMPT_SIGN
 from celery_affinity.schema.rules_codec import StatedRate
 
@@ -295,6 +296,8 @@ class Cohort:
     """Claims made that had a choice, since a share of them goes by age alone."""
     durations_us: dict[str, int] = field(default_factory=dict)
     """Type -> moving average of its jobs' time in a slot."""
+    run_times: dict[str, RunTime] = field(default_factory=dict)
+    """Encoded task name -> what is learned of its run times."""
     batched: Counter[str] = field(default_factory=Counter)
     """Type -> calls whose runs they were not alone in."""
     ahead: dict[str, str] = field(default_factory=dict)

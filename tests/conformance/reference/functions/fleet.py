@@ -3,9 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from celery_affinity.scheduler.messages import TypeMetricsDelta
-from celery_affinity.schema.constants import AVERAGED_OVER, GIVEN_UP_US, MAX_MOVES
+from celery_affinity.policy.run_times import RunTime
+from celery_affinity.scheduler.messages import TaskRuns, TypeMetricsDelta
+from celery_affinity.schema.constants import AVERAGED_OVER, GIVEN_UP_US, MAX_MOVES, MAX_TASKS_LEARNED
 from celery_affinity.schema.keys import SCHEMA
+from celery_affinity.schema.values import encode_part
 
 from .. import claims, fair_share, keys, matching, prefetch, requeue, type_limits, workers
 from ..model import Cohort, Job, Worker
@@ -142,8 +144,16 @@ def _may_have_arrived(cohort: Cohort, job: Job, now_us: int) -> bool:
 # -- add_metrics: a worker sends its metric deltas: waits, slot times and ends, only for reports.
 
 
-def add_metrics(cohort: Cohort, worker_id: str, number: int, sums: Iterable[TypeMetricsDelta]) -> bool:
-    """Add *sums*. Return True if the worker exists. A *number* that was counted before changes nothing."""
+def add_metrics(
+    cohort: Cohort,
+    worker_id: str,
+    number: int,
+    sums: Iterable[TypeMetricsDelta],
+    runs: Iterable[TaskRuns] = (),
+    *,
+    now_us: int,
+) -> bool:
+    """Add *sums*, and learn from *runs*. Return True if the worker exists. A counted *number* changes nothing."""
     worker = cohort.workers.get(worker_id)
     if worker is None:
         return False
@@ -157,7 +167,19 @@ def add_metrics(cohort: Cohort, worker_id: str, number: int, sums: Iterable[Type
         # Otherwise the average was deleted with the last worker of the type.
         if each.ended and cohort.capacity(each.type):
             _average(cohort, each.type, each.ended, each.took_us)
+    for task_runs in runs:
+        _learn(cohort, task_runs, now_us)
+    if len(cohort.run_times) > MAX_TASKS_LEARNED:
+        newest_first = sorted(cohort.run_times.items(), key=lambda row: (-row[1].last_us, row[0]))
+        cohort.run_times = dict(newest_first[: MAX_TASKS_LEARNED * 9 // 10])
     return True
+
+
+def _learn(cohort: Cohort, runs: TaskRuns, now_us: int) -> None:
+    learned = cohort.run_times.setdefault(encode_part(runs.task), RunTime())
+    for nth, (size, took_us) in enumerate(runs.last):
+        learned.add(size, took_us, skipped=0 if nth else runs.number - len(runs.last))
+    learned.last_us = now_us
 
 
 def _average(cohort: Cohort, type_: str, number: int, sum_us: int) -> None:

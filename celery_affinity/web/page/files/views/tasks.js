@@ -17,6 +17,7 @@ export function tasks() {
       { name: "wait p95", value: (row) => duration(row.wait_p95_s), kind: "number" },
       { name: "run p50", value: (row) => duration(row.run_p50_s), kind: "number" },
       { name: "run p95", value: (row) => duration(row.run_p95_s), kind: "number" },
+      { name: "expected", value: (row) => duration(row.expected_s), kind: "number" },
       { name: "last failure", value: (row) => row.last_failure ?? "", kind: "note" },
     ],
     (row) => `${row.cohort ?? ""} ${row.task}`,
