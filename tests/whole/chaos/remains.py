@@ -53,18 +53,7 @@ MAY_STAY = {
     *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
     *("hints", "holders"),
     *("fence", "clock", "schema", "settings", "conf_last", "conf_by_app", "claim_number"),
-    *(
-        "durations",
-        "run_times",
-        "metrics",
-        "trend",
-        "trend_written",
-        "counters",
-        "share",
-        "clocks",
-        "recording",
-        "recorded",
-    ),
+    *("durations", "metrics", "trend", "trend_written", "counters", "share", "clocks", "recording", "recorded"),
     *("run_times", "history", "history_base", "history_names", "history_written"),
 }
 
