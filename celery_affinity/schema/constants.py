@@ -219,7 +219,7 @@ MAX_COUNTED_RUNS = 10**12
 #: seconds for which they are kept without a run: 30 days.
 MAX_TASKS_LEARNED = 1_000
 RUN_TIMES_KEPT_S = 2_592_000
-#: Maximum number of tasks whose runs one invocation adds, and of runs per task: the last ones. A run takes about 2 µs.
+#: Maximum number of tasks whose runs one invocation adds, and of runs per task: the last ones. A run takes about 1 µs.
 MAX_TASKS_ADDED = 20
 MAX_RUNS_ADDED = 50
 #: Maximum number of claims in one invocation of `record`, and of invocations stored per recording: about 100 MB.

@@ -56,17 +56,6 @@ MAY_STAY = {
     *("fence", "clock", "schema", "settings", "conf_last", "conf_by_app", "claim_number"),
     *("durations", "run_times", "metrics", "trend", "trend_written", "counters", "share", "clocks"),
     *("recording", "recorded"),
-        "durations",
-        "run_times",
-        "metrics",
-        "trend",
-        "trend_written",
-        "counters",
-        "share",
-        "clocks",
-        "recording",
-        "recorded",
-    ),
 }
 
 
