@@ -99,7 +99,7 @@ def _without_tenant(reader: Reader, generation: str, quotas: str, now_us: int) -
         minimum=0,
         limit=None,
         weight=weight_of(TENANT_PREFIX, quotas),
-        is_named=False,
+        is_named=EMPTY in quotas_in(quotas),
         preempting=0,
     )
 

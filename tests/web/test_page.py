@@ -193,6 +193,15 @@ def test_tenants_are_shown_if_there_are_any(busy, look):
     assert screen.page.get_by_role("textbox", name="Key").input_value() == "tenant:acme"
 
 
+def test_jobs_without_a_tenant_have_a_row_and_a_turn(busy, look):
+    busy.scheduler.configure({"tenant_turns": "share"})
+    busy.publish("acme$", "drawing", rules="key=tenant%3Aacme quota=settings")
+    screen = look()
+    screen.row("Tenants", "(no tenant)").get_by_text("any number").wait_for()
+    screen.page.goto(re.sub("#.*", "#/job/task-waits", screen.page.url))
+    screen.sees(re.compile("^[0-9] of [0-9] turns? of tenants for its slots come before it\\.$"))
+
+
 def test_type_is_paused_after_a_confirmation_and_resumed(busy, look):
     screen = look()
     screen.row("Types", "pdf").get_by_role("button", name="Pause").click()

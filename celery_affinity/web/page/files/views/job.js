@@ -126,6 +126,7 @@ function waiting(found) {
   const guesses = [
     found.not_before ? `The job starts at ${moment(found.not_before.at_s)} at the earliest: ${found.not_before.why}.` : null,
     found.overdue_since_s ? `The job that holds its key should have ended at ${moment(found.overdue_since_s)}, according to usual run times.` : null,
+    found.turn ? `${number(found.turn.before)} of ${many(found.turn.turns, "turn")} of tenants for its slots come before it.` : null,
     found.estimate_s === null ? null : `Estimate from recent run times: the job starts in about ${duration(found.estimate_s)}.`,
     found.bound_s === null ? null : `From ${moment(found.passed_until_s)} on, newly published jobs can no longer take a slot that this job could use (while no rule blocks it).`,
   ].filter((each) => each !== null);

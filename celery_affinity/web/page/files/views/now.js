@@ -143,7 +143,7 @@ export function now() {
   const tenants = table(
     "Tenants",
     [
-      { name: "tenant", value: (row) => jobsOf({ key: `tenant:${row.name}` }, row.name), key: (row) => row.name, kind: "long" },
+      { name: "tenant", value: (row) => (row.name ? jobsOf({ key: `tenant:${row.name}` }, row.name) : "(no tenant)"), key: (row) => row.name, kind: "long" },
       { name: "slots", value: (row) => number(row.held), kind: "number" },
       { name: "use", value: use, key: (row) => `${row.held} ${row.limit} ${row.total}` },
       { name: "share", value: share, key: (row) => `${row.held} ${row.total} ${row.weight} ${row.weights}` },
