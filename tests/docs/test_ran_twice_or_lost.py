@@ -105,7 +105,7 @@ def fragments(row):
 
 def is_written(fragment, log):
     """Return whether a log has a line of the page, whatever the numbers are."""
-    pattern = re.sub(r"\d+", r"\\d+", re.escape(fragment)).replace("jobs\\ given", "jobs?\\ given")
+    pattern = re.sub(r"\d+", r"\\d+", re.escape(fragment)).replace("jobs\\ ", "jobs?\\ ")
     return re.search(pattern, log) is not None
 
 

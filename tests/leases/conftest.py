@@ -56,7 +56,7 @@ class Acking(Worker):
         self.claims.forget(dict(self.claims._held))
         (self.number,) = self.fleet.claims("worker").items()
         self.tag = self.claims.hold(Claim(*self.number, "pdf", 0, 0, b""))
-        self.claims.bind(self.tag, SimpleNamespace(name="task", id="one"))
+        self.claims.bind(self.tag, SimpleNamespace(name="task", id="one", size=None))
         self.claims.set_outcome(self.tag, ACKED)
 
     def is_acked(self):

@@ -16,7 +16,7 @@ from ..support.members import Pool, claims_of, reporting_of
 
 
 def request(name="task"):
-    return SimpleNamespace(id="id", name=name)
+    return SimpleNamespace(id="id", name=name, size=None)
 
 
 def hold(claims, number, type_="pdf"):

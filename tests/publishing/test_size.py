@@ -42,7 +42,7 @@ def test_size_of_a_missing_argument_is_refused(new_app):
     app.task(name="shop.render", shared=False, affinity=Affinity(size="{page}"))(render)
     with refused(f"task shop.render: {words}"):
         check_app(app)
-    app = new_app(affinity_task_rules={"*": {"size": "{page}"}})
+    app = new_app(affinity_task_rules={"shop.*": {"size": "{page}"}})
     app.task(name="shop.render", shared=False)(render)
     with refused(f"affinity_task_rules: {words}"):
         check_app(app)
