@@ -27,7 +27,7 @@ def test_program_repeats_calls_and_cancels_a_key():
     measured = _measured(*sizes, "--cancel", "1", "--best-of", "2")
     assert {"report: jobs of a key, CPU", "report: `cancel --key` of all jobs", "revoke"} <= measured.keys()
     assert int(measured["tick"][0]) > 10
-    assert int(measured["revoke"][0]) >= 190
+    assert int(measured["revoke"][0]) >= 100, "each revokes at most twenty jobs"
 
 
 def test_program_measures_hints():
