@@ -37,7 +37,7 @@ MAX_KEYS = 50
 #: Maximum number of invalid members of key `turns` that one choice removes.
 MAX_TURNS = 50
 #: Maximum number of waiting jobs that one invocation lists by tenant after fair shares began.
-MAX_LISTED = 200
+MAX_LISTED = 50
 #: Time in seconds for which a tenant's use of slots is remembered after its last change.
 SHARES_KEPT_S = 3600
 #: Maximum number of sub-lanes in which one invocation admits another job because a key has capacity. In up to twice as
