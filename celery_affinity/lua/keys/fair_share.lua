@@ -37,6 +37,8 @@ end
 --   use: the decayed use with a half-life, otherwise 0.
 --   running: number of its claimed jobs.
 --   of: type -> start tag (`start`), and enqueue time and id of its candidate, if it has one (`enqueued`, `id`).
+--     `is_new`, `before`: if the present candidates came in this invocation and none was claimed: true if there was no
+--     start tag, and the start tag before. A candidate that leaves again in the same invocation changes nothing.
 --   is_changed: true if `fair_share.write_changed` must write it.
 local function read_share(lane, job_key)
     local name = key.share(lane, job_key, (tenants.shares()))
@@ -50,7 +52,8 @@ local function read_share(lane, job_key)
         local credit, use, running = string.match(text, "^(%d+) (%S+) (%d+)")
         share = {
             name = name, lane = lane, key = job_key, is_changed = false, of = {},
-            credit = tonumber(credit or 0), use = tonumber(use or 0) or 0, running = tonumber(running or 0),
+            text = text, credit = tonumber(credit or 0), use = tonumber(use or 0) or 0,
+            running = tonumber(running or 0),
         }
         for job_type, start, candidate in string.gmatch(text, "\n(%S+) (%S+) ?([^\n]*)") do
             local enqueued, id = string.match(candidate, "^(%d+) (%S+)$")
@@ -79,22 +82,27 @@ local function remove_old_starts(share)
     end
 end
 
+-- Returns a share as text.
+local function text_of(share)
+    local lines = {}
+    for type, entry in pairs(share.of) do
+        lines[#lines + 1] = type .. " " .. exact(entry.start)
+            .. (entry.id and " " .. entry.enqueued .. " " .. entry.id or "")
+    end
+    table.sort(lines)
+    table.insert(lines, 1, exact(share.credit) .. " " .. exact(share.use) .. " " .. exact(share.running))
+    return table.concat(lines, "\n")
+end
+
 -- Writes the changed shares. Called at the end of each server function. A share is forgotten an hour, or ten
 -- half-lives, after its last change.
 function fair_share.write_changed(shares)
     for _, share in pairs(tenants.shares() and shares or {}) do
-        if share.is_changed then
+        if share.is_changed and text_of(share) ~= (share.text ~= "" and share.text or "0 0 0") then
             remove_old_starts(share)
-            local lines = {}
-            for type, entry in pairs(share.of) do
-                lines[#lines + 1] = type .. " " .. exact(entry.start)
-                    .. (entry.id and " " .. entry.enqueued .. " " .. entry.id or "")
-            end
-            table.sort(lines)
-            table.insert(lines, 1, exact(share.credit) .. " " .. exact(share.use) .. " " .. exact(share.running))
             local _, half_life_us = tenants.shares()
             local kept_s = math.max(protocol.SHARES_KEPT_S, math.ceil(half_life_us / 100000))
-            redis.call("SET", share.name, table.concat(lines, "\n"), "EX", kept_s)
+            redis.call("SET", share.name, text_of(share), "EX", kept_s)
         end
     end
 end
@@ -107,7 +115,10 @@ end
 -- Makes job `id` the candidate of a share for `type`. Its start tag is not below the clock.
 local function set_candidate(share, type, enqueued, id)
     local _, half_life_us = tenants.shares()
-    local entry = share.of[type] or { start = 0 }
+    local entry = share.of[type] or { start = 0, is_new = true }
+    if not (entry.id or entry.is_new or entry.before) then
+        entry.before = entry.start
+    end
     if half_life_us > 0 then
         entry.start = share.use
     else
@@ -170,7 +181,14 @@ function fair_share.leave(id, type, lane, is_claimed)
     local entry = share.of[type]
     if entry and entry.id == id then
         remove_candidate(share, type, entry)
-        if job_key == UNTENANTED and not is_claimed then
+        if is_claimed then
+            entry.is_new, entry.before = false, nil
+            return
+        elseif entry.is_new then
+            share.of[type] = nil
+        end
+        entry.start, entry.before = entry.before or entry.start, nil
+        if job_key == UNTENANTED then
             next_untenanted(type, lane)
         end
     end
@@ -188,6 +206,7 @@ local function add_use(share, us)
     end
     for type, entry in pairs(share.of) do
         entry.start = half_life_us > 0 and share.use or entry.start + added
+        entry.before = entry.before and entry.before + added
         if entry.id then
             redis.call("ZADD", key.turns(type, share.lane), "XX", exact(entry.start), member_of(entry))
         end

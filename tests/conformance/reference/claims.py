@@ -18,6 +18,7 @@ def payload(cohort: Cohort, job: Job) -> Delivery:
 def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
     """Claim a job for *worker*. An expired job ends instead."""
     fair_share.list_some(cohort)
+    fair_share.forget_candidate(cohort, job)
     delivery = _grant(cohort, job, worker, now_us)
     fair_share.list_some(cohort)
     return delivery

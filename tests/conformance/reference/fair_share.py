@@ -48,11 +48,16 @@ def list_some(cohort: Cohort) -> None:
         found[place] = min(found.get(place, job), job, key=lambda each: (each.order_us, each.id))
     for place, job_id in cohort.candidates.items():
         if place not in found or found[place].id != job_id:
-            cohort.shares[place[:2]].is_changed = True
+            share = cohort.shares[place[:2]]
+            if place not in found and place[2] in share.before:
+                before = share.before.pop(place[2])
+                share.starts.pop(place[2])
+                share.starts |= {} if before is None else {place[2]: before}
     for place, job in sorted(found.items()):
         if cohort.candidates.get(place) != job.id:
             share, clock = read_share(cohort, job), cohort.clocks.get((place[0], job.type), 0)
-            share.is_changed = True
+            if place not in cohort.candidates:
+                share.before.setdefault(job.type, share.starts.get(job.type))
             earlier = share.starts.get(job.type, 0)
             share.starts[job.type] = share.use if cohort.settings.half_life_us else max(earlier, clock)
     cohort.candidates = {place: job.id for place, job in found.items()}
@@ -63,11 +68,24 @@ def write_changed(cohort: Cohort) -> None:
     list_some(cohort)
     half_life_us = cohort.settings.half_life_us
     for place, share in cohort.shares.items():
-        for type_, start in [*share.starts.items()] if share.is_changed else ():
+        for type_, start in [*share.starts.items()] if _content(cohort, place) != share.written else ():
             has_ended = half_life_us or (not share.running and start <= cohort.clocks.get((place[0], type_), 0))
             if has_ended and (*place, type_) not in cohort.candidates:
                 del share.starts[type_]
-        share.is_changed = False
+        share.before, share.written = {}, _content(cohort, place)
+
+
+def _content(cohort: Cohort, place: tuple[str, str]) -> object:
+    share = cohort.shares[place]
+    candidates = {type_: cohort.candidates.get((*place, type_)) for type_ in share.starts}
+    return share.credit_us, share.use, share.running, dict(share.starts), candidates
+
+
+def forget_candidate(cohort: Cohort, job: Job) -> None:
+    """Record that the candidate *job* is about to be claimed: its start tag is kept."""
+    place = (_class_of(job), tenant_of(job), job.type)
+    if cohort.candidates.get(place) == job.id:
+        read_share(cohort, job).before.pop(job.type, None)
 
 
 def _order(cohort: Cohort, job: Job) -> tuple[float, int, str]:
@@ -130,7 +148,7 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
 def _add(cohort: Cohort, job: Job, share: Share, us: int, now_us: int) -> None:
     more = us // weight_of(tenant_of(job), cohort.settings.values.get("tenants", ""))
     half_life_us = cohort.settings.half_life_us
-    share.is_changed = True
+    share.before = {type_: None if us is None else us + more for type_, us in share.before.items()}
     if more and half_life_us:
         share.use = tags.decayed(share.use, more, half_life_us, now_us)
     for type_ in share.starts if more else ():

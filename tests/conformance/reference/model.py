@@ -192,14 +192,17 @@ class Share:
     """The slot time of a tenant in a class (mode and priority), in µs, divided by the tenant's weight.
 
     *credit_us*: time that was charged and not used, not divided. *use*: with a half-life, the logarithm of the decayed
-    use. *running*: number of claimed jobs. *starts*: type -> start tag. *is_changed*: by the function that is running.
+    use. *running*: number of claimed jobs. *starts*: type -> start tag.
     """
 
     credit_us: int = 0
     use: float = 0
     running: int = 0
-    is_changed: bool = False
     starts: dict[str, float] = field(default_factory=dict)
+    before: dict[str, float | None] = field(default_factory=dict)
+    """Types whose candidates came during the function that is running, and none was claimed -> the start tag before."""
+    written: object = ()
+    """The share at the end of the last function."""
 
 
 @dataclass
