@@ -65,7 +65,7 @@ local function read_share(lane, job_key)
 end
 
 -- Removes start tags without a candidate that cannot matter again: those that the clock has reached, unless a job of
--- the tenant is running, whose end can add to them; with a half-life, all.
+-- the tenant is running, whose end can add to them; with a half-life, all. Returns true if any was removed.
 local function remove_old_starts(share)
     local _, half_life_us = tenants.shares()
     local idle, names = {}, {}
@@ -74,12 +74,14 @@ local function remove_old_starts(share)
             idle[#idle + 1], names[#names + 1] = type, share.lane .. " " .. type
         end
     end
+    local has_removed = false
     local clocks = half_life_us == 0 and names[1] and redis.call("ZMSCORE", key.clocks, unpack(names)) or {}
     for nth, type in ipairs(idle) do
         if half_life_us > 0 or share.of[type].start <= (tonumber(clocks[nth] or nil) or 0) then
-            share.of[type] = nil
+            share.of[type], has_removed = nil, true
         end
     end
+    return has_removed
 end
 
 -- Returns a share as text.
@@ -98,11 +100,12 @@ end
 -- half-lives, after its last change.
 function fair_share.write_changed(shares)
     for _, share in pairs(tenants.shares() and shares or {}) do
-        if share.is_changed and text_of(share) ~= (share.text ~= "" and share.text or "0 0 0") then
-            remove_old_starts(share)
+        local text = share.is_changed and text_of(share)
+        if text and text ~= (share.text ~= "" and share.text or "0 0 0") then
+            text = remove_old_starts(share) and text_of(share) or text
             local _, half_life_us = tenants.shares()
             local kept_s = math.max(protocol.SHARES_KEPT_S, math.ceil(half_life_us / 100000))
-            redis.call("SET", share.name, text_of(share), "EX", kept_s)
+            redis.call("SET", share.name, text, "EX", kept_s)
         end
     end
 end
