@@ -235,9 +235,9 @@ def share_turn(reader: Reader, key: str, lane: Lane, types: Sequence[str]) -> Sh
     if match is None:
         return None
     generation, half_life_us = match[1], int(match[2])
-    text, clock = reader.ask(
+    (text,), clock = reader.ask(
         [
-            ("get", reader.key("share", lane.name, key, generation)),
+            ("mget", reader.key("share", lane.name, key, generation)),  # None for a key of another kind
             ("zscore", reader.key("clocks"), f"{lane.name} {lane.type}"),
         ]
     )

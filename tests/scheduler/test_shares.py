@@ -410,6 +410,9 @@ LOST = {
         "garbage",
     ),
     "the text of a share": lambda client: client.set(Keys().key("share", "queued.0", "tenant%3Aa", "1"), "x\ny z"),
+    "the numbers of a share": lambda client: client.set(
+        Keys().key("share", "queued.0", "tenant%3Aa", "1"), "9 nan 0\npdf nan 1800000000001000 a0$\nexcel -inf"
+    ),
     "a foreign candidate": lambda client: client.zadd(
         Keys().key("turns", PDF, "queued.0"), {"nothing": -2, "17 nothing$": -1}
     ),

@@ -32,6 +32,12 @@ local function exact(number)
     return string.format("%.17g", number)
 end
 
+-- Returns the number in `text`, or 0 for a text that another client wrote: Redis refuses a NaN as a score.
+local function number_in(text)
+    local number = tonumber(text or nil)
+    return number and number >= 0 and number < math.huge and number or 0
+end
+
 -- Returns the share of a tenant in the class of `lane`, as a table:
 --   credit: slot-time (µs) that was charged and not used.
 --   use: the decayed use with a half-life, otherwise 0.
@@ -52,12 +58,11 @@ local function read_share(lane, job_key)
         local credit, use, running = string.match(text, "^(%d+) (%S+) (%d+)")
         share = {
             name = name, lane = lane, key = job_key, is_changed = false, of = {},
-            text = text, credit = tonumber(credit or 0), use = tonumber(use or 0) or 0,
-            running = tonumber(running or 0),
+            text = text, credit = number_in(credit), use = number_in(use), running = number_in(running),
         }
         for job_type, start, candidate in string.gmatch(text, "\n(%S+) (%S+) ?([^\n]*)") do
             local enqueued, id = string.match(candidate, "^(%d+) (%S+)$")
-            share.of[job_type] = { start = tonumber(start) or 0, enqueued = enqueued, id = id }
+            share.of[job_type] = { start = number_in(start), enqueued = enqueued, id = id }
         end
         shares[name] = share
     end
