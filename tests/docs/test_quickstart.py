@@ -24,6 +24,7 @@ _VARIES = {
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d": "MOMENT",
     r"at that time: [0-9]$": "at that time: NOT_ALL",
     r"\d+ min \d+ s\b": "0.0 s",  # on a slow machine
+    r" p95 wait \S+ s\.": "",  # from the first point of the history with a start of a job
     r"127\.0\.0\.1:\d+": "HOST:PORT",
     r"\d+\.\d+": "FRACTION",
     r" {2,}": "  ",

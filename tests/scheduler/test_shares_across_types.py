@@ -183,15 +183,21 @@ def test_no_eligible_tenant_is_behind_by_more_than_the_bound(valkey, redis_clien
     lengths = {name: data.draw(st.sampled_from([0.3, 1.0, 2.5])) for name in tenants}
     quotas = " ".join(f"{name}=max:none,weight:{weight}" for name, (_, weight) in tenants.items())
     simulation = Simulation(redis_client, [], tenants=quotas)
-    for name, (its_types, _) in tenants.items():
-        for number in range(60):
-            simulation.publish(name, its_types[number % len(its_types)], lengths[name])
-    simulation.workers = [f"w{number}" for number in range(len(workers))]
-    for worker, (served, slots) in zip(simulation.workers, workers, strict=True):
-        simulation.fleet.join(worker, *served, slots=slots)
-    simulation._begin()
     slots = sum(number for _, number in workers)
+
+    def publish_all():
+        """Publish as many jobs of each tenant's types as the slots can start in a second."""
+        for name, (its_types, _) in tenants.items():
+            for type_ in its_types:
+                simulation.publish(name, type_, lengths[name], jobs=1 + int(slots / lengths[name]))
+
+    publish_all()
+    simulation.workers = [f"w{number}" for number in range(len(workers))]
+    for worker, (served, its_slots) in zip(simulation.workers, workers, strict=True):
+        simulation.fleet.join(worker, *served, slots=its_slots)
+    simulation._begin()
     for _ in range(6):
+        publish_all()
         simulation.run(simulation.now_s + 1)
         for (one, (its, weight)), (other, (others, other_weight)) in permutations(tenants.items(), 2):
             fits = [served for served, _ in workers if not set(its).isdisjoint(served)]
