@@ -100,6 +100,10 @@ MAX_PRIORITY = 10
 MAX_ID_LENGTH = 255
 #: Maximum length of an integer in characters, enough for times of 31,000 years in µs.
 MAX_NUMBER_LENGTH = 18
+#: Maximum number of digits of a time in µs, and of a size in millionths, in a job's field "due".
+MAX_DUE_DIGITS = 17
+#: Prefix of a token in a claim payload, if the job has a due time. The time in µs since the epoch follows.
+IS_DUE = "due:"
 #: Maximum length of a merge window in µs in characters. Sums with it are exact in Lua.
 MAX_PATIENCE_LENGTH = 15
 #: Maximum length of a percent-encoded rule key in characters.

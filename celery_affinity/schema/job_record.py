@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..errors import OptionError, refuse
 from . import rules_codec, values
 from .bounds import Bound
-from .constants import MAX_ID_LENGTH, MAX_NUMBER_LENGTH, MAX_PRIORITY, MAX_STAMP_BYTES, MAX_STAMPS
+from .constants import MAX_DUE_DIGITS, MAX_ID_LENGTH, MAX_NUMBER_LENGTH, MAX_PRIORITY, MAX_STAMP_BYTES, MAX_STAMPS
 from .rules_codec import BATCH, FORMS, MANY_KEYED, MERGES, OF_KEYS
 from .values import DEMAND, QUEUED
 
@@ -39,6 +39,7 @@ _ENCODED = "[A-Za-z0-9_.~%-]"
 TEXT = f"{_ENCODED}*"
 _STAMP = "[A-Za-z0-9_.~%:-]+"
 _NUMBER = f"-?[0-9]{{1,{MAX_NUMBER_LENGTH - 1}}}|[0-9]{{{MAX_NUMBER_LENGTH}}}"
+_WITHIN, _DEADLINE, _SIZE = (f"{letter}[0-9]{{1,{MAX_DUE_DIGITS}}}" for letter in ("w", "d-?", "s"))
 
 #: Name -> field, in the order of the functions' arguments. Rarely used fields are last (`job_words`).
 FIELDS: dict[str, JobField] = {
@@ -72,6 +73,13 @@ FIELDS: dict[str, JobField] = {
         "nothing, or rules of the kinds that the end of the id names, at most one of each kind, in this order (a rate "
         f"can also follow the key): {', '.join(repr(form.template) for form in FORMS.values())}",
         rules_codec.PATTERN,
+        "",
+    ),
+    # From start_within, deadline and size. "due" has them with the due time (`lua/jobs/due_times.lua`).
+    "due": JobField(
+        "nothing, or words in this order: 'w' and the time in µs within which the job should start, 'd' and the time "
+        f"in µs until its deadline, 's' and its size in millionths, each with at most {MAX_DUE_DIGITS} digits",
+        f"|{_WITHIN}(?: {_DEADLINE})?(?: {_SIZE})?|{_DEADLINE}(?: {_SIZE})?|{_SIZE}",
         "",
     ),
 }
@@ -181,6 +189,8 @@ class NewJob:
     stamps: Sequence[str] = ()
     #: How the job merges, and its keys, in the format of `rules_codec`.
     rules: str = ""
+    #: When the job is due, and its size: the words of `FIELDS`.
+    due: str = ""
     #: False if only the message and its list are available.
     readable: bool = True
     #: Maximum number of waiting jobs of the type. None: unlimited, or the job is part of work accepted before.
@@ -202,6 +212,7 @@ class NewJob:
                 "" if self.expires_us is None else self.expires_us,
                 " ".join(self.stamps),
                 self.rules,
+                self.due,
             )
         except (TypeError, ValueError) as exc:
             values_of_job = (self.type, self.task_id, self.stamps)

@@ -133,6 +133,12 @@ class Settings:
     """Whether each worker has a guard: a small process that sends heartbeats and reports a dead worker immediately."""
     priority_order: str = _shared(HIGHER_FIRST, check_one_of(HIGHER_FIRST, "lower-first"))
     """Whether 10 or 0 is the highest priority. On stock Redis, 0 is the highest."""
+    target_wait: float = _shared(256, SECONDS_OR_0, in_us=True)
+    """Seconds after which a job without a due time is due to start. A job that is due earlier has a head start of the
+    difference, as if it had been published earlier. 0: due times have no effect on the order."""
+    stretch: float = _shared(0, BONUS)
+    """A job is due to start after this many times its expected run time, at the latest after ``affinity_target_wait``.
+    So short jobs run first. 0: run times have no effect on the order."""
     priority_percentage: int = _shared(100, PERCENTAGE)
     """Percentage of claims that take the job with the best score. The other claims take the oldest job."""
     priority_weight: float = _shared(1024, BONUS)

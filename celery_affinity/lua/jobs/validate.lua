@@ -47,6 +47,8 @@ function validate.first_invalid_field(job)
     elseif job.rules == "" and hooks.is_mark[job.last]
         or job.rules ~= "" and rules_codec.suffix(job.rules) ~= id_suffix.whole(id) then
         return "rules"
+    elseif job.due ~= "" and not due_times.is_valid(job.due) then
+        return "due"
     end
     return nil
 end

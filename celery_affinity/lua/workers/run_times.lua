@@ -102,6 +102,18 @@ local function drop_oldest(number)
     end
 end
 
+-- Returns the expected run time in µs of a job, and the typical error as a fraction of it: of its task, or else of its
+-- type, with an error of 0. Returns nil if neither is known. `size`: its size, or nil if it is unknown.
+function run_times.expected(type, name, size)
+    local _, _, n, x, y, q, r, a = read(redis.call("HGET", key.run_times, name))
+    if n > 0 then
+        local base, slope = line(n, x, y, q, r)
+        return base + slope * used_size(size, n, x), a / y
+    end
+    local usual_us = string.match(redis.call("HGET", key.durations, type) or "", "^%d+$")
+    return usual_us and #usual_us <= protocol.MAX_NUMBER_LENGTH and tonumber(usual_us), 0
+end
+
 -- Adds the runs in `text`, a line for each task: name, number of runs, then size and time of the last ones.
 -- Cost: O(runs), 1 µs each; one invocation has at most MAX_TASKS_ADDED * MAX_RUNS_ADDED.
 function run_times.add(text)

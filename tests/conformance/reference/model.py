@@ -85,6 +85,12 @@ class Job:
     """Stamps of its message, "name:value"."""
     rules: str = ""
     """How it merges, and its key, as `schema/rules_codec` has it; "" for neither."""
+    due: str = ""
+    """The words of its due time, deadline and size (`lua/jobs/due_times.lua`), the deadline as an absolute time."""
+    own_due_us: int | None = None
+    """When it is due to start, by its own rules; None without such a rule."""
+    head_us: int = 0
+    """Its head start, which puts it before jobs that were published earlier."""
     published_us: int | None = None
     """When it was published, if it had to wait for its time."""
     deliveries: int = 0
