@@ -14,6 +14,7 @@ publishes nothing twice.
 """
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +32,7 @@ from celery.utils.functional import regen
 from ..errors import OptionError
 from ..options.affinity import NOTHING, as_affinity
 from ..options.call_options import KEYS, inherited_options
+from ..options.due_times import DEADLINE, absolute_deadline
 from ..options.key_templates import derived_id
 from . import option_sources
 from .app_config import replaces, uses_affinity_transport
@@ -234,6 +236,8 @@ def _composed(signature: Any, options: Options) -> tuple[Any, Passed]:
     try:
         given = {name: value for name, value in options.items() if value is not None}
         passed = inherited_options({**signature.options, **given})
+        if DEADLINE in passed:
+            passed[DEADLINE] = absolute_deadline(passed[DEADLINE], time.time())
         composed = force_options(signature, passed)
     except OptionError:
         if uses_affinity_transport(signature.app.conf.broker_transport):
