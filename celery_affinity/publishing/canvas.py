@@ -117,7 +117,7 @@ def without_options(options: Options, passed: Passed) -> Options:
         return options
     options = {name: value for name, value in options.items() if name not in inheritable}
     affinity = as_affinity(options.pop("affinity", None))
-    left_out: dict[str, Any] = dict.fromkeys(inheritable)
+    left_out: dict[str, Any] = dict.fromkeys(name for name in inheritable if hasattr(affinity, name))
     if (rest := replace(affinity, **left_out)) != NOTHING:
         options["affinity"] = rest
     return options
