@@ -281,6 +281,13 @@ def test_recurring_call_has_a_deadline_in_seconds(app, task):
     assert words(job) == {"w": 9, "d": soon(60), "s": 3}
 
 
+def test_headline_is_an_option_of_its_own(app, published, task):
+    assert published.due(lambda: task().apply_async(headline="news")) == {}
+    for name in ("dedline", "deadlines", "start_witin"):
+        with refused("call of task shop.render: unknown option"):
+            task().apply_async(**{name: 5})
+
+
 def test_stamp_may_have_the_name_deadline(app, published, task):
     signature = task().s()
     signature.stamp(deadline="friday")
