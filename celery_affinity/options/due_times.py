@@ -72,6 +72,14 @@ def refuse_fixed_deadline(options: Mapping[str, Any], name: str = DEADLINE) -> N
         raise refuse(name, "seconds from the call, because it is made repeatedly", deadline)
 
 
+def earlier(deadline: str, seconds: float) -> str:
+    """Return a deadline of `absolute_deadline` that is *seconds* earlier."""
+    try:
+        return (datetime.fromisoformat(deadline) - timedelta(seconds=seconds)).isoformat()
+    except OverflowError:
+        return deadline
+
+
 def seconds_until(deadline: str, now_s: float) -> float:
     """Return the seconds from the Unix time *now_s* to a deadline of `absolute_deadline`. Negative if it is over."""
     return datetime.fromisoformat(deadline).timestamp() - now_s

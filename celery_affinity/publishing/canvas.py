@@ -21,12 +21,11 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from operator import is_
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from celery import canvas, current_task
 from celery.app.amqp import task_message
 from celery.app.task import Task
-from celery.canvas import Signature
 from celery.utils.functional import regen
 
 from ..errors import OptionError
@@ -36,6 +35,7 @@ from ..options.due_times import DEADLINE, absolute_deadline
 from ..options.key_templates import derived_id
 from . import option_sources
 from .app_config import replaces, uses_affinity_transport
+from .canvas_deadlines import Composed, copy_with, leave_time_for_later_steps
 from .option_sources import inherited_from_run
 
 #: Keyword arguments of a composed signature that contain its parts.
@@ -53,8 +53,6 @@ Options = dict[str, Any]
 Passed = Mapping[str, Any]
 #: A signature in one of Celery's formats, or another value in its place.
 Part = TypeVar("Part")
-#: A signature created by Celery, or a dict read from a message.
-Composed = TypeVar("Composed", bound=dict[str, Any])
 #: A message in Celery's format: headers, properties, body, and the task-sent event.
 Message = tuple[Any, Any, Any, Any]
 
@@ -153,17 +151,6 @@ def _parts_inheriting(parts: Any, passed: Passed) -> Any:
     return inheriting(parts, passed)
 
 
-def copy_with(signature: Composed, **changes: object) -> Composed:
-    """Return a shallow copy with *changes*. `Signature.clone` copies all options deeply, which is slow."""
-    if not isinstance(signature, Signature):
-        return cast(Composed, {**signature, **changes})
-    copy = cast(Signature, dict.__new__(type(signature)))
-    copy.update(signature)
-    copy.update(changes)
-    vars(copy).update(vars(signature))  # the app, the task
-    return cast(Composed, copy)
-
-
 # -- messages
 
 
@@ -245,7 +232,11 @@ def _composed(signature: Any, options: Options) -> tuple[Any, Passed]:
         return signature, {}
     if not passed and composed is signature:
         return signature, {}
-    return (composed, passed) if uses_affinity_transport(signature.app.conf.broker_transport) else (signature, {})
+    if not uses_affinity_transport(signature.app.conf.broker_transport):
+        return signature, {}
+    if DEADLINE in passed:
+        composed = leave_time_for_later_steps(composed, passed[DEADLINE], signature.app)
+    return composed, passed
 
 
 def _inheritable(signature: Any) -> Passed:

@@ -5,15 +5,19 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import redis
 from celery import beat, chain, chord, group
 from celery.exceptions import Retry
 
 from celery_affinity import Affinity, Merge, OptionError, publish_many
+from celery_affinity.policy.run_times import RunTime
 from celery_affinity.publishing import recurring
 from celery_affinity.publishing.message import PROPERTY
 from celery_affinity.publishing.validation import app_complaints, check_app
 from celery_affinity.scheduler.messages import DueCall
+from celery_affinity.scheduler.reader import Reader
 from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.messages import running
 from ..support.misspellings import nothing, refused
@@ -219,6 +223,79 @@ def test_canvas_passes_its_deadline_to_all_tasks(app, published, task):
     assert deadlines_in(json.loads(message(job)["body"])) == [5], "a step's own deadline counts from its publish"
     (job,) = published.of(lambda: chain(render.si(), other.si()).set(deadline=deadline).apply_async())
     assert deadlines_in(json.loads(message(job)["body"])) == [deadline]
+
+
+@pytest.fixture
+def run_times(app, monkeypatch):
+    """Return the commands that read run times. Tasks ``shop.s<number>`` take this number of seconds."""
+    for seconds in (1, 2, 5, 10, 20):
+        learned = RunTime()
+        learned.add(None, seconds * 1_000_000)
+        app.redis.hset(Keys().key("run_times"), f"shop.s{seconds}", learned.text)
+    read, original = [], Reader.ask_one
+
+    def ask_one(reader, name, *arguments):
+        read.append((name, sorted(arguments[-1])))
+        return original(reader, name, *arguments)
+
+    monkeypatch.setattr(Reader, "ask_one", ask_one)
+    return read
+
+
+def test_steps_leave_time_for_later_steps(app, published, task, run_times):
+    s1, s2, s5, s10, new = (task(f"shop.{name}").si for name in ("s1", "s2", "s5", "s10", "new"))
+    deadline = datetime(2030, 1, 1, tzinfo=UTC)
+
+    def left(signature, **options):
+        """Return by task the seconds between its deadline and the deadline of the whole, in all messages."""
+        run_times.clear()
+        found = {}
+
+        def collect(part):
+            for member in part if isinstance(part, list) else part.values() if isinstance(part, dict) else ():
+                collect(member)
+            if isinstance(part, dict) and "options" in part and not part.get("subtask_type"):
+                before = deadline - datetime.fromisoformat(part["options"]["deadline"])
+                found.setdefault(part["task"][5:], set()).add(before.total_seconds())
+
+        for job in published.of(lambda: signature.apply_async(deadline=deadline, **options)):
+            before = deadline - datetime.fromisoformat(message(job)["properties"][PROPERTY]["deadline"])
+            found.setdefault(job.task_name[5:], set()).add(before.total_seconds())
+            collect(json.loads(message(job)["body"]))
+        return found
+
+    assert left(chain(s1(), s2(), s5())) == {"s1": {7}, "s2": {5}, "s5": {0}}
+    assert run_times == [("hmget", ["shop.s2", "shop.s5"])], "one command"
+    assert left(chain(s1(), group(s2(), s10()), s5())) == {"s1": {15}, "s2": {5}, "s10": {5}, "s5": {0}}
+    assert left(chain(group(s2(), s10()), s5())) == {"s2": {5}, "s10": {5}, "s5": {0}}
+    assert left(chord([s1(), chain(s2(), s10())], chain(s5(), s1()))) == {
+        "s1": {0, 6},
+        "s2": {16},
+        "s10": {6},
+        "s5": {1},
+    }
+    assert left(chain(s1(), new(), s5())) == {"s1": {5}, "new": {5}, "s5": {0}}, "an unknown time counts as 0"
+    assert left(chain(s1(), chain(s2(), s5()), s5())) == {"s1": {12}, "s2": {10}, "s5": {0, 5}}
+    own = (deadline - timedelta(seconds=50)).isoformat()
+    assert left(chain(s1(), s2().set(deadline=own), s5())) == {"s1": {7}, "s2": {50}, "s5": {0}}
+    assert left(group(s1(), s2())) == {"s1": {0}, "s2": {0}}
+    assert run_times == [], "no step follows another"
+    signature = chain(s1(), s2())
+    published.of(signature.apply_async)
+    assert run_times == []
+    assert signature.tasks[0].options == {}, "the caller's signatures stay unchanged"
+    app.redis.delete(Keys().key("run_times"))
+    assert left(signature) == {"s1": {0}, "s2": {0}}
+    app.redis.hset(Keys().key("run_times"), "shop.s2", "damaged")
+    assert left(signature) == {"s1": {0}, "s2": {0}}
+
+
+def test_canvas_is_published_although_run_times_cannot_be_read(app, published, task, monkeypatch):
+    def no_right(reader, *command):
+        raise redis.exceptions.NoPermissionError("no permission")
+
+    monkeypatch.setattr(Reader, "ask_one", no_right)
+    assert published.due(lambda: chain(task().si(), task().si()).apply_async(deadline=60)) == {"d": soon(60)}
 
 
 def test_task_and_route_cannot_have_a_deadline(app, new_app, task):
