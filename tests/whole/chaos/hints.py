@@ -18,6 +18,7 @@ PREFERENCES = {
     "locality_bonus": ("0", "80", "800"),
     "tenant_turns": ("age", "age", "share"),  # fair share ignores the bonus
     "placement_locality_weight": ("0", "5", "50"),
+    "stretch": ("0", "2"),  # run times give jobs a head start
 }
 
 

@@ -23,6 +23,9 @@ SHARES = {"early": 41, "late": 29, "eta": 12, "retry": 8, "expires": 6, "chord":
 #: Percentages of calls with a key, and of calls with one of many keys.
 WITH_A_KEY, WITH_ONE_OF_MANY = 9, 6
 
+#: Percentage of calls with a due time.
+WITH_A_DUE_TIME = 20
+
 #: Percentage of jobs with a tenant, with or without a key.
 OF_A_TENANT = 15
 
@@ -79,6 +82,7 @@ def _publish(rng: random.Random, producer, long: int, may_stop: int):
     seconds = rng.choice((0.0, 0.002, 0.005, 0.01, 0.02))
     options = {"affinity": rng.choice(TYPES), "priority": rng.choice((0, 0, 0, 3, 5, 10))}
     options |= {"on_demand": rng.random() < 0.2, "producer": producer, **some_hint(rng)}
+    options |= _some_due_time(rng)
     chosen = rng.random() * 100
     if chosen < WITH_A_KEY + WITH_ONE_OF_MANY:
         rule = rng.choice(RULES) if chosen < WITH_A_KEY else Exclusive(f"{MANY}{rng.randrange(HOW_MANY)}")
@@ -107,6 +111,12 @@ def _publish(rng: random.Random, producer, long: int, may_stop: int):
     return task.AsyncResult(task.apply_async((seconds,), **options).id)
 
 
+def _some_due_time(rng: random.Random) -> dict[str, float]:
+    if rng.random() * 100 >= WITH_A_DUE_TIME:
+        return {}
+    return rng.choice(({"start_within": rng.uniform(0.01, 60)}, {"deadline": rng.uniform(-1, 60)}))
+
+
 def _burst(rng: random.Random) -> list[tuple]:
     """Return (task, key, type) of consecutive calls; most are equal."""
     alike = rng.choice(merged_tasks.TASKS), rng.randrange(MERGE_KEYS), rng.choice(TYPES)
@@ -124,6 +134,7 @@ def _call(rng: random.Random, producer, task, key: int, type_: str, name: str, m
         return str(Token(f"k{key}", f"{name}-{number}", seconds, dies_at))
 
     options = {"affinity": type_, "priority": rng.choice((0, 0, 5)), "on_demand": rng.random() < 0.1}
+    options |= _some_due_time(rng)
     follows = rng.choices(("", "link", "chain", "chord", "eta"), (4, 2, 2, 1, 1))[0]
     own = token()
     ledger.note("follows", own, what=follows)

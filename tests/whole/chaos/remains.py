@@ -239,7 +239,7 @@ def _look_at_keys(client: redis.Redis, remains: Remains, keys: Keys = HOME) -> N
                 remains.leaks.append(f"an unknown key: {key}")
             continue
         name, job = match[0], _id(match[1][1]) if match[1].groups() else ""
-        if name not in MAY_STAY and not _says_only_that_tenants_have_shares(client, name, key):
+        if name not in MAY_STAY and not _has_only_flags(client, name, key):
             remains.leaks.append(f"a key that a quiet fleet has not: {key}")
         elif name == "task" and _is_task_of_nothing(client, key, remains):
             remains.leaks.append(f"a key of a task whose jobs are deleted: {key}")
@@ -253,9 +253,13 @@ def _look_at_keys(client: redis.Redis, remains: Remains, keys: Keys = HOME) -> N
             remains.leaks.append(f"a message of a job that is {remains.states.get(job)}: {key}")
 
 
-def _says_only_that_tenants_have_shares(client: redis.Redis, name: str, key: str) -> bool:
-    fields = {"heads": {b"!": b"+shares"}, "type_rules": {b"!shares": b"1"}}
-    return name in fields and client.type(key) == b"hash" and client.hgetall(key) == fields[name]
+def _has_only_flags(client: redis.Redis, name: str, key: str) -> bool:
+    """Return True if a key of rules says only that tenants have shares or that run times give head starts."""
+    fields = {
+        "heads": [{b"!": b"+shares"}, {b"!": b"+stretch"}, {b"!": b"+stretch+shares"}],
+        "type_rules": [{b"!shares": b"1"}, {b"!stretch": b"1"}, {b"!shares": b"1", b"!stretch": b"1"}],
+    }
+    return name in fields and client.type(key) == b"hash" and client.hgetall(key) in fields[name]
 
 
 def _is_task_of_nothing(client: redis.Redis, name: str, remains: Remains) -> bool:
