@@ -125,7 +125,7 @@ def test_deadline_that_cannot_be_met_is_published_and_logged(published, task, ca
 
 
 def test_size_of_a_call_is_published_and_its_errors_are_not_raised(app, published, task, caplog):
-    app.conf.affinity_task_rules = {"shop.named": {"size": "{scale}"}}
+    app.conf.affinity_task_rules = {"shop.named": {"size": "{scale}"}, "far.*": {"size": "{scale}"}}
     sized = task(affinity=Affinity(size="{pages}"))
     assert published.due(lambda: sized.delay(12)) == {"s": 12}
     assert published.due(lambda: sized.apply_async((0.5,), start_within=1, deadline=2)) == {
@@ -134,7 +134,7 @@ def test_size_of_a_call_is_published_and_its_errors_are_not_raised(app, publishe
         "s": 0.5,
     }
     assert published.due(task("shop.named").delay) == {"s": 2}
-    assert published.due(lambda: app.send_task("shop.named", kwargs={"scale": 3})) == {"s": 3}
+    assert published.due(lambda: app.send_task("far.away", kwargs={"scale": 3})) == {"s": 3}
     assert not caplog.text
     for pages in ("many", -1, 1e13):
         caplog.clear()
