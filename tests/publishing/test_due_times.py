@@ -10,6 +10,7 @@ from celery import beat, chain, chord, group
 from celery.exceptions import Retry
 
 from celery_affinity import Affinity, Merge, OptionError, publish_many
+from celery_affinity.options.due_times import stored_due
 from celery_affinity.policy.run_times import RunTime
 from celery_affinity.publishing import recurring
 from celery_affinity.publishing.message import PROPERTY
@@ -108,7 +109,11 @@ def test_deadline_counts_from_the_call_or_is_a_time(app, published, task):
         due = published.due(lambda deadline=deadline: task().apply_async(deadline=deadline, start_within=7))
         assert due == {"w": 7, "d": soon(60)}
     assert published.due(lambda: task().s().set(deadline=60).apply_async(countdown=10)) == {"d": soon(60)}
-    assert published.due(lambda: task().apply_async(deadline=in_time(1e11))) == {"d": soon(1e11)}
+    assert published.due(lambda: task().apply_async(deadline=in_time(1e9))) == {"d": soon(1e9)}
+    published.due(lambda: task().apply_async(deadline=datetime.max.replace(tzinfo=UTC), start_within=30))
+    (job,) = app.redis.scan_iter(Keys().key("job", published.jobs[0].id))
+    due = stored_due(app.redis.hget(job, "due").decode())
+    assert (due.within_us, bool(due.due_us)) == (30_000_000, True), "a far deadline does not hide start_within"
 
 
 def test_deadline_that_cannot_be_met_is_published_and_logged(published, task, caplog):
