@@ -10,6 +10,8 @@ from functools import lru_cache
 
 #: Boundary between words: ``on_demand``, ``on-demand`` and ``onDemand`` have one.
 _WORD_BOUNDARY = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
+#: Words that differ from an option in one letter, and that are no mistakes.
+_OTHER_WORDS = ("headline",)
 _REPEATED = re.compile(r"(.)\1+")
 
 
@@ -19,7 +21,7 @@ def closest_match(word: str, names: tuple[str, ...]) -> str | None:
 
     Tolerates differences in case, separators, repeated letters, the order of letters, and one letter.
     """
-    if word in names or word.startswith("_"):
+    if word in names or word in _OTHER_WORDS or word.startswith("_"):
         return None
     return next((name for name in names if _is_misspelt(word, name)), None)
 

@@ -20,7 +20,9 @@ WITHIN, DEADLINE = "start_within", "deadline"
 ACCEPTED = (
     f"an aware datetime, such a time in ISO 8601 with an offset, or seconds from the call, up to {MAX_DURATION_S:,}"
 )
-_MAX_NUMBER = 10**MAX_DUE_DIGITS - 1
+_MAX_SIZE = 10**MAX_DUE_DIGITS - 1
+#: Largest time in µs, 317 years. Its sum with the current time also has at most `MAX_DUE_DIGITS` digits.
+_MAX_TIME_US = 10 ** (MAX_DUE_DIGITS - 1)
 
 
 def check_within(value: object) -> float:
@@ -93,12 +95,12 @@ def due_words(within_s: float | None, until_deadline_s: float | None, size: floa
         until_deadline_s: seconds from now to its deadline, negative if it is over.
         size: the size of the call.
     """
-    values = ("w", within_s), ("d", until_deadline_s), ("s", size)
-    return " ".join(f"{letter}{_millionths(value)}" for letter, value in values if value is not None)
+    values = ("w", within_s, _MAX_TIME_US), ("d", until_deadline_s, _MAX_TIME_US), ("s", size, _MAX_SIZE)
+    return " ".join(f"{letter}{_millionths(value, most)}" for letter, value, most in values if value is not None)
 
 
-def _millionths(value: float) -> int:
-    number: float = max(-_MAX_NUMBER, min(value * SECOND_US, _MAX_NUMBER))
+def _millionths(value: float, most: int) -> int:
+    number: float = max(-most, min(value * SECOND_US, most))
     return round(number)
 
 

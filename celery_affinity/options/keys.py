@@ -323,7 +323,7 @@ SizeFunction = Callable[[tuple[Any, ...], dict[str, Any]], float | None]
 
 @dataclass(frozen=True)
 class Size(NamedKey):
-    """The size of a task's calls: a number that predicts the run time. Only the worker reads it, after the run.
+    """The size of a task's calls: a number that predicts the run time. Publishers and workers evaluate it.
 
     *key*: a template such as ``"{pages}"``, like the *key* of `Exclusive`, or a function. Raises OptionError (a
     ValueError) for anything else, including a template without an argument.

@@ -85,6 +85,8 @@ class JobHeader:
 
     def due_words(self, size: float | None) -> str:
         """Return the words of the due time of the job of a call with *size*, by this host's clock."""
+        if size is None and not self.plain:
+            return ""
         deadline = self.plain.get(DEADLINE)
         until_s = None if deadline is None else seconds_until(deadline, time.time())
         return due_words(self.plain.get(WITHIN), until_s, size)

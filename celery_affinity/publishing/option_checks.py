@@ -63,7 +63,6 @@ KNOWN = frozenset(
             "queue",
             "routing_key",
             "stamped_headers",
-            "headline",  # a word of its own, not a misspelt deadline
         ),
     }
 )

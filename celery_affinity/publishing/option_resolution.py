@@ -176,17 +176,20 @@ def rule_by_name(task_name: str, task: Task | None, message: Mapping[str, Any], 
     return "" if rule is None else rule.text(*arguments_in(task_name, read_body(message)))
 
 
-_SIZES: WeakKeyDictionary[Task, Size | None] = WeakKeyDictionary()
+#: Task -> its size, or False if it has none.
+_SIZES: WeakKeyDictionary[Task, Size | bool] = WeakKeyDictionary()
 
 
 def size_of_task(task: Task) -> Size | None:
     """Return the option ``size`` of *task*, which its route, the task or its name sets. Raises OptionError."""
-    if task not in _SIZES:
-        _SIZES[task] = None  # an invalid option raises an error once
+    size = _SIZES.get(task)  # once: every publish calls this
+    if size is None:
+        _SIZES[task] = False  # an invalid option raises an error once
         sources = option_checks.sources_without_call(task.app, task.name, task, settings_of(task.app))
         affinities = sources.call_affinity, sources.task_affinity, sources.named
-        _SIZES[task] = next((as_size(affinity.size) for affinity in affinities if affinity.size), None)
-    return _SIZES[task]
+        sizes = (as_size(affinity.size) for affinity in affinities if affinity.size)
+        size = _SIZES[task] = next(filter(None, sizes), False)
+    return size if isinstance(size, Size) else None
 
 
 def size_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:

@@ -123,7 +123,7 @@ Among the matching patterns, the first in this order wins:
 - **`None`** as the argument, or as the function's result: the call has no key, tenant or hint.
 - **A call** replaces the key with a literal text, and removes it with `False`.
 - **A size**, the option `size` of a task, a route or `affinity_task_rules`, is such a template or function too. It gives a number of at
-  least 0, and `None` if it is unknown. Only the worker reads it, for [run times](../how-to/monitoring.md#run-times); a call cannot set it.
+  least 0, and `None` if it is unknown. Publisher and worker read it, for [run times](../how-to/monitoring.md#run-times); a call cannot set it.
 - **Without the task code**: a producer sets the rule in `affinity_task_rules`, by a pattern of task names. Fields can then name only
   *keyword* arguments.
 """
@@ -168,6 +168,9 @@ A signature can set its own mode, with `.set(on_demand=...)` or with an `Affinit
 | error callback (`link_error`) | its task, because the user waits for the error callback instead. Celery calls some error callbacks directly, without a message; these have no mode |
 | a replacement of a task (`self.replace`), or an addition to its chord (`add_to_chord`) | the running task. A replacement inherits the mode, not the priority |
 | retry | its first attempt |
+
+A `deadline=` is inherited in the same way, as a time. A step of a chain has an earlier deadline, by the expected run times of the later
+steps, which the client reads from Redis. Seconds in a step's own `deadline=` count from the publish of this step.
 
 The mode is written into the signatures when the canvas is published. So any process can publish the next step, even a stock worker or an
 app that does not define the task. A call that a task makes itself, for example with `delay`, is a new call without a mode.

@@ -50,17 +50,22 @@ def test_a_fleet_with_results_chords_events_and_remote_control_works(as_user, re
         "app.send_task(pdf.name, ('gone',), queue='pdf', ignore_result=True, expires=-1)",
         "app.send_task(pdf.name, ('marked',), queue='pdf', ignore_result=True, stamped_headers=['a'], a='b')",
         "[pdf.apply_async((f'keyed-{n}',), queue='pdf', ignore_result=True, exclusive='one') for n in range(5)]",
+        "chain(pdf.si('in-time').set(queue='pdf'), pdf.si('second').set(queue='pdf')).apply_async(deadline=60)",
         "publish_many(pdf, [(f'job-{n}',) for n in range(60)], queue='pdf', ignore_result=True)",
         "pdf.apply_async(('waited-for',), queue='pdf').get(timeout=20)",
         "chord([pdf.s('one').set(queue='pdf'), pdf.s('two').set(queue='pdf')])(pdf.si('all')).get(timeout=20)",
     )
-    imports = [f"from {APP} import app, pdf", "from celery import chord", "from celery_affinity import publish_many"]
+    imports = [
+        f"from {APP} import app, pdf",
+        "from celery import chain, chord",
+        "from celery_affinity import publish_many",
+    ]
     run = run_as(as_user("producer"), "-c", "\n".join([*imports, *producers]))
     assert run.returncode == 0, run.stderr
     call = f"from {APP} import app; app.send_task('{APP}.pdf', ('stock',), queue='pdf', ignore_result=True)"
     assert run_as(as_user("worker"), "-c", call, TRANSPORT="redis").returncode == 0
     expected = {"stock", "due", "marked", "waited-for", "one", "two", "all", *(f"job-{n}" for n in range(60))}
-    expected |= {f"keyed-{n}" for n in range(5)}
+    expected |= {"in-time", "second", *(f"keyed-{n}" for n in range(5))}
     wait_until(lambda: set(ledger.ends()) == expected, 20, f"all run\n{workers[0].log()}")
     stats = run_as(as_user("worker"), "-m", "celery", "-A", APP, "inspect", "stats", "--json")
     assert len(json.loads(stats.stdout)) == 2, stats.stderr

@@ -156,3 +156,12 @@ def test_the_hours_of_the_batch_are_computed():
     assert f"200,000 / 9 = {took_s:,.0f} s" in text
     assert "six hours and ten minutes" in text
     assert int(took_s // 60) == 6 * 60 + 10
+
+
+def test_calls_with_due_times_have_a_head_start(valkey, redis_client):
+    with shop(USERS_APP, valkey.url) as names:
+        exec(blocks(PAGE)["due"], names)
+        jobs = [redis_client.hmget(job, "due", "head") for job in redis_client.scan_iter("*job:*")]
+    heads_s = {due.split()[1][:1]: int(head) / 1_000_000 for due, head in jobs}
+    assert heads_s == {b"w": 226, b"d": pytest.approx(256 - 120, abs=5)}
+    assert "is ordered like a job published 226 s earlier" in " ".join((ROOT / PAGE).read_text().split())

@@ -21,7 +21,7 @@ from celery_affinity.options.due_times import (
     seconds_until,
     stored_due,
 )
-from celery_affinity.schema.constants import MAX_SIZE
+from celery_affinity.schema.constants import MAX_DUE_DIGITS, MAX_SIZE
 from celery_affinity.schema.job_record import FIELDS, NewJob
 from celery_affinity.schema.values import MAX_DURATION_S
 
@@ -85,6 +85,10 @@ def test_due_words_are_always_a_valid_field(within_s, until_deadline_s, size):
     text = due_words(within_s, until_deadline_s, size)
     assert re.fullmatch(FIELDS["times"].pattern, f"0 {text}".rstrip())
     NewJob("i1", "pdf", "m", due=text).checked()
+    times_us = [abs(int(word[1:])) for word in text.split() if word[0] in "wd"]
+    assert len(str(max(times_us, default=0) + 10**15 * 2)) <= MAX_DUE_DIGITS, (
+        "a sum with the current time is valid as well"
+    )
     assert (text == "") == (within_s is until_deadline_s is size is None)
 
 

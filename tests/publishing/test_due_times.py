@@ -10,6 +10,7 @@ from celery import beat, chain, chord, group
 from celery.exceptions import Retry
 
 from celery_affinity import Affinity, Merge, OptionError, publish_many
+from celery_affinity.options.due_times import stored_due
 from celery_affinity.policy.run_times import RunTime
 from celery_affinity.publishing import recurring
 from celery_affinity.publishing.message import PROPERTY
@@ -108,7 +109,11 @@ def test_deadline_counts_from_the_call_or_is_a_time(app, published, task):
         due = published.due(lambda deadline=deadline: task().apply_async(deadline=deadline, start_within=7))
         assert due == {"w": 7, "d": soon(60)}
     assert published.due(lambda: task().s().set(deadline=60).apply_async(countdown=10)) == {"d": soon(60)}
-    assert published.due(lambda: task().apply_async(deadline=in_time(1e11))) == {"d": soon(1e11)}
+    assert published.due(lambda: task().apply_async(deadline=in_time(1e9))) == {"d": soon(1e9)}
+    published.due(lambda: task().apply_async(deadline=datetime.max.replace(tzinfo=UTC), start_within=30))
+    (job,) = app.redis.scan_iter(Keys().key("job", published.jobs[0].id))
+    due = stored_due(app.redis.hget(job, "due").decode())
+    assert (due.within_us, bool(due.due_us)) == (30_000_000, True), "a far deadline does not hide start_within"
 
 
 def test_deadline_that_cannot_be_met_is_published_and_logged(published, task, caplog):
@@ -125,7 +130,7 @@ def test_deadline_that_cannot_be_met_is_published_and_logged(published, task, ca
 
 
 def test_size_of_a_call_is_published_and_its_errors_are_not_raised(app, published, task, caplog):
-    app.conf.affinity_task_rules = {"shop.named": {"size": "{scale}"}}
+    app.conf.affinity_task_rules = {"shop.named": {"size": "{scale}"}, "far.*": {"size": "{scale}"}}
     sized = task(affinity=Affinity(size="{pages}"))
     assert published.due(lambda: sized.delay(12)) == {"s": 12}
     assert published.due(lambda: sized.apply_async((0.5,), start_within=1, deadline=2)) == {
@@ -134,7 +139,7 @@ def test_size_of_a_call_is_published_and_its_errors_are_not_raised(app, publishe
         "s": 0.5,
     }
     assert published.due(task("shop.named").delay) == {"s": 2}
-    assert published.due(lambda: app.send_task("shop.named", kwargs={"scale": 3})) == {"s": 3}
+    assert published.due(lambda: app.send_task("far.away", kwargs={"scale": 3})) == {"s": 3}
     assert not caplog.text
     for pages in ("many", -1, 1e13):
         caplog.clear()

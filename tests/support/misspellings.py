@@ -23,6 +23,8 @@ MISSPELT = {
         """,
     "priority": "priorty prioirty prority priorit Priority piority",
     "merge_key": "mergekey mergeKey merge_ky merge-key Merge_Key merge_keys",
+    "deadline": "dedline dealine deadlin deadlines Deadline",
+    "start_within": "startwithin start-within startWithin start_witin start_wihtin",
     "exclusive": "exlusive exclusiv exclusve Exclusive exclusives eclusive exclussive excluisve",
 }
 
@@ -34,6 +36,7 @@ OWN = """
     vicinity divinity prior prioritize priorities prioritized priority_class priority2 x_priority x-priority
     max_priority minority superiority parity _affinity _priority retry_policy headers my_flag customer user_id
     trace_id type types kind inclusive excluded exclusion exclusive_key date rates ratio rate2 crate late
+    headline timeline dateline airline start_time start_with within not_within dead
     """.split()  # noqa: SIM905  # shorter
 
 #: Each misspelt name, and the intended option.
