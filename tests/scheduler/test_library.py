@@ -13,7 +13,14 @@ from celery_affinity import lua
 from celery_affinity.errors import SettingError
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.lua import generated
-from celery_affinity.lua.library import BRING_JOBS, FUNCTION_NAMES, assemble, function_call, server_function
+from celery_affinity.lua.library import (
+    BRING_JOBS,
+    FUNCTION_NAMES,
+    assemble,
+    function_call,
+    load_library,
+    server_function,
+)
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import KEYS, Keys
 
@@ -30,6 +37,14 @@ def test_file_begins_with_its_description(subtests):
             if path.parent.name == "functions":
                 for name in re.findall(r"^function functions\.(\w+)\(ARGV\)", source, re.MULTILINE):
                     assert re.search(rf"^-- {name}: .*\n(--.*\n)*-- Returns ", source, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("by_script", [False, True])
+def test_loaded_text_calls_redis_by_a_local_variable(by_script):
+    library = load_library()
+    text = library.script(brings_jobs=True) if by_script else library.functions
+    assert "redis.call(" not in text
+    assert text.count("\nredis_call = redis.call\n") == 1
 
 
 def test_table_belongs_to_the_files_of_one_folder():

@@ -196,6 +196,14 @@ def test_worker_whose_pool_shrank_to_nothing_can_leave(fleet, redis_client):
     assert redis_client.zcard(Keys().key("heartbeats")) == 0
 
 
+def test_worker_without_slots_gets_no_job_in_a_slot_that_a_claim_lends(fleet):
+    claim = run(fleet)
+    fleet.publish("next", "pdf")
+    fleet.sync("worker", {"job": claim.fence}, slots=0, other=-1)
+    assert fleet.end("worker", claim) == []
+    assert fleet.state("next") == "pending"
+
+
 def test_worker_with_the_same_name_is_reported(fleet):
     assert fleet.join("one", "pdf").namesake is None
     assert fleet.scheduler.join(JoinArguments("other", "one@host", ["pdf"], 1), {}).namesake == "one"

@@ -26,7 +26,9 @@ local second, second_us
 
 -- Starts an invocation for the cohort whose Redis keys begin with `base`.
 function call.begin(base)
-    call.take_globals()
+    if not redis then
+        call.take_globals()
+    end
     if key.base ~= base then
         key.begin(base)
     end

@@ -122,8 +122,8 @@ local function end_all(worker, ends_given, keeps, settings)
 end
 
 -- Returns true if jobs may fit slots other than the slots just freed: requeued jobs, or jobs that a rule has admitted.
-local function fits_others(requeued_types)
-    if next(requeued_types) then
+local function fits_others(any_requeued_type)
+    if any_requeued_type then
         return true
     elseif not next(call.to_fill) then
         return false
@@ -156,14 +156,15 @@ function functions.release(ARGV)
     end
     local settings = settings_in_force.read()
     local requeued_types = end_all(worker, ARGV, keeps, settings)
-    local fits_other_slots = fits_others(requeued_types) -- before the worker's own slots are free
+    local any_requeued_type = next(requeued_types)
+    local fits_other_slots = fits_others(any_requeued_type) -- before the worker's own slots are free
     if row[free_slots.STALLED] and caller ~= "" then
         workers.resume(worker) -- only a running event loop gets jobs inline
         free_slots.recount(worker)
         row, free = free_slots.row(worker), nil
     end
     local types = served
-    if next(requeued_types) then
+    if any_requeued_type then
         types = { unpack(served) }
         for type in pairs(requeued_types) do
             types[#types + 1] = type
@@ -176,7 +177,7 @@ function functions.release(ARGV)
     local reply
     reply, view = fill.fill(types, caller, settings, view)
     local slots_left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
-    if next(requeued_types) then
+    if any_requeued_type then
         prefetch.note_return(worker, requeued_types)
     end
     if reply[1] == "" then

@@ -52,7 +52,8 @@ function fill.from(waiting, caller, view, fresh)
             job, turn = hooks.turn(waiting, job, view)
         end
         local suffix = string.sub(job.id, -1)
-        local has_suffix, has_keys = hooks.is_mark[suffix], protocol.MARKS_OF_KEYS[suffix]
+        local has_suffix = hooks.is_mark[suffix]
+        local has_keys = has_suffix and protocol.MARKS_OF_KEYS[suffix]
         local id, worker = job.id, view:best(job)
         local has_limit = waiting.limits[job.type]
         if view.is_ahead and (has_limit or has_shares or (has_keys and not hooks.may_be_ahead(id))) then
@@ -106,7 +107,9 @@ function fill.from(waiting, caller, view, fresh)
             facts, message = claims.payload(id, fence, job.type, deliveries, enqueued or job.enqueued,
                 run_expires or expires, message, run, is_moved and job.lane, preemptions, requeues, due)
             bytes = bytes + #facts + 1 + #message
-            queue_heads.count(waiting, job)
+            if has_limit or waiting.kept_back then
+                queue_heads.count(waiting, job)
+            end
             if worker == caller then
                 reply[#reply + 1], reply[#reply + 2] = facts, message
                 if inline then

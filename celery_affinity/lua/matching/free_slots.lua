@@ -33,6 +33,7 @@ local function parse_terms(text)
     type_list.is_kept = true -- later invocations get this table again: `job_choice` caches rarity by it
     return profile and memo.keep(parsed_terms, text, {
         profile, tonumber(slots), tonumber(other), accepting, false, stalled == "1",
+        takes_jobs = accepting == "1" and stalled == "" and tonumber(slots) > 0,
         types = type_list, keeps = keeps ~= "" and keeps, hints = hints,
     })
 end
@@ -58,6 +59,9 @@ end
 
 -- Returns true if jobs can be assigned to a worker. A worker without slots gets no jobs, even if its claims lend slots.
 function free_slots.takes_jobs(row)
+    if row.takes_jobs ~= nil then -- parsed from field `terms`
+        return row.takes_jobs
+    end
     return row[ACCEPTING] == "1" and not row[STALLED] and tonumber(row[SLOTS]) > 0
 end
 

@@ -149,8 +149,12 @@ function head_cache.first(names, heads, settings, rarity, budget)
             comparison = budget.bytes >= 0 and compared(name, text, settings)
         end
         if comparison then
-            local place, points = comparison.slow_place, comparison.slow + (now_us - comparison.made_us) * slow_rate
-            if comparison.fast ~= NONE then
+            local us = now_us - comparison.made_us
+            local place, points = comparison.slow_place, comparison.slow + us * slow_rate
+            local fast = comparison.fast + us * fast_rate
+            if fast > points then -- as in `best_of`
+                place, points = comparison.fast_place, fast
+            elseif fast == points and fast ~= NONE then
                 place, points = best_of(comparison, slow_rate, fast_rate)
             end
             if rarity then

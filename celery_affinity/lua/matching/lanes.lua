@@ -256,8 +256,8 @@ function lanes.heads(types)
         return types, { [types[1]] = values[2] }, values[1]
     end
     local waiting, number, heads = { nil, nil, nil, nil }, 0, {} -- preallocated for some types
-    for nth, type in ipairs(types) do
-        local type_heads = values[nth + 1]
+    for nth = 1, #types do
+        local type, type_heads = types[nth], values[nth + 1]
         if type_heads and not heads[type] then
             number = number + 1
             waiting[number], heads[type] = type, type_heads

@@ -24,6 +24,11 @@ function type_limits.is_closed(rule)
     return rule.is_full or rule.is_being_counted or rule.is_paused
 end
 
+-- Returns true if the running jobs of a type, once they are counted, reach its limit.
+local function is_full(type, rule)
+    return rule.limit ~= nil and not rule.is_being_counted and capacity.of_type(type, rule.limit) <= 0
+end
+
 -- Returns `rule` as a field value, or "" if the type is not blocked.
 function type_limits.in_words(rule)
     local value = (rule.limit and "limit=" .. rule.limit or "") .. (rule.is_full and " full" or "")
@@ -163,7 +168,7 @@ end
 function hooks.count(type, id, lane)
     type_limits.count(type, id, lane)
     local rule = type_limits.read(redis.call("HGET", key.type_rules, type))
-    rule.is_full = rule.limit and redis.call("ZCARD", key.type_running(type)) >= rule.limit
+    rule.is_full = is_full(type, rule)
     if rule.is_full then
         type_limits.write(type, rule, true)
     end
@@ -181,7 +186,7 @@ function type_limits.free(type, id)
     end
     if rule.limit then
         local was_closed = type_limits.is_closed(rule)
-        rule.is_full = not rule.is_being_counted and redis.call("ZCARD", key.type_running(type)) >= rule.limit
+        rule.is_full = is_full(type, rule)
         type_limits.write(type, rule, was_closed)
     end
 end
@@ -196,8 +201,7 @@ local function set_limit(type, rule, limit, may_count)
     -- Without a limit no claims are counted. Jobs that were counted end eventually.
     rule.is_being_counted = limit and (rule.is_being_counted or is_new) or false
     rule.limit = limit
-    rule.is_full = limit and not rule.is_being_counted
-        and redis.call("ZCARD", key.type_running(type)) >= tonumber(limit)
+    rule.is_full = is_full(type, rule)
     return is_new
 end
 
@@ -342,7 +346,7 @@ local function open_counted(position)
         local type, rule = types[nth], type_limits.read(value)
         if rule.is_being_counted then
             rule.is_being_counted = false
-            rule.is_full = redis.call("ZCARD", key.type_running(type)) >= (rule.limit or 0)
+            rule.is_full = is_full(type, rule)
             rules[type], was_closed[type] = rule, true
         end
     end
