@@ -104,8 +104,8 @@ class _Steps:
             body, body_s = self._leave_time_in(kwargs.get("body"), later_s)
             header, header_s = self._leave_time_in(kwargs.get("header"), later_s + body_s)
             return copy_with(part, kwargs={**kwargs, "header": header, "body": body}), header_s + body_s
-        run_s = self._expected_s.get(str(part.get("task")), 0.0)
-        options = part.get("options")
+        name, options = part.get("task"), part.get("options")
+        run_s = self._expected_s.get(name, 0.0) if isinstance(name, str) else 0.0
         if later_s and isinstance(options, dict) and options.get(DEADLINE) == self._deadline:
             part = copy_with(part, options={**options, DEADLINE: earlier(self._deadline, later_s)})
         return part, run_s
