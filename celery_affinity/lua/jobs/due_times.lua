@@ -10,11 +10,13 @@
 -- within which it should start, "d" and the time in µs until its deadline, "s" and its size in millionths. Field "due"
 -- of its hash has the due time, if there is a "w" or a "d", or "-", and then the words, with the absolute time of the
 -- deadline.
--- Cost: one command for a due time, and one more if it depends on the run time.
+-- Cost: for a job with `start_within` or a deadline, two commands at publish and one at its claim; with `stretch`, one at
+-- publish; one or two more where the run time is needed. Other jobs cost no command.
 local PLACES = { w = 1, d = 2, s = 3 }
 
--- Returns the numbers of the words in `text` by letter, or nil if a word is invalid or there is no text.
-local function read(text)
+-- Returns the numbers of the words in `text` by letter, or nil if a word is invalid or there is no text. An absolute
+-- time can have one digit more than a time from now.
+local function read(text, max_digits)
     local numbers, last = {}, 0
     if not text then
         return nil
@@ -22,7 +24,7 @@ local function read(text)
     for word in string.gmatch(text .. " ", "(.-) ") do
         local letter, sign, digits = string.match(word, "^(%l)(%-?)(%d+)$")
         local place = PLACES[letter]
-        if not place or place <= last or sign == "-" and letter ~= "d" or #digits > protocol.MAX_DUE_DIGITS then
+        if not place or place <= last or sign == "-" and letter ~= "d" or #digits > max_digits then
             return nil
         end
         numbers[letter], last = tonumber(sign .. digits), place
@@ -32,7 +34,7 @@ end
 
 -- Returns true if the words of a new job are valid.
 function due_times.are_valid(words)
-    return read(words) ~= nil
+    return read(words, protocol.MAX_DUE_DIGITS) ~= nil
 end
 
 -- Returns the time in µs until a new job becomes pending, and its words, with an absolute deadline; "" for none.
@@ -95,7 +97,7 @@ end
 --   words: its words with an absolute deadline, or "".
 --   may_stretch: true if `stretch` can give it a head start.
 function due_times.fields(type, name, words, base_us, may_stretch)
-    local numbers, due_us, own_due = read(words ~= "" and words) or {}, nil, nil
+    local numbers, due_us, own_due = read(words ~= "" and words, protocol.MAX_DUE_DIGITS + 1) or {}, nil, nil
     local size = numbers.s and numbers.s / 1000000
     if numbers.w then
         due_us = base_us + numbers.w
