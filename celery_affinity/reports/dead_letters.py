@@ -87,10 +87,15 @@ class LetterFilter:
         )
 
 
-def find_letters(reader: Reader, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
-    """Return at most *limit* letters that *which* admits, the newest first."""
+def find_letters(
+    reader: Reader, which: LetterFilter, limit: int | None = None, *, failed: bool = False
+) -> list[DeadLetter]:
+    """Return at most *limit* letters that *which* admits, the newest first.
+
+    *failed*: return the failed jobs that ``affinity_keep`` keeps instead, in the form of letters.
+    """
     letters, now_s = [], reader.now_us() / SECOND_US
-    for letter in _with_ids(reader, which.ids) if which.ids else _all(reader):
+    for letter in _with_ids(reader, which.ids, failed) if which.ids else _all(reader, failed):
         if which.admits(letter, now_s):
             letters.append(letter)
             if len(letters) == limit:
@@ -142,22 +147,22 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
         return {}  # the message is missing or unreadable, which can be why the job is a dead letter
 
 
-def _all(reader: Reader) -> Iterator[DeadLetter]:
+def _all(reader: Reader, failed: bool) -> Iterator[DeadLetter]:
     first = 0
-    while ids := reader.ask_one("zrange", reader.key("dead"), first, first + _PAGE - 1, True):
-        yield from _read(reader, [decode_text(job_id) for job_id in ids])
+    while ids := reader.ask_one("zrange", reader.key("ended" if failed else "dead"), first, first + _PAGE - 1, True):
+        yield from _read(reader, [decode_text(job_id) for job_id in ids], failed)
         first += _PAGE
 
 
-def _with_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
+def _with_ids(reader: Reader, ids: Sequence[str], failed: bool) -> list[DeadLetter]:
     of_tasks = [job_id for jobs in reader.jobs_of(ids) for job_id in jobs]
     jobs = list(dict.fromkeys([*ids, *of_tasks]))
-    return _read(reader, list(dict.fromkeys(row.into or row.job_id for row in read_jobs(reader, jobs))))
+    return _read(reader, list(dict.fromkeys(row.into or row.job_id for row in read_jobs(reader, jobs))), failed)
 
 
-def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
-    """Return the dead letters among the jobs *ids*."""
-    dead = [job for job in read_jobs(reader, ids) if job.state == "dead"]
+def _read(reader: Reader, ids: Sequence[str], failed: bool) -> list[DeadLetter]:
+    """Return the dead letters, or the *failed* jobs, among the jobs *ids*."""
+    dead = [job for job in read_jobs(reader, ids) if job.state == ("failed" if failed else "dead")]
     calls = _calls(reader, [job.job_id for job in dead])
     exists = reader.ask([("exists", reader.key("message", batch.first)) for batch in calls])
     return [
@@ -166,7 +171,7 @@ def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
             task_id=job.task_id,
             task=job.task,
             type=job.type,
-            reason=job.reason or "",
+            reason="failed" if failed else job.reason or "",
             ended_s=job.ended_us / SECOND_US,
             deliveries=job.deliveries,
             replayable=bool(replayable),

@@ -19,6 +19,8 @@ from .run_times import learned_run_times
 MAX_READ = 1_000
 #: Maximum number of jobs per worker.
 MAX_RECENT = 50
+#: Maximum number of failed jobs in a list.
+MAX_FAILED = 200
 #: States of jobs that a worker ran.
 _RAN = ("done", "failed")
 
@@ -62,6 +64,13 @@ def recent_jobs(reader: Reader, workers: Collection[str]) -> list[Job]:
     rows = read_jobs(reader, _ended(reader), ("worker", "state"))
     ids = [row.job_id for row in rows if row.worker in workers and row.state in _RAN]
     return get_jobs(reader, ids[:MAX_RECENT]) if ids else []
+
+
+def failed_jobs(reader: Reader) -> list[Job]:
+    """Return at most `MAX_FAILED` failed jobs among the ended jobs that are read, the newest first."""
+    rows = read_jobs(reader, _ended(reader), ("state",))
+    ids = [row.job_id for row in rows if row.state == "failed"]
+    return get_jobs(reader, ids[:MAX_FAILED]) if ids else []
 
 
 def _ended(reader: Reader) -> list[str]:

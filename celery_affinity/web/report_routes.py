@@ -20,11 +20,11 @@ from ..reports import REPORTS, cohorts, key_usage
 from ..reports.fleet_status import status_of_all
 from ..reports.jobs import Job, hints_of
 from ..reports.metrics import CONTENT_TYPE, metrics_text
-from ..reports.report import Param, ReportDefinition, find_report
+from ..reports.report import Param, ReportDefinition, find_report, rows_of_all
 from ..reports.requeues import Requeue, read_requeues
 from ..reports.scale import Scale, read_scales, scale_of_type
 from ..reports.status import WorkerStatus
-from ..reports.tasks import recent_jobs
+from ..reports.tasks import failed_jobs, recent_jobs
 from ..scheduler.cohorts import Cohorts
 from ..scheduler.scheduler import Scheduler
 from ..schema.untrusted import as_whole_number, bounded_text
@@ -262,6 +262,18 @@ def add_scale_routes(api: APIRouter, site: Site) -> None:
         types = [name for name in profile.split(",") if name]
         answer = await site.with_fleet(lambda fleet: read_scales(site.source(fleet), types, target_wait))
         return json_reply(scale_of_type(answer.report, types))
+
+
+def add_failed_route(api: APIRouter, site: Site) -> None:
+    @api.get(
+        "/api/failed",
+        summary="The last 200 failed jobs among the last 1,000 ended jobs that are kept, the newest first",
+        responses=reply_responses(list[Job]),
+    )
+    async def failed() -> Response:
+        answers = await site.with_fleet(lambda fleet: fleet.each(lambda scheduler: failed_jobs(scheduler.reader)))
+        jobs = sorted(rows_of_all(answers), key=lambda job: -(job.ended_s or 0))
+        return json_reply(jobs, headers=cohorts_down_header(answers.down))
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,19 @@ def test_dead_letter_is_retried_as_job_or_as_letter(fleet, web):
     assert web("POST", "/api/jobs/task-job/retry").status_code == 409
 
 
+def test_kept_failed_job_is_retried(fleet, web):
+    fleet.join("worker", "pdf", settings={"keep": 3600})
+    fleet.publish("job", "pdf")
+    fleet.end("worker", *fleet.inbox("worker"), outcome="failed ValueError", inline=False)
+    for path, name in (("/api/jobs?state=failed", "jobs"), ("/api/failed", None)):
+        reply = web("GET", path).json()
+        (listed,) = reply[name] if name else reply
+        assert (listed["state"], listed["replayable"]) == ("failed", True)
+    assert web("POST", "/api/jobs/task-job/retry").json()["note"] == "published again"
+    assert fleet.jobs("worker") == ["job"]
+    assert web("POST", "/api/jobs/task-job/retry").status_code == 409
+
+
 def test_dead_letter_is_dropped(fleet, web):
     fleet.bury("job")
     assert web("DELETE", "/api/dead/task-job").json() == {"dropped": 1}

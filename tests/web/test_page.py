@@ -685,6 +685,26 @@ def test_worker_page_shows_its_jobs_and_drains_it(busy, look):
     screen.sees("No live worker has this name.")
 
 
+def test_failed_jobs_run_again_one_by_one_and_in_bulk(busy, look):
+    busy.scheduler.configure({"keep_us": "3600000000"})
+    busy.join("gpu", "video", slots=14)
+    for number in range(14):
+        busy.publish(f"fail-{number}-", "video")
+    busy.end("gpu", *busy.inbox("gpu"), outcome="failed ValueError: no frame", inline=False)
+    screen = look("#/job/task-fail-0-")
+    screen.page.get_by_role("button", name="Run again").click()
+    confirm(screen, "Run again", "Its caller already has the failure")
+    screen.page.locator(".state.claimed, .state.running").wait_for()
+    screen.page.goto(re.sub("#.*", "#/tasks", screen.page.url))
+    screen.row("Failed jobs", "task-fai").first.get_by_role("button", name="Run again").click()
+    confirm(screen, "Run again", "a new result replaces it")
+    screen.page.get_by_role("button", name="Run again 12").click()
+    confirm(screen, "Run again 12", "The jobs are published again with the same arguments.")
+    screen.sees("12 of 12 failed jobs done")
+    screen.row("Failed jobs", "task-fai").first.wait_for(state="hidden")
+    assert busy.scheduler.client.zcard(busy.scheduler.keys.key("ended")) == 0
+
+
 def test_button_keeps_the_focus_when_its_row_changes(busy, look):
     screen = look()
     row_of(screen, "Types", "pdf", "Pause").focus()

@@ -210,8 +210,8 @@ function acts(job, look) {
       change({ name: "Terminate", title: "Terminate this run", words: ["The process that runs the job is killed, if the pool supports it. The caller gets REVOKED."], method: "DELETE", path: `${path}?terminate=true`, done: (reply) => reply.note, after: look }),
     );
   }
-  if (job.state === "dead") {
-    found.push(change({ name: "Run again", title: "Run this job again", words: ["The job is published again with the same arguments, as a new job."], path: `${path}/retry`, done: (reply) => reply.note, after: look }));
+  if (job.replayable) {
+    found.push(change({ name: "Run again", title: "Run this job again", words: [job.state === "failed" ? "The job is published again with the same arguments. Its caller already has the failure; a new result replaces it." : "The job is published again with the same arguments, as a new job."], path: `${path}/retry`, done: (reply) => reply.note, after: look }));
   }
   const pauses = (job.explanation?.waiting?.blocked_by ?? []).map((each) => each.pause).filter((pause) => pause);
   found.push(...pauses.map((pause) => resuming(pause, look)));
