@@ -1,5 +1,7 @@
 """Read the dead letters: jobs that will not run again, and why. `Scheduler` replays and drops them."""
 
+import re
+from ast import literal_eval
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -135,7 +137,14 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
     try:
         message = reader.ask_one("get", reader.key("message", job_id)) or b""
     except NoPermissionError:
-        return {"arguments": "hidden: this Redis user has no right to read messages"}
+        return {"arguments": _NO_RIGHT}
+    return _headers_in(message)
+
+
+_NO_RIGHT = "hidden: this Redis user has no right to read messages"
+
+
+def _headers_in(message: bytes) -> dict[str, object]:
     try:
         headers = loads(message)["headers"]
         return {
@@ -145,6 +154,66 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
         }
     except (ValueError, LookupError, TypeError, AttributeError):
         return {}  # the message is missing or unreadable, which can be why the job is a dead letter
+
+
+#: Maximum length of a message whose arguments a list shows, in bytes.
+_MAX_LISTED_BYTES = 65_536
+#: Maximum number of arguments of a job in a list, and of characters of each value.
+_MAX_ARGUMENTS, _MAX_VALUE_LENGTH = 20, 200
+#: Maximum length of a readable form that is parsed, twice that of Celery's, in characters.
+_MAX_LITERAL_LENGTH = 2_048
+_INVALID_ESCAPE = re.compile(r"""\\[^\\'"abfnrtvxuUN0-7\n]""")
+
+
+def listed_arguments(reader: Reader, ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the arguments of jobs by job id and by name, in the sender's readable form. Two or three round trips.
+
+    An argument by position has a name such as "args[0]". A form that is no Python literal, such as a form that was cut
+    off, is shown as a whole. A batch has the arguments of its first call.
+    """
+    calls = dict(zip(ids, _calls(reader, ids), strict=True))
+    keys = {id_: reader.key("message", call.first) for id_, call in calls.items()}
+    try:
+        lengths = reader.ask([("strlen", key) for key in keys.values()]) if keys else []
+        read = [id_ for id_, length in zip(keys, lengths, strict=True) if 0 < length <= _MAX_LISTED_BYTES]
+        messages = reader.ask([("get", keys[id_]) for id_ in read]) if read else []
+    except NoPermissionError:
+        return {id_: {"arguments": _NO_RIGHT} for id_ in ids}
+    long = {
+        id_: {"arguments": f"a message of {length:,} bytes"}
+        for id_, length in zip(keys, lengths, strict=True)
+        if length > _MAX_LISTED_BYTES
+    }
+    return long | {id_: _arguments_in(message or b"") for id_, message in zip(read, messages, strict=True)}
+
+
+def _arguments_in(message: bytes) -> dict[str, str]:
+    headers = _headers_in(message)
+    found: dict[str, str] = {}
+    for header in _ARGUMENT_HEADERS:
+        text = headers.get(header)
+        if not isinstance(text, str) or text in ("()", "[]", "{}"):
+            continue
+        found |= _by_name(text) or {header.removesuffix("repr"): _value_text(text)}
+    return found
+
+
+def _by_name(text: str) -> dict[str, str]:
+    """Return the arguments in a readable form by name, or {} if it is no literal."""
+    if len(text) > _MAX_LITERAL_LENGTH or _INVALID_ESCAPE.search(text):  # the latter would make a warning
+        return {}
+    try:
+        value = literal_eval(text)
+        if isinstance(value, list | tuple):
+            value = {f"args[{nth}]": part for nth, part in enumerate(value)}
+        named = list(value.items())[:_MAX_ARGUMENTS] if isinstance(value, dict) else []
+        return {_value_text(name): _value_text(part) for name, part in named}
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return {}
+
+
+def _value_text(value: object) -> str:
+    return str(value)[:_MAX_VALUE_LENGTH].encode(errors="replace").decode()
 
 
 def _all(reader: Reader, failed: bool) -> Iterator[DeadLetter]:
