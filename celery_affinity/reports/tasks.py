@@ -50,9 +50,28 @@ class TaskSummary(CohortRow):
     last_failure: str | None
 
 
+@dataclass(frozen=True)
+class EndedJobs:
+    """The kept ended jobs: *tasks*, the most frequent first, and up to `MAX_FAILED` *failed* jobs, the newest first."""
+
+    tasks: list[TaskSummary]
+    failed: list[Job]
+
+
+def ended_jobs(reader: Reader) -> EndedJobs:
+    """Return the tasks and the failed jobs among the last `MAX_READ` ended jobs."""
+    rows = read_jobs(reader, _ended(reader))
+    failed = [row.job_id for row in rows if row.state == "failed"][:MAX_FAILED]
+    return EndedJobs(_summaries(reader, rows), get_jobs(reader, failed) if failed else [])
+
+
 def task_summaries(reader: Reader) -> list[TaskSummary]:
     """Summarize at most `MAX_READ` ended jobs by task, the most frequent task first."""
-    rows = [row for row in read_jobs(reader, _ended(reader)) if row.state in _RAN]
+    return _summaries(reader, read_jobs(reader, _ended(reader)))
+
+
+def _summaries(reader: Reader, ended: Sequence[JobRow]) -> list[TaskSummary]:
+    rows = [row for row in ended if row.state in _RAN]
     names = {row.task for row in rows}
     learned = learned_run_times(reader) if names else {}
     summaries = [_summary(name, [row for row in rows if row.task == name], learned.get(name)) for name in names]
@@ -64,13 +83,6 @@ def recent_jobs(reader: Reader, workers: Collection[str]) -> list[Job]:
     rows = read_jobs(reader, _ended(reader), ("worker", "state"))
     ids = [row.job_id for row in rows if row.worker in workers and row.state in _RAN]
     return get_jobs(reader, ids[:MAX_RECENT]) if ids else []
-
-
-def failed_jobs(reader: Reader) -> list[Job]:
-    """Return at most `MAX_FAILED` failed jobs among the ended jobs that are read, the newest first."""
-    rows = read_jobs(reader, _ended(reader), ("state",))
-    ids = [row.job_id for row in rows if row.state == "failed"]
-    return get_jobs(reader, ids[:MAX_FAILED]) if ids else []
 
 
 def _ended(reader: Reader) -> list[str]:

@@ -299,6 +299,39 @@ def test_phone_screen_shows_everything(busy, look, scheme):
         assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390, path
 
 
+#: Returns the height of the header, and the rows of lists whose cells are in more than two lines.
+LINES = """() => {
+  const height = (element) => element.getBoundingClientRect().height;
+  const shown = (row) => [...row.cells].filter((cell) => cell.checkVisibility());
+  const isLong = (row) => height(row) > 80 || shown(row).some((cell) => height(cell) > 40);
+  const rows = [...document.querySelectorAll("tbody tr")].filter((row) => row.checkVisibility());
+  const long = rows.filter(isLong).map((row) => row.innerText);
+  return [document.querySelector("header").getBoundingClientRect().height, rows.length, long];
+}"""
+
+
+def test_lists_on_a_phone_are_cards_of_two_lines(busy, look):
+    busy.scheduler.configure({"tenants": "acme=max:4,min:2", "keep_us": "3600000000"})
+    busy.publish("acme$", "drawing", rules="key=tenant%3Aacme quota=settings")
+    busy.scheduler.pause("type:excel", why="the migration of the database, until the new index is built")
+    busy.bury("dead", "mail", outcome="rejected ValueError: " + "a long reason " * 10)
+    busy.join("worker", "pdf", "excel")
+    busy.join("gpu", "video", "a-type-with-a-long-name", slots=30)
+    busy.publish("fails", "video")
+    busy.end("gpu", *busy.inbox("gpu"), outcome="failed ValueError: " + "no frame " * 20, inline=False)
+    screen = look(width=390, height=844)
+    seen = 0
+    for path in ("", "workers", "next", "rules", "dead", "jobs", "tasks", "job/task-waits", "worker/gpu@host"):
+        screen.page.goto(re.sub("#.*", f"#/{path}", screen.page.url))
+        screen.page.locator("tbody tr:visible").first.wait_for()
+        screen.after_news(1)
+        header, rows, long = screen.page.evaluate(LINES)
+        assert header < 56, "one line"
+        assert long == [], path
+        seen += rows
+    assert seen > 50
+
+
 #: Returns the visible texts whose contrast is below WCAG AA, and the fields and buttons without a name.
 FLAWS = """() => {
   const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);

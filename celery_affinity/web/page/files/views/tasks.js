@@ -49,7 +49,7 @@ export function tasks() {
   const bar = el("div", { class: "bar" }, el("label", {}, "Task ", chooser), acts);
 
   function runAgain(row) {
-    return change({ name: "Run again", title: `Run ${row.task} again`, words: [`The job is ${AGAIN}`], path: pathOf(row), done: (reply) => reply.note, after: look });
+    return change({ name: "Run again", title: `Run ${row.task} again`, words: [`The job is ${AGAIN}`], path: pathOf(row), done: (reply) => reply.note, after: again });
   }
 
   function draw() {
@@ -62,15 +62,22 @@ export function tasks() {
     bar.hidden = all.length === 0;
     if (acts.dataset.ids === replayable.map((row) => row.job_id).join()) return;
     acts.dataset.ids = replayable.map((row) => row.job_id).join();
-    const what = { name: "Run again", title: `Run ${many(replayable.length, "failed job")} again`, words: [`The jobs are ${AGAIN}`], after: look };
+    const what = { name: "Run again", title: `Run ${many(replayable.length, "failed job")} again`, words: [`The jobs are ${AGAIN}`], after: again };
     fill(acts, replayable.length ? changeEach("failed job", replayable, (row) => call("POST", pathOf(row)), what) : el("span", { class: "soft" }, "None of these can run again: their messages are not kept."));
   }
 
-  async function look() {
+  async function look(fresh = false) {
     if (document.hidden) return;
-    await get("api/tasks").then((found) => byName.update(only(found), (row) => (row.failed ? "bad" : "")), () => {});
-    await get("api/failed").then((found) => (all = only(found), draw()), () => {});
+    await get(`api/ended${fresh ? "?fresh=1" : ""}`).then(
+      (found) => {
+        byName.update(only(found.tasks), (row) => (row.failed ? "bad" : ""));
+        all = only(found.failed);
+        draw();
+      },
+      () => {}, // without news the page says that all is old
+    );
   }
+  const again = () => look(true);
   look();
   const timer = setInterval(look, LOOK_EVERY_MS);
   const about = el("p", { class: "soft" }, "The last 1,000 ended jobs that are kept, with at most 200 failed ones. A job's page has its arguments, result and traceback.");
