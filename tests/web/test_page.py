@@ -580,7 +580,7 @@ def test_jobs_have_tenants_an_order_and_counts_by_argument(busy, look):
     first.get_by_text("acme", exact=True).wait_for()
     screen.page.get_by_label("Order").select_option("oldest first")
     first.get_by_text("task-alo").wait_for()
-    screen.page.get_by_label("Argument").fill("args[0]=acme")
+    screen.page.get_by_label("Argument", exact=True).fill("args[0]=acme")
     screen.page.get_by_role("button", name="Count").click()
     screen.sees("1 job that can be cancelled has args[0]=acme in its arguments")
 
@@ -877,12 +877,35 @@ def test_arguments_result_and_traceback_are_shown_on_request(busy, look, load_ap
     screen.page.get_by_text("a.pdf").wait_for(state="detached")
 
 
+def test_jobs_are_counted_by_the_values_of_an_argument(busy, look):
+    for number, customer in enumerate(("acme", "acme", "globex")):
+        headers = {"argsrepr": "()", "kwargsrepr": f"{{'customer': '{customer}', 'page': {number}}}"}
+        busy.publish(f"call{number}", "drawing", message=json.dumps({"headers": headers}))
+    screen = look("#/jobs/type=drawing")
+    screen.row("Jobs", "task-cal").first.wait_for()
+    assert not screen.page.get_by_text("customer=acme").first.is_visible()
+    screen.page.get_by_label("Arguments", exact=True).check()
+    screen.page.get_by_role("cell", name="customer=acme, page=0").wait_for()
+    counts = screen.page.locator("table", has=screen.page.locator("caption", has_text="By the value of an argument"))
+    counts.get_by_role("button", name="acme").wait_for()
+    assert counts.locator("tbody td").all_inner_texts() == ["acme", "2", "globex", "1"]
+    counts.get_by_role("button", name="globex").click()
+    screen.sees("that can be cancelled")
+    assert screen.page.get_by_label("Argument", exact=True).input_value() == "customer=globex"
+    screen.page.reload()
+    screen.page.get_by_role("cell", name="customer=acme, page=0").wait_for()
+
+
 def test_role_without_values_has_no_button_for_them(valkey, busy, show):
     screen = show(serve(valkey.url, CONF=json.dumps({"affinity_show_values_to": "nobody"})))
     screen.page.locator("body.blind").wait_for(state="attached")
     screen.page.goto(re.sub("#.*", "", screen.page.url) + "#/job/task-waits")
     screen.sees("Why it waits")
     assert not screen.page.get_by_role("button", name="Show arguments and result").is_visible()
+    screen.page.evaluate("localStorage.setItem('celery_affinity arguments', 'shown')")
+    screen.page.goto(re.sub("#.*", "", screen.page.url) + "#/jobs")
+    screen.row("Jobs", "task-waits").wait_for()
+    assert not screen.page.get_by_label("Arguments", exact=True).is_visible()
 
 
 def test_ended_job_shows_its_wait_and_run_time(busy, look):

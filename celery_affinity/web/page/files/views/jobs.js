@@ -75,7 +75,7 @@ export function jobs(place) {
   );
   const sorting = el("label", { class: "soft" }, "Order ", el("select", { onchange: (event) => (order = event.target.value, draw()) }, ...Object.keys(ORDERS).map((name) => el("option", { value: name }, name))));
   const counts = table(
-    "Loaded jobs by the value of an argument",
+    "By the value of an argument",
     [
       { name: "value", value: (row) => el("button", { class: "plain", onclick: () => countAll(`${counted}=${row.value}`) }, row.value || "(empty)"), key: (row) => row.value, kind: "long" },
       { name: "jobs", value: (row) => number(row.jobs), kind: "number" },
@@ -84,7 +84,7 @@ export function jobs(place) {
     "No loaded job has it.",
   );
   const naming = el("select", { onchange: (event) => (counted = event.target.value, draw()) });
-  const counting = el("section", { class: "values" }, el("div", { class: "bar" }, el("label", {}, "Count by ", naming), el("span", { class: "soft" }, "A click on a value counts all jobs that match, not only the loaded ones.")), counts);
+  const counting = el("section", { class: "values" }, el("div", { class: "bar" }, el("label", {}, "Count by ", naming), el("span", { class: "soft" }, "The loaded jobs. A click on a value counts all jobs that match.")), counts);
   const about = el("p", { class: "soft" });
   const further = el("button", { onclick: () => look(true) }, "Show more");
   const acts = el("div", { class: "buttons" });
