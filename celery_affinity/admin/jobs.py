@@ -119,7 +119,8 @@ class Jobs:
         if job.state == "running":
             pools = can_terminate_error(self.app, [job.worker], connection)
             if pool := pools.get(job.worker or ""):
-                note = f"it runs on {job.worker}, whose pool, {pool}, cannot end a task: it continues until it ends or its worker is killed"
+                until = "it continues until it ends or its worker is killed"
+                note = f"it runs on {job.worker}, whose pool, {pool}, cannot end a task: {until}"
                 return Change(id, job.state, False, note)
             ends = "its worker was ordered to end it"
             ends += "" if pools else "; the worker did not say whether its pool can"

@@ -189,13 +189,13 @@ def listed_arguments(reader: Reader, ids: Sequence[str]) -> dict[str, dict[str, 
 
 def _arguments_in(message: bytes) -> dict[str, str]:
     headers = _headers_in(message)
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for header in _ARGUMENT_HEADERS:
         text = headers.get(header)
         if not isinstance(text, str) or text in ("()", "[]", "{}"):
             continue
-        found |= _by_name(text) or {header.removesuffix("repr"): _value_text(text)}
-    return found
+        arguments |= _by_name(text) or {header.removesuffix("repr"): _value_text(text)}
+    return arguments
 
 
 def _by_name(text: str) -> dict[str, str]:
