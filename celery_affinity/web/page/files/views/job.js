@@ -79,7 +79,7 @@ function timeline(job, look) {
     { class: "timeline" },
     el("div", { class: "terms", role: "img", "aria-label": parts.map(label).join(", ") }, ...parts.map((part) => el("span", { class: part[0], style: { width: `${(100 * part[1]) / total}%` } }, label(part)))),
     el("p", { class: "soft" }, parts.map(name).join(", ")),
-    ...blockers.filter((each, nth) => nth === 0 || each.pause).map((each) => el("p", {}, el("b", {}, "Blocked by: "), each.why, " ", each.pause ? resuming(each.pause, look) : null)),
+    ...blockers.filter((each) => each.pause).map((each) => el("p", {}, el("b", {}, "Blocked by: "), each.why, " ", each.pause ? resuming(each.pause, look) : null)),
   );
 }
 
