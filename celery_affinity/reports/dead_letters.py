@@ -158,9 +158,9 @@ def _headers_in(message: bytes) -> dict[str, object]:
 
 #: Maximum length of a message whose arguments a list shows, in bytes.
 _MAX_LISTED_BYTES = 65_536
-#: Maximum number of arguments of a job in a list, and of characters of each value.
+#: Maximum number of arguments per job, and of characters per value, in a list.
 _MAX_ARGUMENTS, _MAX_VALUE_LENGTH = 20, 200
-#: Maximum length of a readable form that is parsed, twice that of Celery's, in characters.
+#: Maximum length of a parsed readable form in characters. Celery writes at most half as many.
 _MAX_LITERAL_LENGTH = 2_048
 _INVALID_ESCAPE = re.compile(r"""\\[^\\'"abfnrtvxuUN0-7\n]""")
 
@@ -168,8 +168,8 @@ _INVALID_ESCAPE = re.compile(r"""\\[^\\'"abfnrtvxuUN0-7\n]""")
 def listed_arguments(reader: Reader, ids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the arguments of jobs by job id and by name, in the sender's readable form. Two or three round trips.
 
-    An argument by position has a name such as "args[0]". A form that is no Python literal, such as a form that was cut
-    off, is shown as a whole. A batch has the arguments of its first call.
+    An argument by position has a name such as "args[0]". A form that is not a Python literal, such as a form that was
+    cut off, is shown as a whole. A batch has the arguments of its first call.
     """
     calls = dict(zip(ids, _calls(reader, ids), strict=True))
     keys = {id_: reader.key("message", call.first) for id_, call in calls.items()}
@@ -199,7 +199,7 @@ def _arguments_in(message: bytes) -> dict[str, str]:
 
 
 def _by_name(text: str) -> dict[str, str]:
-    """Return the arguments in a readable form by name, or {} if it is no literal."""
+    """Return the arguments in a readable form by name, or {} if it is not a literal."""
     if len(text) > _MAX_LITERAL_LENGTH or _INVALID_ESCAPE.search(text):  # the latter would make a warning
         return {}
     try:

@@ -608,7 +608,7 @@ def test_job_page_draws_the_time_in_each_state(busy, look):
     screen = look("#/job/task-runs")
     screen.page.get_by_role("img", name="pending 7.0 s, running 2.0 s").wait_for()
     screen.page.goto(re.sub("#.*", "#/job/task-alone", screen.page.url))
-    screen.page.locator(".timeline").get_by_text("Blocked by:").wait_for()
+    screen.page.locator(".timeline").get_by_text("no live worker serves type").wait_for()
 
 
 def test_pause_of_an_unserved_type_shows_a_warning(busy, look):
