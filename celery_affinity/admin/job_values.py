@@ -6,7 +6,7 @@ the result backend. Backends are third-party code and can block.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from celery.backends.base import DisabledBackend
 from celery.utils.saferepr import saferepr
 
 from ..publishing.app_config import settings_of
-from ..reports.dead_letters import letter_headers
+from ..reports.dead_letters import letter_headers, listed_arguments
 from ..reports.jobs import Job, unknown_job
 from ..scheduler.cohorts import Cohorts
 from ..schema.constants import MAX_WHY_BYTES
@@ -125,6 +125,18 @@ def message_arguments(fleet: Cohorts, job: Job) -> JobValues:
     headers = fleet.ask(job.cohort or fleet.names[0], lambda scheduler: letter_headers(scheduler.reader, job_id))
     args, kwargs, note = (headers.get(name) for name in ("argsrepr", "kwargsrepr", "arguments"))
     return JobValues(args=_text(args), kwargs=_text(kwargs), note=_text(note))
+
+
+def arguments_of_jobs(fleet: Cohorts, jobs: Sequence[Job]) -> dict[str, dict[str, str]]:
+    """Return the arguments in the messages of *jobs* by job id and by name, as far as the messages exist."""
+    ids: dict[str, list[str]] = {}
+    for job in jobs:
+        ids.setdefault(job.cohort or fleet.names[0], []).append(job.job_id or "")
+
+    def arguments_in(name: str) -> dict[str, dict[str, str]]:
+        return fleet.ask(name, lambda scheduler: listed_arguments(scheduler.reader, ids[name]))
+
+    return {job_id: arguments for name in ids for job_id, arguments in arguments_in(name).items()}
 
 
 def with_result(app: Celery, id: str, values: JobValues) -> JobValues:

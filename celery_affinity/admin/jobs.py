@@ -14,6 +14,7 @@ from ..reports.job_lists import JobsPage
 from ..reports.jobs import Job
 from ..scheduler.cohorts import Cohorts
 from ..scheduler.scheduler import Scheduler
+from ..schema.constants import MAX_KEPT_MESSAGE_BYTES
 from ..transport.app_api import fleet_of
 from . import actions, job_values
 from .actions import JobFilters, MoveTarget, can_terminate_error
@@ -118,7 +119,8 @@ class Jobs:
         if job.state == "running":
             pools = can_terminate_error(self.app, [job.worker], connection)
             if pool := pools.get(job.worker or ""):
-                note = f"it runs on {job.worker}, whose pool, {pool}, cannot end a task: it continues"
+                until = "it continues until it ends or its worker is killed"
+                note = f"it runs on {job.worker}, whose pool, {pool}, cannot end a task: {until}"
                 return Change(id, job.state, False, note)
             ends = "its worker was ordered to end it"
             ends += "" if pools else "; the worker did not say whether its pool can"
@@ -155,19 +157,24 @@ class Jobs:
         return Change(id, job.state, True, f"moved: {wish}{with_it}{warning}")
 
     def retry(self, id: str) -> Change:
-        """Run a dead letter again, as if it were published now. All merged calls run again and get the new result."""
+        """Run a dead letter again, or a failed job that `affinity_keep` keeps, as if it were published now.
+
+        All merged calls of a dead letter run again and get the new result. The message of a failed job is kept up to
+        16,384 bytes.
+        """
         job = self.known(id)
-        if job.state != "dead" or job.job_id is None:
+        if job.state not in ("dead", "failed") or job.job_id is None:
             return Change(id, job.state, False, _CANNOT_BE_RETRIED.get(job.state, "it has not ended"))
-        which = dead_letters.LetterFilter((job.job_id,))
+        which, failed = dead_letters.LetterFilter((job.job_id,)), job.state == "failed"
 
         def replay(scheduler: Scheduler) -> list[str]:
-            return scheduler.replay([letter.job_id for letter in dead_letters.find_letters(scheduler.reader, which)])
+            letters = dead_letters.find_letters(scheduler.reader, which, failed=failed)
+            return scheduler.replay([letter.job_id for letter in letters])
 
         with self._reach() as fleet:
             replayed = fleet.act(job.cohort or fleet.names[0], replay)
         with_it = f", with the other {job.calls - 1} of its run" if job.calls > 1 else ""
-        note = f"published again{with_it}" if replayed else "its message was deleted"
+        note = f"published again{with_it}" if replayed else _FAILED if failed else "its message was deleted"
         return Change(id, job.state, bool(replayed), note)
 
 
@@ -189,12 +196,14 @@ _CANNOT_BE_CANCELLED = {
 _CANNOT_BE_RETRIED = {
     "unknown": _NEVER,
     **{
-        state: f"it has ended: {state}; its message was deleted, and only dead letters can be retried"
+        state: f"it has ended: {state}; its message was deleted, and only dead letters and failed jobs can be retried"
         for state in ("done", "revoked", "expired")
     },
-    "failed": "it has ended: failed; its message was deleted, and only dead letters can be retried: with "
-    "affinity_keep_failed what failed is one",
 }
+_FAILED = (
+    "it has ended: failed; its message was deleted. affinity_keep above 60 s keeps messages of failed jobs up to "
+    f"{MAX_KEPT_MESSAGE_BYTES:,} bytes; with affinity_keep_failed a failed job is a dead letter"
+)
 
 
 def jobs(app: Celery) -> Jobs:

@@ -30,8 +30,9 @@ def type_waits(fleet: FleetFacts) -> Problems:
             yield Problem(
                 f"{count:,} job(s) of type {type_!r} wait, and no live worker serves it"
                 f"{did_you_mean(type_, fleet.served) or '.'}",
-                f"Start a worker with -Q {type_}, or `celery -A ... control add_consumer {type_}`. If none should: "
-                f"`celery -A ... affinity cancel --type {type_}` ends the jobs, and their callers get REVOKED.",
+                f"Start a worker with -Q {type_}, or `celery -A ... control add_consumer {type_}`. If the name is "
+                f"wrong: `celery -A ... affinity move --type {type_} --to TYPE`, or `celery -A ... affinity cancel "
+                f"--type {type_}`, which ends the jobs; their callers get REVOKED.",
             )
 
 

@@ -73,6 +73,7 @@ def show_dead(ctx: click.Context, id_: str, as_json: bool) -> None:
 
 
 _ALL = click.option("--all", "all_", is_flag=True, help="All dead letters.")
+_FAILED = click.option("--failed", is_flag=True, help="The failed jobs that affinity_keep keeps, not dead letters.")
 _IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
 
 
@@ -86,17 +87,25 @@ def _checked_filter(ids: tuple[str, ...], all_: bool, filters: dict[str, Any]) -
 @command("replay", dead, json=True, params=_FILTERS)
 @_IDS
 @_ALL
-def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **filters: Any) -> None:
+@_FAILED
+def replay_dead(
+    ctx: click.Context, ids: tuple[str, ...], all_: bool, failed: bool, as_json: bool, **filters: Any
+) -> None:
     """Run dead letters again, as if they were published now.
 
-    Lost jobs may have done their work before their worker died: they are replayed only by id or with --reason lost.
+    An id can also name a failed job that affinity_keep keeps. Its message is kept up to 16,384 bytes. Lost jobs
+    may have done their work before their worker died: they are replayed only by id or with --reason lost.
     Exits with 1 if a job that was given by id could not be replayed.
     """
     letter_filter = _checked_filter(ids, all_, filters)
 
+    def find(scheduler: Scheduler, which: LetterFilter) -> list[DeadLetter]:
+        kinds = [True] if failed else [False, True] if ids else [False]
+        return [letter for kind in kinds for letter in dead_letters.find_letters(scheduler.reader, which, failed=kind)]
+
     def replay(scheduler: Scheduler) -> tuple[list[DeadLetter], list[DeadLetter], list[str], list[str]]:
-        letters = dead_letters.find_letters(scheduler.reader, letter_filter)
-        unknown = dead_letters.letter_not_found(scheduler.reader, letter_filter)
+        letters = find(scheduler, letter_filter)
+        unknown = [id_ for id_ in ids if not find(scheduler, replace(letter_filter, ids=(id_,)))]
         may_be_lost = letter_filter.ids or letter_filter.reason == "lost"
         replayable = [letter for letter in letters if letter.reason != "lost" or may_be_lost]
         return letters, replayable, unknown, scheduler.replay([letter.job_id for letter in replayable])

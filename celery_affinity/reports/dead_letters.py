@@ -1,5 +1,7 @@
 """Read the dead letters: jobs that will not run again, and why. `Scheduler` replays and drops them."""
 
+import re
+from ast import literal_eval
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -87,10 +89,15 @@ class LetterFilter:
         )
 
 
-def find_letters(reader: Reader, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
-    """Return at most *limit* letters that *which* admits, the newest first."""
+def find_letters(
+    reader: Reader, which: LetterFilter, limit: int | None = None, *, failed: bool = False
+) -> list[DeadLetter]:
+    """Return at most *limit* letters that *which* admits, the newest first.
+
+    *failed*: return the failed jobs that ``affinity_keep`` keeps instead, in the form of letters.
+    """
     letters, now_s = [], reader.now_us() / SECOND_US
-    for letter in _with_ids(reader, which.ids) if which.ids else _all(reader):
+    for letter in _with_ids(reader, which.ids, failed) if which.ids else _all(reader, failed):
         if which.admits(letter, now_s):
             letters.append(letter)
             if len(letters) == limit:
@@ -130,7 +137,14 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
     try:
         message = reader.ask_one("get", reader.key("message", job_id)) or b""
     except NoPermissionError:
-        return {"arguments": "hidden: this Redis user has no right to read messages"}
+        return {"arguments": _NO_RIGHT}
+    return _headers_in(message)
+
+
+_NO_RIGHT = "hidden: this Redis user has no right to read messages"
+
+
+def _headers_in(message: bytes) -> dict[str, object]:
     try:
         headers = loads(message)["headers"]
         return {
@@ -142,22 +156,82 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
         return {}  # the message is missing or unreadable, which can be why the job is a dead letter
 
 
-def _all(reader: Reader) -> Iterator[DeadLetter]:
+#: Maximum length of a message whose arguments a list shows, in bytes.
+_MAX_LISTED_BYTES = 65_536
+#: Maximum number of arguments per job, and of characters per value, in a list.
+_MAX_ARGUMENTS, _MAX_VALUE_LENGTH = 20, 200
+#: Maximum length of a parsed readable form in characters. Celery writes at most half as many.
+_MAX_LITERAL_LENGTH = 2_048
+_INVALID_ESCAPE = re.compile(r"""\\[^\\'"abfnrtvxuUN0-7\n]""")
+
+
+def listed_arguments(reader: Reader, ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the arguments of jobs by job id and by name, in the sender's readable form. Two or three round trips.
+
+    An argument by position has a name such as "args[0]". A form that is not a Python literal, such as a form that was
+    cut off, is shown as a whole. A batch has the arguments of its first call.
+    """
+    calls = dict(zip(ids, _calls(reader, ids), strict=True))
+    keys = {id_: reader.key("message", call.first) for id_, call in calls.items()}
+    try:
+        lengths = reader.ask([("strlen", key) for key in keys.values()]) if keys else []
+        read = [id_ for id_, length in zip(keys, lengths, strict=True) if 0 < length <= _MAX_LISTED_BYTES]
+        messages = reader.ask([("get", keys[id_]) for id_ in read]) if read else []
+    except NoPermissionError:
+        return {id_: {"arguments": _NO_RIGHT} for id_ in ids}
+    long = {
+        id_: {"arguments": f"a message of {length:,} bytes"}
+        for id_, length in zip(keys, lengths, strict=True)
+        if length > _MAX_LISTED_BYTES
+    }
+    return long | {id_: _arguments_in(message or b"") for id_, message in zip(read, messages, strict=True)}
+
+
+def _arguments_in(message: bytes) -> dict[str, str]:
+    headers = _headers_in(message)
+    arguments: dict[str, str] = {}
+    for header in _ARGUMENT_HEADERS:
+        text = headers.get(header)
+        if not isinstance(text, str) or text in ("()", "[]", "{}"):
+            continue
+        arguments |= _by_name(text) or {header.removesuffix("repr"): _value_text(text)}
+    return arguments
+
+
+def _by_name(text: str) -> dict[str, str]:
+    """Return the arguments in a readable form by name, or {} if it is not a literal."""
+    if len(text) > _MAX_LITERAL_LENGTH or _INVALID_ESCAPE.search(text):  # the latter would make a warning
+        return {}
+    try:
+        value = literal_eval(text)
+        if isinstance(value, list | tuple):
+            value = {f"args[{nth}]": part for nth, part in enumerate(value)}
+        named = list(value.items())[:_MAX_ARGUMENTS] if isinstance(value, dict) else []
+        return {_value_text(name): _value_text(part) for name, part in named}
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return {}
+
+
+def _value_text(value: object) -> str:
+    return str(value)[:_MAX_VALUE_LENGTH].encode(errors="replace").decode()
+
+
+def _all(reader: Reader, failed: bool) -> Iterator[DeadLetter]:
     first = 0
-    while ids := reader.ask_one("zrange", reader.key("dead"), first, first + _PAGE - 1, True):
-        yield from _read(reader, [decode_text(job_id) for job_id in ids])
+    while ids := reader.ask_one("zrange", reader.key("ended" if failed else "dead"), first, first + _PAGE - 1, True):
+        yield from _read(reader, [decode_text(job_id) for job_id in ids], failed)
         first += _PAGE
 
 
-def _with_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
+def _with_ids(reader: Reader, ids: Sequence[str], failed: bool) -> list[DeadLetter]:
     of_tasks = [job_id for jobs in reader.jobs_of(ids) for job_id in jobs]
     jobs = list(dict.fromkeys([*ids, *of_tasks]))
-    return _read(reader, list(dict.fromkeys(row.into or row.job_id for row in read_jobs(reader, jobs))))
+    return _read(reader, list(dict.fromkeys(row.into or row.job_id for row in read_jobs(reader, jobs))), failed)
 
 
-def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
-    """Return the dead letters among the jobs *ids*."""
-    dead = [job for job in read_jobs(reader, ids) if job.state == "dead"]
+def _read(reader: Reader, ids: Sequence[str], failed: bool) -> list[DeadLetter]:
+    """Return the dead letters, or the *failed* jobs, among the jobs *ids*."""
+    dead = [job for job in read_jobs(reader, ids) if job.state == ("failed" if failed else "dead")]
     calls = _calls(reader, [job.job_id for job in dead])
     exists = reader.ask([("exists", reader.key("message", batch.first)) for batch in calls])
     return [
@@ -166,7 +240,7 @@ def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
             task_id=job.task_id,
             task=job.task,
             type=job.type,
-            reason=job.reason or "",
+            reason="failed" if failed else job.reason or "",
             ended_s=job.ended_us / SECOND_US,
             deliveries=job.deliveries,
             replayable=bool(replayable),

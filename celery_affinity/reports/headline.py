@@ -29,7 +29,9 @@ class Headline:
 def headline_of(status: "Status") -> Headline:
     """Return the headline of *status*."""
     bad, warnings = list(_outages(status)), list(_warnings(status))
-    facts = [] if bad else ["All types are served." if status.types else "No type has jobs or workers."]
+    are_all_paused = any(pause.kind == "all" for pause in status.pauses)
+    served = "All types are served." if status.types else "No type has jobs or workers."
+    facts = [] if bad or are_all_paused else [served]
     if status.wait_p95_s is not None:
         facts.append(f"p95 wait {duration_text(status.wait_p95_s)}.")
     dead = status.dead_last_hour

@@ -119,6 +119,7 @@ class Job(CohortRow):
     - *worker*: name of the worker that holds or held the job.
     - *reason*: one of `dead_reasons.REASONS`, for a dead job.
     - *why*: for a failed or dead job, the exception's type and the first 200 characters of its message.
+    - *replayable*: True if a failed or dead job can run again, because its message is kept.
     - *keys*: its rate and exclusive keys.
     - *hint*: the data that the job works with, for workers that hold it.
     - *calls*: number of calls in the run.
@@ -160,6 +161,7 @@ class Job(CohortRow):
     start_by_s: float | None = None
     size: float | None = None
     other_jobs: list[str] = field(default_factory=list)
+    replayable: bool = False
     note: str | None = None
 
     @property
@@ -245,6 +247,7 @@ def describe_jobs(
     names, of_claims = claimed_jobs(
         reader, [run for run in runs.values() if run.worker], int(in_force["heartbeat_interval_us"])
     )
+    kept_messages = _kept_messages(reader, list(runs.values()))
     read_priority = Weights(priority_reversed=in_force["priority_reversed"] == "1").read
     described = []
     for row in rows:
@@ -286,6 +289,7 @@ def describe_jobs(
                     start_by_s=seconds_between(row.due.due_us),
                     size=None if row.due.size_millionths is None else row.due.size_millionths / SECOND_US,
                     other_jobs=(others or {}).get(row.job_id, []),
+                    replayable=run.job_id in kept_messages,
                     note=claim.note if claim else None,
                 ),
                 run,
@@ -306,6 +310,20 @@ def _runs(reader: Reader, rows: Sequence[JobRow]) -> dict[str, JobRow]:
     batches = read_jobs(reader, [row.into for row in merged]) if merged else []
     runs = {row.job_id: row for row in rows}
     return runs | {row.job_id: batch for row, batch in zip(merged, batches, strict=True) if batch.state}
+
+
+def _kept_messages(reader: Reader, runs: Sequence[JobRow]) -> set[str]:
+    """Return the ids of the dead and failed jobs in *runs* that can run again. The calls of a batch have the messages.
+
+    Takes a round trip if there are such jobs. Empty without the right to see messages.
+    """
+    ended = [run.job_id for run in runs if run.state in ("dead", "failed") and not is_batch(run.job_id)]
+    try:
+        kept = reader.ask([("exists", reader.key("message", job_id)) for job_id in ended]) if ended else []
+    except NoPermissionError:
+        return set()
+    batches = {run.job_id for run in runs if run.state == "dead" and is_batch(run.job_id)}
+    return batches | {job_id for job_id, is_kept in zip(ended, kept, strict=True) if is_kept}
 
 
 def _calls(reader: Reader, batches: Sequence[JobRow]) -> dict[str, tuple[str, int]]:

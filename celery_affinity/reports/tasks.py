@@ -19,6 +19,8 @@ from .run_times import learned_run_times
 MAX_READ = 1_000
 #: Maximum number of jobs per worker.
 MAX_RECENT = 50
+#: Maximum number of failed jobs in a list.
+MAX_FAILED = 200
 #: States of jobs that a worker ran.
 _RAN = ("done", "failed")
 
@@ -48,9 +50,28 @@ class TaskSummary(CohortRow):
     last_failure: str | None
 
 
+@dataclass(frozen=True)
+class EndedJobs:
+    """The kept ended jobs: *tasks*, the most frequent first, and up to `MAX_FAILED` *failed* jobs, the newest first."""
+
+    tasks: list[TaskSummary]
+    failed: list[Job]
+
+
+def ended_jobs(reader: Reader) -> EndedJobs:
+    """Return the tasks and the failed jobs among the last `MAX_READ` ended jobs."""
+    rows = read_jobs(reader, _ended(reader))
+    failed = [row.job_id for row in rows if row.state == "failed"][:MAX_FAILED]
+    return EndedJobs(_summaries(reader, rows), get_jobs(reader, failed) if failed else [])
+
+
 def task_summaries(reader: Reader) -> list[TaskSummary]:
     """Summarize at most `MAX_READ` ended jobs by task, the most frequent task first."""
-    rows = [row for row in read_jobs(reader, _ended(reader)) if row.state in _RAN]
+    return _summaries(reader, read_jobs(reader, _ended(reader)))
+
+
+def _summaries(reader: Reader, ended: Sequence[JobRow]) -> list[TaskSummary]:
+    rows = [row for row in ended if row.state in _RAN]
     names = {row.task for row in rows}
     learned = learned_run_times(reader) if names else {}
     summaries = [_summary(name, [row for row in rows if row.task == name], learned.get(name)) for name in names]

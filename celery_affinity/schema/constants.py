@@ -244,6 +244,8 @@ MAX_TRIMMED = 100
 #: Minimum number of seconds for which an ended job is remembered, so that publishing it again changes nothing. See
 #: ``affinity_keep``.
 ENDED_KEPT_S = 60
+#: Maximum length in bytes of the message that is kept with a failed job, while ``affinity_keep`` keeps the job.
+MAX_KEPT_MESSAGE_BYTES = 16_384
 #: Seconds for which task ids and stamps stay revoked, equal to ``REVOKE_EXPIRES`` of Celery's workers.
 REVOKED_KEPT_S = 10_800
 #: Seconds for which the settings of an app.conf are kept after its last worker's last heartbeat: a month.

@@ -188,7 +188,8 @@ class Settings:
         ),
         in_us=True,
     )
-    """Seconds for which ended jobs are kept. They can be listed only if this is more than 60 s."""
+    """Seconds for which ended jobs are kept. They can be listed only if this is more than 60 s. Then a failed job keeps
+    its message, up to 16,384 bytes, and can run again."""
     keep_max: int = _shared(10_000, COUNT_OR_0)
     """Maximum number of ended jobs that are kept for more than 60 s. Beyond it, the oldest are deleted."""
     keep_failed: bool = _shared(False, check_bool, at_run_time=False)

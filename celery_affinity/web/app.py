@@ -76,6 +76,7 @@ def routes_of(app: Celery, allow: Iterable[str] = (), traces: str | os.PathLike[
         report_routes.add_worker_report_routes,
         worker_routes.add_http_worker_routes,
         report_routes.add_scale_routes,
+        report_routes.add_ended_route,
         rule_routes.add_setting_routes,
         report_routes.add_key_routes,
         rule_routes.add_tenant_routes,

@@ -99,7 +99,9 @@ def add_job_routes(api: APIRouter, site: Site) -> None:
     job_model = with_more("AskedJob", Job, explanation=explain_module.Explanation | None, values=JobValues | None)
 
     @api.get(
-        "/api/jobs", summary="A page of the unfinished jobs and the dead letters", responses=reply_responses(JobsPage)
+        "/api/jobs",
+        summary="A page of the unfinished jobs and the dead letters; with arguments also these, by job id and name",
+        responses=reply_responses(with_more("ListedJobs", JobsPage, arguments=dict[str, dict[str, str]] | None)),
     )
     async def jobs(
         request: Request,
@@ -114,10 +116,12 @@ def add_job_routes(api: APIRouter, site: Site) -> None:
         newer_than_s: _Age = None,
         argument: str | None = None,
         cohort: str | None = None,
+        arguments: bool = False,
     ) -> Response:
-        check_values_setting(site, request, argument is not None)
+        check_values_setting(site, request, argument is not None or arguments)
         filters = (stamp, older_than_s, key, newer_than_s, argument, cohort)
-        return json_reply(await site.ask(site.jobs.list, state, type, task, limit, cursor, *filters))
+        page = await site.ask(site.jobs.list, state, type, task, limit, cursor, *filters)
+        return json_reply(await _listed(site, page, arguments))
 
     @api.get(
         "/api/jobs/{id:path}",
@@ -166,6 +170,12 @@ def add_job_routes(api: APIRouter, site: Site) -> None:
     @api.post("/api/jobs/{id:path}/retry", summary="Run a dead letter again", status_code=202, responses=changed)
     async def retry(id: str) -> Response:
         return _reply_to_change(await site.ask(site.jobs.retry, id))
+
+
+async def _listed(site: Site, page: JobsPage, arguments: bool) -> object:
+    if not arguments:
+        return page
+    return {**_dict(page), "arguments": await site.with_fleet(job_values.arguments_of_jobs, page.jobs)}
 
 
 def move_target_of(moving: MoveRequest) -> MoveTarget:

@@ -3,6 +3,8 @@
 Also the routes that drain and resume workers.
 """
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from inspect import Parameter, Signature
@@ -20,12 +22,12 @@ from ..reports import REPORTS, cohorts, key_usage
 from ..reports.fleet_status import status_of_all
 from ..reports.jobs import Job, hints_of
 from ..reports.metrics import CONTENT_TYPE, metrics_text
-from ..reports.report import Param, ReportDefinition, find_report
+from ..reports.report import Param, ReportDefinition, find_report, rows_of_all
 from ..reports.requeues import Requeue, read_requeues
 from ..reports.scale import Scale, read_scales, scale_of_type
 from ..reports.status import WorkerStatus
-from ..reports.tasks import recent_jobs
-from ..scheduler.cohorts import Cohorts
+from ..reports.tasks import EndedJobs, ended_jobs, recent_jobs
+from ..scheduler.cohorts import CohortAnswers, Cohorts
 from ..scheduler.scheduler import Scheduler
 from ..schema.untrusted import as_whole_number, bounded_text
 from ..schema.values import MAX_DURATION_S
@@ -262,6 +264,33 @@ def add_scale_routes(api: APIRouter, site: Site) -> None:
         types = [name for name in profile.split(",") if name]
         answer = await site.with_fleet(lambda fleet: read_scales(site.source(fleet), types, target_wait))
         return json_reply(scale_of_type(answer.report, types))
+
+
+#: Seconds for which all viewers get the same ended jobs, so that the broker's cost is independent of their number.
+_SHARED_S = 5.0
+
+
+def add_ended_route(api: APIRouter, site: Site) -> None:
+    lock = asyncio.Lock()
+    last: tuple[float, CohortAnswers[EndedJobs]] | None = None
+
+    @api.get(
+        "/api/ended",
+        summary="Tasks, and the last 200 failed jobs, of the last 1,000 kept ended jobs; up to 5 s old without fresh",
+        responses=reply_responses(EndedJobs),
+    )
+    async def ended(fresh: bool = False) -> Response:
+        nonlocal last
+        async with lock:
+            if fresh or last is None or time.monotonic() - last[0] > _SHARED_S:
+                answers = await site.with_fleet(lambda fleet: fleet.each(lambda one: ended_jobs(one.reader)))
+                last = time.monotonic(), answers
+            else:
+                answers = last[1]
+        tasks = rows_of_all(CohortAnswers({name: one.tasks for name, one in answers.answers.items()}, answers.down))
+        failed = rows_of_all(CohortAnswers({name: one.failed for name, one in answers.answers.items()}, answers.down))
+        failed.sort(key=lambda job: -(job.ended_s or 0))
+        return json_reply(EndedJobs(tasks, failed), headers=cohorts_down_header(answers.down))
 
 
 @dataclass(frozen=True)

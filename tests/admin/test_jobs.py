@@ -39,11 +39,23 @@ def test_retry_requeues_a_dead_letter(fleet, jobs):
     assert (again.done, again.note) == (False, "it has not ended")
 
 
+def test_retry_requeues_a_failed_job_only_with_its_message(fleet, jobs):
+    fleet.join("worker", "pdf", settings={"keep": 3600})
+    fleet.publish("job", "pdf")
+    fleet.end("worker", *fleet.inbox("worker"), outcome="failed ValueError", inline=False)
+    assert jobs.retry("task-job").note == "published again"
+    fleet.end("worker", *fleet.inbox("worker"), outcome="failed ValueError", inline=False)
+    fleet.scheduler.client.delete(fleet.scheduler.keys.key("message", "job"))
+    again = jobs.retry("task-job")
+    assert not again.done
+    assert "keeps messages of failed jobs up to 16,384 bytes" in again.note
+
+
 def test_retry_refuses_done_and_unknown_jobs(fleet, jobs):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.end("worker", *fleet.inbox("worker"))
-    assert "only dead letters can be retried" in jobs.retry("task-job").note
+    assert "only dead letters and failed jobs can be retried" in jobs.retry("task-job").note
     for change in (jobs.retry("nobody"), jobs.cancel("nobody")):
         assert (change.done, change.found) == (False, "unknown")
 

@@ -28,7 +28,7 @@ def test_threads_pool_task_continues_and_the_command_reports_it(fleet, app):
     change = jobs.cancel(in_thread, terminate=True)
     assert (change.done, change.found) == (False, "running")
     assert change.note.startswith("it runs on threads1@")
-    assert change.note.endswith(", whose pool, threads, cannot end a task: it continues")
+    assert change.note.endswith(", threads, cannot end a task: it continues until it ends or its worker is killed")
     run = affinity(fleet.url, "cancel", "--state", "running", "--terminate", "--yes")
     assert run.stdout.splitlines()[-1] == "1 done; 1 unchanged: now running"
     assert run.stderr.splitlines()[-1] == "1 go on: their workers' pools (threads) cannot end a task"

@@ -130,8 +130,8 @@ class Both(SideBySide):
         return worker, picked
 
     def pick_dead(self, some_indexes):
-        """Return ids of dead letters, sometimes with another job's id, or an unknown id."""
-        dead = [job.id for job in self.reference.jobs.values() if job.state == "dead"]
+        """Return ids of dead letters and of failed jobs, sometimes with another job's id, or an unknown id."""
+        dead = [job.id for job in self.reference.jobs.values() if job.state in ("dead", "failed")]
         others = [*self.reference.jobs, "no-job"]
         picks = [dead if dead and index < GONE else others for index in some_indexes]
         return [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]

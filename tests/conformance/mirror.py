@@ -186,7 +186,8 @@ def expected(reference):
         _expect_job(job, entry, job.id in standing)
         state[key("job", job.id)] = _job_hash(job) | _if_forgotten(reference, job)
         if job.message is not None:
-            state[key("message", job.id)] = job.message
+            kept = f" (forgotten in {job.keep_s} s)" if job.state == "failed" and reference.is_fading(job) else ""
+            state[key("message", job.id)] = job.message + kept
     for worker in reference.workers.values():
         _expect_worker(worker, entry)
         if worker.inbox:

@@ -180,6 +180,8 @@ class SideBySide:
 
     def _forget(self, job):
         keys = [key("job", job.id)]
+        if job.message is not None:
+            keys.append(key("message", job.id))
         if [*self.reference.tasks.get(job.task_id, ())] == [job.id]:
             del self.reference.tasks[job.task_id]
             if job.task_id in self.reference.revoked:

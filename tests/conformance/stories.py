@@ -280,6 +280,31 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
             self._replay(dead[-1:])
 
     @often(
+        3, index=indexes, number=draw.integers(1, 4), mark=marks, by_us=times_us, keep_max=draw.sampled_from(["", "2"])
+    )
+    def replay_failed_jobs(self, index, number, mark, by_us, keep_max):
+        """Let jobs fail that are kept with their messages, and run some of them again, sometimes after a trim."""
+        worker = self.pick_worker(index)
+        known = self.reference.workers.get(worker)
+        if not known or not known.types:
+            return
+        self._configure({"keep_us": "600000000", "keep_max": keep_max, "keep_failed": ""})
+        held = [(*each, -1) for each in known.claims.items()]
+        self._sync(worker, held, known.slots, known.other, draining=not known.accepting)
+        for each in range(number):
+            stamps, expires_us = STAMPS[: each % 2], 900 * SECOND_US if each == 2 else None
+            self._publish(f"f{next(self.job_numbers)}{mark}", min(known.types), each == 1, each, 0, expires_us, stamps)
+        self.compare()
+        self.work(
+            sorted(self.reference.workers).index(worker), number, False, NOTHING, ["failed ValueError: page"] * number
+        )
+        self.pass_time(by_us)
+        if keep_max:
+            self.tick()
+        failed = [job.id for job in self.reference.jobs.values() if job.state == "failed"]
+        self._replay(failed[-number:])
+
+    @often(
         3,
         number=draw.sampled_from([1, 1, 2, 5, MAX_MOVES + 2]),
         how=draw.sampled_from(["expire", "expire unseen", "expire unseen", "stamp", "task"]),

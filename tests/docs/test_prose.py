@@ -13,6 +13,7 @@ LIMITS = {
     "celery_affinity": 8,
     "tests": 8,
     "docs": 6,
+    "benchmarks/results": 6,
     "README.md": 4,
     "CONTRIBUTING.md": 6,
     "CHANGELOG.md": 6,

@@ -123,6 +123,22 @@ def test_what_has_no_message_any_more_is_not_replayed(valkey, redis_client, mixe
     assert mixed.state("bad") == "dead"
 
 
+def test_kept_failed_jobs_are_replayed_by_id_and_in_bulk(valkey, fleet):
+    fleet.bury("dead", "excel")
+    fleet.scheduler.configure({"keep_us": "3600000000"})
+    fleet.join("worker", "pdf", slots=3)
+    for job in ("one", "two", "good"):
+        fleet.publish(job, "pdf")
+    *failed, good = fleet.inbox("worker")
+    fleet.end("worker", good)
+    fleet.end("worker", *failed, outcome="failed ValueError", inline=False)
+    assert affinity(valkey.url, "dead", "replay", "task-one").stdout == "1 replayed\n"
+    assert affinity(valkey.url, "dead", "replay", "task-good").returncode == 1
+    assert affinity(valkey.url, "dead", "replay", "--failed", "--type", "none").stdout == "0 replayed\n"
+    assert affinity(valkey.url, "dead", "replay", "--failed", "--all").stdout == "1 replayed\n"
+    assert [fleet.state(job) for job in ("one", "two", "good", "dead")] == ["claimed", "claimed", "done", "dead"]
+
+
 def test_letters_are_dropped_after_a_question(valkey, mixed):
     refused = affinity(valkey.url, "dead", "drop", "task-bad")
     assert refused.returncode == 1

@@ -38,7 +38,7 @@ CASES = {
         "No worker takes the messages of mail.",
     ),
     "paused": (replace(HEALTHY, pauses=[PAUSED]), "warning", "Paused: pdf. All types"),
-    "all paused": (replace(HEALTHY, pauses=[ALL_PAUSED]), "warning", "All types are paused."),
+    "all paused": (replace(HEALTHY, pauses=[ALL_PAUSED]), "warning", "All types are paused. p95 wait"),
     "full": (replace(HEALTHY, types=[replace(PDF, bound=Bound(2, "refuse"))]), "warning", "Nearly full: pdf."),
     "grows": (replace(HEALTHY, types=[replace(PDF, trend=GROWS)]), "warning", "Pending jobs grow: pdf."),
     "stalled": (replace(HEALTHY, workers=[replace(WORKER, stalled=True)]), "warning", "Blocked event loop: a@host."),

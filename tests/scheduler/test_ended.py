@@ -5,7 +5,7 @@ import pytest
 from celery_affinity.errors import OptionError
 from celery_affinity.reports import dead_letters, jobs
 from celery_affinity.reports.job_lists import JobFilter, jobs_page
-from celery_affinity.schema.constants import MAX_TRIMMED
+from celery_affinity.schema.constants import ENDED_KEPT_S, MAX_KEPT_MESSAGE_BYTES, MAX_TRIMMED
 from celery_affinity.schema.keys import Keys
 
 from ..support.counting import Counting
@@ -85,6 +85,58 @@ def test_finally_failed_job_is_a_replayable_dead_letter(fleet):
     assert fleet.scheduler.replay(["job"]) == ["job"]
     (claim,) = fleet.inbox("worker")
     assert claim.message == b"message of job"
+
+
+def test_kept_failed_job_can_be_replayed(fleet):
+    fleet.join("worker", "pdf", settings={"keep": HOUR_S})
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    run(fleet, "good")
+    run(fleet, "job", outcome="failed ValueError: no such page")
+    assert not client.exists(key("message", "good"))
+    assert client.ttl(key("message", "job")) == client.ttl(key("job", "job"))
+    assert [job.replayable for job in jobs.get_jobs(fleet.scheduler.reader, ["task-good", "task-job"])] == [False, True]
+    assert fleet.scheduler.replay(["good", "job"]) == ["job"]
+    (claim,) = fleet.inbox("worker")
+    assert claim.message == b"message of job"
+    assert [client.ttl(key(kind, "job")) for kind in ("message", "job")] == [-1, -1]
+    assert client.ttl(key("task", "task-job")) == -1
+    assert (listed(fleet, "failed"), listed(fleet, "done")) == ([], ["good"])
+    fleet.end("worker", claim)
+    assert fleet.scheduler.replay(["job"]) == [], "it has succeeded"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({}, "short"), ({"keep": HOUR_S}, "x" * (MAX_KEPT_MESSAGE_BYTES + 1))],
+    ids=["kept for a minute", "long message"],
+)
+def test_message_of_a_failed_job_is_deleted(fleet, settings, message):
+    fleet.join("worker", "pdf", settings=settings)
+    fleet.publish("job", "pdf", message=message)
+    fleet.end("worker", *fleet.inbox("worker"), outcome="failed ValueError", inline=False)
+    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("message", "job"))
+    assert not jobs.get_jobs(fleet.scheduler.reader, ["task-job"])[0].replayable
+    assert fleet.scheduler.replay(["job"]) == []
+
+
+def test_message_of_an_excess_failed_job_is_deleted_with_it(fleet):
+    fleet.join("worker", "pdf", settings={"keep": HOUR_S, "keep_max": 1})
+    run(fleet, "one", "two", outcome="failed ValueError")
+    fleet.scheduler.tick()
+    ttl, key = fleet.scheduler.client.ttl, fleet.scheduler.keys.key
+    assert ttl(key("message", "one")) <= ENDED_KEPT_S < ttl(key("message", "two"))
+
+
+def test_failed_job_with_an_overwritten_message_still_ends(fleet):
+    fleet.join("worker", "pdf", settings={"keep": HOUR_S})
+    fleet.publish("job", "pdf")
+    (claim,) = fleet.inbox("worker")
+    client, message = fleet.scheduler.client, fleet.scheduler.keys.key("message", "job")
+    client.delete(message)
+    client.lpush(message, "no message")
+    fleet.end("worker", claim, outcome="failed ValueError", inline=False)
+    assert listed(fleet, "failed") == ["job"]
+    assert not client.exists(message)
 
 
 @pytest.mark.parametrize(

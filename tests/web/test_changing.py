@@ -94,6 +94,27 @@ def test_dead_letter_is_retried_as_job_or_as_letter(fleet, web):
     assert web("POST", "/api/jobs/task-job/retry").status_code == 409
 
 
+def test_kept_failed_job_is_retried(fleet, web):
+    fleet.join("worker", "pdf", settings={"keep": 3600})
+    fleet.publish("job", "pdf")
+    fleet.end("worker", *fleet.inbox("worker"), outcome="failed ValueError", inline=False)
+    for path, name in (("/api/jobs?state=failed", "jobs"), ("/api/ended", "failed")):
+        (listed,) = web("GET", path).json()[name]
+        assert (listed["state"], listed["replayable"]) == ("failed", True)
+    assert web("POST", "/api/jobs/task-job/retry").json()["note"] == "published again"
+    assert fleet.jobs("worker") == ["job"]
+    assert web("POST", "/api/jobs/task-job/retry").status_code == 409
+
+
+def test_ended_jobs_are_read_once_for_all_viewers(fleet, web):
+    fleet.join("worker", "pdf", settings={"keep": 3600})
+    for number, path in enumerate(("/api/ended", "/api/ended", "/api/ended?fresh=1", "/api/ended")):
+        fleet.publish(f"job{number}", "pdf")
+        fleet.end("worker", *fleet.inbox("worker"), outcome="failed ValueError", inline=False)
+        reply = web("GET", path).json()
+        assert reply["tasks"][0]["runs"] == len(reply["failed"]) == (1 if number < 2 else 3)
+
+
 def test_dead_letter_is_dropped(fleet, web):
     fleet.bury("job")
     assert web("DELETE", "/api/dead/task-job").json() == {"dropped": 1}

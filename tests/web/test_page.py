@@ -299,6 +299,39 @@ def test_phone_screen_shows_everything(busy, look, scheme):
         assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390, path
 
 
+#: Returns the height of the header, and the rows of lists whose cells are in more than two lines.
+LINES = """() => {
+  const height = (element) => element.getBoundingClientRect().height;
+  const shown = (row) => [...row.cells].filter((cell) => cell.checkVisibility());
+  const isLong = (row) => height(row) > 80 || shown(row).some((cell) => height(cell) > 40);
+  const rows = [...document.querySelectorAll("tbody tr")].filter((row) => row.checkVisibility());
+  const long = rows.filter(isLong).map((row) => row.innerText);
+  return [document.querySelector("header").getBoundingClientRect().height, rows.length, long];
+}"""
+
+
+def test_lists_on_a_phone_are_cards_of_two_lines(busy, look):
+    busy.scheduler.configure({"tenants": "acme=max:4,min:2", "keep_us": "3600000000"})
+    busy.publish("acme$", "drawing", rules="key=tenant%3Aacme quota=settings")
+    busy.scheduler.pause("type:excel", why="the migration of the database, until the new index is built")
+    busy.bury("dead", "mail", outcome="rejected ValueError: " + "a long reason " * 10)
+    busy.join("worker", "pdf", "excel")
+    busy.join("gpu", "video", "a-type-with-a-long-name", slots=30)
+    busy.publish("fails", "video")
+    busy.end("gpu", *busy.inbox("gpu"), outcome="failed ValueError: " + "no frame " * 20, inline=False)
+    screen = look(width=390, height=844)
+    seen = 0
+    for path in ("", "workers", "next", "rules", "dead", "jobs", "tasks", "job/task-waits", "worker/gpu@host"):
+        screen.page.goto(re.sub("#.*", f"#/{path}", screen.page.url))
+        screen.page.locator("tbody tr:visible").first.wait_for()
+        screen.after_news(1)
+        header, rows, long = screen.page.evaluate(LINES)
+        assert header < 56, "one line"
+        assert long == [], path
+        seen += rows
+    assert seen > 50
+
+
 #: Returns the visible texts whose contrast is below WCAG AA, and the fields and buttons without a name.
 FLAWS = """() => {
   const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -547,7 +580,7 @@ def test_jobs_have_tenants_an_order_and_counts_by_argument(busy, look):
     first.get_by_text("acme", exact=True).wait_for()
     screen.page.get_by_label("Order").select_option("oldest first")
     first.get_by_text("task-alo").wait_for()
-    screen.page.get_by_label("Argument").fill("args[0]=acme")
+    screen.page.get_by_label("Argument", exact=True).fill("args[0]=acme")
     screen.page.get_by_role("button", name="Count").click()
     screen.sees("1 job that can be cancelled has args[0]=acme in its arguments")
 
@@ -575,7 +608,7 @@ def test_job_page_draws_the_time_in_each_state(busy, look):
     screen = look("#/job/task-runs")
     screen.page.get_by_role("img", name="pending 7.0 s, running 2.0 s").wait_for()
     screen.page.goto(re.sub("#.*", "#/job/task-alone", screen.page.url))
-    screen.page.locator(".timeline").get_by_text("Blocked by:").wait_for()
+    screen.page.locator(".timeline").get_by_text("no live worker serves type").wait_for()
 
 
 def test_pause_of_an_unserved_type_shows_a_warning(busy, look):
@@ -683,6 +716,26 @@ def test_worker_page_shows_its_jobs_and_drains_it(busy, look):
     assert cells[1:4] == ["video", "1", "1"]
     screen.page.goto(re.sub("#.*", "#/worker/nobody@host", screen.page.url))
     screen.sees("No live worker has this name.")
+
+
+def test_failed_jobs_run_again_one_by_one_and_in_bulk(busy, look):
+    busy.scheduler.configure({"keep_us": "3600000000"})
+    busy.join("gpu", "video", slots=14)
+    for number in range(14):
+        busy.publish(f"fail-{number}-", "video")
+    busy.end("gpu", *busy.inbox("gpu"), outcome="failed ValueError: no frame", inline=False)
+    screen = look("#/job/task-fail-0-")
+    screen.page.get_by_role("button", name="Run again").click()
+    confirm(screen, "Run again", "Its caller already has the failure")
+    screen.page.locator(".state.claimed, .state.running").wait_for()
+    screen.page.goto(re.sub("#.*", "#/tasks", screen.page.url))
+    screen.row("Failed jobs", "task-fai").first.get_by_role("button", name="Run again").click()
+    confirm(screen, "Run again", "a new result replaces it")
+    screen.page.get_by_role("button", name="Run again 12").click()
+    confirm(screen, "Run again 12", "The jobs are published again with the same arguments.")
+    screen.sees("12 of 12 failed jobs done")
+    screen.row("Failed jobs", "task-fai").first.wait_for(state="hidden")
+    assert busy.scheduler.client.zcard(busy.scheduler.keys.key("ended")) == 0
 
 
 def test_button_keeps_the_focus_when_its_row_changes(busy, look):
@@ -824,12 +877,35 @@ def test_arguments_result_and_traceback_are_shown_on_request(busy, look, load_ap
     screen.page.get_by_text("a.pdf").wait_for(state="detached")
 
 
+def test_jobs_are_counted_by_the_values_of_an_argument(busy, look):
+    for number, customer in enumerate(("acme", "acme", "globex")):
+        headers = {"argsrepr": "()", "kwargsrepr": f"{{'customer': '{customer}', 'page': {number}}}"}
+        busy.publish(f"call{number}", "drawing", message=json.dumps({"headers": headers}))
+    screen = look("#/jobs/type=drawing")
+    screen.row("Jobs", "task-cal").first.wait_for()
+    assert not screen.page.get_by_text("customer=acme").first.is_visible()
+    screen.page.get_by_label("Arguments", exact=True).check()
+    screen.page.get_by_role("cell", name="customer=acme, page=0").wait_for()
+    counts = screen.page.locator("table", has=screen.page.locator("caption", has_text="By the value of an argument"))
+    counts.get_by_role("button", name="acme").wait_for()
+    assert counts.locator("tbody td").all_inner_texts() == ["acme", "2", "globex", "1"]
+    counts.get_by_role("button", name="globex").click()
+    screen.sees("that can be cancelled")
+    assert screen.page.get_by_label("Argument", exact=True).input_value() == "customer=globex"
+    screen.page.reload()
+    screen.page.get_by_role("cell", name="customer=acme, page=0").wait_for()
+
+
 def test_role_without_values_has_no_button_for_them(valkey, busy, show):
     screen = show(serve(valkey.url, CONF=json.dumps({"affinity_show_values_to": "nobody"})))
     screen.page.locator("body.blind").wait_for(state="attached")
     screen.page.goto(re.sub("#.*", "", screen.page.url) + "#/job/task-waits")
     screen.sees("Why it waits")
     assert not screen.page.get_by_role("button", name="Show arguments and result").is_visible()
+    screen.page.evaluate("localStorage.setItem('celery_affinity arguments', 'shown')")
+    screen.page.goto(re.sub("#.*", "", screen.page.url) + "#/jobs")
+    screen.row("Jobs", "task-waits").wait_for()
+    assert not screen.page.get_by_label("Arguments", exact=True).is_visible()
 
 
 def test_ended_job_shows_its_wait_and_run_time(busy, look):

@@ -73,6 +73,29 @@ def test_job_includes_its_result(fleet, web):
     assert (unknown.status_code, unknown.json()["values"]["status"]) == (404, None)
 
 
+READABLE = {
+    ("('a.pdf', 3)", "{'customer': 'acme'}"): {"args[0]": "a.pdf", "args[1]": "3", "customer": "acme"},
+    ("()", "{}"): {},
+    ("<hidden>", "{'a': " + "[" * 300): {"args": "<hidden>", "kwargs": "{'a': " + "[" * 194},
+    ("('x', ...", "{'a': '\\ud800'}"): {"args": "('x', ...", "a": "?"},
+    ("(b'x', ['y'])", "{'\\d': 1}"): {"args[0]": "b'x'", "args[1]": "['y']", "kwargs": "{'\\d': 1}"},
+    (7, None): {},
+    ("(" * 3000, "1"): {"args": "(" * 200, "kwargs": "1"},
+}
+
+
+def test_list_includes_arguments_by_name(fleet, web):
+    for number, (args, kwargs) in enumerate(READABLE):
+        headers = {"argsrepr": args, "kwargsrepr": kwargs}
+        fleet.publish(f"job{number}", "pdf", message=json.dumps({"headers": headers}))
+    fleet.publish("none", "pdf", message="no JSON")
+    fleet.publish("long", "pdf", message="x" * 70_000)
+    assert "arguments" not in web.get("/api/jobs?type=pdf").json()
+    found = web.get("/api/jobs?type=pdf&arguments=1").json()["arguments"]
+    assert [found[f"job{number}"] for number in range(len(READABLE))] == list(READABLE.values())
+    assert (found["none"], found["long"]) == ({}, {"arguments": "a message of 70,000 bytes"})
+
+
 @pytest.mark.parametrize("to", ["read", "submit", "admin", "nobody"])
 def test_role_without_values_gets_them_from_no_path(fleet, as_role, shown_to, to):
     shown_to(to)
@@ -81,13 +104,16 @@ def test_role_without_values_gets_them_from_no_path(fleet, as_role, shown_to, to
         texts = [web.get(path).text for path in paths()]
         asked = web.get("/api/jobs/called?values=1")
         found = web.get(f"/api/jobs?argument=args[0]={SECRET}")
+        listed = web.get("/api/jobs?arguments=1")
         assert web.get("/api/me").json()["sees_values"] == sees
         if sees:
             assert SECRET in asked.json()["values"]["args"]
+            assert listed.json()["arguments"]["waits"] == {"args[0]": SECRET, "to": SECRET}
             assert [each["id"] for each in found.json()["jobs"]] == ["called"]
             assert sum(SECRET in text for text in texts) == 1, "that of the dead letter"
         else:
             assert (asked.status_code, found.status_code) == (403, 403), "nor can they be guessed"
+            assert listed.status_code == 403
             assert f"shown to {to} (affinity_show_values_to), not to {role}" in asked.json()["error"]["message"]
             assert not [text for text in texts if SECRET in text]
 

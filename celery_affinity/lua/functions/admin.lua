@@ -142,8 +142,9 @@ function functions.purge(ARGV)
     return reply
 end
 
--- replay: dead -> pending, for an operator. The jobs are queued as if they were published now, with no deliveries.
--- Stamps and expiry are removed, because they would end the jobs. A job without a message stays dead.
+-- replay: dead -> pending, for an operator, and failed -> pending while the message is kept (`ends.on_worker`). The
+-- jobs are queued as if they were published now, with no deliveries. Stamps and expiry are removed, because they would
+-- end the jobs. A job without a message stays dead, or failed.
 --
 -- Returns {unfilled, left, replayed id, ...}. unfilled: see `fill`. left: number of ids, the last ones, that the caller
 -- must pass to the next invocation.
@@ -153,10 +154,11 @@ function functions.replay(ARGV)
     local types, replayed = {}, {}
     local calls_remaining, remaining = protocol.MAX_SHARED, 0
     for nth, id in ipairs(ARGV) do
-        local state, type, lane, stamps, expires, reason, name, due = unpack(redis.call("HMGET", key.job(id),
-            "state", "type", "lane", "stamps", "expires", "reason", "name", "due"))
+        local state, type, lane, stamps, expires, reason, name, due, task = unpack(redis.call("HMGET", key.job(id),
+            "state", "type", "lane", "stamps", "expires", "reason", "name", "due", "task"))
         local rule = hooks.of(id)
-        local is_ready = state == "dead" and reason ~= "deleted" and corrupt.is_word(id)
+        local has_failed = state == "failed" and not rule.STANDS_FOR_CALLS
+        local is_ready = (has_failed or state == "dead" and reason ~= "deleted") and corrupt.is_word(id)
             and corrupt.can_wait(type, lane, call.now, "0")
         if is_ready then
             local is_finished, number = rule.wait_again(id, calls_remaining)
@@ -170,6 +172,9 @@ function functions.replay(ARGV)
             redis.call("ZREM", key.dead, id)
             redis.call("ZREM", key.unreported, id)
             job_index.fade(id, stamps, expires)
+            if has_failed then
+                ends.revive(id, task)
+            end
             redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
                 "stamps", "deliveries", "requeues", "pauses", "rank")
             redis.call("HSET", key.job(id), "state", "pending", "enqueued", call.now)

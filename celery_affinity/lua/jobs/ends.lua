@@ -15,6 +15,17 @@ function ends.read_outcome(outcome)
     return how, string.sub(why, 1, protocol.MAX_WHY_BYTES)
 end
 
+-- Keeps the message of a failed job for `keep_s` seconds, as long as its hash, so that `replay` can run the job again.
+-- Returns false for a batch, whose calls have the messages, and for a long message.
+local function keep_message(id, keep_s)
+    local length = not hooks.of(id).STANDS_FOR_CALLS and redis.pcall("STRLEN", key.message(id))
+    if type(length) ~= "number" or length > protocol.MAX_KEPT_MESSAGE_BYTES then
+        return false
+    end
+    redis.call("EXPIRE", key.message(id), keep_s)
+    return true
+end
+
 -- Ends a job whose claim was removed, as its worker reported.
 --   known: result of `claims.remove`, with three more fields. is_doubtful: true if the task may have failed, regardless
 --     of `state`. ran: the call of a batch that was run. keep_s: seconds for which the job is retained, or nil for a
@@ -22,7 +33,9 @@ end
 --   why: reason, or "".
 --   is_untold: true if calls remain unreported.
 function ends.on_worker(id, known, state, why, is_untold)
-    redis.call("UNLINK", key.message(id))
+    if not (state == "failed" and known.keep_s and known.has_row and keep_message(id, known.keep_s)) then
+        redis.call("UNLINK", key.message(id))
+    end
     if not known.has_row then
         redis.call("UNLINK", known.key) -- the server has lost the job: a late ack may have written fields
         return
@@ -110,6 +123,15 @@ function ends.mark_reported(id)
     ends.remember(id, key.job(id), seconds > protocol.ENDED_KEPT_S and seconds)
 end
 
+-- Retains the failed job `id` of `task` without a limit, as an unfinished job, so that it can run again.
+function ends.revive(id, task)
+    redis.call("ZREM", key.ended, id)
+    redis.call("PERSIST", key.job(id))
+    redis.call("PERSIST", key.message(id))
+    redis.call("HDEL", key.job(id), "worker", "fence", "by", "started")
+    job_index.add(id, task or "", "", "")
+end
+
 -- Removes jobs from key `ended` that are older than `keep_us`, or exceed `keep_max`. They are retained for another
 -- minute. Returns true if more jobs may have to be removed.
 -- Cost: MAX_TRIMMED jobs.
@@ -124,6 +146,7 @@ function ends.trim(settings)
         for _, id in ipairs(removed_ids) do
             job_index.remove(id, protocol.ENDED_KEPT_S)
             redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
+            redis.call("EXPIRE", key.message(id), protocol.ENDED_KEPT_S) -- of a failed job
         end
     end
     if #removed_ids > 0 then

@@ -5,7 +5,7 @@ from typing import Literal
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.schema import job_record
-from celery_affinity.schema.constants import ENDED_KEPT_S, MAX_TRIMMED, MAX_WHY_BYTES
+from celery_affinity.schema.constants import ENDED_KEPT_S, MAX_KEPT_MESSAGE_BYTES, MAX_TRIMMED, MAX_WHY_BYTES
 
 from . import batch_calls, hooks, job_index, recurring
 from .model import Cohort, Job, Outcome, State
@@ -68,8 +68,17 @@ def on_worker(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> 
     hooks.free(cohort, job, now_us)
     job_index.remove(cohort, job, keeps_last=True)
     batch_calls.close(cohort, job)
-    job.state, job.why, job.ended_us, job.message = state, why, now_us, None
+    job.state, job.why, job.ended_us = state, why, now_us
+    if state != "failed" or keep_s <= ENDED_KEPT_S or len((job.message or "").encode()) > MAX_KEPT_MESSAGE_BYTES:
+        job.message = None
     remember(cohort, job, keep_s, now_us)
+
+
+def revive(cohort: Cohort, job: Job, now_us: int) -> None:
+    """Let a failed job, whose message is kept, become an unfinished one again."""
+    cohort.ended.pop(job.id, None)
+    job.worker, job.fence, job.by, job.started_us, job.forgotten_us = None, None, "", None, None
+    job_index.add(cohort, job, None, (), now_us)
 
 
 # -- The worker's description of an unsuccessful end.

@@ -1,6 +1,6 @@
 // Dialogs: a change is confirmed with what will happen, and what came of it is said.
 import { call, Refused } from "./api.js";
-import { el, fill } from "./dom.js";
+import { el, fill, many, number } from "./dom.js";
 
 const said = document.getElementById("said");
 let until;
@@ -39,6 +39,28 @@ export function askForToken(again) {
   const words = [again ? "The server rejected the token." : "This server requires a token.", "The token is kept only in this tab."];
   const fields = [["token", "Token", { type: "password", required: true, autocomplete: "off" }]];
   return ask(document.getElementById("token"), "Token", words, fields, "Continue").then((values) => values?.token ?? null);
+}
+
+// A button that changes rows one after another with call(row), and says how far it is. what: { name, title, words, after }
+export function changeEach(thing, rows, call, what) {
+  return change({
+    ...what,
+    name: `${what.name} ${number(rows.length)}`,
+    act: async () => {
+      let done = 0;
+      let refused = null;
+      for (const [nth, row] of rows.entries()) {
+        try {
+          await call(row);
+          done += 1;
+        } catch (error) {
+          refused = error.message;
+        }
+        if ((nth + 1) % 10 === 0) say(`${number(done)} of ${many(rows.length, thing)} done so far`);
+      }
+      return `${number(done)} of ${many(rows.length, thing)} done${refused ? `; the others were refused: ${refused}` : ""}`;
+    },
+  });
 }
 
 // A button for a change. what: { name, title, words, fields, method, path, body: (values) => body, done: (reply) => text }

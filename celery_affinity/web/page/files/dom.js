@@ -51,7 +51,12 @@ export function bytes(value) {
   return `${size < 10 ? Number(size.toFixed(1)) : Math.round(size)} ${unit}`;
 }
 
-export const moment = (unix_s) => (unix_s === null || unix_s === undefined ? "–" : new Date(unix_s * 1000).toLocaleString());
+// A point in time; of today, only its time.
+export function moment(unix_s) {
+  if (unix_s === null || unix_s === undefined) return "–";
+  const at = new Date(unix_s * 1000);
+  return at.toDateString() === new Date().toDateString() ? at.toLocaleTimeString() : at.toLocaleString();
+}
 
 export const mode = (on_demand) => (on_demand ? "on demand" : "queued");
 

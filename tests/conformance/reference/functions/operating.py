@@ -181,16 +181,25 @@ def _change(cohort: Cohort, job: Job, type_: str, on_demand: bool, priority: int
 
 
 def replay(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> Replayed:
-    """Replay dead letters that still have their message, without their former expiry and revocation."""
-    replayed = [job for job in cohort.dead(job_ids) if job.message is not None or job_record.is_batch(job.id)]
+    """Replay dead letters and failed jobs that still have their message, without their former expiry and revocation."""
+    known = [cohort.jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in cohort.jobs]
+    dead = cohort.dead(job_ids)
+    replayed = [
+        job
+        for job in known
+        if (job in dead and (job.message is not None or job_record.is_batch(job.id)))
+        or (job.state == "failed" and job.message is not None)
+    ]
     for job in replayed:
+        job_index.fade(cohort, job)
+        job.expires_us, job.stamps = None, ()
+        if job.state == "failed":
+            ends.revive(cohort, job, now_us)
         job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
         job.acked, job.left, job.tries, job.is_listed, job.why = False, (), 0, True, ""
         job.rank_us, job.requeues, job.pauses = None, 0, 0
         due_times.renew(cohort, job, job.due, stretches=True)
         cohort.unreported.pop(job.id, None)
-        job_index.fade(cohort, job)
-        job.expires_us, job.stamps = None, ()
         if job_record.is_batch(job.id):
             batches.wait_again(cohort, job)
         hooks.wait(cohort, job, now_us)

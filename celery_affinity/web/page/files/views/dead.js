@@ -1,6 +1,6 @@
 // Dead letters: why they are there, by reason and task; to have them run again, or forgotten, one by one or all of a group.
 import { call, get } from "../api.js";
-import { change, say } from "../asking.js";
+import { change, changeEach, say } from "../asking.js";
 import { only } from "../cohorts.js";
 import { el, fill, link, many, moment, number, table } from "../dom.js";
 
@@ -29,29 +29,8 @@ function acts(letter, look) {
   return el("div", { class: "slots" }, letter.replayable ? replay : null, drop);
 }
 
-// A button that changes the letters one after another, and says how far it is.
-function each(name, title, words, letters, method, path, look) {
-  return change({
-    name: `${name} ${number(letters.length)}`,
-    title,
-    words: [words],
-    act: async () => {
-      let done = 0;
-      let failed = null;
-      for (const letter of letters) {
-        try {
-          await call(method, path(encodeURIComponent(letter.job_id)));
-          done += 1;
-        } catch (error) {
-          failed = error.message;
-        }
-        if (done % 10 === 0) say(`${number(done)} of ${many(letters.length, "dead letter")} done so far`);
-      }
-      return `${number(done)} of ${many(letters.length, "dead letter")} done${failed ? `; the others were refused: ${failed}` : ""}`;
-    },
-    after: look,
-  });
-}
+const each = (name, title, words, letters, method, path, look) =>
+  changeEach("dead letter", letters, (letter) => call(method, path(encodeURIComponent(letter.job_id))), { name, title, words: [words], after: look });
 
 function actsOfAll(letters, look) {
   const replayable = letters.filter((letter) => letter.replayable);

@@ -58,7 +58,7 @@ function facts(job) {
 }
 
 // The job's life as a bar: how long it was scheduled, pending and running, and what blocks it now.
-function timeline(job) {
+function timeline(job, look) {
   const now = job.explanation?.now_s ?? Date.now() / 1000;
   const enqueued = job.enqueued_s;
   if (!enqueued) return null;
@@ -73,14 +73,15 @@ function timeline(job) {
   ].filter(([, seconds]) => seconds > 0.0005);
   const total = parts.reduce((sum, [, seconds]) => sum + seconds, 0);
   if (!total) return null;
-  const label = ([name, seconds]) => `${name} ${short(seconds)}`;
-  const blocker = job.explanation?.waiting?.blocked_by?.[0]?.why;
+  const blockers = job.explanation?.waiting?.blocked_by ?? [];
+  const name = ([part, seconds]) => `${part} ${short(seconds)}`;
+  const label = (part) => (part[0] === "pending" && blockers.length && claimed === null ? `${name(part)}: ${blockers[0].why}` : name(part));
   return el(
     "div",
     { class: "timeline" },
     el("div", { class: "terms", role: "img", "aria-label": parts.map(label).join(", ") }, ...parts.map((part) => el("span", { class: part[0], style: { width: `${(100 * part[1]) / total}%` } }, label(part)))),
-    el("p", { class: "soft" }, parts.map(label).join(", ")),
-    blocker ? el("p", {}, el("b", {}, "Blocked by: "), blocker) : null,
+    el("p", { class: "soft" }, parts.map(name).join(", ")),
+    ...blockers.filter((each) => each.pause).map((each) => el("p", {}, el("b", {}, "Blocked by: "), each.why, " ", each.pause ? resuming(each.pause, look) : null)),
   );
 }
 
@@ -212,11 +213,9 @@ function acts(job, look) {
       change({ name: "Terminate", title: "Terminate this run", words: ["The process that runs the job is killed, if the pool supports it. The caller gets REVOKED."], method: "DELETE", path: `${path}?terminate=true`, done: (reply) => reply.note, after: look }),
     );
   }
-  if (job.state === "dead") {
-    found.push(change({ name: "Run again", title: "Run this job again", words: ["The job is published again with the same arguments, as a new job."], path: `${path}/retry`, done: (reply) => reply.note, after: look }));
+  if (job.replayable) {
+    found.push(change({ name: "Run again", title: "Run this job again", words: [job.state === "failed" ? "The job is published again with the same arguments. Its caller already has the failure; a new result replaces it." : "The job is published again with the same arguments, as a new job."], path: `${path}/retry`, done: (reply) => reply.note, after: look }));
   }
-  const pauses = (job.explanation?.waiting?.blocked_by ?? []).map((each) => each.pause).filter((pause) => pause);
-  found.push(...pauses.map((pause) => resuming(pause, look)));
   return found.length ? el("div", { class: "buttons" }, ...found) : null;
 }
 
@@ -245,7 +244,7 @@ export function job(id) {
     const since = lasts === null ? "" : found.has_ended ? ` ${lasts} ago` : ` for ${lasts}`;
     fill(
       root,
-      el("section", {}, el("h1", {}, found.task ?? "Job ", " ", el("span", { class: `state ${found.state}` }, found.state), since), timeline(found), facts(found), acts(found, look), reveal()),
+      el("section", {}, el("h1", {}, found.task ?? "Job ", " ", el("span", { class: `state ${found.state}` }, found.state), since), timeline(found, look), facts(found), acts(found, look), reveal()),
       found.values ? values(found.values) : null,
       ...(found.explanation?.waiting ? waiting(found.explanation.waiting) : []),
       found.explanation?.waiting ? preempting(found.explanation) : null,

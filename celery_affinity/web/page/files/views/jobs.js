@@ -21,6 +21,9 @@ function query(values, more = {}) {
   return new URLSearchParams(Object.entries(all).filter(([, value]) => value !== "" && value !== null)).toString();
 }
 
+// Name in the browser's storage of whether the arguments of jobs are shown.
+const ARGUMENTS = "celery_affinity arguments";
+
 const TENANT = "tenant:";
 const tenantOf = ({ keys }) => (keys ?? []).filter((key) => key.startsWith(TENANT)).map((key) => key.slice(TENANT.length)).join(", ");
 
@@ -46,6 +49,11 @@ export function jobs(place) {
   let cursor = null;
   let shown = [];
   let order = "as listed";
+  let given = {}; // the arguments of the loaded jobs by job id and name, if they are shown
+  let counted = "";
+  const asks = el("input", { type: "checkbox", checked: localStorage.getItem(ARGUMENTS) === "shown", onchange: () => (localStorage.setItem(ARGUMENTS, asks.checked ? "shown" : ""), look()) });
+  const showsArguments = () => asks.checked && !document.body.classList.contains("blind");
+  const argumentsOf = (row) => Object.entries(given[row.job_id] ?? {});
   const list = table(
     "Jobs",
     [
@@ -60,30 +68,59 @@ export function jobs(place) {
       { name: "worker", value: (row) => row.worker ?? "", kind: "long" },
       { name: "tenant", value: tenantOf, kind: "long" },
       { name: "key", value: (row) => (row.keys ?? []).filter((key) => !key.startsWith(TENANT)).join(", "), kind: "long" },
+      { name: "arguments", value: (row) => argumentsOf(row).map(([name, value]) => `${name}=${value}`).join(", "), kind: "long arguments" },
     ],
     (row) => row.job_id,
     "No job matches.",
   );
   const sorting = el("label", { class: "soft" }, "Order ", el("select", { onchange: (event) => (order = event.target.value, draw()) }, ...Object.keys(ORDERS).map((name) => el("option", { value: name }, name))));
+  const counts = table(
+    "By the value of an argument",
+    [
+      { name: "value", value: (row) => el("button", { class: "plain", onclick: () => countAll(`${counted}=${row.value}`) }, row.value || "(empty)"), key: (row) => row.value, kind: "long" },
+      { name: "jobs", value: (row) => number(row.jobs), kind: "number" },
+    ],
+    (row) => row.value,
+    "No loaded job has it.",
+  );
+  const naming = el("select", { onchange: (event) => (counted = event.target.value, draw()) });
+  const counting = el("section", { class: "values" }, el("div", { class: "bar" }, el("label", {}, "Count by ", naming), el("span", { class: "soft" }, "The loaded jobs. A click on a value counts all jobs that match.")), counts);
   const about = el("p", { class: "soft" });
   const further = el("button", { onclick: () => look(true) }, "Show more");
   const acts = el("div", { class: "buttons" });
 
   async function look(more = false) {
     try {
-      const found = await get(`api/jobs?${query(values, { limit: LIMIT, cursor: more ? cursor : null })}`);
+      const found = await get(`api/jobs?${query(values, { limit: LIMIT, cursor: more ? cursor : null, arguments: showsArguments() ? 1 : null })}`);
+      given = { ...(more ? given : {}), ...found.arguments };
       shown = more ? [...shown, ...found.jobs] : found.jobs;
       cursor = found.cursor;
       draw();
       fill(about, cursor === null ? `${many(shown.length, "job")} found.` : `The first ${many(shown.length, "job")}; there may be more.`);
       further.hidden = cursor === null;
     } catch (error) {
+      if (error.status === 403 && asks.checked) { // before the page knew that its role sees no arguments
+        asks.checked = false;
+        return look(more);
+      }
       say(error.message, true);
     }
   }
 
   function draw() {
     list.update(ORDERS[order] ? [...shown].sort(ORDERS[order]) : shown);
+    const names = [...new Set(shown.flatMap((row) => argumentsOf(row).map(([name]) => name)))].sort();
+    list.classList.toggle("no-arguments", !names.length);
+    counting.hidden = !names.length;
+    if (!names.includes(counted)) counted = names[0] ?? "";
+    fill(naming, ...names.map((name) => el("option", { value: name, selected: name === counted }, name)));
+    const jobsBy = Map.groupBy(shown.filter((row) => counted in (given[row.job_id] ?? {})), (row) => given[row.job_id][counted]);
+    counts.update([...jobsBy].map(([value, rows]) => ({ value, jobs: rows.length })).sort((a, b) => b.jobs - a.jobs).slice(0, 100));
+  }
+
+  function countAll(argument) {
+    byArgument.elements.argument.value = argument;
+    byArgument.requestSubmit();
   }
 
   // Counts all jobs that match, and of these the jobs with a text in their arguments.
@@ -166,7 +203,7 @@ export function jobs(place) {
   acts.hidden = !has || ["dead", "done", "failed", "revoked", "expired"].includes(values.state);
   further.hidden = true;
   look();
-  return { title: "Jobs", parts: [el("section", {}, form), el("section", {}, el("div", { class: "bar" }, acts, byArgument, sorting), list, about, further)] };
+  return { title: "Jobs", parts: [el("section", {}, form), el("section", {}, el("div", { class: "bar" }, acts, byArgument, sorting, el("label", { class: "soft values" }, asks, " Arguments")), list, about, further), counting] };
 }
 
 // The part of the address that has the form's values.
