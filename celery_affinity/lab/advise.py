@@ -18,6 +18,7 @@ from ..settings.limits import NONE_AT_RUN_TIME, encoded_limits, shown_limits, ty
 from ..settings.wire import complete_settings, weights_of
 from .changes import Changes, apply_changes, move_arrival
 from .fast_engine import limits_of_types
+from .head_starts import rank_us
 from .scenario import Arrival, Scenario, Schedule, WorkerProfile, types_of
 from .targets import ReachedTarget, Target, distance_to_targets, reached_targets, unreachable_reasons
 from .waits import summarize_waits, waits_by_job
@@ -63,7 +64,7 @@ def candidate_at(schedule: Schedule, number: int, now_us: int, *, is_chosen: boo
         and (worker.left_us is None or now_us < worker.left_us)
     )
     weights = weights_of(scenario.settings)
-    points = score(job.priority, job.on_demand, now_us - job.enqueued_us, max(1, fit), weights)
+    points = score(job.priority, job.on_demand, now_us - rank_us(job, schedule.head_starts), max(1, fit), weights)
     terms = (points.total, points.priority, points.age, points.rarity, points.on_demand)
     return Candidate(*facts, *(term / MICRO for term in terms))
 

@@ -22,7 +22,7 @@ from .trace import TracedWorker
 
 
 class LaneState:
-    """Startable jobs of one type, mode and priority: a heap of ranks, positions in the order of age.
+    """Startable jobs of one type, mode and priority: a heap of ranks (`LaneStates`).
 
     *constant_points*: the terms of their score that never change, in micro-points. *blocked*: ranks of jobs that a key
     has blocked since; they are in the heap, but never its first entry.
@@ -41,16 +41,20 @@ class LaneState:
 class LaneStates:
     """All lanes. `waiting`: per type, the lanes with a job.
 
-    `lane_of`, `rank_of`: lane and rank of an arrival, by its position. `enqueued_at`: time in µs by rank.
+    A rank is one integer for the time that orders a job (its enqueue time minus its head start) and its number, so that
+    the lower of two ranks is first. `lane_of`, `rank_of`: of an arrival, by its position.
     """
 
     def __init__(self, arrivals: Sequence[Arrival], number_of: Mapping[str, int], weights: Weights) -> None:
-        by_age = sorted(range(len(arrivals)), key=lambda index: (arrivals[index].enqueued_us, arrivals[index].number))
-        self._position_at = array("q", by_age)
-        self.enqueued_at = array("q", (arrivals[index].enqueued_us for index in by_age))
-        self.rank_of = array("q", bytes(8 * len(by_age)))
-        for rank, position in enumerate(by_age):
-            self.rank_of[position] = rank
+        by_number = sorted(range(len(arrivals)), key=lambda index: arrivals[index].number)
+        self._position_at = array("q", by_number)
+        self._nth = array("q", bytes(8 * len(by_number)))  # place of a position in this order
+        for nth, position in enumerate(by_number):
+            self._nth[position] = nth
+        self._shift = len(arrivals).bit_length()
+        self._mask = (1 << self._shift) - 1
+        self._rank_us = array("q", (arrival.enqueued_us for arrival in arrivals))
+        self._enqueued_us = array("q", self._rank_us)
         lanes: dict[tuple[int, int], LaneState] = {}
         self.lane_of: list[LaneState] = []
         for arrival in arrivals:
@@ -62,9 +66,20 @@ class LaneStates:
         self._cap_us = weights.on_demand_age_cap_us
         self.waiting: list[list[LaneState]] = [[] for _ in number_of]
 
+    def put_ahead(self, position: int, head_us: int) -> None:
+        """Give a job that does not wait yet a head start."""
+        self._rank_us[position] = self._enqueued_us[position] - head_us
+
+    def rank_of(self, position: int) -> int:
+        return self._rank_us[position] << self._shift | self._nth[position]
+
+    def enqueued_us(self, rank: int) -> int:
+        """Return the true enqueue time of the job with *rank*."""
+        return self._enqueued_us[self._position_at[rank & self._mask]]
+
     def is_fresh(self, position: int, now_us: int) -> bool:
         """True if the job, which arrives, has not waited before."""
-        return self.enqueued_at[self.rank_of[position]] >= now_us
+        return self._enqueued_us[position] >= now_us
 
     def put(self, lane: LaneState, rank: int) -> None:
         if not lane.ranks:
@@ -75,11 +90,11 @@ class LaneStates:
             heapq.heappush(lane.ranks, rank)
 
     def first(self, lane: LaneState) -> int:
-        return self._position_at[lane.ranks[0]]
+        return self._position_at[lane.ranks[0] & self._mask]
 
     def pop(self, lane: LaneState) -> int:
         """Remove the first job of *lane*. Return its position."""
-        position = self._position_at[heapq.heappop(lane.ranks)]
+        position = self._position_at[heapq.heappop(lane.ranks) & self._mask]
         while lane.blocked and lane.ranks and lane.ranks[0] in lane.blocked:
             lane.blocked.remove(heapq.heappop(lane.ranks))
         if not lane.ranks:
@@ -104,12 +119,12 @@ class LaneStates:
         *rarity*: this term of the score per type. The other terms are as in `policy.score.score`.
         """
         best, max_points, best_rank = None, -1, -1
-        enqueued_at, age_weight, floor = self.enqueued_at, self._age_weight, math.floor
+        shift, age_weight, floor = self._shift, self._age_weight, math.floor
         on_demand_weight, cap_us = self._on_demand_weight, self._cap_us
         for type_ in types:
             for lane in self.waiting[type_]:
                 rank = lane.ranks[0]
-                age_us = now_us - enqueued_at[rank]
+                age_us = now_us - (rank >> shift)
                 if age_us < 0:
                     age_us = 0
                 points = lane.constant_points + rarity[type_] + floor(age_us * age_weight)
@@ -223,13 +238,13 @@ _LONG_AGO_US = -NEVER
 
 
 class _SubLane:
-    """The jobs of a key in one lane: a heap of ranks. *admitted*: rank of the job admitted to the lane, or -1."""
+    """The jobs of a key in one lane: a heap of ranks. *admitted*: rank of the job admitted to the lane, or None."""
 
     __slots__ = ("admitted", "ranks")
 
     def __init__(self) -> None:
         self.ranks: list[int] = []
-        self.admitted = -1
+        self.admitted: int | None = None
 
 
 class KeyState:
@@ -276,7 +291,7 @@ class KeyStates:
         key = self._keys.setdefault(name, KeyState(limit))
         if is_fresh or not (key.sublanes or key.held):
             key.limit = limit
-        lane, rank = self._lanes.lane_of[position], self._lanes.rank_of[position]
+        lane, rank = self._lanes.lane_of[position], self._lanes.rank_of(position)
         heapq.heappush(key.sublanes.setdefault(lane, _SubLane()).ranks, rank)
         return self._reevaluate(name, key, now_us, fills=True)
 
@@ -286,7 +301,7 @@ class KeyStates:
         key, lane = self._keys[name], self._lanes.lane_of[position]
         sublane = key.sublanes[lane]
         heapq.heappop(sublane.ranks)  # the admitted job is the head of its sub-lane
-        sublane.admitted = -1
+        sublane.admitted = None
         if not sublane.ranks:
             del key.sublanes[lane]
         if isinstance(key.limit, StatedRate):
@@ -323,7 +338,9 @@ class KeyStates:
         to_fill = set()
         for name in due:
             del self._due[name]
-            to_fill |= {lane.type for lane, sublane in self._keys[name].sublanes.items() if sublane.admitted >= 0}
+            to_fill |= {
+                lane.type for lane, sublane in self._keys[name].sublanes.items() if sublane.admitted is not None
+            }
         for name in due:
             to_fill |= self._reevaluate(name, self._keys[name], now_us, fills=True)
         return to_fill
@@ -344,12 +361,12 @@ class KeyStates:
         to_fill = set()
         for lane, sublane in key.sublanes.items():
             has_capacity = capacity > 1 or (capacity == 1 and (key.turn is None or key.turn[0] == lane.type))
-            wanted = sublane.ranks[0] if has_capacity else -1
+            wanted = sublane.ranks[0] if has_capacity else None
             if wanted == sublane.admitted:
                 continue
-            if sublane.admitted >= 0:
+            if sublane.admitted is not None:
                 self._lanes.withdraw(lane, sublane.admitted)
-            if wanted >= 0:
+            if wanted is not None:
                 self._lanes.put(lane, wanted)
                 to_fill.add(lane.type)
             sublane.admitted = wanted
@@ -390,7 +407,7 @@ class KeyStates:
         """After a job of type *freed_by*, give the turn to the type that has waited longest, if it waited too long."""
         waits = [
             (
-                max(self._lanes.enqueued_at[sublane.ranks[0]], key.had_us.get(lane.type, _LONG_AGO_US)),
+                max(self._lanes.enqueued_us(sublane.ranks[0]), key.had_us.get(lane.type, _LONG_AGO_US)),
                 self._names[lane.type],
                 lane.type,
             )

@@ -46,6 +46,11 @@ class JobOptions:
     rate_limit: str | None = None  #: the limit of the task (`"10/m"`), or of `affinity_limits`
     merge: str | None = None
     tenant: str | None = None
+    task: str | None = None  #: name of the task
+    size: float | None = None
+    start_within_us: int | None = None  #: time from `enqueued_us` to the due time
+    deadline_us: int | None = None  #: time from `enqueued_us` to the deadline; below 0 if that is earlier
+    head_us: int | None = None  #: the head start that it had; None if unknown
 
 
 _OPTIONS = tuple(option.name for option in fields(JobOptions))
