@@ -12,6 +12,7 @@ from ..policy.run_times import RunTime
 from ..schema.constants import AVERAGED_OVER
 from ..settings.wire import complete_settings
 from .scenario import Arrival, Scenario
+from .trace import MAX_DUE_NUMBER
 
 #: Start time of the engines' clock in µs.
 START_US = 1_800_000_000_000_000
@@ -19,7 +20,11 @@ START_US = 1_800_000_000_000_000
 
 def size_of(arrival: Arrival) -> float | None:
     """Return the size of the job as the server stores it, in whole millionths."""
-    return None if arrival.size is None else round(arrival.size * SECOND_US) / SECOND_US
+    return None if arrival.size is None else millionths(arrival.size) / SECOND_US
+
+
+def millionths(size: float) -> int:
+    return min(round(size * SECOND_US), MAX_DUE_NUMBER)
 
 
 class HeadStarts:

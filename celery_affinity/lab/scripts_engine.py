@@ -24,7 +24,7 @@ from ..schema.job_record import NewJob
 from ..schema.keys import OF_TYPE, Keys
 from ..schema.values import decode_number, decode_part, encode_part
 from ..settings.wire import NAME_IN_REDIS
-from .head_starts import START_US, HeadStarts, size_of
+from .head_starts import START_US, HeadStarts, millionths
 from .scenario import Arrival, Scenario, Schedule, closed_keys, rules_text
 from .simulation import NEVER, Claimed, Simulation
 
@@ -216,13 +216,13 @@ class ExactEngine:
 
     def _due(self, arrival: Arrival, published_us: int) -> str:
         """Return field "due" of the job of *arrival*. A due time stands for a known head start."""
-        within_us, deadline_us, size = arrival.start_within_us, arrival.deadline_us, size_of(arrival)
+        within_us, deadline_us, size = arrival.start_within_us, arrival.deadline_us, arrival.size
         if arrival.head_us is not None:
             within_us, deadline_us = max(0, self.head_starts.target_wait_us - arrival.head_us), None
         words = [
             None if within_us is None else f"w{within_us}",
             None if deadline_us is None else f"d{arrival.enqueued_us + deadline_us - published_us}",
-            None if size is None else f"s{round(size * SECOND_US)}",
+            None if size is None else f"s{millionths(size)}",
         ]
         return " ".join(word for word in words if word is not None)
 

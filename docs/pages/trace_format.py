@@ -1,6 +1,6 @@
 """The page of the lab's recordings and of the format of a trace, from the table of its columns."""
 
-from celery_affinity.lab.trace import COLUMNS, OUTCOMES, SCHEMA
+from celery_affinity.lab.trace import COLUMNS, OLDER_SCHEMA, OUTCOMES, SCHEMA
 
 from .markdown import MADE, table
 
@@ -45,7 +45,7 @@ Most of that is the price of a command from Lua: one `HMGET` for every other cla
 """
 
 HEADER = {
-    "schema": f"`{SCHEMA}`",
+    "schema": f"`{SCHEMA}`; `{OLDER_SCHEMA}`, from older releases, is read, too",
     "length_us": "length of the trace, µs",
     "workers": "the workers at the beginning: `name`, `types`, `slots`",
     "settings": "the settings in force, by their name in Redis; times in µs",
@@ -79,12 +79,17 @@ MEANINGS = {
         "it does not merge",
     ),
     "tenant#": ("hash of the [tenant](../how-to/tenants.md)", _KEY),
+    "task": ("the name of the task", "unknown"),
+    "size": ("the `size` of the call", "unknown"),
+    "start_within_us": ("`start_within`", _KEY),
+    "deadline_us": ("time from `enqueued_us` to the deadline", _KEY),
+    "head_us": ("the head start", "the lab computes it"),
 }
 
 CSV = """
 A hash is made with a random text that the command forgets at the end: a key has one hash within a trace, and another one in the next trace. Limits
 that [`affinity_limits`](settings.md#affinity_limits) sets for keys are in the rows of the jobs; limits of types, and quotas of tenants by their
-hash, are in `settings`. Names of types and of workers are written unchanged.
+hash, are in `settings`. Names of types, tasks and workers are written unchanged.
 
 A trace does not contain scheduled jobs that were due later. It contains jobs that were revoked or expired while they waited only if
 [`affinity_keep`](settings.md#affinity_keep) is above 60 s.
