@@ -118,6 +118,7 @@ class FastEngine:
         )
         number_of = {type_: number for number, type_ in enumerate(types)}
         settings = complete_settings(scenario.settings)
+        self._types = types
         self._arrivals, self.head_starts = scenario.arrivals, HeadStarts(scenario)
         self._weights = weights_of(settings)
         self._percentage = int(settings["priority_percentage"])
@@ -135,6 +136,7 @@ class FastEngine:
         self._keys = KeyStates(
             [next(iter(binding_keys(arrival, settings)), None) for arrival in scenario.arrivals],
             self._lanes,
+            tasks=[arrival.task for arrival in scenario.arrivals],
             patience_us=int(settings["key_patience_us"]),
             names=[encode_part(type_) for type_ in types],
             may_have_turn=lambda type_: self._slots.capacity[type_] > 0 and not self._closed[type_],
@@ -156,6 +158,9 @@ class FastEngine:
 
     def leave(self, worker: int, now_us: int) -> Sequence[Claimed]:
         self._slots.leave(worker)
+        for type_ in self._slots.types_of(worker) if self.head_starts.learns else ():
+            if not self._slots.capacity[type_]:
+                self.head_starts.forget(self._types[type_])
         self._update_rarity(worker)
         return ()
 

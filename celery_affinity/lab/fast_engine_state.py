@@ -73,6 +73,9 @@ class LaneStates:
     def rank_of(self, position: int) -> int:
         return self._rank_us[position] << self._shift | self._nth[position]
 
+    def rank_us(self, rank: int) -> int:
+        return rank >> self._shift
+
     def enqueued_us(self, rank: int) -> int:
         """Return the true enqueue time of the job with *rank*."""
         return self._enqueued_us[self._position_at[rank & self._mask]]
@@ -248,21 +251,40 @@ class _SubLane:
 
 
 class KeyState:
-    """A key: *held* by this many jobs; for a rate, all starts are available again at *free_us*."""
+    """A key: *held* by this many jobs; for a rate, all starts are available again at *free_us*.
 
-    __slots__ = ("free_us", "had_us", "held", "limit", "sublanes", "turn")
+    *limit*: the lowest limit, or the slowest rate, that a task states.
+    """
+
+    __slots__ = ("free_us", "had_us", "held", "limit", "stated", "sublanes", "turn")
 
     def __init__(self, limit: int | StatedRate) -> None:
         self.limit = limit
+        self.stated: dict[str | None, int | StatedRate] = {}
         self.held = 0
         self.free_us = _LONG_AGO_US
         self.sublanes: dict[LaneState, _SubLane] = {}
         self.turn: tuple[int, int] | None = None  # type, and end of its turn
         self.had_us: dict[int, int] = {}  # type -> last time when it had the key, or its turn
 
+    def state(self, task: str | None, limit: int | StatedRate, *, is_fresh: bool) -> None:
+        """Note the limit of a job that enters. The job of a task that was published last determines its limit."""
+        if not (self.sublanes or self.held):
+            self.stated.clear()
+        if is_fresh or task not in self.stated:
+            self.stated[task] = limit
+            self.limit = min(self.stated.values(), key=_tightness)
+
+
+def _tightness(limit: int | StatedRate) -> tuple[float, int]:
+    """Return a value by which limits, or rates, are sorted; the tightest comes first."""
+    if isinstance(limit, StatedRate):
+        return limit.tokens / limit.period_us, limit.tokens
+    return limit, 0
+
 
 class KeyStates:
-    """All keys. *key_of*: key and limit of each arrival, or None.
+    """All keys. *key_of*: key and limit of each arrival, or None. *tasks*: its task.
 
     *names*: encoded names of types, which break ties.
     *may_have_turn*: returns True if a slot serves a type, and no rule blocks it.
@@ -273,11 +295,12 @@ class KeyStates:
         key_of: Sequence[BindingKey | None],
         lanes: LaneStates,
         *,
+        tasks: Sequence[str | None],
         patience_us: int,
         names: Sequence[str],
         may_have_turn: Callable[[int], bool],
     ) -> None:
-        self.key_of, self._lanes = key_of, lanes
+        self.key_of, self._lanes, self._tasks = key_of, lanes, tasks
         self._patience_us, self._names, self._may_have_turn = patience_us, names, may_have_turn
         self._keys: dict[str, KeyState] = {}
         self._due: dict[str, int] = {}
@@ -286,11 +309,10 @@ class KeyStates:
     # Events. Each method returns the types whose lanes got a job, so that the caller fills slots.
 
     def enter(self, position: int, now_us: int, *, is_fresh: bool) -> set[int]:
-        """Let a job wait. The job that was published last determines the limit of its key."""
+        """Let a job wait."""
         name, limit = self._key_and_limit(position)
         key = self._keys.setdefault(name, KeyState(limit))
-        if is_fresh or not (key.sublanes or key.held):
-            key.limit = limit
+        key.state(self._tasks[position], limit, is_fresh=is_fresh)
         lane, rank = self._lanes.lane_of[position], self._lanes.rank_of(position)
         heapq.heappush(key.sublanes.setdefault(lane, _SubLane()).ranks, rank)
         return self._reevaluate(name, key, now_us, fills=True)
@@ -404,10 +426,10 @@ class KeyStates:
             self._schedule_tick(name, _LONG_AGO_US)
 
     def _give_turn(self, key: KeyState, freed_by: int, now_us: int) -> None:
-        """After a job of type *freed_by*, give the turn to the type that has waited longest, if it waited too long."""
+        """After a job of type *freed_by*, give the turn to the type with the earliest rank, if it waited too long."""
         waits = [
             (
-                max(self._lanes.enqueued_us(sublane.ranks[0]), key.had_us.get(lane.type, _LONG_AGO_US)),
+                max(self._lanes.rank_us(sublane.ranks[0]), key.had_us.get(lane.type, _LONG_AGO_US)),
                 self._names[lane.type],
                 lane.type,
             )
@@ -415,6 +437,10 @@ class KeyStates:
         ]
         since_us, _, next_type = min(waits, default=(now_us, "", freed_by))
         if next_type == freed_by or not self._patience_us or now_us - since_us < self._patience_us:
+            return
+        first = (sublane.ranks[0] for lane, sublane in key.sublanes.items() if lane.type == next_type)
+        since_us = max(min(map(self._lanes.enqueued_us, first)), key.had_us.get(next_type, _LONG_AGO_US))
+        if now_us - since_us < self._patience_us:
             return
         if self._may_have_turn(next_type):
             key.turn = next_type, now_us + self._patience_us

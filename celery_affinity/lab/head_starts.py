@@ -84,6 +84,10 @@ class HeadStarts:
         learned.add(size_of(job), job.took_us)
         return learned, usual_us
 
+    def forget(self, type_: str) -> None:
+        """Forget the usual time of a type: its last worker has left."""
+        self._usual_us.pop(type_, None)
+
 
 def rank_us(job: Arrival, head_starts: Mapping[int, int]) -> int:
     """Return the time by which *job* is ordered."""

@@ -185,7 +185,11 @@ class ExactEngine:
         self._call(now_us, call)
 
     def leave(self, worker: int, now_us: int) -> Sequence[Claimed]:
-        return self._call(now_us, function_call("leave", worker=_id_of(worker)))
+        claims = self._call(now_us, function_call("leave", worker=_id_of(worker)))
+        for type_ in self._scenario.workers[worker].types if self.head_starts.learns else ():
+            if not self._client.hexists(self._keys.key("durations"), encode_part(type_)):
+                self.head_starts.forget(type_)
+        return claims
 
     def arrive(self, position: int, now_us: int) -> Sequence[Claimed]:
         arrival = self._scenario.arrivals[position]
@@ -239,7 +243,7 @@ class ExactEngine:
         learned, usual_us = self.head_starts.learn(arrival)
         self._client.hset(self._keys.key("durations"), encode_part(arrival.type), usual_us)
         if learned is not None:
-            self._client.hset(self._keys.key("run_times"), arrival.task, learned.text)
+            self._client.hset(self._keys.key("run_times"), encode_part(arrival.task or ""), learned.text)
 
     def tick(self, now_us: int) -> Sequence[Claimed]:
         return self._call(now_us, function_call("tick"))
