@@ -159,7 +159,7 @@ def _bound_s(schedule: Schedule) -> float:
 
 
 def with_start_within(load: float, count: int = 40_000) -> str:
-    """Return a row: 5 % of the jobs have ``start_within=10``; run times are exponential, 1 s on average, 5 s at most."""
+    """Return a row: 5 % of the jobs have ``start_within=10``. Runs take 1 s on average, and 5 s at most."""
     rng, now_s, jobs = random.Random(1), 0.0, []
     for number in range(count):
         now_s += rng.expovariate(8 * load)

@@ -26,9 +26,10 @@ _PLAIN = {_RUNNING, _DONE}
 #: Maps an outcome reported to the server to the outcome in a trace. Other outcomes are the same in both.
 _TRACE_OUTCOMES = {ACKED: _DONE, IGNORED: _DONE, REJECTED: "rejected", **dict.fromkeys(WAITS_AGAIN, "returned")}
 
-#: Values of a claim: job id, fencing token, type, enqueue time, True if on demand, priority, reported outcome; times of
-#: arrival, start, end, and the server's confirmation of the end; number of the release that reported the end; task and
-#: size. A plain tuple is cheap to create, and Python's garbage collector visits it only once.
+#: Values of a claim: job id, fencing token, type, enqueue time, True if on demand (None: the job hash must tell the
+#: lane), priority, reported outcome; times of arrival, start, end, and the server's confirmation of the end; number of
+#: the release that reported the end; task and size. A plain tuple is cheap to create, and Python's garbage collector
+#: visits it only once.
 _Note = tuple[
     str,
     str,
@@ -174,7 +175,7 @@ def _note_of(held: HeldClaim, how: str, ended_s: float | None, freed_s: float | 
         held.fence,
         held.type,
         held.enqueued_us,
-        held.on_demand,
+        None if held.due_us is not None else held.on_demand,  # the job hash has the due time
         held.priority,
         how,
         held.held_since_s,

@@ -121,6 +121,7 @@ def test_each_claim_has_a_row_with_ordered_times(lab):
     }
     assert {each.name.partition("@")[0] for each in trace.workers} == {"processes", "threads"}
     assert {job.worker for job in trace.jobs} <= {each.name for each in trace.workers}
+    assert {fence: job.task for fence, job in rows.items()} == {fence: f"{APP}.{task}" for fence, task in runs.items()}
     assert recording_keys(lab.redis) == []
 
 
