@@ -194,10 +194,7 @@ def main() -> None:
             print(with_start_within(load), flush=True)
         return
     best: dict[str, Schedule] = {}
-    head = (
-        "case|today|best known|today|shortest first|stretch 16|wait = mean|lowest|with|highest, of today|bound|beyond"
-    )
-    print(f"| {' | '.join(head.split('|'))} |\n|{' --- |' * len(head.split('|'))}")
+    print(f"| {' | '.join(_HEAD)} |\n|{' --- |' * len(_HEAD)}")
     for cases in (traces(), documents(), mixed()):
         for case in cases:
             if not given.cases or case.name.startswith(tuple(given.cases)):

@@ -127,7 +127,7 @@ excel,900,1100,1300,8001300,w2
 - **Rows `join` and `leave`** are the rows above. A row `join`, or a header with workers, means that the comments have the whole fleet. With such
   rows the beginning of the trace is 0, whatever the first time is.
 - **The header**, on the first line, is the header above, too. Each field but `schema` may be missing:
-  `# {"row":"header","schema":"celery-affinity-trace/1","paused":["excel"]}`.
+  `# {"row":"header","schema":"celery-affinity-trace/2","paused":["excel"]}`.
 
 `celery affinity lab record --output monday.csv` writes such a file. Its replay equals the replay of the JSON file.
 
