@@ -7,10 +7,12 @@ import argparse
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pypdf import PdfReader
+from pypdf.errors import PyPdfError
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.lab.advise import head_starts_to_try
@@ -25,7 +27,6 @@ from celery_affinity.settings.wire import complete_settings, overtaking_seconds,
 from examples.made_up_trace import make_trace
 from examples.pipeline.documents import MAX_PAGES, UnreadableError, find, read, type_of
 from examples.pipeline.measure import WORKERS
-from examples.pipeline.plan import make
 from tests.lab.traces import TRACES
 
 #: Sigma of the log-normal error with which a size predicts a run time.
@@ -36,6 +37,8 @@ _HEAD = ["case", "mean wait today", "best known", "today", "shortest first", "st
 _HEAD += ["least", "with", "most, of today", "bound", "beyond it"]
 #: Times that a document is read; the shortest counts.
 _READINGS = 3
+#: Times that all documents are read.
+_ROUNDS = 6
 #: Bins for the prices that guide the best known schedule.
 _BINS = 2_048
 
@@ -60,43 +63,53 @@ def traces() -> Iterator[Case]:
         sized = [replace(job, size=job.took_us / SECOND_US * rng.lognormvariate(0, SIGMA)) for job in named]
         yield Case(f"{name}, sizes", replace(scenario, arrivals=tuple(sized)))
         if name == "flood":
-            yield _second_day(Case(f"{name}, sizes, second day", replace(scenario, arrivals=tuple(sized))))
+            yield _second_day(f"{name}, sizes, second day", replace(scenario, arrivals=tuple(sized)))
         yield Case(f"{name}, names", replace(scenario, arrivals=tuple(named)))
 
 
-def _second_day(case: Case) -> Case:
-    """Return *case* with its jobs twice: on the second day the run times are known."""
-    jobs = case.scenario.arrivals
-    later_us = 2 * max(run.ended_us for run in schedule_fast(case.scenario).runs)
+def _second_day(name: str, scenario: Scenario) -> Case:
+    """Return a case with the jobs of *scenario* twice: on the second day the run times are known."""
+    jobs = scenario.arrivals
+    later_us = 2 * max(run.ended_us for run in schedule_fast(scenario).runs)
     again = [replace(move_arrival(job, later_us), number=len(jobs) + job.number) for job in jobs]
-    return replace(case, scenario=replace(case.scenario, arrivals=(*jobs, *again)), first=len(jobs))
+    return Case(name, replace(scenario, arrivals=(*jobs, *again)), first=len(jobs))
 
 
 def documents() -> Iterator[Case]:
-    """Yield the readings of `make demo`; pages are the sizes of PDFs, and kilobytes those of spreadsheets."""
+    """Yield the readings of `make demo`; pages are the sizes of PDFs, and kilobytes those of spreadsheets.
+
+    All documents are read in rounds, and some on demand, in 20 s.
+    """
     found, _ = find(DOCUMENTS)
-    costs: dict[str, tuple[str, float, int]] = {}
-    for path in found:
-        times = []
-        try:
-            for _ in range(_READINGS):
-                began = time.perf_counter()
-                read(path)
-                times.append(time.perf_counter() - began)
-            pages = min(MAX_PAGES, len(PdfReader(path).pages)) if type_of(path) == "pdf" else path.stat().st_size / 1024
-        except UnreadableError:
-            pages, times = 1, [time.perf_counter() - began]
-        costs[str(path)] = type_of(path), pages, round(min(times) * SECOND_US)
+    read(found[0])  # imports
+    kinds = {path: (type_of(path), *_size_and_time(path)) for path in found}
+    rng = random.Random(1)
+    requests = [(2.4 + 1.6 * nth, path, False) for nth in range(_ROUNDS) for path in rng.sample(found, len(found))]
+    requests += [(rng.uniform(0, 18), rng.choice(found), True) for _ in range(30)]
     arrivals = []
-    for number, request in enumerate(make(found, 20.0).requests):
-        type_, pages, took_us = costs[request.path]
-        at_us, on_demand = round(request.at * SECOND_US), request.mode == "on_demand"
-        job = Arrival(number, type_, at_us, at_us, took_us, on_demand=on_demand, task=f"{type_}.read", size=pages)
+    for number, (at_s, path, on_demand) in enumerate(sorted(requests)):
+        (type_, size, took_us), at_us = kinds[path], round(at_s * SECOND_US)
+        job = Arrival(number, type_, at_us, at_us, took_us, on_demand=on_demand, task=f"{type_}.read", size=size)
         arrivals.append(job)
     workers = [TracedWorker(name, tuple(types), 1) for name, types in WORKERS.items()]
     scenario = Scenario(tuple(workers), tuple(arrivals))
     yield Case("documents, sizes", scenario)
+    yield _second_day("documents, sizes, second day", scenario)
     yield Case("documents, names", replace(scenario, arrivals=tuple(replace(job, size=None) for job in arrivals)))
+
+
+def _size_and_time(path: Path) -> tuple[float, int]:
+    times_s, size = [], 1.0
+    for _ in range(_READINGS):
+        began_s = time.process_time()
+        with suppress(UnreadableError):
+            read(path)
+            size = path.stat().st_size / 1024
+        times_s.append(time.process_time() - began_s)
+    if type_of(path) == "pdf":
+        with suppress(PyPdfError):
+            size = min(MAX_PAGES, len(PdfReader(path).pages))
+    return size, round(min(times_s) * SECOND_US)
 
 
 def mixed(count: int = 3_000, load: float = 0.9) -> Iterator[Case]:
