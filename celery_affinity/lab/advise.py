@@ -268,7 +268,8 @@ class _Search:
         """Yield solutions: only settings; only slots; slots with the best settings."""
         variants = settings_to_try(self.scenario)
         distances = {tried: self.distance({}, tried) for tried in variants}
-        best = min(variants, key=lambda tried: distances[tried], default=_UNCHANGED)
+        # Of equally good ones, the settings with the lowest mean wait.
+        best = min(variants, key=lambda tried: (distances[tried], self.waits({}, tried)[1]), default=_UNCHANGED)
         if distances.get(best) == 0:
             yield {}, best
         if slots := self.grown(_UNCHANGED):
