@@ -1,4 +1,4 @@
-"""The options `start_within` and `deadline`, and the field "due" of a job that they and the job's size become.
+"""The options `start_within` and `deadline`, and the words of a job that they and the job's size become.
 
 A deadline is seconds from the call until the call publishes. From then on it is the text of a time, which retries,
 links and the later steps of a canvas inherit, and which every serializer can represent.
@@ -86,7 +86,7 @@ def seconds_until(deadline: str, now_s: float) -> float:
 
 
 def due_words(within_s: float | None, until_deadline_s: float | None, size: float | None) -> str:
-    """Return the field "due" of a job (`job_record.FIELDS`), or "" if all values are None.
+    """Return the words in the field "times" of a job (`job_record.FIELDS`), or "" if all values are None.
 
     Args:
         within_s: seconds within which the job should start.

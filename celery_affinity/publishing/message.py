@@ -84,7 +84,7 @@ class JobHeader:
         return None if self.expires is None else round((self.expires - time.time()) * SECOND_US)
 
     def due_words(self, size: float | None) -> str:
-        """Return the field "due" of the job of a call with *size*, by this host's clock."""
+        """Return the words of the due time of the job of a call with *size*, by this host's clock."""
         deadline = self.plain.get(DEADLINE)
         until_s = None if deadline is None else seconds_until(deadline, time.time())
         return due_words(self.plain.get(WITHIN), until_s, size)

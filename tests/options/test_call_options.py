@@ -25,7 +25,7 @@ def test_a_row_names_fields_that_are_there(name, option):
 def test_a_plain_option_is_a_field_of_an_affinity_and_of_a_job(name):
     option, fields = OPTIONS[name], {each.name for each in dataclasses.fields(NewJob)}
     assert option.is_of_calls or name in {each.name for each in dataclasses.fields(Affinity)}
-    assert name in fields or option.field in fields
+    assert {name, option.field, {"times": "due"}.get(option.field)} & fields
 
 
 #: Sources of a plain option, highest precedence first.

@@ -1,4 +1,4 @@
-"""``start_within`` and ``deadline``: the accepted values, and the field "due" of a job."""
+"""``start_within`` and ``deadline``: the accepted values, and the words of a job's field "times"."""
 
 import math
 import re
@@ -83,7 +83,7 @@ def test_repeated_calls_accept_only_seconds():
 @example(math.inf, -math.inf, math.inf)
 def test_due_words_are_always_a_valid_field(within_s, until_deadline_s, size):
     text = due_words(within_s, until_deadline_s, size)
-    assert re.fullmatch(FIELDS["due"].pattern, text)
+    assert re.fullmatch(FIELDS["times"].pattern, f"0 {text}".rstrip())
     NewJob("i1", "pdf", "m", due=text).checked()
     assert (text == "") == (within_s is until_deadline_s is size is None)
 

@@ -1,4 +1,4 @@
-"""``start_within``, ``deadline`` and sizes: the field "due" of the jobs that each way to publish makes."""
+"""``start_within``, ``deadline`` and sizes: the words of the due times of the jobs that each way to publish makes."""
 
 import json
 import re
