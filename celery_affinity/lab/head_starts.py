@@ -1,7 +1,7 @@
-"""Head starts of the jobs of a scenario: from due times, and from run times as they are learned during the simulation.
+"""Head starts in a simulation: from due times, and from the run times learned so far.
 
-The rule is that of ``lua/jobs/due_times.lua``, in the same order of operations, so that both get the same µs. A run
-time is learned at the end of a job, while a fleet learns it with the worker's next heartbeat. Nothing is known before.
+The rule equals ``lua/jobs/due_times.lua``, operation by operation, so that both compute the same µs. A run time is
+learned at the job's end, while a fleet learns it with the worker's next heartbeat. The beginning knows no run times.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class HeadStarts:
         jobs = scenario.arrivals
         #: True if a run time can matter.
         self.learns = self._stretch > 0 or any(job.deadline_us is not None for job in jobs)
-        #: True if a job can have a head start.
+        #: True if head starts are possible.
         self.are_possible = self.learns or any(job.head_us or job.start_within_us is not None for job in jobs)
 
     def begin(self, job: Arrival) -> int:
@@ -71,7 +71,7 @@ class HeadStarts:
         return self._usual_us.get(job.type), 0.0
 
     def learn(self, job: Arrival) -> tuple[RunTime | None, int]:
-        """Learn from the end of *job*. Return what is now known of its task, and the usual time of its type in µs."""
+        """Learn the run time of *job* at its end. Return the sums of its task, and the usual time of its type in µs."""
         usual_us = self._usual_us.get(job.type)
         if usual_us is None:
             usual_us = job.took_us
@@ -90,5 +90,5 @@ class HeadStarts:
 
 
 def rank_us(job: Arrival, head_starts: Mapping[int, int]) -> int:
-    """Return the time by which *job* is ordered."""
+    """Return the enqueue time of *job* minus its head start."""
     return job.enqueued_us - head_starts.get(job.number, 0)
