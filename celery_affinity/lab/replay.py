@@ -116,10 +116,15 @@ def jobs_beyond_bound(schedule: Schedule) -> list[PassedJob]:
     by_number = {job.number: job for job in scenario.arrivals}
     profiles = Profiles(scenario.workers)
     for run in schedule.runs:
+        job = by_number[run.number]
+        if run.worker == job.held_by:  # a given claim, from before the beginning
+            check.count(run, job)
+            continue
         while arrival is not None and arrival.since_us < run.claimed_us:
             check.add_waiting(arrival)
             arrival = next(arrivals, None)
-        passed += check.claim(run, by_number[run.number], profiles.of(run))
+        passed += check.passed_by(run, job, profiles.of(run))
+        check.count(run, job)
     return passed
 
 
@@ -144,7 +149,7 @@ class _OvertakingCheck:
         _, jobs = self._lanes.setdefault(name, (bound_s * SECOND_US, []))
         heapq.heappush(jobs, (rank_us(job, self._head_starts), job.number))
 
-    def claim(self, run: ScheduledRun, job: Arrival, types: WorkerProfile) -> Iterator[PassedJob]:
+    def passed_by(self, run: ScheduledRun, job: Arrival, types: WorkerProfile) -> Iterator[PassedJob]:
         """Yield the jobs that the claim passed beyond their bound."""
         self._claimed.add(run.number)
         for (type_, _), (bound_us, jobs) in self._lanes.items():
@@ -155,6 +160,10 @@ class _OvertakingCheck:
             later_us = rank_us(job, self._head_starts) - jobs[0][0] if jobs else 0
             if later_us > 0 and later_us >= bound_us:
                 yield PassedJob(jobs[0][1], run.number, run.claimed_us, later_us, bound_us)
+
+    def count(self, run: ScheduledRun, job: Arrival) -> None:
+        """Note the claim: the job waits no longer, and counts for its type's limit."""
+        self._claimed.add(run.number)
         if job.type in self._limits:
             heapq.heappush(self._running[job.type], run.ended_us)
 
