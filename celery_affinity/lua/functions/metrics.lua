@@ -65,11 +65,11 @@ end
 local OF_A_CLAIM = 2 -- values per claim
 
 -- Returns facts of a claim's job, separated by spaces: the lane, and the times of the claim and of its end. A time is
--- "" if the job hash lacks it, or if it belongs to a later claim. If the job has rules or a due time, then follow,
--- separated by tabs: the rules, the task name, and the fields "due" and "head".
+-- "" if the job hash lacks it, or if it belongs to a later claim. If the job has rules or a due time, its rules,
+-- the task name and, with a due time, the fields "due" and "head" follow, separated by tabs.
 local function facts_of(id, fence)
-    local its_fence, claimed, ended, lane, rules, due, head, name =
-        unpack(redis.call("HMGET", key.job(id), "fence", "claimed", "ended", "lane", "rules", "due", "head", "name"))
+    local its_fence, claimed, ended, lane, rules, name, due =
+        unpack(redis.call("HMGET", key.job(id), "fence", "claimed", "ended", "lane", "rules", "name", "due"))
     if its_fence ~= fence then
         claimed, ended = "", ""
     end
@@ -77,8 +77,8 @@ local function facts_of(id, fence)
     if not (rules or due) then
         return words
     end
-    name = string.gsub(name or "", "[\n\t]", " ")
-    return table.concat({ words .. " " .. (rules or ""), name, due or "", head or "" }, "\t")
+    words = words .. " " .. (rules or "") .. "\t" .. string.gsub(name or "", "%c", " ")
+    return due and words .. "\t" .. due .. "\t" .. (redis.call("HGET", key.job(id), "head") or "") or words
 end
 
 function functions.record(ARGV)
