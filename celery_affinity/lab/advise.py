@@ -18,6 +18,7 @@ from ..settings.limits import NONE_AT_RUN_TIME, encoded_limits, shown_limits, ty
 from ..settings.wire import complete_settings, weights_of
 from .changes import Changes, apply_changes, move_arrival
 from .fast_engine import limits_of_types
+from .head_starts import rank_us
 from .scenario import Arrival, Scenario, Schedule, WorkerProfile, types_of
 from .targets import ReachedTarget, Target, distance_to_targets, reached_targets, unreachable_reasons
 from .waits import summarize_waits, waits_by_job
@@ -63,7 +64,7 @@ def candidate_at(schedule: Schedule, number: int, now_us: int, *, is_chosen: boo
         and (worker.left_us is None or now_us < worker.left_us)
     )
     weights = weights_of(scenario.settings)
-    points = score(job.priority, job.on_demand, now_us - job.enqueued_us, max(1, fit), weights)
+    points = score(job.priority, job.on_demand, now_us - rank_us(job, schedule.head_starts), max(1, fit), weights)
     terms = (points.total, points.priority, points.age, points.rarity, points.on_demand)
     return Candidate(*facts, *(term / MICRO for term in terms))
 
@@ -74,6 +75,8 @@ _ON_DEMAND_FACTORS = (4, 16)
 _LIMIT_SHARES = (0.75, 0.5)
 #: Limits are tried for this number of types with the most jobs.
 _MAX_LIMITED_TYPES = 3
+#: Values of `stretch`, and factors of `target_wait`.
+_STRETCHES, _TARGET_WAIT_FACTORS = (4, 16, 64), (1, 4, 16)
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ class TriedSetting:
 def settings_to_try(scenario: Scenario) -> list[TriedSetting]:
     """Return the changes of settings to try on *scenario*: the few that an operator would try manually.
 
-    Each multiplies the weight of on-demand jobs, removes a type's limit, or limits one of the types with the most jobs.
+    Each multiplies the weight of on-demand jobs, sets stretch and target wait, removes a type's limit, or limits one of
+    the types with the most jobs.
     """
     in_force, weights = complete_settings(scenario.settings), list[str]()
     if 0 < sum(arrival.on_demand for arrival in scenario.arrivals) < len(scenario.arrivals):
@@ -104,11 +108,22 @@ def settings_to_try(scenario: Scenario) -> list[TriedSetting]:
             tried += [{**limits, OF_TYPE + type_: number} for number in numbers_to_try if number < slots]
     return [
         *(TriedSetting(f"on_demand_weight {weight}", {"on_demand_weight": weight}) for weight in weights),
+        *head_starts_to_try(in_force),
         *(
             TriedSetting(f"limits '{shown_limits(changed)}'", {"limits": encoded_limits(changed) or NONE_AT_RUN_TIME})
             for changed in tried
         ),
     ]
+
+
+def head_starts_to_try(in_force: Mapping[str, str]) -> Iterator[TriedSetting]:
+    """Yield values of stretch and target wait. *in_force*: all settings in force."""
+    for factor in _TARGET_WAIT_FACTORS:
+        target_wait_us = factor * int(in_force["target_wait_us"])
+        words = "" if factor == 1 else f" target_wait {target_wait_us / SECOND_US:g}"
+        for stretch in _STRETCHES if target_wait_us else ():
+            changed = {"stretch": str(stretch), "target_wait_us": str(target_wait_us)}
+            yield TriedSetting(f"stretch {stretch}{words}", changed)
 
 
 #: Number of blocks per day, and maximum distance of a block's replacement.
@@ -253,7 +268,8 @@ class _Search:
         """Yield solutions: only settings; only slots; slots with the best settings."""
         variants = settings_to_try(self.scenario)
         distances = {tried: self.distance({}, tried) for tried in variants}
-        best = min(variants, key=lambda tried: distances[tried], default=_UNCHANGED)
+        # Of equally good ones, the settings with the lowest mean wait.
+        best = min(variants, key=lambda tried: (distances[tried], self.waits({}, tried)[1]), default=_UNCHANGED)
         if distances.get(best) == 0:
             yield {}, best
         if slots := self.grown(_UNCHANGED):

@@ -30,12 +30,18 @@ class Changes:
     seed: int = 1  #: seed for the choice of arrivals that are repeated or left out
 
 
+#: Settings that determine head starts: with other values, the recorded ones do not count.
+_OF_HEAD_STARTS = {"target_wait_us", "stretch"}
+
+
 def apply_changes(scenario: Scenario, changes: Changes) -> Scenario:
     """Return *scenario* with *changes*. Remaining jobs keep their numbers; additional jobs have higher numbers."""
     arrivals = [
         replace(job, priority=changes.priorities[job.type]) if job.type in changes.priorities else job
         for job in scenario.arrivals
     ]
+    if not _OF_HEAD_STARTS.isdisjoint(changes.settings):
+        arrivals = [job if job.head_us is None else replace(job, head_us=None) for job in arrivals]
     for type_, factor in changes.rates.items():
         arrivals = _scale_arrivals(arrivals, type_, factor, changes.seed)
     arrivals.sort(key=lambda arrival: (arrival.since_us, arrival.number))

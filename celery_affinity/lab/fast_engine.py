@@ -19,6 +19,7 @@ from ..settings.table import SHARE
 from ..settings.tenants import maximum_of, quotas_in
 from ..settings.wire import complete_settings, weights_of
 from .fast_engine_state import BindingKey, KeyStates, LaneState, LaneStates, SlotStates
+from .head_starts import HeadStarts
 from .scenario import Arrival, Scenario, Schedule, closed_keys, rules_text
 from .simulation import NEVER, Claimed, Simulation
 
@@ -117,6 +118,8 @@ class FastEngine:
         )
         number_of = {type_: number for number, type_ in enumerate(types)}
         settings = complete_settings(scenario.settings)
+        self._types = types
+        self._arrivals, self.head_starts = scenario.arrivals, HeadStarts(scenario)
         self._weights = weights_of(settings)
         self._percentage = int(settings["priority_percentage"])
         self._claim_number = 0
@@ -133,6 +136,7 @@ class FastEngine:
         self._keys = KeyStates(
             [next(iter(binding_keys(arrival, settings)), None) for arrival in scenario.arrivals],
             self._lanes,
+            tasks=[arrival.task for arrival in scenario.arrivals],
             patience_us=int(settings["key_patience_us"]),
             names=[encode_part(type_) for type_ in types],
             may_have_turn=lambda type_: self._slots.capacity[type_] > 0 and not self._closed[type_],
@@ -154,12 +158,17 @@ class FastEngine:
 
     def leave(self, worker: int, now_us: int) -> Sequence[Claimed]:
         self._slots.leave(worker)
+        for type_ in self._slots.types_of(worker) if self.head_starts.learns else ():
+            if not self._slots.capacity[type_]:
+                self.head_starts.forget(self._types[type_])
         self._update_rarity(worker)
         return ()
 
     def arrive(self, position: int, now_us: int) -> Sequence[Claimed]:
         self._now_us = now_us
         type_ = self._lanes.lane_of[position].type
+        if self.head_starts.are_possible and (head_us := self.head_starts.begin(self._arrivals[position])):
+            self._lanes.put_ahead(position, head_us)
         others_wait = self._lanes.waiting[type_]
         if self._keys.key_of[position] is not None:
             # A requeued job does not change the key's limit, and a tick enqueues it.
@@ -172,7 +181,7 @@ class FastEngine:
         if not others_wait and not self._closed[type_] and (worker := self._slots.best(type_)) >= 0:
             self._occupy_slot(worker, type_, now_us)
             return ((worker, (position,)),)
-        self._lanes.put(self._lanes.lane_of[position], self._lanes.rank_of[position])
+        self._lanes.put(self._lanes.lane_of[position], self._lanes.rank_of(position))
         return ()
 
     def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
@@ -180,6 +189,8 @@ class FastEngine:
         to_fill: set[int] = set()
         for position in positions:
             type_ = self._lanes.lane_of[position].type
+            if self.head_starts.learns:
+                self.head_starts.learn(self._arrivals[position])
             if self._limits[type_] is not None:
                 was_closed = self._closed[type_]
                 self._running[type_] -= 1

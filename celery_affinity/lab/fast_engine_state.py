@@ -22,7 +22,7 @@ from .trace import TracedWorker
 
 
 class LaneState:
-    """Startable jobs of one type, mode and priority: a heap of ranks, positions in the order of age.
+    """Startable jobs of one type, mode and priority: a heap of ranks (`LaneStates`).
 
     *constant_points*: the terms of their score that never change, in micro-points. *blocked*: ranks of jobs that a key
     has blocked since; they are in the heap, but never its first entry.
@@ -41,16 +41,20 @@ class LaneState:
 class LaneStates:
     """All lanes. `waiting`: per type, the lanes with a job.
 
-    `lane_of`, `rank_of`: lane and rank of an arrival, by its position. `enqueued_at`: time in µs by rank.
+    A rank is one integer for the time that orders a job (its enqueue time minus its head start) and its number, so that
+    the lower of two ranks is first. `lane_of`, `rank_of`: of an arrival, by its position.
     """
 
     def __init__(self, arrivals: Sequence[Arrival], number_of: Mapping[str, int], weights: Weights) -> None:
-        by_age = sorted(range(len(arrivals)), key=lambda index: (arrivals[index].enqueued_us, arrivals[index].number))
-        self._position_at = array("q", by_age)
-        self.enqueued_at = array("q", (arrivals[index].enqueued_us for index in by_age))
-        self.rank_of = array("q", bytes(8 * len(by_age)))
-        for rank, position in enumerate(by_age):
-            self.rank_of[position] = rank
+        by_number = sorted(range(len(arrivals)), key=lambda index: arrivals[index].number)
+        self._position_at = array("q", by_number)
+        self._nth = array("q", bytes(8 * len(by_number)))  # place of a position in this order
+        for nth, position in enumerate(by_number):
+            self._nth[position] = nth
+        self._shift = len(arrivals).bit_length()
+        self._mask = (1 << self._shift) - 1
+        self._rank_us = array("q", (arrival.enqueued_us for arrival in arrivals))
+        self._enqueued_us = array("q", self._rank_us)
         lanes: dict[tuple[int, int], LaneState] = {}
         self.lane_of: list[LaneState] = []
         for arrival in arrivals:
@@ -62,9 +66,23 @@ class LaneStates:
         self._cap_us = weights.on_demand_age_cap_us
         self.waiting: list[list[LaneState]] = [[] for _ in number_of]
 
+    def put_ahead(self, position: int, head_us: int) -> None:
+        """Give a job that does not wait yet a head start."""
+        self._rank_us[position] = self._enqueued_us[position] - head_us
+
+    def rank_of(self, position: int) -> int:
+        return self._rank_us[position] << self._shift | self._nth[position]
+
+    def rank_us(self, rank: int) -> int:
+        return rank >> self._shift
+
+    def enqueued_us(self, rank: int) -> int:
+        """Return the true enqueue time of the job with *rank*."""
+        return self._enqueued_us[self._position_at[rank & self._mask]]
+
     def is_fresh(self, position: int, now_us: int) -> bool:
         """True if the job, which arrives, has not waited before."""
-        return self.enqueued_at[self.rank_of[position]] >= now_us
+        return self._enqueued_us[position] >= now_us
 
     def put(self, lane: LaneState, rank: int) -> None:
         if not lane.ranks:
@@ -75,11 +93,11 @@ class LaneStates:
             heapq.heappush(lane.ranks, rank)
 
     def first(self, lane: LaneState) -> int:
-        return self._position_at[lane.ranks[0]]
+        return self._position_at[lane.ranks[0] & self._mask]
 
     def pop(self, lane: LaneState) -> int:
         """Remove the first job of *lane*. Return its position."""
-        position = self._position_at[heapq.heappop(lane.ranks)]
+        position = self._position_at[heapq.heappop(lane.ranks) & self._mask]
         while lane.blocked and lane.ranks and lane.ranks[0] in lane.blocked:
             lane.blocked.remove(heapq.heappop(lane.ranks))
         if not lane.ranks:
@@ -104,12 +122,12 @@ class LaneStates:
         *rarity*: this term of the score per type. The other terms are as in `policy.score.score`.
         """
         best, max_points, best_rank = None, -1, -1
-        enqueued_at, age_weight, floor = self.enqueued_at, self._age_weight, math.floor
+        shift, age_weight, floor = self._shift, self._age_weight, math.floor
         on_demand_weight, cap_us = self._on_demand_weight, self._cap_us
         for type_ in types:
             for lane in self.waiting[type_]:
                 rank = lane.ranks[0]
-                age_us = now_us - enqueued_at[rank]
+                age_us = now_us - (rank >> shift)
                 if age_us < 0:
                     age_us = 0
                 points = lane.constant_points + rarity[type_] + floor(age_us * age_weight)
@@ -223,31 +241,50 @@ _LONG_AGO_US = -NEVER
 
 
 class _SubLane:
-    """The jobs of a key in one lane: a heap of ranks. *admitted*: rank of the job admitted to the lane, or -1."""
+    """The jobs of a key in one lane: a heap of ranks. *admitted*: rank of the job admitted to the lane, or None."""
 
     __slots__ = ("admitted", "ranks")
 
     def __init__(self) -> None:
         self.ranks: list[int] = []
-        self.admitted = -1
+        self.admitted: int | None = None
 
 
 class KeyState:
-    """A key: *held* by this many jobs; for a rate, all starts are available again at *free_us*."""
+    """A key: *held* by this many jobs; for a rate, all starts are available again at *free_us*.
 
-    __slots__ = ("free_us", "had_us", "held", "limit", "sublanes", "turn")
+    *limit*: the lowest limit, or the slowest rate, that a task states.
+    """
+
+    __slots__ = ("free_us", "had_us", "held", "limit", "stated", "sublanes", "turn")
 
     def __init__(self, limit: int | StatedRate) -> None:
         self.limit = limit
+        self.stated: dict[str | None, int | StatedRate] = {}
         self.held = 0
         self.free_us = _LONG_AGO_US
         self.sublanes: dict[LaneState, _SubLane] = {}
         self.turn: tuple[int, int] | None = None  # type, and end of its turn
         self.had_us: dict[int, int] = {}  # type -> last time when it had the key, or its turn
 
+    def state(self, task: str | None, limit: int | StatedRate, *, is_fresh: bool) -> None:
+        """Note the limit of a job that enters. The job of a task that was published last determines its limit."""
+        if not (self.sublanes or self.held):
+            self.stated.clear()
+        if is_fresh or task not in self.stated:
+            self.stated[task] = limit
+            self.limit = min(self.stated.values(), key=_tightness)
+
+
+def _tightness(limit: int | StatedRate) -> tuple[float, int]:
+    """Return a value by which limits, or rates, are sorted; the tightest comes first."""
+    if isinstance(limit, StatedRate):
+        return limit.tokens / limit.period_us, limit.tokens
+    return limit, 0
+
 
 class KeyStates:
-    """All keys. *key_of*: key and limit of each arrival, or None.
+    """All keys. *key_of*: key and limit of each arrival, or None. *tasks*: its task.
 
     *names*: encoded names of types, which break ties.
     *may_have_turn*: returns True if a slot serves a type, and no rule blocks it.
@@ -258,11 +295,12 @@ class KeyStates:
         key_of: Sequence[BindingKey | None],
         lanes: LaneStates,
         *,
+        tasks: Sequence[str | None],
         patience_us: int,
         names: Sequence[str],
         may_have_turn: Callable[[int], bool],
     ) -> None:
-        self.key_of, self._lanes = key_of, lanes
+        self.key_of, self._lanes, self._tasks = key_of, lanes, tasks
         self._patience_us, self._names, self._may_have_turn = patience_us, names, may_have_turn
         self._keys: dict[str, KeyState] = {}
         self._due: dict[str, int] = {}
@@ -271,12 +309,11 @@ class KeyStates:
     # Events. Each method returns the types whose lanes got a job, so that the caller fills slots.
 
     def enter(self, position: int, now_us: int, *, is_fresh: bool) -> set[int]:
-        """Let a job wait. The job that was published last determines the limit of its key."""
+        """Let a job wait."""
         name, limit = self._key_and_limit(position)
         key = self._keys.setdefault(name, KeyState(limit))
-        if is_fresh or not (key.sublanes or key.held):
-            key.limit = limit
-        lane, rank = self._lanes.lane_of[position], self._lanes.rank_of[position]
+        key.state(self._tasks[position], limit, is_fresh=is_fresh)
+        lane, rank = self._lanes.lane_of[position], self._lanes.rank_of(position)
         heapq.heappush(key.sublanes.setdefault(lane, _SubLane()).ranks, rank)
         return self._reevaluate(name, key, now_us, fills=True)
 
@@ -286,7 +323,7 @@ class KeyStates:
         key, lane = self._keys[name], self._lanes.lane_of[position]
         sublane = key.sublanes[lane]
         heapq.heappop(sublane.ranks)  # the admitted job is the head of its sub-lane
-        sublane.admitted = -1
+        sublane.admitted = None
         if not sublane.ranks:
             del key.sublanes[lane]
         if isinstance(key.limit, StatedRate):
@@ -323,7 +360,9 @@ class KeyStates:
         to_fill = set()
         for name in due:
             del self._due[name]
-            to_fill |= {lane.type for lane, sublane in self._keys[name].sublanes.items() if sublane.admitted >= 0}
+            to_fill |= {
+                lane.type for lane, sublane in self._keys[name].sublanes.items() if sublane.admitted is not None
+            }
         for name in due:
             to_fill |= self._reevaluate(name, self._keys[name], now_us, fills=True)
         return to_fill
@@ -344,12 +383,12 @@ class KeyStates:
         to_fill = set()
         for lane, sublane in key.sublanes.items():
             has_capacity = capacity > 1 or (capacity == 1 and (key.turn is None or key.turn[0] == lane.type))
-            wanted = sublane.ranks[0] if has_capacity else -1
+            wanted = sublane.ranks[0] if has_capacity else None
             if wanted == sublane.admitted:
                 continue
-            if sublane.admitted >= 0:
+            if sublane.admitted is not None:
                 self._lanes.withdraw(lane, sublane.admitted)
-            if wanted >= 0:
+            if wanted is not None:
                 self._lanes.put(lane, wanted)
                 to_fill.add(lane.type)
             sublane.admitted = wanted
@@ -387,10 +426,10 @@ class KeyStates:
             self._schedule_tick(name, _LONG_AGO_US)
 
     def _give_turn(self, key: KeyState, freed_by: int, now_us: int) -> None:
-        """After a job of type *freed_by*, give the turn to the type that has waited longest, if it waited too long."""
+        """After a job of type *freed_by*, give the turn to the type with the earliest rank, if it waited too long."""
         waits = [
             (
-                max(self._lanes.enqueued_at[sublane.ranks[0]], key.had_us.get(lane.type, _LONG_AGO_US)),
+                max(self._lanes.rank_us(sublane.ranks[0]), key.had_us.get(lane.type, _LONG_AGO_US)),
                 self._names[lane.type],
                 lane.type,
             )
@@ -398,6 +437,10 @@ class KeyStates:
         ]
         since_us, _, next_type = min(waits, default=(now_us, "", freed_by))
         if next_type == freed_by or not self._patience_us or now_us - since_us < self._patience_us:
+            return
+        first = (sublane.ranks[0] for lane, sublane in key.sublanes.items() if lane.type == next_type)
+        since_us = max(min(map(self._lanes.enqueued_us, first)), key.had_us.get(next_type, _LONG_AGO_US))
+        if now_us - since_us < self._patience_us:
             return
         if self._may_have_turn(next_type):
             key.turn = next_type, now_us + self._patience_us

@@ -23,11 +23,11 @@ from ..scheduler import recordings
 from ..scheduler.recordings import Recording
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import ENDED_KEPT_S
-from ..schema.values import decode_number, decode_part
+from ..schema.values import decode_number, decode_part, decode_text
 from ..settings.wire import complete_settings
 from ..versions import versions
 from .trace import EXPIRED, PENDING, REVOKED, Trace, TracedJob
-from .trace_assembly import KeyHashes, TraceAssembly, traced_job
+from .trace_assembly import KeyHashes, TraceAssembly, due_options, traced_job
 
 logger = limited_logger(__name__)
 #: Seconds until a recording ends without an extension, and seconds between extensions.
@@ -206,12 +206,16 @@ class Recorder:
         cursor: str | None = None
         while True:
             page = jobs_page(self._reader, JobFilter(state=state), MAX_JOBS_READ, cursor)
-            rows = read_jobs(self._reader, [job.job_id for job in page.jobs if job.job_id])
-            for row in rows:
+            ids = [job.job_id for job in page.jobs if job.job_id]
+            rows = read_jobs(self._reader, ids)
+            hashes = self._reader.ask([("hmget", self._reader.key("job", id_), ["due", "head"]) for id_ in ids])
+            for row, due in zip(rows, hashes, strict=True):
                 is_open = state == "pending"
                 has_ended_unclaimed = not row.fence and self._since_us <= row.ended_us <= end_us
                 if row.enqueued_us <= end_us and (is_open or has_ended_unclaimed):
-                    options, ended_us = self._hashes.options(row.rules, row.task), None if is_open else row.ended_us
+                    options = {"task": row.task or None, **due_options(row.enqueued_us, *map(decode_text, due))}
+                    options |= self._hashes.options(row.rules, row.task)
+                    ended_us = None if is_open else row.ended_us
                     yield (
                         row.job_id,
                         traced_job(

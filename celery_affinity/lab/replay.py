@@ -11,7 +11,7 @@ wait of the others is unknown.
 import heapq
 from array import array
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal, NamedTuple
@@ -25,6 +25,7 @@ from . import advise, fast_engine, scripts_engine, waits
 from .advise import Candidate
 from .changes import Changes, apply_changes
 from .fast_engine import limits_of_types, unknown_rule
+from .head_starts import rank_us
 from .scenario import Arrival, Profiles, Scenario, Schedule, ScheduledRun, WorkerProfile, scenario_of
 from .trace import Trace
 from .waits import WaitGain, WaitReport
@@ -95,17 +96,18 @@ class PassedJob:
     passed: int  #: number of the waiting job
     by: int  #: number of the claimed job
     claimed_us: int
-    later_us: int  #: time from the passed job's enqueue to the claimed job's, at least `bound_us`
+    later_us: int  #: time from the passed job's rank to the claimed job's, at least `bound_us`
     bound_us: float
 
 
 def jobs_beyond_bound(schedule: Schedule) -> list[PassedJob]:
     """Return the claims of *schedule* that the overtaking bound forbids. There are none; not checked with a reserve.
 
-    A job can be passed only by jobs enqueued less than D later. A claim passes a waiting job if the slot could have run
-    it and no rule blocks it: jobs of paused types, of types at their limit, and jobs with keys are not passed.
+    A job can be passed only by jobs whose rank (enqueue time minus head start) is less than D later. A claim passes a
+    waiting job if the slot could have run it and no rule blocks it: jobs of paused types, of types at their limit, and
+    jobs with keys are not passed.
     """
-    scenario, check = schedule.scenario, _OvertakingCheck(schedule.scenario)
+    scenario, check = schedule.scenario, _OvertakingCheck(schedule.scenario, schedule.head_starts)
     if check.settings["reserve"].strip():
         return []
     passed: list[PassedJob] = []
@@ -114,18 +116,24 @@ def jobs_beyond_bound(schedule: Schedule) -> list[PassedJob]:
     by_number = {job.number: job for job in scenario.arrivals}
     profiles = Profiles(scenario.workers)
     for run in schedule.runs:
+        job = by_number[run.number]
+        if run.worker == job.held_by:  # a given claim, from before the beginning
+            check.count(run, job)
+            continue
         while arrival is not None and arrival.since_us < run.claimed_us:
             check.add_waiting(arrival)
             arrival = next(arrivals, None)
-        passed += check.claim(run, by_number[run.number], profiles.of(run))
+        passed += check.passed_by(run, job, profiles.of(run))
+        check.count(run, job)
     return passed
 
 
 class _OvertakingCheck:
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, head_starts: Mapping[int, int]) -> None:
         self._scenario, self.settings = scenario, complete_settings(scenario.settings)
         self._weights, self._limits = weights_of(self.settings), limits_of_types(self.settings["limits"])
-        #: The waiting jobs by type and lane number, as heaps of (enqueued, number), with the bound in µs.
+        self._head_starts = head_starts
+        #: The waiting jobs by type and lane number, as heaps of (rank, number), with the bound in µs.
         self._lanes: dict[tuple[str, int], tuple[float, list[tuple[int, int]]]] = {}
         self._running: dict[str, list[int]] = {type_: [] for type_ in self._limits}  # end times of runs, heaps
         self._claimed: set[int] = set()
@@ -139,9 +147,9 @@ class _OvertakingCheck:
         bound_s = wire.overtaking_seconds(job.priority, job.on_demand, self._weights)
         name = job.type, lane_number(job.on_demand, job.priority)
         _, jobs = self._lanes.setdefault(name, (bound_s * SECOND_US, []))
-        heapq.heappush(jobs, (job.enqueued_us, job.number))
+        heapq.heappush(jobs, (rank_us(job, self._head_starts), job.number))
 
-    def claim(self, run: ScheduledRun, job: Arrival, types: WorkerProfile) -> Iterator[PassedJob]:
+    def passed_by(self, run: ScheduledRun, job: Arrival, types: WorkerProfile) -> Iterator[PassedJob]:
         """Yield the jobs that the claim passed beyond their bound."""
         self._claimed.add(run.number)
         for (type_, _), (bound_us, jobs) in self._lanes.items():
@@ -149,9 +157,13 @@ class _OvertakingCheck:
                 continue
             while jobs and jobs[0][1] in self._claimed:
                 heapq.heappop(jobs)
-            later_us = job.enqueued_us - jobs[0][0] if jobs else 0
+            later_us = rank_us(job, self._head_starts) - jobs[0][0] if jobs else 0
             if later_us > 0 and later_us >= bound_us:
                 yield PassedJob(jobs[0][1], run.number, run.claimed_us, later_us, bound_us)
+
+    def count(self, run: ScheduledRun, job: Arrival) -> None:
+        """Note the claim: the job waits no longer, and counts for its type's limit."""
+        self._claimed.add(run.number)
         if job.type in self._limits:
             heapq.heappush(self._running[job.type], run.ended_us)
 
@@ -280,7 +292,8 @@ def recorded_jobs(trace: Trace, scenario: Scenario) -> Schedule:
     runs.sort(key=lambda run: run.claimed_us)
     if all(jobs[run.number].fence for run in runs):
         runs.sort(key=lambda run: jobs[run.number].fence or 0)
-    return Schedule(scenario, tuple(runs))
+    head_starts = {index: job.head_us for index, job in enumerate(jobs) if job.head_us}
+    return Schedule(scenario, tuple(runs), head_starts)
 
 
 def _explain_difference(difference: Difference, ours: Schedule, theirs: Schedule) -> WhyNotComparable:

@@ -18,7 +18,7 @@ from ..options.keys import Exclusive, Rate, TenantKey, as_explicit, is_rate
 from ..options.merge import Merge
 from ..schema.rules_codec import join_rules
 from ..schema.values import encode_part
-from .trace import EXPIRED, REVOKED, JobOptions, Trace, TracedJob, TracedWorker, options_of
+from .trace import DONE, EXPIRED, PENDING, REVOKED, RUNNING, JobOptions, Trace, TracedJob, TracedWorker, options_of
 
 #: Maximum time in µs from a job's end to the next claim of its slot that is taken for the report's delay: after a
 #: longer time, something else blocked the next job. The second limit applies if the trace has the time at which the
@@ -102,6 +102,7 @@ class Arrival(JobOptions):
     took_us: int  #: slot time, on any worker
     held_by: str | None = None  #: name of the worker that had it when the scenario began; ignored if that is missing
     held_since_us: int = -1  #: time of that worker's claim
+    is_learned: bool = True  #: True if its time counts as a run time of its task
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,10 @@ def scenario_of(trace: Trace) -> Scenario:
             if job.claimed_us is not None:
                 took_us = max(took_us, trace.length_us + 1 - max(0, job.claimed_us))
         held_by, enqueued_us = job.worker if is_held else None, min(job.enqueued_us, since_us)
-        arrivals.append(
-            Arrival(index, job.type, since_us, enqueued_us, took_us, held_by, held_since_us, **options_of(job))
-        )
+        # Failed and stopped runs are no run times, and of a job that was held the beginning is not in its slot time.
+        is_learned = not is_held and job.outcome in (DONE, RUNNING, PENDING)
+        facts = index, job.type, since_us, enqueued_us, took_us, held_by, held_since_us, is_learned
+        arrivals.append(Arrival(*facts, **options_of(job)))
     arrivals.sort(key=lambda arrival: (arrival.since_us, arrival.number))
     return Scenario(trace.workers, tuple(arrivals), trace.settings, trace.paused)
 
@@ -201,10 +203,14 @@ class ScheduledRun:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """*runs* in claim order. Arrivals without a run were never claimed: no worker serves their type."""
+    """*runs* in claim order. Arrivals without a run were never claimed: no worker serves their type.
+
+    *head_starts*: number of a job -> its head start in µs, if it is above 0.
+    """
 
     scenario: Scenario
     runs: tuple[ScheduledRun, ...]
+    head_starts: Mapping[int, int] = field(default_factory=dict)
 
 
 #: The types of a worker, sorted, without duplicates.

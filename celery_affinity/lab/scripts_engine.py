@@ -24,13 +24,12 @@ from ..schema.job_record import NewJob
 from ..schema.keys import OF_TYPE, Keys
 from ..schema.values import decode_number, decode_part, encode_part
 from ..settings.wire import NAME_IN_REDIS
-from .scenario import Scenario, Schedule, closed_keys, rules_text
+from .head_starts import START_US, HeadStarts, millionths
+from .scenario import Arrival, Scenario, Schedule, closed_keys, rules_text
 from .simulation import NEVER, Claimed, Simulation
 
 #: Redis key of the fake time.
 CLOCK = "the-time-passed-in"
-#: Start time of the fake clock in µs.
-START_US = 1_800_000_000_000_000
 
 
 def _replace_in(text: str, old: str, new: str) -> str:
@@ -138,6 +137,7 @@ class ExactEngine:
     def __init__(self, scenario: Scenario, client: redis.Redis) -> None:
         client.flushall()
         self._scenario, self._keys = scenario, Keys()
+        self.head_starts = HeadStarts(scenario)
         self._client: Any = client  # as in `Runner`
         self._scheduler = _ExactScheduler(client, self._keys)
         self._scheduler.load()
@@ -185,7 +185,11 @@ class ExactEngine:
         self._call(now_us, call)
 
     def leave(self, worker: int, now_us: int) -> Sequence[Claimed]:
-        return self._call(now_us, function_call("leave", worker=_id_of(worker)))
+        claims = self._call(now_us, function_call("leave", worker=_id_of(worker)))
+        for type_ in self._scenario.workers[worker].types if self.head_starts.learns else ():
+            if not self._client.hexists(self._keys.key("durations"), encode_part(type_)):
+                self.head_starts.forget(type_)
+        return claims
 
     def arrive(self, position: int, now_us: int) -> Sequence[Claimed]:
         arrival = self._scenario.arrivals[position]
@@ -199,20 +203,47 @@ class ExactEngine:
             priority=arrival.priority,
             delay_us=int(is_older),
             task_id=_id_of(arrival.number),
+            task_name=arrival.task or "",
             rules=rules,
+            due=self._due(arrival, arrival.enqueued_us - is_older),
         ).checked()
         (publishing,) = runner.publish_invocations([job])
         if not is_older:
-            return self._call(now_us, publishing)
-        # A scheduled job whose time has already come, so it has the intended age.
-        self._call(arrival.enqueued_us - 1, publishing)
-        return self.tick(now_us)
+            claims: Sequence[Claimed] = self._call(now_us, publishing)
+        else:  # a scheduled job whose time has already come, so it has the intended age
+            self._call(arrival.enqueued_us - 1, publishing)
+            claims = self.tick(now_us)
+        if self.head_starts.are_possible:
+            head = decode_number(self._client.hget(self._keys.key("job", job.id), "head"))
+            self.head_starts.by_number.update({arrival.number: head} if head > 0 else {})
+        return claims
+
+    def _due(self, arrival: Arrival, published_us: int) -> str:
+        """Return field "due" of the job of *arrival*. A due time stands for a known head start."""
+        within_us, deadline_us, size = arrival.start_within_us, arrival.deadline_us, arrival.size
+        if arrival.head_us is not None:
+            within_us, deadline_us = max(0, self.head_starts.target_wait_us - arrival.head_us), None
+        words = [
+            None if within_us is None else f"w{within_us}",
+            None if deadline_us is None else f"d{arrival.enqueued_us + deadline_us - published_us}",
+            None if size is None else f"s{millionths(size)}",
+        ]
+        return " ".join(word for word in words if word is not None)
 
     def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
         self._sequence += 1
+        for position in positions if self.head_starts.learns else ():
+            self._learn(self._scenario.arrivals[position])
         ends = [EndArguments(*self._held.pop(position), "acked") for position in positions]
         (release,) = runner.ack_arguments(_id_of(worker), (), ends, self._sequence, True, NOTHING)
         return self._call(now_us, release)
+
+    def _learn(self, arrival: Arrival) -> None:
+        """Store the learned run times, which no worker of this engine reports."""
+        learned, usual_us = self.head_starts.learn(arrival)
+        self._client.hset(self._keys.key("durations"), encode_part(arrival.type), usual_us)
+        if learned is not None:
+            self._client.hset(self._keys.key("run_times"), encode_part(arrival.task or ""), learned.text)
 
     def tick(self, now_us: int) -> Sequence[Claimed]:
         return self._call(now_us, function_call("tick"))

@@ -14,6 +14,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from .head_starts import HeadStarts
 from .scenario import Scenario, Schedule, ScheduledRun
 
 #: A claim: the worker's position in the scenario, and the positions of its arrivals: one, or several merged ones.
@@ -26,6 +27,8 @@ NEVER = 1 << 62
 
 class SimulatedFleet(Protocol):
     """Decides claims. *worker*, *position*: indexes in the scenario. Methods return the resulting claims in order."""
+
+    head_starts: HeadStarts
 
     def enforce(self) -> None:
         """Enforce pauses, limits of types and reserves from now on."""
@@ -92,7 +95,7 @@ class Simulation:
                 position += 1
                 next(steps, None)
             idle_ticks = idle_ticks if tick_us <= now_us else 0
-        return Schedule(self._scenario, tuple(self._runs))
+        return Schedule(self._scenario, tuple(self._runs), self._fleet.head_starts.by_number)
 
     def _join_initial_workers(self) -> int:
         """Let the initial workers join with the jobs that they had. Return the number of these workers."""

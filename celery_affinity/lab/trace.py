@@ -6,17 +6,18 @@ pending before that has a negative time.
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from ..errors import TraceError
-from ..schema.constants import MAX_PRIORITY
+from ..schema.constants import MAX_DUE_DIGITS, MAX_PRIORITY, MAX_SIZE
 
 T = TypeVar("T")
 
-#: The format of a trace, in its header.
-SCHEMA = "celery-affinity-trace/1"
+#: The format of a trace, in its header, and an older format: without tasks, sizes, due times and head starts.
+SCHEMA, OLDER_SCHEMA = "celery-affinity-trace/2", "celery-affinity-trace/1"
 #: Outcomes of a claim, as reported by the worker. `REVOKED` and `EXPIRED` also apply to waiting jobs without a claim.
 #: `RETURNED`: the job was requeued. `RUNNING`, `PENDING`: the job still ran, or waited, at the end of the trace.
 OUTCOMES = ("done", "failed", "revoked", "expired", "rejected", "returned", "running", "pending")
@@ -46,6 +47,11 @@ class JobOptions:
     rate_limit: str | None = None  #: the limit of the task (`"10/m"`), or of `affinity_limits`
     merge: str | None = None
     tenant: str | None = None
+    task: str | None = None  #: name of the task
+    size: float | None = None
+    start_within_us: int | None = None  #: time from `enqueued_us` to the due time
+    deadline_us: int | None = None  #: time from `enqueued_us` to the deadline; below 0 if that is earlier
+    head_us: int | None = None  #: the head start that it had; None if unknown
 
 
 _OPTIONS = tuple(option.name for option in fields(JobOptions))
@@ -94,6 +100,8 @@ class Trace:
 TIMES = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
 #: Maximum absolute value of a number: 100,000 years in µs.
 _MAX_NUMBER = 4 * 10**18
+#: Maximum of a due time in µs, and of a size in millionths, as the server accepts them.
+MAX_DUE_NUMBER = int("9" * MAX_DUE_DIGITS)
 #: Maximum number of slots per worker: an engine stores each slot.
 MAX_SLOTS = 999_999
 
@@ -156,6 +164,26 @@ def _priority_column(value: object) -> int:
     return priority
 
 
+def _size_column(value: object) -> float:
+    if not isinstance(value, bool) and isinstance(value, int | float | str):
+        with suppress(ValueError, OverflowError):
+            if 0 <= (size := float(value)) <= MAX_SIZE:
+                return size
+    raise ValueError(f"a number from 0 to {MAX_SIZE:.0e}")
+
+
+def _due_column(value: object) -> int:
+    if abs(time_us := number_column(value)) <= MAX_DUE_NUMBER:
+        return time_us
+    raise ValueError(f"a whole number of {MAX_DUE_DIGITS} digits at most")
+
+
+def _positive_due_column(value: object) -> int:
+    if (time_us := _due_column(value)) < 0:
+        raise ValueError("a whole number, 0 or more")
+    return time_us
+
+
 def _outcome_column(value: object) -> str:
     if value not in OUTCOMES:
         raise ValueError(" or ".join(OUTCOMES))
@@ -177,6 +205,11 @@ COLUMNS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "rate_limit": ("rate_limit", _limit_column),
     "merge#": ("merge", text_column),
     "tenant#": ("tenant", text_column),
+    "task": ("task", text_column),
+    "size": ("size", _size_column),
+    "start_within_us": ("start_within_us", _positive_due_column),
+    "deadline_us": ("deadline_us", _due_column),
+    "head_us": ("head_us", _positive_due_column),
 }
 #: Other names of columns, for traces from other sources.
 _ALIASES = {name.removesuffix("_us").removesuffix("#"): name for name in COLUMNS if name.endswith(("_us", "#"))}

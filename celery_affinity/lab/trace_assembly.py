@@ -9,6 +9,7 @@ of one release are equal, as on the server, which ends jobs and claims the next 
 
 import hashlib
 import json
+import re
 import secrets
 import sys
 from collections import Counter
@@ -24,7 +25,7 @@ from ..scheduler import messages
 from ..scheduler.messages import ClaimRow
 from ..scheduler.recordings import Page
 from ..schema import values
-from ..schema.constants import RATE_PREFIX, TENANT_PREFIX
+from ..schema.constants import MAX_DUE_DIGITS, RATE_PREFIX, TENANT_PREFIX
 from ..schema.keys import OF_TYPE
 from ..schema.rules_codec import StatedRate, decode_rules
 from ..schema.values import decode_number, encode_part
@@ -92,6 +93,24 @@ class KeyHashes:
         return {**settings, "limits": " ".join(limits), "tenants": " ".join(tenants)}
 
 
+def due_options(enqueued_us: int, due: str = "", head: str = "") -> dict[str, Any]:
+    """Return the options of a `TracedJob` in the fields ``due`` and ``head`` of a job hash, which can be damaged."""
+    _, *words = due.split(" ")
+    number_of = {word[0]: int(word[1:]) for word in words if _DUE_WORD.fullmatch(word)}
+    options: dict[str, Any] = {}
+    if "s" in number_of:
+        options["size"] = number_of["s"] / SECOND_US
+    if "w" in number_of:
+        options["start_within_us"] = number_of["w"]
+    if "d" in number_of:
+        options["deadline_us"] = number_of["d"] - enqueued_us
+    if due:
+        options["head_us"] = decode_number(head)
+    return options
+
+
+#: A word of the field ``due`` of a job hash: the deadline is a time since the epoch.
+_DUE_WORD = re.compile(rf"[wds][0-9]{{1,{MAX_DUE_DIGITS}}}")
 #: Lines of facts for a plain claim whose times were queried: time of the claim, time of its end. A claim without a lane
 #: has one line.
 _LINES_OF_PLAIN = 2
@@ -151,14 +170,16 @@ def claims_in(page: Page, worker: str, hashes: KeyHashes, released_us: dict[int,
     of_plain, of_others = iter(page.told[:plain]), iter(page.told[plain:])
     claims = []
     for row, is_queried in rows:
-        lane, rest = row[2][1], ""
+        (_, lane, _, known_task), size, rest = row[2], row[-1], ""
         if lane:
             claimed, ended = (next(of_plain, "") if is_queried else "" for _ in range(_LINES_OF_PLAIN))
         else:
             lane, claimed, ended, rest = (*next(of_others, "").split(" ", 3), "", "", "", "")[:4]
-        rules, _, task = rest.partition("\t")
+        rules, task, due, head = (*rest.split("\t"), "", "", "")[:4]
         times_us = int(claimed) if claimed else None, int(ended) if ended else None
-        claims.append(_claim(row, worker, sys.intern(lane), hashes.options(rules, task), times_us, released_us))
+        options = {"task": known_task or task or None, "size": size, **due_options(row[3], due, head)}
+        options |= hashes.options(rules, task)
+        claims.append(_claim(row, worker, sys.intern(lane), options, times_us, released_us))
     return claims
 
 
@@ -166,12 +187,12 @@ def _claim(
     row: ClaimRow,
     worker: str,
     lane: str,
-    options: Mapping[str, str],
+    options: Mapping[str, Any],
     server_times_us: tuple[int | None, int | None],
     released_us: dict[int, int],
 ) -> RecordedClaim:
     """Return the claim in *row*. *server_times_us*: of the claim and its end, None if the job hash has no such time."""
-    job_id, fence, (type_, _, outcome), enqueued_us, arrived, *passed_us, brought_by, release = row
+    job_id, fence, (type_, _, outcome, _), enqueued_us, arrived, *passed_us, brought_by, release, _ = row
     if outcome not in OUTCOMES:
         raise ValueError(outcome)
     started_us, ended_us, freed_us = (None if passed is None else enqueued_us + passed for passed in passed_us)

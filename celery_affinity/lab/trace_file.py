@@ -29,6 +29,7 @@ from .scenario import max_at_once
 from .trace import (
     COLUMNS,
     MAX_SLOTS,
+    OLDER_SCHEMA,
     SCHEMA,
     Trace,
     TracedJob,
@@ -289,7 +290,7 @@ def _apply_assignments(settings: Mapping[str, str], assignments: Mapping[int, st
 
 
 def _check_schema(header: dict[str, Any]) -> None:
-    if header.get("schema") != SCHEMA:
+    if header.get("schema") not in (SCHEMA, OLDER_SCHEMA):
         raise TraceError(f"line 1: the schema must be {SCHEMA!r}, got: {header.get('schema')!r}")
 
 

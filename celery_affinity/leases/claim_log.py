@@ -26,10 +26,26 @@ _PLAIN = {_RUNNING, _DONE}
 #: Maps an outcome reported to the server to the outcome in a trace. Other outcomes are the same in both.
 _TRACE_OUTCOMES = {ACKED: _DONE, IGNORED: _DONE, REJECTED: "rejected", **dict.fromkeys(WAITS_AGAIN, "returned")}
 
-#: Values of a claim: job id, fencing token, type, enqueue time, True if on demand, priority, reported outcome; times of
-#: arrival, start, end, and the server's confirmation of the end; number of the release that reported the end. A plain
-#: tuple is cheap to create, and Python's garbage collector visits it only once.
-_Note = tuple[str, str, str, int, bool | None, object, str, float, float | None, float | None, float | None, int]
+#: Values of a claim: job id, fencing token, type, enqueue time, True if on demand (None: the job hash must tell the
+#: lane), priority, reported outcome; times of arrival, start, end, and the server's confirmation of the end; number of
+#: the release that reported the end; task and size. A plain tuple is cheap to create, and Python's garbage collector
+#: visits it only once.
+_Note = tuple[
+    str,
+    str,
+    str,
+    int,
+    bool | None,
+    object,
+    str,
+    float,
+    float | None,
+    float | None,
+    float | None,
+    int,
+    str,
+    float | None,
+]
 
 
 class ClaimLog:
@@ -96,7 +112,9 @@ class ClaimLog:
             granted, self._granted = self._granted, []
             ended_count = self._ended_count
         # If a release reported ends of jobs, its reply's claims have the time of these ends.
-        done_releases = {release for *_, how, _, _, _, _, release in notes if _TRACE_OUTCOMES.get(how) == _DONE}
+        done_releases = {
+            release for _, _, _, _, _, _, how, _, _, _, _, release, _, _ in notes if _TRACE_OUTCOMES.get(how) == _DONE
+        }
         for release, fences in granted:
             if release in done_releases:
                 self._release_of_fence.update(dict.fromkeys(fences, release))
@@ -111,14 +129,29 @@ class ClaimLog:
     def _rows(self, notes: Sequence[_Note], release_of: Callable[[str, int], int]) -> Iterator[ClaimRow]:
         offset_us = self._clock.now_us() - round(time.monotonic() * SECOND_US)
         kind = cache(self._kind)  # only for these claims: new messages can bring new priorities without end
-        for job, fence, type_, since_us, on_demand, priority, how, arrived, started, ended, freed, release in notes:
+        for (
+            job,
+            fence,
+            type_,
+            since_us,
+            on_demand,
+            priority,
+            how,
+            arrived,
+            started,
+            ended,
+            freed,
+            release,
+            task,
+            size,
+        ) in notes:
             at_us = since_us - offset_us
             if not isinstance(priority, int):  # a message is untrusted data
                 priority, on_demand = 0, None if priority else on_demand
             yield (
                 job,
                 fence,
-                kind(type_, on_demand, priority, how, job[-1:] in rules_codec.ALL),
+                kind(type_, on_demand, priority, how, task, job[-1:] in rules_codec.ALL),
                 since_us,
                 int(arrived * SECOND_US) - at_us,
                 None if started is None else int(started * SECOND_US) - at_us,
@@ -126,13 +159,14 @@ class ClaimLog:
                 None if freed is None else int(freed * SECOND_US) - at_us,
                 release_of(fence, 0),
                 release,
+                size,
             )
 
-    def _kind(self, type_: str, on_demand: bool | None, priority: int, how: str, has_suffix: bool) -> Kind:
+    def _kind(self, type_: str, on_demand: bool | None, priority: int, how: str, task: str, has_suffix: bool) -> Kind:
         outcome, lane = _TRACE_OUTCOMES.get(how, how), ""
         if outcome in _PLAIN and on_demand is not None and not has_suffix:
             lane = values.lane_name(on_demand, MAX_PRIORITY - priority if self._lower_first else priority)
-        return type_, lane, outcome
+        return type_, lane, outcome, task
 
 
 def _note_of(held: HeldClaim, how: str, ended_s: float | None, freed_s: float | None, release: int) -> _Note:
@@ -141,7 +175,7 @@ def _note_of(held: HeldClaim, how: str, ended_s: float | None, freed_s: float | 
         held.fence,
         held.type,
         held.enqueued_us,
-        held.on_demand,
+        None if held.due_us is not None else held.on_demand,  # the job hash has the due time
         held.priority,
         how,
         held.held_since_s,
@@ -149,4 +183,6 @@ def _note_of(held: HeldClaim, how: str, ended_s: float | None, freed_s: float | 
         ended_s,
         freed_s,
         release,
+        "" if held.request is None else held.request.name,
+        None if held.request is None else held.request.size,
     )

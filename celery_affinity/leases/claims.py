@@ -95,7 +95,13 @@ class ClaimTable:
                 return None
             waited_us = max(0, self.clock.now_us() - claim.enqueued_us)
             self._held[tag] = HeldClaim(
-                claim.job_id, claim.fence, claim.type, claim.expires_us, waited_us, enqueued_us=claim.enqueued_us
+                claim.job_id,
+                claim.fence,
+                claim.type,
+                claim.expires_us,
+                waited_us,
+                enqueued_us=claim.enqueued_us,
+                due_us=claim.due_us,
             )
         return tag
 

@@ -17,7 +17,7 @@ from ..errors import QueueFull
 from ..log_limit import limited_logger
 from ..lua.library import Argument
 from ..schema import job_record, values
-from ..schema.constants import IS_DUE, IS_FULL, IS_MERGED, IS_REFUSED, WAS_PREEMPTED, WAS_REQUEUED
+from ..schema.constants import IS_DUE, IS_FULL, IS_MERGED, IS_REFUSED, MAX_SIZE, WAS_PREEMPTED, WAS_REQUEUED
 from ..schema.job_record import NewJob
 from ..schema.values import decode_number, decode_text
 
@@ -338,13 +338,13 @@ class UnreportedEnd(NamedTuple):
             return cls(job_id.decode(errors="surrogateescape"), "")
 
 
-#: Type, lane and outcome of a claim. The lane is "" if lane, rules and owner must come from the job hash.
-Kind = tuple[str, str, str]
+#: Type, lane, outcome and task of a claim. The lane is "" if it, and rules and due time, must come from the job hash.
+Kind = tuple[str, str, str, str]
 #: Job id, fencing token, kind and enqueue time of a claim; then the times in µs since the enqueue time at which it
 #: arrived at the worker, its task started, it ended, and the server confirmed that its slot is free or has another job
 #: (None: did not happen); then the worker's numbers of the release whose reply delivered the claim, and of the release
-#: that reported its end (0: none).
-ClaimRow = tuple[str, str, Kind, int, int, int | None, int | None, int | None, int, int]
+#: that reported its end (0: none); then the call's size.
+ClaimRow = tuple[str, str, Kind, int, int, int | None, int | None, int | None, int, int, float | None]
 
 
 class PageQuery(NamedTuple):
@@ -363,7 +363,7 @@ def page_query(rows: Sequence[ClaimRow]) -> PageQuery:
     """
     if not rows:
         return PageQuery("", (), ())
-    jobs, fences, kinds, enqueued, arrived, started, ended, freed, brought_by, releases = zip(*rows, strict=True)
+    jobs, fences, kinds, enqueued, arrived, started, ended, freed, brought_by, releases, sizes = zip(*rows, strict=True)
     kind_indexes: dict[Kind, int] = {}
     kind_column = [kind_indexes.setdefault(kind, len(kind_indexes)) for kind in kinds]
     is_plain, covered = [0] * len(rows), {0}
@@ -377,9 +377,15 @@ def page_query(rows: Sequence[ClaimRow]) -> PageQuery:
             plain.append(jobs[index])
             covered.add(releases[index])
             covered.add(brought_by[index])
-    columns = (jobs, fences, kind_column, enqueued, arrived, started, ended, freed, brought_by, releases, is_plain)
+    columns = [jobs, fences, kind_column, enqueued, arrived, started, ended, freed, brought_by, releases, is_plain]
+    if any(size is not None for size in sizes):
+        columns.append(sizes)
     text = json.dumps([list(kind_indexes), *columns], separators=(",", ":"), check_circular=False)
     return PageQuery(text, plain[::-1], [part for nth in reversed(others) for part in (jobs[nth], fences[nth])])
+
+
+#: Columns of numbers in a page without sizes.
+_NUMBER_COLUMNS = 8
 
 
 def read_rows(text: str) -> list[tuple[ClaimRow, bool]]:
@@ -389,6 +395,8 @@ def read_rows(text: str) -> list[tuple[ClaimRow, bool]]:
     try:
         kinds, jobs, fences, kind_column, *numbers = json.loads(text)
         known_kinds = [tuple(map(_require_text, kind)) for kind in kinds]
+        if len(numbers) <= _NUMBER_COLUMNS:
+            numbers.append([None] * len(jobs))  # no job has a size
         rows = zip(
             map(_require_text, jobs),
             map(_require_text, fences),
@@ -402,17 +410,25 @@ def read_rows(text: str) -> list[tuple[ClaimRow, bool]]:
 
 
 def _parse_row(row: tuple[Any, ...]) -> tuple[ClaimRow, bool]:
-    job, fence, (type_, lane, outcome), enqueued, arrived, *times, brought_by, release, is_plain = row
+    job, fence, (type_, lane, outcome, *task), enqueued, arrived, *times, brought_by, release, is_plain, size = row
     started, ended, freed = (None if time is None else _require_integer(time) for time in times)
     enqueued, arrived, brought_by, release = map(_require_integer, (enqueued, arrived, brought_by, release))
     passed = started, ended, freed
-    return (job, fence, (type_, lane, outcome), enqueued, arrived, *passed, brought_by, release), bool(is_plain)
+    kind = type_, lane, outcome, "".join(task[:1])  # workers of an older version write no task
+    size = None if size is None else _require_size(size)
+    return (job, fence, kind, enqueued, arrived, *passed, brought_by, release, size), bool(is_plain)
 
 
 def _require_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text is expected, got: {value!r:.80}")
     return sys.intern(value)
+
+
+def _require_size(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SIZE:
+        raise TypeError(f"a number of 0 or more is expected, got: {value!r:.80}")
+    return value
 
 
 def _require_integer(value: object) -> int:

@@ -35,7 +35,7 @@ TRACES = """
 | --- | --- |
 | the last line of a trace is cut | `line 4, the last one, is cut, and left out: what was written after it is not in the trace` |
 | an earlier line is cut | `line 3: a row must be an object in JSON; the line is broken, and others follow` |
-| another schema | `line 1: the schema must be 'celery-affinity-trace/1', got: 'celery-affinity-trace/2'` |
+| another schema | `line 1: the schema must be 'celery-affinity-trace/2', got: 'celery-affinity-trace/3'` |
 | a clock that steps | `line 3: the clock steps: ended_us must be started_us (3) or later, got: 2` |
 | no jobs | `the trace has no jobs` |
 | no claims | `fidelity unknown: the record has no claims` |

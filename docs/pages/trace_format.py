@@ -1,6 +1,6 @@
 """The page of the lab's recordings and of the format of a trace, from the table of its columns."""
 
-from celery_affinity.lab.trace import COLUMNS, OUTCOMES, SCHEMA
+from celery_affinity.lab.trace import COLUMNS, OLDER_SCHEMA, OUTCOMES, SCHEMA
 
 from .markdown import MADE, table
 
@@ -38,14 +38,14 @@ benchmarks.recorded_claim` counts the server's instructions for each claim, also
 | --- | ---: | ---: | ---: | ---: |
 | of a busy slot | 8,400 | 1.9 % | 8,800 | 2.3 % |
 | of a slot that was free as its job came: both of its times are read | 17,200 | 2.9 % | 17,500 | 3.2 % |
-| of a job that failed, or has a key, a tenant or another rule: its rules are read, too | 30,300 | 4.4 % | 36,400 | 5.7 % |
+| of a job that failed, or has a due time, a key, a tenant or another rule: these are read, too | 33,700 | 5.0 % | 38,000 | 6.1 % |
 
 Most of that is the price of a command from Lua: one `HMGET` for every other claim takes 14,600 instructions. Without a recording nothing is added.
 
 """
 
 HEADER = {
-    "schema": f"`{SCHEMA}`",
+    "schema": f"`{SCHEMA}`; `{OLDER_SCHEMA}`, from older releases, is read, too",
     "length_us": "length of the trace, µs",
     "workers": "the workers at the beginning: `name`, `types`, `slots`",
     "settings": "the settings in force, by their name in Redis; times in µs",
@@ -79,12 +79,17 @@ MEANINGS = {
         "it does not merge",
     ),
     "tenant#": ("hash of the [tenant](../how-to/tenants.md)", _KEY),
+    "task": ("the name of the task", "unknown"),
+    "size": ("the `size` of the call", "unknown"),
+    "start_within_us": ("`start_within`", _KEY),
+    "deadline_us": ("time from `enqueued_us` to the deadline", _KEY),
+    "head_us": ("the head start", "the lab computes it"),
 }
 
 CSV = """
 A hash is made with a random text that the command forgets at the end: a key has one hash within a trace, and another one in the next trace. Limits
 that [`affinity_limits`](settings.md#affinity_limits) sets for keys are in the rows of the jobs; limits of types, and quotas of tenants by their
-hash, are in `settings`. Names of types and of workers are written unchanged.
+hash, are in `settings`. Names of types, tasks and workers are written unchanged.
 
 A trace does not contain scheduled jobs that were due later. It contains jobs that were revoked or expired while they waited only if
 [`affinity_keep`](settings.md#affinity_keep) is above 60 s.
@@ -122,7 +127,7 @@ excel,900,1100,1300,8001300,w2
 - **Rows `join` and `leave`** are the rows above. A row `join`, or a header with workers, means that the comments have the whole fleet. With such
   rows the beginning of the trace is 0, whatever the first time is.
 - **The header**, on the first line, is the header above, too. Each field but `schema` may be missing:
-  `# {"row":"header","schema":"celery-affinity-trace/1","paused":["excel"]}`.
+  `# {"row":"header","schema":"celery-affinity-trace/2","paused":["excel"]}`.
 
 `celery affinity lab record --output monday.csv` writes such a file. Its replay equals the replay of the JSON file.
 

@@ -25,6 +25,7 @@ if STOCK:
     app.conf.task_routes = {"pdf.*": {"queue": "pdf"}, "excel.*": {"queue": "excel"}, "index.*": {"queue": "index"}}
 else:
     app.conf.broker_transport = "celery_affinity:Transport"
+    app.conf.affinity_stretch = 16  # short readings first; the fleet learns how long a document of a size takes
 
 app.conf.update(
     task_ignore_result=True,

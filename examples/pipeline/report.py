@@ -113,7 +113,7 @@ def _batch(ours: Run, stock: Run) -> str:
         if a and b:
             a50, b50 = percentile(a, 50), percentile(b, 50)
             parts.append(f"{noun} waited {seconds(a50)} s; on stock Celery {seconds(b50)} s, {compared(b50, a50)}")
-    why = "Ours takes the oldest job that fits a slot; stock Celery takes turns between its queues."
+    why = "Ours starts short readings first once it knows how long they take; stock Celery takes turns between queues."
     return f"In the batch (medians), {'. And '.join(parts)}. {why}" if parts else ""
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from celery import signals
 
+from celery_affinity import Affinity
 from examples.comparing import record
 from examples.comparing.processes import die_with_parent
 from examples.pipeline import index
@@ -21,12 +22,17 @@ record.to(FOLDER, describe)
 signals.worker_process_init.connect(lambda **_: die_with_parent(), weak=False)
 
 
-@app.task(name="pdf.extract", affinity="pdf", throws=(UnreadableError,))
+def size_of_file(args, kwargs):
+    """Return the number of bytes of a call's document, which predicts how long the reading takes."""
+    return Path(args[0]).stat().st_size
+
+
+@app.task(name="pdf.extract", affinity=Affinity("pdf", size=size_of_file), throws=(UnreadableError,))
 def extract_pdf(path: str) -> Document:
     return read_pdf(Path(path))
 
 
-@app.task(name="excel.read", affinity="excel", throws=(UnreadableError,))
+@app.task(name="excel.read", affinity=Affinity("excel", size=size_of_file), throws=(UnreadableError,))
 def extract_excel(path: str) -> Document:
     return read_excel(Path(path))
 

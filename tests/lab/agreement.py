@@ -18,7 +18,7 @@ def main(count, seed=0, jobs=40):
             scenario = at_random(random.Random(f"{seed} {nth}"), jobs=jobs)
             exact, fast = scripts_engine.schedule_exact(scenario, client=client), fast_engine.schedule_fast(scenario)
             claims += len(exact.runs)
-            if exact.runs == fast.runs:
+            if exact == fast:
                 agreed += 1
             else:
                 pairs = enumerate(zip(exact.runs, fast.runs, strict=False))

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from celery_affinity.errors import OptionError
 from celery_affinity.lab import fast_engine
-from celery_affinity.lab.advise import advise, resample_days, with_slots
+from celery_affinity.lab.advise import advise, head_starts_to_try, resample_days, with_slots
 from celery_affinity.lab.scenario import Scenario, scenario_of
 from celery_affinity.lab.targets import Target, parse_target
 from celery_affinity.lab.trace import TracedWorker
+from celery_affinity.settings.wire import complete_settings
 
 from .traces import TRACES, S, flood, job, trace, workers
 
@@ -64,6 +65,25 @@ def test_settings_are_advised_before_slots_if_sufficient():
     assert advised_changes.advice[0].slots == []
     assert advised_changes.advice[0].settings.startswith("on_demand_weight ")
     assert advised_changes.advice[1].slots, "the alternative with slots only"
+
+
+def test_stretch_is_advised_if_short_jobs_wait_behind_long_ones():
+    jobs = [(job("pdf", 30 * n * S, task=f"takes {took}"), took * S) for n, took in enumerate((1, 20))]
+    jobs += [(job("pdf", (100 + n) * S, task=f"takes {took}"), took * S) for n, took in enumerate((20, 1, 1) * 8)]
+    advised_changes = advised(scenario_of(trace(workers(("pdf", 1)), jobs)), "all:p50<25s")
+    best, with_slots_only = advised_changes.advice
+    assert (best.slots, best.settings.partition(" ")[0]) == ([], "stretch")
+    assert best.mean_then_s < best.mean_now_s
+    assert with_slots_only.slots
+
+
+def test_target_wait_is_advised_with_stretch():
+    tried = {
+        each.words: each.settings for each in head_starts_to_try(complete_settings({"target_wait_us": "60000000"}))
+    }
+    assert tried["stretch 16"] == {"stretch": "16", "target_wait_us": "60000000"}
+    assert tried["stretch 64 target_wait 960"] == {"stretch": "64", "target_wait_us": "960000000"}
+    assert list(head_starts_to_try(complete_settings({"target_wait_us": "0"}))) == []
 
 
 def test_blocking_limit_makes_a_target_unreachable():

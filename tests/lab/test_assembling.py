@@ -26,11 +26,13 @@ def add(assembly, worker, rows, from_server=()):
     assembly.add(Page("1-1", worker, page_query(rows).text, from_server))
 
 
-def row(job, fence, enqueued, *times, outcome="done", lane="queued.3", freed=None, brought=0, release=0):
+def row(
+    job, fence, enqueued, *times, outcome="done", lane="queued.3", freed=None, brought=0, release=0, task="", size=None
+):
     """Return a row of a page. *times*: arrival, and perhaps start and end."""
     arrived, started, ended = (*times, None, None)[:3]
     passed = [None if at_us is None else at_us - enqueued for at_us in (arrived, started, ended, freed)]
-    return (job, str(fence), ("pdf", lane, outcome), enqueued, *passed, brought, release)
+    return (job, str(fence), ("pdf", lane, outcome, task), enqueued, *passed, brought, release, size)
 
 
 def trace(assembly, waiting=()):
@@ -215,3 +217,35 @@ def test_key_hashes_differ_by_trace_and_kind():
     one, other = KeyHashes(), KeyHashes()
     assert one.of("tenant", "acme") == one.of("tenant", "acme")
     assert len({one.of("tenant", "acme"), other.of("tenant", "acme"), one.of("exclusive", "acme")}) == 3
+
+
+def test_task_size_and_due_time_of_a_claim_are_kept(assembly):
+    rows = [
+        row("a", 1, 900, 1_100, 1_200, 1_300, task="read", size=2.5),
+        row("b", 2, 900, 1_100, 1_200, 1_300, lane=""),
+        row("c", 3, 900, 1_100, 1_200, 1_300, lane=""),
+    ]
+    facts = [
+        "",
+        "",
+        "queued.3 1100 1300 \tread\t30000900 w30000000 d5000900 s1500000\t7",
+        "queued.3 1100 1300 \tread\tx\t",
+    ]
+    add(assembly, page(ended=3), rows, facts)
+    known, due, damaged = trace(assembly).jobs
+    assert (known.task, known.size, known.start_within_us, known.head_us) == ("read", 2.5, None, None)
+    assert (due.task, due.size, due.start_within_us, due.deadline_us, due.head_us) == (
+        "read",
+        1.5,
+        30 * 10**6,
+        5 * 10**6,
+        7,
+    )
+    assert (damaged.task, damaged.start_within_us, damaged.head_us) == ("read", None, 0)
+
+
+def test_page_of_an_older_worker_is_read(assembly):
+    text = '[[["pdf","queued.3","done"]],["a"],["1"],[0],[900],[200],[300],[400],[410],[0],[0],[1]]'
+    assembly.add(Page("1-1", page(ended=1), text, ["", ""]))
+    (job,) = trace(assembly).jobs
+    assert (job.priority, job.task, job.size) == (3, None, None)

@@ -38,6 +38,17 @@ def test_job_claimed_first_beyond_the_bound_is_detected():
     assert passed(*closer, runs=RUNS) == []
 
 
+def test_head_starts_count_for_the_bound():
+    jobs = [job(0, took_s=5), job(1, 1, **URGENT), job(2, 2, **URGENT)]
+    made = Schedule(
+        scenario(*jobs, settings=LOW), tuple(ScheduledRun(n, "w", at * S, end * S) for n, _, at, end in RUNS)
+    )
+    assert len(jobs_beyond_bound(made)) == 1
+    assert jobs_beyond_bound(replace(made, head_starts={2: 1})) == []
+    (beyond,) = jobs_beyond_bound(replace(made, head_starts={1: 5, 2: 5}))
+    assert beyond.later_us == S
+
+
 def test_slot_of_other_types_overtakes_no_job():
     jobs = [job(0, took_s=5), job(1, 1, type_="xls", **URGENT), job(2, 2, **URGENT)]
     assert passed(worker("w"), *jobs, runs=RUNS) == []

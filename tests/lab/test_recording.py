@@ -121,6 +121,7 @@ def test_each_claim_has_a_row_with_ordered_times(lab):
     }
     assert {each.name.partition("@")[0] for each in trace.workers} == {"processes", "threads"}
     assert {job.worker for job in trace.jobs} <= {each.name for each in trace.workers}
+    assert {fence: job.task for fence, job in rows.items()} == {fence: f"{APP}.{task}" for fence, task in runs.items()}
     assert recording_keys(lab.redis) == []
 
 
@@ -204,6 +205,23 @@ def test_keys_are_hashed_with_their_current_limits(lab, tmp_path):
     assert trace.settings["limits"] == "type%3Apdf=9"
     assert trace.settings["tenants"] == f"{tenant}=max:5"
     assert trace_file.read_trace(tmp_path / "trace.jsonl") == trace
+
+
+def test_due_times_and_head_starts_are_recorded(lab):
+    lab.start("w", slots=1)
+    lab.scheduler.configure({"target_wait_us": str(100 * 10**6)})
+    with recording(lab, lambda: len(lab.runs()) == 2) as traces:
+        lab.plain.apply_async(start_within=30)
+        lab.plain.apply_async((30,))
+        wait_until(lambda: len(lab.runs()) == 2, 10, "it runs")
+        lab.plain.apply_async(deadline=20)
+    claimed, running, waiting = sorted(traces[0].jobs, key=lambda job: job.enqueued_us)
+    assert (claimed.start_within_us, claimed.deadline_us, claimed.head_us) == (30 * 10**6, None, 70 * 10**6)
+    assert (running.start_within_us, running.head_us) == (None, None)
+    assert waiting.claimed_us is None
+    assert 19 * 10**6 < waiting.deadline_us <= 20 * 10**6
+    assert waiting.head_us > 80 * 10**6
+    assert waiting.task.endswith(".plain")
 
 
 def test_merged_calls_have_one_row(lab):

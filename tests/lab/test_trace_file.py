@@ -12,7 +12,7 @@ from celery_affinity.errors import TraceError
 from celery_affinity.lab import trace_file
 from celery_affinity.lab.replay import replay, run_engine
 from celery_affinity.lab.scenario import scenario_of
-from celery_affinity.lab.trace import OUTCOMES, SCHEMA, Trace, TracedJob, TracedWorker
+from celery_affinity.lab.trace import OLDER_SCHEMA, OUTCOMES, SCHEMA, Trace, TracedJob, TracedWorker
 from examples.made_up_trace import with_claims
 
 HEADER = {"row": "header", "schema": SCHEMA, "length_us": 9, "workers": [{"name": "w", "types": ["pdf"], "slots": 1}]}
@@ -51,6 +51,11 @@ def jobs(draw):
         rate_limit=draw(message),
         merge=draw(message),
         tenant=draw(message),
+        task=draw(message),
+        size=draw(st.none() | st.floats(0, 1e12)),
+        start_within_us=draw(st.none() | st.integers(0, 10**17 - 1)),
+        deadline_us=draw(st.none() | st.integers(1 - 10**17, 10**17 - 1)),
+        head_us=draw(st.none() | st.integers(0, 10**17 - 1)),
     )
 
 
@@ -145,7 +150,7 @@ BAD_ROWS = [
     [
         *(([HEADER, JOB, {**JOB, **change}], message) for change, message in BAD_ROWS),
         ([HEADER, JOB, json.dumps(JOB)[:30], JOB], "line 3: a row must be an object in JSON; the line is broken, and"),
-        ([{**HEADER, "schema": f"{SCHEMA[:-1]}2"}, JOB], rf"line 1: the schema must be '{SCHEMA}', got: '.*/2'"),
+        ([{**HEADER, "schema": f"{SCHEMA[:-1]}9"}, JOB], rf"line 1: the schema must be '{SCHEMA}', got: '.*/9'"),
         ([HEADER], "the trace has no jobs"),
         ([""], "line 1: a header in JSON, or the columns of a CSV file, must come first"),
         (['{"row": '], "line 1: the header is cut"),
@@ -167,6 +172,21 @@ BAD_ROWS = [
 def test_invalid_trace_file_is_refused_in_one_sentence(read, lines, message):
     with pytest.raises(TraceError, match=message):
         read(*lines)
+
+
+def test_trace_of_an_older_release_is_read_and_replayed(read):
+    trace, warnings = read({**HEADER, "schema": OLDER_SCHEMA}, JOB)
+    assert (replay(trace).fidelity, warnings) == (1.0, [])
+    assert (trace.jobs[0].task, trace.jobs[0].head_us) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("size", -1), ("size", "nan"), ("size", 1e13), ("size", True), ("start_within_us", -1), ("deadline_us", 10**17)],
+)
+def test_size_or_due_time_out_of_bounds_is_refused(read, column, value):
+    with pytest.raises(TraceError, match=f"line 2: {column} must be a"):
+        read(HEADER, {**JOB, column: value})
 
 
 def test_unserved_types_are_a_warning(read):

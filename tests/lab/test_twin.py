@@ -30,7 +30,9 @@ def both(valkey, redis_client):
 
     def schedule(given_scenario):
         fast = fast_engine.schedule_fast(given_scenario)
-        assert fast.runs == scripts_engine.schedule_exact(given_scenario, client=redis_client).runs
+        exact = scripts_engine.schedule_exact(given_scenario, client=redis_client)
+        assert fast.runs == exact.runs
+        assert fast.head_starts == exact.head_starts
         return fast
 
     return schedule

@@ -16,5 +16,5 @@ def test_recorded_lane_is_empty_for_an_invalid_priority(priority, lane):
     records.begin()
     records.ended([HeldClaim("job", "1", "pdf", on_demand=False, priority=priority, outcome="acked")])
     ((_, _, kind, *_),), number = records.take()
-    assert kind == ("pdf", lane, "done")
+    assert kind == ("pdf", lane, "done", "")
     assert number == 1

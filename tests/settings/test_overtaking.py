@@ -48,6 +48,28 @@ def test_job_enqueued_a_bound_later_never_runs_first(data):
     assert overtakes(QueueRank(old, 0, "old"), QueueRank(new, later_us, "new"))
 
 
+head_starts_us = st.integers(0, 10**10)
+
+
+@given(st.data())
+def test_job_with_a_rank_a_bound_later_never_runs_first(data):
+    """A head start changes the rank, which is the enqueue time minus it, and the age by which both are scored."""
+    weights = data.draw(st.one_of(st.just(WEIGHTS), some_weights))
+    mine, theirs = data.draw(priorities), data.draw(priorities)
+    on_demand, they_on_demand = data.draw(st.booleans()), data.draw(st.booleans())
+    bound_us = -int(-wire.overtaking_seconds(mine, on_demand, weights) * SECOND_US // 1)
+    my_head_us, their_head_us = data.draw(head_starts_us), data.draw(head_starts_us)
+    longest_us = their_head_us + data.draw(head_starts_us)  # the largest target wait
+    # Their job comes the bound later, plus the largest head start that it could have, less the head start of mine.
+    enqueued_us = bound_us + longest_us - my_head_us + data.draw(st.integers(1, 10**10))
+    now_us = max(0, enqueued_us) + data.draw(st.integers(0, 10**10))
+    my_rank_us, their_rank_us = -my_head_us, enqueued_us - their_head_us
+    assert their_rank_us >= my_rank_us + bound_us
+    old = score(mine, on_demand, now_us - my_rank_us, data.draw(slots), weights).total
+    new = score(theirs, they_on_demand, now_us - their_rank_us, data.draw(slots), weights).total
+    assert overtakes(QueueRank(old, my_rank_us, "old"), QueueRank(new, their_rank_us, "new"))
+
+
 @pytest.mark.parametrize(("on_demand", "they_on_demand"), [(False, True), (True, True)])
 def test_overtaking_bound_is_tight(on_demand, they_on_demand):
     """Just below the bound, a job of priority 10 and a rare type that waited past the cap runs first."""

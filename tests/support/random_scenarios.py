@@ -44,6 +44,7 @@ def _arrival(random, types, number, grid, jobs):
         on_demand=random.random() < 0.3,
         priority=random.choice((5, 5, 0, 3, 10)),
         **_key(random),
+        **_due(random, grid),
     )
 
 
@@ -68,6 +69,18 @@ def _key(random):
     return {"tenant": tenant}
 
 
+def _due(random, grid):
+    """Return the due time and the size of a job, often without either."""
+    return {
+        "task": random.choice((None, "read", "render", "répeter")),
+        "size": random.choice((None, None, 0, 0.5, 1, 7)),
+        "start_within_us": random.choice((None, None, None, 0, 2 * grid, 20 * grid)),
+        "deadline_us": random.choice((None, None, None, -grid, 5 * grid, 30 * grid)),
+        "head_us": random.choice((None, None, None, None, 0, 10 * grid)),
+        "is_learned": random.random() < 0.9,
+    }
+
+
 def _settings(random, types):
     settings = {}
     choices = {
@@ -82,6 +95,8 @@ def _settings(random, types):
         "key_patience_us": ("0", "1000000", "3000000"),
         "tenants": ("t1=max:1", "t1=max:2 *=max:1", "t2=max:0"),
         "priority_reversed": ("0", "1"),
+        "stretch": ("0", "1", "2.5", "16"),
+        "target_wait_us": ("256000000", "10000000", "0"),
     }
     for name, values in choices.items():
         if random.random() < 0.4:

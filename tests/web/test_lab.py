@@ -182,7 +182,7 @@ def test_invalid_question_is_refused_with_the_accepted_values(web, question, wor
 def test_invalid_trace_is_reported_without_its_path(web, directory):
     (directory / "bad.jsonl").write_text('{"row": "header"}\n')
     reply = web.get("/api/lab/traces/bad.jsonl/replay")
-    words = "bad.jsonl: line 1: the schema must be 'celery-affinity-trace/1', got: None"
+    words = "bad.jsonl: line 1: the schema must be 'celery-affinity-trace/2', got: None"
     assert (reply.status_code, error_of(reply)) == (409, words)
 
 

@@ -65,16 +65,20 @@ end
 local OF_A_CLAIM = 2 -- values per claim
 
 -- Returns facts of a claim's job, separated by spaces: the lane, and the times of the claim and of its end. A time is
--- "" if the job hash lacks it, or if it belongs to a later claim. The rules and the task name follow if the job has
--- rules.
+-- "" if the job hash lacks it, or if it belongs to a later claim. If the job has rules or a due time, its rules,
+-- the task name and, with a due time, the fields "due" and "head" follow, separated by tabs.
 local function facts_of(id, fence)
-    local its_fence, claimed, ended, lane, rules, name =
-        unpack(redis.call("HMGET", key.job(id), "fence", "claimed", "ended", "lane", "rules", "name"))
+    local its_fence, claimed, ended, lane, rules, name, due =
+        unpack(redis.call("HMGET", key.job(id), "fence", "claimed", "ended", "lane", "rules", "name", "due"))
     if its_fence ~= fence then
         claimed, ended = "", ""
     end
     local words = (lane or "") .. " " .. (claimed or "") .. " " .. (ended or "")
-    return rules and words .. " " .. rules .. "\t" .. string.gsub(name or "", "\n", " ") or words
+    if not (rules or due) then
+        return words
+    end
+    words = words .. " " .. (rules or "") .. "\t" .. string.gsub(name or "", "%c", " ")
+    return due and words .. "\t" .. due .. "\t" .. (redis.call("HGET", key.job(id), "head") or "") or words
 end
 
 function functions.record(ARGV)
