@@ -10,8 +10,8 @@
 -- within which it should start, "d" and the time in µs until its deadline, "s" and its size in millionths. Field "due"
 -- of its hash has the due time, if there is a "w" or a "d", or "-", and then the words, with the absolute time of the
 -- deadline.
--- Cost: for a job with `start_within` or a deadline, two commands at publish and one at its claim; with `stretch`, one at
--- publish; one or two more where the run time is needed. Other jobs cost no command.
+-- Cost: for a job with `start_within` or a deadline, two commands at publish and one at its claim; with `stretch`, one
+-- at publish; one or two more where the run time is needed. Other jobs cost no command.
 local PLACES = { w = 1, d = 2, s = 3 }
 
 -- Returns the numbers of the words in `text` by letter, or nil if a word is invalid or there is no text. An absolute
