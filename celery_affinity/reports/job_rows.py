@@ -15,12 +15,36 @@ from . import sentences
 _MAX_WHY_LENGTH = 300
 
 
+class DueWords(NamedTuple):
+    """Field "due" of a job hash. Times are in µs; None if they are missing.
+
+    *due_us*: the job's own due time. *deadline_us*: its deadline. *size*: its size, None if it has none.
+    """
+
+    due_us: int | None = None
+    deadline_us: int | None = None
+    size: float | None = None
+
+
+NO_DUE_WORDS = DueWords()
+
+
+def due_words(text: str) -> DueWords:
+    """Return the values in field "due" of a job hash."""
+    first, *words = text.split(" ")
+    numbers = {word[:1]: number for word in words if (number := decode_number(word[1:], -1)) >= 0}
+    due_us = decode_number(first, -1)
+    size = numbers["s"] / 1_000_000 if "s" in numbers else None
+    return DueWords(None if due_us < 0 else due_us, numbers.get("d"), size)
+
+
 @dataclass(frozen=True)
 class JobRow:
     """A parsed job hash. A missing string is "", a missing number 0, a missing optional field None.
 
     - *lane*: the lane where the job waits or would wait, with its type (encoded) and the time that orders it in the
-      lane: the end of its last pause or, without one, its enqueue time.
+      lane: the end of its last pause or, without one, its enqueue time, minus its head start.
+    - *head_us*: its head start.
     - *published_us*: set only for a job with an ETA, whose enqueue time is the ETA.
     - *requeues*: number of requeues by its task.
     - *paused_until_us*: end of the pause after a requeue or an aborted run, while the job is scheduled.
@@ -39,6 +63,8 @@ class JobRow:
     task: str
     lane: Lane
     enqueued_us: int
+    head_us: int
+    due: DueWords
     deliveries: int
     requeues: int
     paused_until_us: int | None
@@ -79,7 +105,11 @@ def read_jobs(reader: Reader, ids: Sequence[str], fields: Sequence[str] = ()) ->
 def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
     """Return the row of a job from its hash."""
     row = {name: decode_text(value) for name, value in raw.items()}
-    enqueued_us, rank_us = decode_number(row.get("enqueued")), _time_in(row, "rank")
+    enqueued_us, rank_us, head_us = (
+        decode_number(row.get("enqueued")),
+        _time_in(row, "rank"),
+        _time_in(row, "head") or 0,
+    )
     deliveries, is_dead = decode_number(row.get("deliveries")), row.get("state") == "dead"
     why_dead = sentences.dead_sentence(row.get("reason", ""), deliveries) if is_dead else None
     return JobRow(
@@ -87,8 +117,10 @@ def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         state=row.get("state", ""),
         task_id=decode_part(row.get("task", "")),
         task=row.get("name", ""),
-        lane=Lane(rank_us or enqueued_us, job_id, row.get("type", ""), row.get("lane", "")),
+        lane=Lane((rank_us or enqueued_us) - head_us, job_id, row.get("type", ""), row.get("lane", "")),
         enqueued_us=enqueued_us,
+        head_us=head_us,
+        due=due_words(row["due"]) if "due" in row else NO_DUE_WORDS,
         deliveries=deliveries,
         requeues=decode_number(row.get("requeues")),
         paused_until_us=rank_us if row.get("state") == "scheduled" else None,

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from ..schema.constants import MAX_PRIORITY, REASONS
 from ..schema.values import decode_part
+from .render import time_text
 
 if TYPE_CHECKING:
     from ..settings.reserves import Reserve
     from .blockers import OverdueJob, ReservedSlots
+    from .due import LateJob
     from .job_rows import JobRow
     from .key_usage import KeyWait
     from .keys import KeyName
@@ -166,6 +168,36 @@ def _kept_by_tenant(key: "KeyName", name: str, before: int) -> str:
     if not key.has_room:
         return f"tenant {name!r} has {key.held} of {key.limit} slots, its maximum; {others}"
     return f"tenant {name!r} has {key.held} slots and is below its maximum; {others}"
+
+
+def late_sentence(job: "LateJob", because: str = "") -> str:
+    """Return when *job* is due and expected to start, and why. *because*: why it has no expected start."""
+    begin = f"{_name_of(job)} is due to start at {_clock_text(job.due_s)}"
+    if job.expected_s is None or job.late_s is None:
+        return f"{begin}: {because}"
+    expected = f"{begin}, expected at {_clock_text(job.expected_s)}, {job.late_s:,.0f} s late"
+    slots = f"{job.slots} {'slot fits' if job.slots == 1 else 'slots fit'}"
+    if not job.jobs_before:
+        return f"{expected}: {slots}, busy until then"
+    jobs = f"{job.jobs_before:,} {'job ranks' if job.jobs_before == 1 else 'jobs rank'} before it"
+    work_s = job.work_before_s
+    work = f"{work_s:,.1f} s" if work_s < 60 else f"{work_s / 60:,.1f} min"
+    return f"{expected}: {slots}, {jobs} with {work} of work"
+
+
+def unmeetable_sentence(job: "LateJob", deadline_s: float) -> str:
+    """Return why the deadline of *job* cannot be met."""
+    return (
+        f"the deadline of {_name_of(job)} at {_clock_text(deadline_s)} cannot be met: it is shorter than its run time"
+    )
+
+
+def _name_of(job: "LateJob") -> str:
+    return f"{job.task_id or job.job_id} ({job.task})" if job.task else job.task_id or job.job_id
+
+
+def _clock_text(unix_s: float) -> str:
+    return time_text(unix_s).partition(" ")[2] or "?"
 
 
 def _holder(key: "KeyName") -> str:

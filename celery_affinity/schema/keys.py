@@ -131,6 +131,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "zset",
         "rule keys with waiting jobs, by the time (µs) at which a tick re-evaluates them",
     ),
+    "due_times": (
+        "lane:key:due_times",
+        "zset",
+        "ids of waiting jobs with their own due time, by that time (µs)",
+    ),
     "kept_back": ("lane:kept:%s:%s", "zset", "type, lane -> waiting jobs that a key blocks, by enqueue time (µs)"),
     "merging": (
         "lane:key:merging",

@@ -1,0 +1,298 @@
+"""Forecast when waiting jobs start: list scheduling with expected run times.
+
+Each slot that becomes free takes the job with the highest score, as the scheduler does, and is free again after the
+job's expected run time. Slots that are free at the same time choose in the order of their number of types, the most
+specialised first. Most waiting jobs are not known one by one: a `Wait` can be a block of jobs.
+
+A slot takes several jobs of a block at once. Its time with them is a fixed part of the time since the forecast began,
+so the number of steps grows only with the logarithm of the time that is forecast.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .score import Weights, is_by_age, score
+
+#: Maximum number of slots that are forecast one by one. In a larger fleet, a slot stands for several ones.
+_MAX_SLOTS = 256
+#: Up to this number of jobs, each is forecast by itself.
+_MAX_SINGLE_JOBS = 2_000
+#: With more jobs, the mean time between two choices is the time since the beginning divided by this number.
+_STEPS = 300
+#: Maximum number of choices.
+_MAX_CHOICES = 20_000
+
+
+class Kind(NamedTuple):
+    """A lane: type (encoded), priority and mode."""
+
+    type: str
+    priority: int
+    on_demand: bool
+
+
+class Wait(NamedTuple):
+    """One waiting job, or a block of *jobs* with ranks evenly spread from *rank_us* to *last_us*.
+
+    *each_us*: expected run time of one job. *job_id*: of a job to forecast; "" for others.
+    """
+
+    rank_us: int
+    job_id: str
+    each_us: float
+    jobs: float = 1
+    last_us: int = 0
+
+
+class Arrival(NamedTuple):
+    """Jobs that become pending at *at_us*."""
+
+    at_us: int
+    kind: Kind
+    wait: Wait
+
+
+class FreeSlot(NamedTuple):
+    """A slot for *types* (encoded), and the time at which it is expected to be free. *limited*: type of its job."""
+
+    free_us: int
+    types: frozenset[str]
+    limited: str = ""
+
+
+class ExpectedStart(NamedTuple):
+    """When a job is expected to start.
+
+    *jobs_before*, *work_us*: jobs that start before it, while it waits, on slots that fit it, and their run times.
+    """
+
+    start_us: int
+    jobs_before: int
+    work_us: float
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The state of a cohort at one time. *fits*: slots per type. *limits*: maximum number of running jobs per type.
+
+    *coming* is sorted by time. *priority_percentage*, *claims*: see `is_by_age`.
+    """
+
+    now_us: int
+    weights: Weights
+    fits: Mapping[str, int]
+    waiting: Mapping[Kind, Sequence[Wait]]
+    slots: Sequence[FreeSlot]
+    coming: Sequence[Arrival] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    priority_percentage: int = 100
+    claims: int = 0
+
+
+def expected_starts(situation: Situation) -> dict[str, ExpectedStart]:
+    """Return the expected start of each job that has an id. Jobs that no slot fits are missing."""
+    return _ListSchedule(situation).run()
+
+
+class _Lane:
+    """The waiting jobs of one kind: a heap of rank, number and `Wait`."""
+
+    def __init__(self, kind: Kind, fits: int, weights: Weights) -> None:
+        self.kind, self.fits = kind, fits
+        self.heap: list[tuple[float, str, int, Wait]] = []
+        terms = score(kind.priority, kind.on_demand, 0, fits, weights)
+        self.points = float(terms.total)
+        self.age = weights.age
+        self.demand_age = weights.on_demand_age if kind.on_demand else 0.0
+        self.cap_us = weights.on_demand_age_cap_us
+
+    def score(self, now_us: float) -> float:
+        age_us = max(0.0, now_us - self.heap[0][0])
+        points = self.points + age_us * self.age
+        return points + min(age_us, self.cap_us) * self.demand_age if self.demand_age else points
+
+
+class _Profile:
+    """The slots of one set of types, with the jobs that they took."""
+
+    def __init__(self, types: frozenset[str]) -> None:
+        self.types = types
+        self.lanes: list[_Lane] = []
+        self.idle: list[int] = []
+        self.jobs = 0.0
+        self.work_us = 0.0
+
+
+class _ListSchedule:
+    def __init__(self, situation: Situation) -> None:
+        self._now_us, self._situation = situation.now_us, situation
+        self._lanes: dict[Kind, _Lane] = {}
+        self._profiles: dict[frozenset[str], _Profile] = {}
+        self._starts: dict[str, ExpectedStart] = {}
+        self._before: dict[str, tuple[float, float]] = {}
+        self._running = dict.fromkeys(situation.limits, 0)
+        self._number = 0
+        self._claims = situation.claims
+        slots, self._speed = _grouped(situation.slots)
+        self._number_of_slots = len(slots)
+        self._free: list[tuple[float, int, int, _Profile, str]] = []
+        for number, slot in enumerate(slots):
+            profile = self._profiles.setdefault(slot.types, _Profile(slot.types))
+            limited = slot.limited if slot.limited in self._running else ""
+            if limited:
+                self._running[limited] += 1
+            self._free.append((max(slot.free_us, self._now_us), len(slot.types), number, profile, limited))
+        heapq.heapify(self._free)
+        self._serving: dict[str, list[_Profile]] = {}
+        waits = (wait for of_kind in situation.waiting.values() for wait in of_kind)
+        jobs = sum(wait.jobs for wait in waits) + sum(arrival.wait.jobs for arrival in situation.coming)
+        self._grain = self._number_of_slots / _STEPS if jobs > _MAX_SINGLE_JOBS else 0.0
+        self._open = {wait.job_id for of_kind in situation.waiting.values() for wait in of_kind if wait.job_id}
+        self._open |= {arrival.wait.job_id for arrival in situation.coming if arrival.wait.job_id}
+
+    def run(self) -> dict[str, ExpectedStart]:
+        for kind, waits in self._situation.waiting.items():
+            for wait in waits:
+                self._add(kind, wait)
+        coming, position = self._situation.coming, 0
+        for _ in range(_MAX_CHOICES):
+            if not self._open:
+                break
+            free_us = self._free[0][0] if self._free else None
+            if position < len(coming) and (free_us is None or coming[position].at_us <= free_us):
+                arrival = coming[position]
+                position += 1
+                if self._add(arrival.kind, arrival.wait):
+                    self._wake(arrival.kind.type, arrival.wait.jobs, max(arrival.at_us, self._now_us))
+            elif free_us is None:
+                break
+            else:
+                self._choose()
+        return self._starts
+
+    def _add(self, kind: Kind, wait: Wait) -> bool:
+        """Add waiting jobs. Return False if no slot fits them."""
+        lane = self._lanes.get(kind)
+        if lane is None:
+            lane = self._lanes[kind] = _Lane(
+                kind, max(1, self._situation.fits.get(kind.type, 1)), self._situation.weights
+            )
+            for profile in self._serving_profiles(kind.type):
+                profile.lanes.append(lane)
+        serving = self._serving_profiles(kind.type)
+        if not serving:
+            self._open.discard(wait.job_id)
+            return False
+        self._number += 1
+        heapq.heappush(lane.heap, (wait.rank_us, wait.job_id, self._number, wait))
+        if wait.job_id:
+            self._before[wait.job_id] = _taken(serving)
+        return True
+
+    def _serving_profiles(self, type_: str) -> list[_Profile]:
+        found = self._serving.get(type_)
+        if found is None:
+            serving = [profile for profile in self._profiles.values() if type_ in profile.types]
+            found = self._serving[type_] = sorted(serving, key=lambda profile: len(profile.types))
+        return found
+
+    def _wake(self, type_: str, jobs: float, at_us: float) -> None:
+        """Let idle slots choose, the most specialised first."""
+        for profile in self._serving_profiles(type_):
+            while profile.idle and jobs > 0:
+                heapq.heappush(self._free, (at_us, len(profile.types), profile.idle.pop(), profile, ""))
+                jobs -= 1
+
+    def _choose(self) -> None:
+        """Let the slot that is free first take its best job."""
+        at_us, size, number, profile, limited = heapq.heappop(self._free)
+        if limited:
+            self._running[limited] -= 1
+            self._wake(limited, 1, at_us)
+        lane = self._best(profile, at_us)
+        if lane is None:
+            profile.idle.append(number)
+            return
+        type_ = lane.kind.type
+        jobs, each_us, job_id = self._take(lane, at_us, number)
+        if job_id:
+            self._starts[job_id] = self._expected_start(job_id, type_, at_us)
+            self._open.discard(job_id)
+        profile.jobs += jobs
+        profile.work_us += jobs * each_us
+        if type_ in self._running:
+            self._running[type_] += 1
+        limited = type_ if type_ in self._running else ""
+        free_us = at_us + jobs * max(each_us, 1) / self._speed
+        heapq.heappush(self._free, (free_us, size, number, profile, limited))
+
+    def _best(self, profile: _Profile, at_us: float) -> _Lane | None:
+        lanes = [lane for lane in profile.lanes if lane.heap]
+        if self._situation.limits:
+            limits, running = self._situation.limits, self._running
+            lanes = [
+                lane
+                for lane in lanes
+                if lane.kind.type not in limits or running[lane.kind.type] * self._speed < limits[lane.kind.type]
+            ]
+        if len(lanes) < 2:
+            return lanes[0] if lanes else None
+        percentage = self._situation.priority_percentage
+        if percentage < 100:
+            self._claims += 1
+            if is_by_age(self._claims, percentage):
+                return min(lanes, key=lambda lane: lane.heap[0][:2])
+        return min(lanes, key=lambda lane: (-lane.score(at_us), lane.heap[0][:2]))
+
+    def _take(self, lane: _Lane, at_us: float, number: int) -> tuple[float, float, str]:
+        """Remove jobs from a lane. Return their number, the run time of one, and the id of a job to forecast, or ""."""
+        rank_us, _, order, wait = heapq.heappop(lane.heap)
+        if wait.jobs <= 1:
+            return wait.jobs, wait.each_us, wait.job_id
+        spread_us = max(0.0, wait.last_us - rank_us) / wait.jobs
+        jobs = 1.0
+        if self._grain:
+            # Slots that began together take different numbers of jobs, so that they do not all end together.
+            phase = 0.5 + (number + 0.5) / self._number_of_slots
+            share = wait.jobs / min(self._number_of_slots, max(1, lane.fits))
+            jobs = min((at_us - self._now_us) * self._grain * phase / max(wait.each_us, 1) * self._speed, share)
+            if lane.heap and spread_us:
+                jobs = min(jobs, (lane.heap[0][0] - rank_us) / spread_us)
+            jobs = max(1.0, float(int(jobs)))
+        remaining = wait.jobs - jobs
+        if remaining > 0:
+            rank_us += jobs * spread_us
+            heapq.heappush(lane.heap, (rank_us, "", order, wait._replace(jobs=remaining)))
+        return min(jobs, wait.jobs), wait.each_us, ""
+
+    def _expected_start(self, job_id: str, type_: str, at_us: float) -> ExpectedStart:
+        jobs, work_us = _taken(self._serving_profiles(type_))
+        jobs_at_first, work_at_first_us = self._before[job_id]
+        return ExpectedStart(round(at_us), round(jobs - jobs_at_first), work_us - work_at_first_us)
+
+
+def _taken(profiles: Iterable[_Profile]) -> tuple[float, float]:
+    jobs = work_us = 0.0
+    for profile in profiles:
+        jobs += profile.jobs
+        work_us += profile.work_us
+    return jobs, work_us
+
+
+def _grouped(slots: Sequence[FreeSlot]) -> tuple[list[FreeSlot], int]:
+    """Return at most about `_MAX_SLOTS` slots, and how many times as fast as a real one each of them works."""
+    speed = -(-len(slots) // _MAX_SLOTS)
+    if speed <= 1:
+        return list(slots), 1
+    by_types: dict[frozenset[str], list[FreeSlot]] = {}
+    for slot in sorted(slots, key=lambda slot: slot.free_us):
+        by_types.setdefault(slot.types, []).append(slot)
+    grouped = []
+    for of_types in by_types.values():
+        for first in range(0, len(of_types), speed):
+            group = of_types[first : first + speed]
+            mean_us = sum(slot.free_us for slot in group) // len(group)
+            grouped.append(FreeSlot(mean_us, group[0].types, group[0].limited))
+    return grouped, speed

@@ -1,0 +1,507 @@
+"""Forecast which jobs with an own due time will start late, and why: ``celery affinity due``.
+
+A job's own due time comes from ``start_within`` or ``deadline``. The forecast is a list schedule (`policy/forecast`) of
+the jobs that wait, the jobs that run, and the jobs that are expected to be published. It does not model keys, reserves,
+turns of tenants and the placement of hints.
+
+The first jobs of each lane are read one by one, and the rest as blocks, so the time does not depend on the backlog.
+"""
+
+import heapq
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ..clock import SECOND_US
+from ..policy.forecast import Arrival, ExpectedStart, FreeSlot, Kind, Situation, Wait, expected_starts
+from ..policy.run_times import RunTime
+from ..scheduler.cohorts import CohortRow
+from ..scheduler.reader import Command, Lane, Reader
+from ..schema.keys import ALL, type_address
+from ..schema.values import decode_number, decode_part, decode_text, encode_part, is_on_demand, without_mark
+from ..settings.wire import complete_settings, weights_of
+from .job_rows import NO_DUE_WORDS, DueWords, due_words
+from .render import pluralize, printable_cell
+from .report import Answer, Source, report, with_cohort_name
+from .sentences import late_sentence, unmeetable_sentence, unserved_sentence
+from .type_limits import limits_of_types, paused_addresses
+from .type_metrics import read_trends
+
+#: Maximum number of jobs with an own due time that are forecast.
+MAX_DUE = 1_000
+#: Maximum number of overdue jobs that are searched for deadlines that cannot be met, the last ones.
+_MAX_OVERDUE = 100
+#: Number of other waiting jobs that are read one by one, of all lanes, and of the jobs that are read for blocks.
+_MAX_FIRST, _MAX_SAMPLES = 1_000, 256
+#: Maximum number of workers and of their jobs that are read. The busy slots of larger fleets become free evenly.
+_MAX_WORKERS, _MAX_CLAIMS = 500, 1_000
+#: A job is named if it is expected to start this long after its due time.
+_LATE_US = SECOND_US
+#: Expected run time of a job whose task and type have never ended a job.
+_UNKNOWN_US = float(SECOND_US)
+#: Number of blocks of the jobs of a lane that are not read one by one.
+BLOCKS = 16
+#: Jobs that became pending within this time tell where further ones come.
+_RECENT_US = 60 * SECOND_US
+#: A block of expected arrivals is as long as the time until it divided by this number, and at least 1 s.
+_INTERVALS = 20
+_WAITING = ("pending", "scheduled", "merged")
+
+
+@dataclass(frozen=True)
+class LateJob(CohortRow):
+    """A job that is expected to start late. Times are Unix times.
+
+    - *expected_s*: expected start; None if it cannot be told: no live worker serves the type, or it is paused.
+    - *late_s*: seconds between both; None without an expected start.
+    - *slots*: number of slots that fit it.
+    - *jobs_before*, *work_before_s*: jobs that start before it on these slots, and the sum of their run times.
+    - *cannot_be_met*: True if the time until its deadline was shorter than its run time when it was published.
+    - *why*: the reason as text.
+    """
+
+    job_id: str
+    task_id: str
+    task: str
+    type: str
+    due_s: float
+    expected_s: float | None
+    late_s: float | None
+    slots: int
+    jobs_before: int = 0
+    work_before_s: float = 0.0
+    cannot_be_met: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class DueReport:
+    """Which jobs with an own due time are expected to start late.
+
+    - *waiting*: number of waiting jobs whose due time is still to come.
+    - *forecast*: number of these jobs that are forecast, the next ones; at most 1,000.
+    - *overdue*: number of waiting jobs whose due time has passed.
+    - *late*: the jobs that are expected to start more than 1 s late, the next due time first. Jobs whose deadline
+      cannot be met come first.
+    """
+
+    waiting: int = 0
+    forecast: int = 0
+    overdue: int = 0
+    late: list[LateJob] = field(default_factory=list)
+
+    def plus(self, other: "DueReport") -> "DueReport":
+        late = sorted([*self.late, *other.late], key=lambda job: (not job.cannot_be_met, job.due_s))
+        return DueReport(
+            self.waiting + other.waiting, self.forecast + other.forecast, self.overdue + other.overdue, late
+        )
+
+
+class DueJob(NamedTuple):
+    """A waiting job to forecast. *due_us*: None for a job without an own due time, which is explained.
+
+    *kind*: its lane. *rank_us*: what orders it there. *from_us*: when it becomes pending. *each_us*: expected run time.
+    """
+
+    job_id: str
+    task_id: str
+    task: str
+    kind: Kind
+    rank_us: int
+    from_us: int
+    due_us: int | None
+    each_us: float
+
+
+class DueForecast(NamedTuple):
+    """*starts*: expected starts by job id. *fits*: slots by type (encoded). *paused*: addresses of pauses."""
+
+    jobs: list[DueJob]
+    starts: Mapping[str, ExpectedStart]
+    fits: Mapping[str, int]
+    paused: frozenset[str]
+
+    def is_paused(self, job: DueJob) -> bool:
+        return not self.paused.isdisjoint((ALL, type_address(job.kind.type)))
+
+
+class _Row(NamedTuple):
+    """What the forecast reads of a job: `_FIELDS`. *rank_us*: what orders it in its lane."""
+
+    state: str
+    type: str
+    lane: str
+    enqueued_us: int
+    rank_us: int
+    due: DueWords
+    head_us: int
+    name: str
+    task: str
+    into: str
+    since_us: int
+
+    @property
+    def kind(self) -> Kind:
+        return _kind(self.type, self.lane)
+
+
+_FIELDS = ("state", "type", "lane", "enqueued", "rank", "head", "due", "name", "task", "into", "claimed", "started")
+
+
+def _row(values: Sequence[bytes | None]) -> _Row:
+    state, type_, lane, enqueued, rank, head, due, name, task, into, claimed, started = map(decode_text, values)
+    enqueued_us, head_us = decode_number(enqueued), decode_number(head)
+    rank_us = (decode_number(rank) or enqueued_us) - head_us
+    since_us = decode_number(started) or decode_number(claimed)
+    words = due_words(due) if due else NO_DUE_WORDS
+    return _Row(state, type_, lane, enqueued_us, rank_us, words, head_us, name, task, into, since_us)
+
+
+def _kind(type_: str, lane: str) -> Kind:
+    return Kind(type_, decode_number(lane.rpartition(".")[2]), is_on_demand(lane))
+
+
+class _RunTimes:
+    """The expected run times of jobs: of their tasks or, if these have not ended yet, of their types."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._texts = reader.hash("run_times")
+        self._usual = reader.large_hash("durations")
+        self._learned: dict[str, RunTime | None] = {}
+
+    def expected_us(self, row: _Row) -> float:
+        learned = self._of_task(row.name)
+        return self.usual_us(row.type) if learned is None else learned.expected_us(row.due.size)
+
+    def end_us(self, row: _Row, now_us: int) -> int:
+        """Return when a running job is expected to end. An overdue one takes its typical error longer."""
+        expected_us = self.expected_us(row)
+        end_us = int((row.since_us or now_us) + expected_us)
+        if end_us > now_us:
+            return end_us
+        learned = self._of_task(row.name)
+        return now_us + int(learned.typical_error * expected_us if learned else 0)
+
+    def usual_us(self, type_: str) -> float:
+        return float(decode_number(self._usual.get(type_)) or _UNKNOWN_US)
+
+    def _of_task(self, name: str) -> RunTime | None:
+        if name not in self._learned:
+            text = self._texts.get(encode_part(name), "")
+            self._learned[name] = RunTime.parse(text)
+        return self._learned[name]
+
+
+def read_due(reader: Reader) -> DueReport:
+    """Return which jobs of a cohort are expected to start late."""
+    now_us, key = reader.now_us(), reader.key("due_times")
+    waiting, overdue = reader.ask([("zcount", key, now_us, "+inf"), ("zcount", key, "-inf", f"({now_us}")])
+    late = _unmeetable(reader, now_us) if overdue else []
+    if not waiting:
+        return DueReport(overdue=overdue, late=late)
+    found = forecast(reader)
+    late += [row for row in (late_job(job, found) for job in found.jobs) if row is not None]
+    return DueReport(waiting, len(found.jobs), overdue, late)
+
+
+def late_job(job: DueJob, found: DueForecast) -> LateJob | None:
+    """Return the report of a *job*, or None if it is expected to start in time."""
+    start, slots, is_paused = found.starts.get(job.job_id), found.fits.get(job.kind.type, 0), found.is_paused(job)
+    if job.due_us is None or (start and not is_paused and start.start_us - job.due_us <= _LATE_US):
+        return None
+    type_ = decode_part(job.kind.type)
+    late = LateJob(job.job_id, job.task_id, job.task, type_, job.due_us / SECOND_US, None, None, slots)
+    if start is None or is_paused:
+        because = f"type {type_!r} is paused" if is_paused else "" if slots else unserved_sentence(type_)
+        return replace(late, why=late_sentence(late, because or "the forecast does not reach that far"))
+    late = replace(
+        late,
+        expected_s=start.start_us / SECOND_US,
+        late_s=(start.start_us - job.due_us) / SECOND_US,
+        jobs_before=start.jobs_before,
+        work_before_s=start.work_us / SECOND_US,
+    )
+    return replace(late, why=late_sentence(late))
+
+
+def _unmeetable(reader: Reader, now_us: int) -> list[LateJob]:
+    """Return the last waiting jobs whose deadline was too close for their run time when they became pending."""
+    key = reader.key("due_times")
+    ids = list(map(decode_text, reader.ask_one("zrevrangebyscore", key, f"({now_us}", "-inf", 0, _MAX_OVERDUE)))
+    late = []
+    for job_id, values in zip(ids, reader.fields_of_jobs(ids, _FIELDS), strict=True):
+        row = _row(values)
+        due_us, deadline_us = row.due.due_us, row.due.deadline_us
+        if row.state in _WAITING and deadline_us is not None and due_us is not None and due_us <= row.enqueued_us:
+            job = LateJob(
+                job_id,
+                decode_part(row.task),
+                row.name,
+                decode_part(row.type),
+                due_us / SECOND_US,
+                None,
+                None,
+                slots=0,
+                cannot_be_met=True,
+            )
+            late.append(replace(job, why=unmeetable_sentence(job, deadline_us / SECOND_US)))
+    return late
+
+
+def forecast(reader: Reader, also: str = "") -> DueForecast:
+    """Return the expected starts of the next jobs with an own due time. *also*: id of another job to forecast."""
+    return _Forecast(reader).read(also)
+
+
+class _Forecast:
+    def __init__(self, reader: Reader) -> None:
+        self._reader, self._now_us = reader, reader.now_us()
+        self._settings = complete_settings(reader.hash("settings"))
+        self._run_times = _RunTimes(reader)
+        self._paused = paused_addresses(reader)
+
+    def read(self, also: str) -> DueForecast:
+        reader, now_us = self._reader, self._now_us
+        due = reader.ask_one("zrangebyscore", reader.key("due_times"), now_us, "+inf", 0, MAX_DUE)
+        jobs = self._due_jobs([*dict.fromkeys([*map(decode_text, due), *([also] if also else [])])])
+        profiles = self._profiles({job.kind.type for job in jobs})
+        types = sorted({type_ for of_profile in profiles.values() for type_ in of_profile})
+        startable = [job for job in jobs if not self._is_paused(job.kind.type)]
+        pending = [job for job in startable if job.from_us <= now_us]
+        waiting, others = self._waiting(types, pending)
+        slots, running = self._slots(profiles)
+        last_us = max((job.due_us or now_us for job in jobs), default=now_us)
+        coming = [Arrival(job.from_us, job.kind, _wait_of(job)) for job in startable if job.from_us > now_us]
+        coming += self._arrivals(types, waiting, [*running, *others], last_us)
+        fits = reader.capacity(sorted({*types, *(job.kind.type for job in jobs)}))
+        situation = Situation(
+            now_us,
+            weights_of(self._settings),
+            fits if self._settings["rarity"] != "free" else {},
+            waiting,
+            slots,
+            sorted(coming),
+            {encode_part(limit.type): limit.limit for limit in limits_of_types(reader, types)},
+            decode_number(self._settings["priority_percentage"]),
+        )
+        return DueForecast(jobs, expected_starts(situation), fits, self._paused)
+
+    def _due_jobs(self, ids: Sequence[str]) -> list[DueJob]:
+        rows = dict(zip(ids, self._rows(ids), strict=True))
+        batches = {row.into for row in rows.values() if row.state == "merged" and row.into} - {*rows}
+        of_batches = dict(zip(sorted(batches), self._rows(sorted(batches)), strict=True))
+        jobs = []
+        for job_id, row in rows.items():
+            waits = of_batches.get(row.into) or rows.get(row.into) or row if row.state == "merged" else row
+            if waits.state in ("pending", "scheduled") and waits.lane:
+                waits_from_us = waits.enqueued_us if waits.state == "scheduled" else 0
+                each_us = self._run_times.expected_us(row)
+                due_us, task_id = row.due.due_us, decode_part(row.task)
+                jobs.append(
+                    DueJob(job_id, task_id, row.name, waits.kind, waits.rank_us, waits_from_us, due_us, each_us)
+                )
+        return jobs
+
+    def _rows(self, ids: Sequence[str]) -> list[_Row]:
+        return list(map(_row, self._reader.fields_of_jobs(ids, _FIELDS)))
+
+    def _profiles(self, types: set[str]) -> dict[str, frozenset[str]]:
+        """Return the profiles whose slots take jobs of *types*, or jobs that compete with these, with their types."""
+        remaining = {
+            profile: frozenset(type_ for type_ in packed.split() if type_ == without_mark(type_))
+            for profile, packed in self._reader.large_hash("profiles").items()
+        }
+        found: dict[str, frozenset[str]] = {}
+        reached = {*types}
+        while near := [profile for profile, its_types in remaining.items() if not reached.isdisjoint(its_types)]:
+            for profile in near:
+                found[profile] = remaining.pop(profile)
+                reached |= found[profile]
+        return found
+
+    def _waiting(self, types: Sequence[str], jobs: Sequence[DueJob]) -> tuple[dict[Kind, list[Wait]], list[_Row]]:
+        """Return the jobs that wait now, by kind, and what was read of those that are not in *jobs*."""
+        waiting: dict[Kind, list[Wait]] = defaultdict(list)
+        alone: dict[Kind, list[int]] = defaultdict(list)
+        for job in jobs:
+            waiting[job.kind].append(_wait_of(job))
+            alone[job.kind].append(job.rank_us)
+        lanes = [lane for lane in self._reader.lanes(types) if not self._is_paused(lane.type)]
+        lengths = self._reader.ask([("zcard", self._reader.lane_key(lane)) for lane in lanes])
+        number, samples = (max(1, most // max(1, len(lanes))) for most in (_MAX_FIRST, _MAX_SAMPLES))
+        known = {job.job_id for job in jobs}
+        parts = [_LanePart(lane, length, number, samples) for lane, length in zip(lanes, lengths, strict=True)]
+        replies = iter(self._reader.ask([command for part in parts for command in part.commands(self._reader)]))
+        for part in parts:
+            part.read(replies)
+        ids = [job_id for part in parts for job_id in part.ids]
+        rows = dict(zip(ids, self._rows(ids), strict=True))
+        expected_us = {job_id: self._run_times.expected_us(row) for job_id, row in rows.items()}
+        for part in parts:
+            waiting[part.kind] += part.waits(expected_us, known, sorted(alone[part.kind]))
+        return waiting, [row for job_id, row in rows.items() if job_id not in known]
+
+    def _is_paused(self, type_: str) -> bool:
+        return not self._paused.isdisjoint((ALL, type_address(type_)))
+
+    def _slots(self, profiles: Mapping[str, frozenset[str]]) -> tuple[list[FreeSlot], list[_Row]]:
+        """Return the slots, with the times at which they are expected to be free, and the running jobs."""
+        reader = self._reader
+        workers = list(map(decode_text, reader.ask_one("zrange", reader.key("heartbeats"), 0, _MAX_WORKERS)))
+        if len(workers) > _MAX_WORKERS:
+            return self._evenly_free(profiles), []
+        fields = ["profile", "slots", "accepting"]
+        hashes = reader.ask([("hmget", reader.key("worker", worker), fields) for worker in workers])
+        slots: dict[str, tuple[frozenset[str], int]] = {}
+        for worker, values in zip(workers, hashes, strict=True):
+            profile, slots_of_worker, accepting = map(decode_text, values)
+            if profile in profiles and accepting != "0":
+                slots[worker] = profiles[profile], decode_number(slots_of_worker)
+        if sum(number for _, number in slots.values()) > _MAX_CLAIMS:
+            return self._evenly_free(profiles), []
+        claims = reader.ask([("hgetall", reader.key("claims", worker)) for worker in slots])
+        ids = [decode_text(job_id) for of_worker in claims for job_id in (of_worker or {})][: 2 * _MAX_CLAIMS]
+        rows = dict(zip(ids, self._rows(ids), strict=True))
+        found = []
+        for (types, number), of_worker in zip(slots.values(), claims, strict=True):
+            held = sorted((of_worker or {}).items(), key=lambda claim: decode_number(claim[1]))
+            held_rows = [rows[decode_text(job_id)] for job_id, _ in held if decode_text(job_id) in rows]
+            found += self._worker_slots(types, number, held_rows)
+        return found, list(rows.values())
+
+    def _worker_slots(self, types: frozenset[str], number: int, held: Sequence[_Row]) -> list[FreeSlot]:
+        """Return the slots of a worker. *held*: its jobs in the order of claims; prefetched jobs start after others."""
+        now_us = self._now_us
+        busy = [FreeSlot(self._run_times.end_us(row, now_us), types, row.type) for row in held[:number]]
+        heapq.heapify(busy)
+        for row in held[number:] if busy else ():
+            first = busy[0]
+            heapq.heapreplace(busy, FreeSlot(int(first.free_us + self._run_times.expected_us(row)), types, row.type))
+        return busy + [FreeSlot(now_us, types)] * (number - len(busy))
+
+    def _evenly_free(self, profiles: Mapping[str, frozenset[str]]) -> list[FreeSlot]:
+        """Return the slots of a large fleet: the busy ones become free evenly within the usual time of their types."""
+        numbers, free = (self._reader.fields(name, list(profiles)) for name in ("slots", "free_slots"))
+        found = []
+        for profile, types in profiles.items():
+            idle = decode_number(free.get(profile))
+            busy = max(0, decode_number(numbers.get(profile)) - idle)
+            usual_us = sum(map(self._run_times.usual_us, types)) / max(1, len(types))
+            found += [FreeSlot(self._now_us, types)] * idle
+            found += [FreeSlot(self._now_us + int(usual_us * (nth + 0.5) / busy), types) for nth in range(busy)]
+        return found
+
+    def _arrivals(
+        self, types: Sequence[str], waiting: Mapping[Kind, Sequence[Wait]], rows: Sequence[_Row], last_us: int
+    ) -> Iterator[Arrival]:
+        """Yield the jobs that are expected to become pending, in blocks.
+
+        *rows*: jobs that run or wait. The recent ones tell which lanes new jobs enter, and with what head start.
+        """
+        now_us = self._now_us
+        recent: dict[str, Counter[tuple[Kind, bool]]] = defaultdict(Counter)
+        head_us: Counter[tuple[Kind, bool]] = Counter()
+        for row in rows:
+            if row.lane and (row.state == "claimed" or row.enqueued_us > now_us - _RECENT_US):
+                recent[row.type][row.kind, row.head_us > 0] += 1
+                head_us[row.kind, row.head_us > 0] += row.head_us
+        for kind, waits in waiting.items():
+            if kind.type not in recent:
+                recent[kind.type][kind, False] += int(sum(wait.jobs for wait in waits))
+        names = {decode_part(type_): 1 for type_ in recent if type_ in types and not self._is_paused(type_)}
+        for name, trend in read_trends(self._reader, names, now_us).items():
+            shares = recent[encode_part(name)]
+            for part, number in shares.items():
+                per_us = trend.published / max(1.0, trend.seconds * SECOND_US) * number / shares.total()
+                each_us = self._run_times.usual_us(part[0].type)
+                yield from _coming(now_us, last_us, part[0], per_us, each_us, head_us[part] // max(1, number))
+
+
+def _wait_of(job: DueJob) -> Wait:
+    return Wait(job.rank_us, job.job_id, job.each_us)
+
+
+def _coming(now_us: int, last_us: int, kind: Kind, per_us: float, each_us: float, head_us: int) -> Iterator[Arrival]:
+    """Yield blocks of arriving jobs of *kind*, longer ones later: *per_us* jobs in a µs, with a head start."""
+    at_us, jobs = now_us, 0.0
+    while at_us < 2 * last_us - now_us + _RECENT_US:
+        interval_us = max(SECOND_US, (at_us - now_us) // _INTERVALS)
+        jobs += per_us * interval_us
+        at_us += interval_us
+        if jobs >= 1:
+            rank_us = at_us - interval_us // 2 - head_us
+            yield Arrival(at_us - interval_us // 2, kind, Wait(rank_us, "", each_us, int(jobs), rank_us))
+            jobs -= int(jobs)
+
+
+class _LanePart:
+    """The jobs of a lane: the first ones one by one, and the others as blocks, of which some jobs are read.
+
+    *number*: of the first jobs. *samples*: number of jobs that are read of the others.
+    """
+
+    def __init__(self, lane: Lane, length: int, number: int, samples: int) -> None:
+        self.lane, self.kind = lane, Kind(lane.type, lane.priority, lane.on_demand)
+        self._length, self._number = length, min(number, length)
+        rest = length - self._number
+        self._per_block = max(1, min(samples, rest) // BLOCKS)
+        places = BLOCKS * self._per_block
+        self._positions = sorted({self._number + rest * place // places for place in range(places)}) if rest else []
+        self._members: list[tuple[str, int]] = []
+
+    def commands(self, reader: Reader) -> list[Command]:
+        key = reader.lane_key(self.lane)
+        single = [*self._positions, *([self._length - 1] if self._positions else [])]
+        return [
+            ("zrange", key, 0, self._number - 1, False, True),
+            *(("zrange", key, at, at, False, True) for at in single),
+        ]
+
+    def read(self, replies: Iterator[list[tuple[bytes, float]]]) -> None:
+        for _ in range(1 + len(self._positions) + bool(self._positions)):
+            self._members += [(decode_text(job_id), decode_number(rank)) for job_id, rank in next(replies)]
+
+    @property
+    def ids(self) -> list[str]:
+        return [job_id for job_id, _ in self._members]
+
+    def waits(self, expected_us: Mapping[str, float], known: Collection[str], alone: Sequence[int]) -> list[Wait]:
+        """Return the jobs without the *known* ones, which have the ranks *alone* (sorted)."""
+        first, others = self._members[: self._number], self._members[self._number :]
+        waits = [Wait(rank, "", expected_us[job_id], 1, rank) for job_id, rank in first if job_id not in known]
+        for begin in range(0, len(others) - 1, self._per_block):
+            block = others[begin : begin + self._per_block + 1]  # and the first job after it
+            positions = [*self._positions, self._length][begin : begin + self._per_block + 1]
+            known_jobs = bisect_left(alone, block[-1][1]) - bisect_left(alone, block[0][1])
+            jobs = positions[-1] - positions[0] - known_jobs
+            each_us = sum(expected_us[job_id] for job_id, _ in block[:-1]) / (len(block) - 1)
+            if jobs > 0:
+                waits.append(Wait(block[0][1], "", each_us, jobs, block[-1][1]))
+        return waits
+
+
+def due_text(found: DueReport) -> str:
+    """Return the report as text: numbers, and a sentence for each late job."""
+    many = "" if found.forecast == found.waiting else f" (the next {found.forecast:,} are forecast)"
+    late = sum(not job.cannot_be_met for job in found.late)
+    numbers = (
+        f"{pluralize(found.waiting, 'waiting job')} with a due time to come{many}: {late or 'none'} of them "
+        f"{'is' if late == 1 else 'are'} expected to start late; {found.overdue:,} more are overdue"
+    )
+    return "\n".join([numbers, *map(_line, found.late)])
+
+
+def _line(job: LateJob) -> str:
+    return printable_cell(f"{job.why} [cohort {job.cohort}]" if job.cohort else job.why)
+
+
+@report("due", "/api/due", "Jobs that are expected to start after their due time, and why", text=due_text)
+def due(source: Source) -> Answer[DueReport]:
+    """Show which jobs with a due time (start_within, deadline) will probably start late, and why."""
+    answers = source.fleet.each(lambda scheduler: read_due(scheduler.reader))
+    total = DueReport()
+    for name, found in answers.answers.items():
+        total = total.plus(replace(found, late=with_cohort_name(found.late, name)) if answers.is_split else found)
+    return Answer(total, answers.down)
