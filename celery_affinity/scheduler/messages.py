@@ -17,7 +17,7 @@ from ..errors import QueueFull
 from ..log_limit import limited_logger
 from ..lua.library import Argument
 from ..schema import job_record, values
-from ..schema.constants import IS_FULL, IS_MERGED, IS_REFUSED, WAS_PREEMPTED, WAS_REQUEUED
+from ..schema.constants import IS_DUE, IS_FULL, IS_MERGED, IS_REFUSED, WAS_PREEMPTED, WAS_REQUEUED
 from ..schema.job_record import NewJob
 from ..schema.values import decode_number, decode_text
 
@@ -127,6 +127,7 @@ class Claim(NamedTuple):
     urgency: tuple[bool, int] | None = None  #: (on-demand, priority) of a moved job; None: the message has both
     preemptions: int = 0  #: number of times that the task was stopped for another tenant's
     requeues: int = 0  #: number of times that the task requeued itself
+    due_us: int | None = None  #: server time at which the job should start, by its own rules
 
     @property
     def mark_ending(self) -> bool:
@@ -145,6 +146,7 @@ class Claim(NamedTuple):
         job_id, fence, type_, deliveries, enqueued, *further = facts.decode().split(" ")
         if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= MAX_FENCE_LENGTH and int(fence)):
             raise ValueError("it has no job id, or no fencing number")
+        due_us = int(further.pop().removeprefix(IS_DUE)) if further and further[-1].startswith(IS_DUE) else None
         requeues = int(further.pop().removeprefix(WAS_REQUEUED)) if further and further[-1][:1] == "r" else 0
         preemptions = int(further.pop().removeprefix(WAS_PREEMPTED)) if further and further[-1][:1] == "p" else 0
         if len(further) > 2:
@@ -157,7 +159,7 @@ class Claim(NamedTuple):
         expires_us = None if expires == "-" else int(expires)
         type_ = values.decode_part(type_)
         numbers = int(deliveries), int(enqueued)
-        return cls(job_id, fence, type_, *numbers, message, expires_us, urgency, preemptions, requeues)
+        return cls(job_id, fence, type_, *numbers, message, expires_us, urgency, preemptions, requeues, due_us)
 
 
 def parse_claims(parts: Sequence[bytes]) -> list[Claim]:

@@ -28,7 +28,7 @@ COHORT = "affinity_cohort"
 KEYS: dict[str, tuple[str, str, str]] = {
     "job": ("job:%s", "hash", "job id -> the fields of the job, without its message"),
     "message": ("message:%s", "string", "job id -> the message in kombu's format, until the job has ended"),
-    "lane": ("lane:%s:%s", "zset", "type, lane -> waiting job ids by enqueue time (µs)"),
+    "lane": ("lane:%s:%s", "zset", "type, lane -> waiting job ids by rank (µs): the enqueue time minus the head start"),
     "heads": (
         "heads",
         "hash",
@@ -39,7 +39,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     # of recurring calls (any publisher can postpone one) and of metrics (publishers count their jobs). They cannot
     # collide with a lane, which has fewer parts, or other last parts.
     "held": ("lane:key:held:%s", "zset", "rule key -> ids of the jobs that hold it, by fencing token"),
-    "key_queue": ("lane:key:queue:%s:%s:%s", "zset", "rule key, type, lane -> its waiting jobs by enqueue time (µs)"),
+    "key_queue": ("lane:key:queue:%s:%s:%s", "zset", "rule key, type, lane -> its waiting jobs by rank (µs)"),
     "type_rules": (
         "lane:key:type_rules",
         "hash",
@@ -84,13 +84,13 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "second_key_jobs": (
         "lane:key:second:%s",
         "zset",
-        "rule key -> waiting jobs with this key as their second one, by enqueue time (µs)",
+        "rule key -> waiting jobs with this key as their second one, by rank (µs)",
     ),
     "turns": ("lane:key:turns:%s:%s", "zset", "type, lane -> 'enqueued id' of its tenants' candidates, by start tag"),
     "untenanted": (
         "lane:key:untenanted:%s:%s",
         "zset",
-        "type, lane -> waiting jobs without a tenant, by enqueue time (µs); exists with fair shares",
+        "type, lane -> waiting jobs without a tenant, by rank (µs); exists with fair shares",
     ),
     "share": (
         "lane:key:share:%s:%s:%s",
@@ -123,7 +123,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "hint_lane": (
         "lane:key:hint:%s:%s:%s",
         "zset",
-        "hint, type, lane -> the lane's jobs with this hint, by enqueue time (µs)",
+        "hint, type, lane -> the lane's jobs with this hint, by rank (µs)",
     ),
     "rates": ("lane:key:rates", "zset", "rate keys, by the time (µs) at which their capacity is full again"),
     "due_keys": (
@@ -136,7 +136,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "zset",
         "ids of waiting jobs with their own due time, by that time (µs)",
     ),
-    "kept_back": ("lane:kept:%s:%s", "zset", "type, lane -> waiting jobs that a key blocks, by enqueue time (µs)"),
+    "kept_back": ("lane:kept:%s:%s", "zset", "type, lane -> waiting jobs that a key blocks, by rank (µs)"),
     "merging": (
         "lane:key:merging",
         "hash",

@@ -55,6 +55,10 @@ def task_of(job_id):
     return f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}"
 
 
+#: Words of due times; most jobs have none.
+DUE = ["", "", "", "", "", "w2000000", "w400000000 s3000000", "d5000000", "w60000000 d-1 s0", "s250000"]
+
+
 def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=(), task_id=None):
     """Return a job in two forms: the reference's and the scripts'. *task_id*: a changed task id."""
     rules, message = rules_of(job_id), message_of(job_id)
@@ -66,10 +70,11 @@ def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps
         priority=priority,
         delay_us=delay_us,
         task_id=task_of(job_id) if task_id is None else task_id,
-        task_name=f"t{zlib.crc32(job_id.encode()) // 7 % 3}",
+        task_name=("pdf.render", "t1", "t2")[zlib.crc32(job_id.encode()) // 7 % 3],
         expires_us=expires_us,
         stamps=stamps,
         rules=rules,
+        due=DUE[zlib.crc32(job_id.encode()) // 21 % len(DUE)],
     )
     return given, dict(zip(job_record.FIELDS, given.arguments, strict=True))
 

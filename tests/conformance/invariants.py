@@ -142,7 +142,7 @@ def check_that_reserves_are_kept(reference, granted, now_us):
         left = free_for(reference, job.type, free)
         free[job.worker] += 1
         running.remove(job)
-        if patience_us and now_us - job.order_us >= patience_us:
+        if patience_us and now_us - job.waits_since_us >= patience_us:
             continue
         for kept, is_of_class in reserves_for(reference, job):
             is_ahead = free[job.worker] <= 0

@@ -19,6 +19,7 @@ from celery_affinity.schema import values
 from celery_affinity.schema.constants import (
     CONF_KEPT_S,
     ENDED_KEPT_S,
+    IS_DUE,
     METRICS_KEPT_S,
     REQUEUES_KEPT_S,
     RUN_TIMES_KEPT_S,
@@ -32,7 +33,7 @@ from celery_affinity.schema.job_record import FIELDS
 from celery_affinity.schema.keys import KEYS as KEYS_OF_ALL
 from celery_affinity.schema.keys import Keys
 from celery_affinity.schema.rules_codec import StatedRate, decode_rules
-from tests.conformance.reference import fair_share, keys, locality, matching, preemption
+from tests.conformance.reference import due_times, fair_share, keys, locality, matching, preemption
 
 from ..support.kept_rules import kept_rules
 
@@ -159,7 +160,7 @@ def payload(delivery):
     if isinstance(delivery, str):
         return delivery  # a control message
     job_id, fence, type_, deliveries, enqueued_us, message, expires_us, its_lane, *times = delivery
-    preemptions, requeues = times
+    preemptions, requeues, due_us = times
     expires = "" if expires_us is None else f" {expires_us}"
     if its_lane is not None:
         on_demand, priority = its_lane
@@ -168,6 +169,8 @@ def payload(delivery):
         expires += f" {WAS_PREEMPTED}{preemptions}"
     if requeues:
         expires += f" {WAS_REQUEUED}{requeues}"
+    if due_us is not None:
+        expires += f" {IS_DUE}{due_us}"
     return f"{job_id} {fence} {encode(type_)} {deliveries} {enqueued_us}{expires}\n{message}"
 
 
@@ -313,6 +316,8 @@ def _expect_job(job, entry, stands):
         entry(["kept_lanes"], f"{encode(job.type)} {lane(job)}", "1")
     elif job.state == "scheduled":
         entry(["scheduled"], job.id, job.due_us)
+    if job.own_due_us is not None and job.state in ("pending", "scheduled"):
+        entry(["due_times"], job.id, job.own_due_us)
     elif job.state == "dead" and job.is_listed:
         entry(["dead"], job.id, job.ended_us)
     for name, callers in (("callers", job.callers), ("reported_calls", job.told_callers)):
@@ -323,7 +328,7 @@ def _expect_job(job, entry, stands):
 def _times(job):
     times_us = {name: getattr(job, f"{name}_us") for name in ("published", "claimed", "started", "expires")}
     found = {name: str(at_us) for name, at_us in times_us.items() if at_us is not None}
-    if job.expires_us is not None or job.is_moved or job.rank_us is not None:
+    if job.expires_us is not None or job.is_moved or job.rank_us is not None or job.due or job.head_us:
         found.setdefault("claimed", "")  # so that a claim sees that there are more rules
     return found
 
@@ -342,6 +347,8 @@ def _job_hash(job):
         **({"requeues": str(job.requeues)} if job.requeues else {}),
         **({"pauses": str(job.pauses)} if job.pauses else {}),
         **({} if job.rank_us is None else {"rank": str(job.rank_us)}),
+        **({"due": f"{'-' if job.own_due_us is None else job.own_due_us} {job.due}"} if job.due else {}),
+        **({"head": str(job.head_us)} if job.head_us else {}),
         "state": job.state,
         **_times(job),
     }
@@ -649,6 +656,10 @@ def _expect_heads(reference, state, entry, standing):
         entry(["type_rules"], "!first", "1")
         if state[key("heads")].get("!") != "reserves":
             entry(["heads"], "!", "rules")
-    if reference.settings.half_life_us is not None:
-        entry(["type_rules"], "!shares", "1")
-        entry(["heads"], "!", state[key("heads")].get("!", "") + "+shares")
+    flags = {
+        "stretch": due_times.may_stretch(reference),
+        "shares": reference.settings.half_life_us is not None,
+    }
+    for name in [name for name, is_on in flags.items() if is_on]:
+        entry(["type_rules"], f"!{name}", "1")
+        entry(["heads"], "!", f"{state[key('heads')].get('!', '')}+{name}")

@@ -104,7 +104,13 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         for stage, number in enumerate(most):
             for at in range(number + 1 if stage else 0):
                 self.step("repair", NothingFound(), first=stage * STAGE + at, how=how)
-        self.step("repair", [-1, [], []], first=11 * STAGE, how=how)
+        self.step("repair", NothingFound(), first=11 * STAGE, how=how)
+        due = sum(
+            job.own_due_us is not None and job.state in ("pending", "scheduled") for job in reference.jobs.values()
+        )
+        for at in range(due):
+            self.step("repair", NothingFound(), first=14 * STAGE + at, how=how)
+        self.step("repair", [-1, [], []], first=14 * STAGE + due, how=how)
         self._have_turns_of_later_end()
         self.compare()
 

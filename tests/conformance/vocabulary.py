@@ -166,7 +166,7 @@ _run_us = draw.sampled_from([0, 1, 250_000, 1_000_000, 3_000_001, 60_000_000])
 some_runs = draw.mapped(
     lambda drawn: TaskRuns(drawn[0], drawn[1] + len(drawn[2]), drawn[2]),
     draw.tuples(
-        draw.sampled_from(["pdf.render", "a b", "é"]),
+        draw.sampled_from(["pdf.render", "pdf.render", "a b", "é"]),
         draw.sampled_from([0, 0, 50]),
         draw.lists(draw.tuples(_size, _run_us), min_size=1, max_size=12),
     ),
@@ -214,6 +214,11 @@ a_setting = draw.sampled_from(
         ("max_requeues", "2"),
         ("requeue_delay_max_us", "0"),
         ("requeue_delay_max_us", "1500000"),
+        ("target_wait_us", "0"),
+        ("target_wait_us", "5000000"),
+        ("stretch", "2.5"),
+        ("stretch", "0.001"),
+        ("stretch", "0"),
         ("rarity", "free"),
         ("rarity", "free"),
         ("rarity", "free"),

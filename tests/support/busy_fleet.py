@@ -173,6 +173,9 @@ class Scene:
             self.jobs += self.publish(type_, 4)
             self.jobs += self.publish(type_, delay_us=3_000_000)
         self.jobs += self.publish("excel", stamps=("tenant:b",), expires_us=600_000_000)
+        self.jobs += self.publish("excel", 2, due="w10000000") + self.publish(
+            "web", due="d60000000", delay_us=2_000_000
+        )
         self._fill_keys()
         self._fill_hints()
         self._fill_batches()
@@ -328,6 +331,7 @@ class Scene:
         old = [job for type_ in ("pdf", "excel", "web") for job in self.publish(type_, 2)]
         old += self.publish("web", 2, rules=KEYED)
         old += self.publish("web", 3, rules=MERGING)
+        old += self.publish("web", 2, due="w5000000")
         self.run_periodic_work()
         scheduler.requeue("w1", [("j1", "1")], counted=True)
         scheduler.publish(*(NewJob(f"many{self.number}.{nth}", "none", "message", task_id="many") for nth in range(3)))

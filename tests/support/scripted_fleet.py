@@ -56,6 +56,8 @@ class ScriptedFleet:
         task_id=None,
         message=None,
         rules="",
+        task_name="tests.task",
+        due="",
     ):
         if on_demand:
             self.on_demand.add(job)
@@ -68,8 +70,9 @@ class ScriptedFleet:
             delay_us=round(delay_s * 1e6),
             expires_us=None if expires_s is None else round(expires_s * 1e6),
             task_id=task_id or f"task-{job}",
-            task_name="tests.task",
+            task_name=task_name,
             rules=rules,
+            due=due,
         )
         (published,) = self.scheduler.publish(new)
         published.check(new)  # a test with a refused job would prove nothing

@@ -25,8 +25,8 @@ function functions.move(ARGV)
 
     -- Moves job `id` if it waits. Returns its state, and the type if the job is pending.
     local function move(id)
-        local state, type, lane, enqueued, deliveries, patient, rules, name, rank = unpack(redis.call("HMGET",
-            key.job(id), "state", "type", "lane", "enqueued", "deliveries", "patient", "rules", "name", "rank"))
+        local state, type, lane, enqueued, deliveries, patient, rules, name, rank, head = unpack(redis.call("HMGET",
+            key.job(id), "state", "type", "lane", "enqueued", "deliveries", "patient", "rules", "name", "rank", "head"))
         if state ~= "pending" and state ~= "scheduled" then
             return state
         elseif not (corrupt.is_word(id) and corrupt.can_wait(type, lane, enqueued, deliveries)) then
@@ -42,7 +42,7 @@ function functions.move(ARGV)
         redis.call("HSET", key.job(id), "type", its_type, "lane", its_lane, "moved", 1)
         redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`
         if state == "pending" then
-            hooks.wait(id, its_type, its_lane, lanes.order(enqueued, rank))
+            hooks.wait(id, its_type, its_lane, lanes.order(enqueued, rank, head))
         end
         local row = { state = state, type = type, rules = rules, name = name, patient = patient }
         hooks.of(id).is_moved(id, row, its_type, its_lane)
@@ -153,8 +153,8 @@ function functions.replay(ARGV)
     local types, replayed = {}, {}
     local calls_remaining, remaining = protocol.MAX_SHARED, 0
     for nth, id in ipairs(ARGV) do
-        local state, type, lane, stamps, expires, reason =
-            unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires", "reason"))
+        local state, type, lane, stamps, expires, reason, name, due = unpack(redis.call("HMGET", key.job(id),
+            "state", "type", "lane", "stamps", "expires", "reason", "name", "due"))
         local rule = hooks.of(id)
         local is_ready = state == "dead" and reason ~= "deleted" and corrupt.is_word(id)
             and corrupt.can_wait(type, lane, call.now, "0")
@@ -173,7 +173,12 @@ function functions.replay(ARGV)
             redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
                 "stamps", "deliveries", "requeues", "pauses", "rank")
             redis.call("HSET", key.job(id), "state", "pending", "enqueued", call.now)
-            hooks.wait(id, type, lane, call.now)
+            local head = nil
+            if due or due_times.may_stretch() then
+                head, due = due_times.renew(id, type, name, due, call.now_us)
+                due_times.add(id, due)
+            end
+            hooks.wait(id, type, lane, lanes.order(call.now, nil, head))
             types[#types + 1] = type
             replayed[#replayed + 1] = id
         end

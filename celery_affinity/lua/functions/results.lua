@@ -208,22 +208,26 @@ end
 -- `fill`.
 -- Cost: O(calls given), about 5 µs per call, plus the cost of `fill`.
 
--- Moves calls from `batch` into the new batch `part`. Returns the lane, the enqueue time and the message bytes of
--- `part`.
+-- Moves calls from `batch` into the new batch `part`. Returns the lane, the enqueue time, the message bytes, and the
+-- fields `head` and `due` of `part`.
 local function move_calls(ids, batch, part)
-    local lane, enqueued, bytes = nil, nil, 0
+    local lane, enqueued, bytes, rank, due = nil, nil, 0, nil, nil
     for number, id in ipairs(ids) do
-        local call_lane, call_enqueued = unpack(redis.call("HMGET", key.job(id), "lane", "enqueued"))
+        local call_lane, call_enqueued, call_head, call_due =
+            unpack(redis.call("HMGET", key.job(id), "lane", "enqueued", "head", "due"))
         redis.call("ZREM", key.callers(batch), id)
         redis.call("ZADD", key.callers(part), number, id)
         redis.call("HSET", key.job(id), "into", part)
         if lanes.is_lane(call_lane) then
             lane = merge.better_lane(lane or call_lane, call_lane)
         end
-        enqueued = math.min(enqueued or math.huge, tonumber(call_enqueued) or call.now_us)
+        local enqueued_us = tonumber(call_enqueued) or call.now_us
+        enqueued = math.min(enqueued or math.huge, enqueued_us)
+        rank = math.min(rank or math.huge, tonumber(lanes.order(call.text(enqueued_us), nil, call_head)))
+        due = merge.earlier_due(due, call_due)
         bytes = bytes + redis.call("STRLEN", key.message(id))
     end
-    return lane or "queued.0", call.text(enqueued), bytes
+    return lane or "queued.0", call.text(enqueued), bytes, merge.common_head(enqueued, rank, rank), due
 end
 
 function functions.split_batch(ARGV)
@@ -249,18 +253,19 @@ function functions.split_batch(ARGV)
     if not part then
         return { #ids > 0 and -1 or 0, "" }
     end
-    local lane, enqueued, bytes = move_calls(ids, batch, part)
+    local lane, enqueued, bytes, head, due = move_calls(ids, batch, part)
     redis.pcall("HINCRBY", key.job(batch), "size", -#ids)
     if is_moved and lanes.is_lane(batch_lane) then
         lane = batch_lane
         redis.call("HSET", key.job(part), "moved", 1, "claimed", "") -- see `claims.grant`
     end
     merge.write_batch(part, type, lane, enqueued, name, rules, #ids, "state", "pending", "bytes", call.text(bytes))
+    merge.write_due_time(part, head, due)
     if rank then
         redis.call("HSET", key.job(part), "rank", rank, "claimed", "") -- see `claims.grant`
     else
         merge.open_unless_open(part, type, rules, name)
     end
-    hooks.wait(part, type, lane, lanes.order(enqueued, rank))
+    hooks.wait(part, type, lane, lanes.order(enqueued, rank, head))
     return { #ids, fill.anywhere({ type }) }
 end

@@ -40,15 +40,18 @@ end
 
 -- Queues a job whose time has come. `row`: fields of its hash. Adds the job's type to `types`.
 local function promote(id, fields, types, settings)
-    local type, lane, enqueued, deliveries, patient, rank = unpack(fields)
+    local type, lane, enqueued, deliveries, patient, rank, head, due = unpack(fields)
     if not (corrupt.is_word(id) and corrupt.can_wait(type, lane, enqueued, deliveries)) then
         redis.call("ZREM", key.scheduled, id)
         types[#types + 1] = requeue.quarantine(id, "scheduled", settings)
         return
     end
     types[#types + 1] = type
-    if patient or rank or not hooks.of(id).is_due(id, type, lane, enqueued) then
-        hooks.wait(id, type, lane, lanes.order(enqueued, rank)) -- first, because it can fail on corrupt data
+    if not (patient or rank or due_times.in_field(due)) and due_times.may_stretch() then
+        head = due_times.renew(id, type, redis.call("HGET", key.job(id), "name"), due, tonumber(enqueued))
+    end
+    if patient or rank or not hooks.of(id).is_due(id, type, lane, enqueued, head or nil, due or nil) then
+        hooks.wait(id, type, lane, lanes.order(enqueued, rank, head)) -- first, because it can fail on corrupt data
         redis.call("HSET", key.job(id), "state", "pending")
         redis.call("ZREM", key.scheduled, id)
     end
@@ -62,7 +65,8 @@ local function promote_due(types, settings)
     local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", call.now, "LIMIT", 0, protocol.MAX_MOVES)
     local on_time = {} -- handled after jobs whose merge window or pause ended: these jobs can join them
     for _, id in ipairs(due) do
-        local fields = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries", "patient", "rank")
+        local fields = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries", "patient", "rank",
+            "head", "due")
         if fields[5] or fields[6] then
             promote(id, fields, types, settings)
         else

@@ -7,7 +7,8 @@
 --   run: id of the job whose message is used; nil means the job itself.
 --   lane: lane of a moved job (`move`), which takes precedence over the message; otherwise nil.
 --   preemptions, requeues: number of times the job was preempted or requeued; nil or false if there were none.
-function claims.payload(id, fence, type, deliveries, enqueued, expires, message, run, lane, preemptions, requeues)
+--   due: field of its hash (`due_times`), nil or false if there is none.
+function claims.payload(id, fence, type, deliveries, enqueued, expires, message, run, lane, preemptions, requeues, due)
     local message_id = run or id
     message = message or redis.call("GET", key.message(message_id)) or ""
     local facts = id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued
@@ -22,6 +23,10 @@ function claims.payload(id, fence, type, deliveries, enqueued, expires, message,
     end
     if requeues then
         facts = facts .. " " .. protocol.WAS_REQUEUED .. texts.count(requeues)
+    end
+    local own_due = due_times.in_field(due)
+    if own_due then
+        facts = facts .. " " .. protocol.IS_DUE .. own_due
     end
     return facts, message
 end
@@ -53,9 +58,10 @@ end
 --   true if the job had a hash,
 --   true if the job was moved,
 --   the number of preemptions,
---   the enqueue time and the number of requeues, only for a job that has paused.
+--   the enqueue time and the number of requeues, only for a job that has paused or a head start,
+--   field `due`.
 -- Returns nil for an expired job, and false for an id without hash and message. Both occupy no slot, and their fencing
--- token belongs to no claim. A job that was never claimed or moved, and does not expire, requires no read.
+-- token belongs to no claim. A job that was never claimed or moved, does not expire and is not due, requires no read.
 function claims.grant(id, type, worker, view, by)
     local fence = string.format("%d", redis.call("INCR", key.fence))
     local new_fields
@@ -67,15 +73,16 @@ function claims.grant(id, type, worker, view, by)
             "claimed", call.now)
     end
     local deliveries, expires, is_moved, preemptions = "0", false, false, false -- a string: formatting 0 costs more
-    local rank, enqueued, requeues
-    if new_fields < 3 then -- a requeued job keeps "claimed"; an expiring or moved job has it before its first claim
-        deliveries, expires, is_moved, preemptions, rank =
-            unpack(redis.call("HMGET", key.job(id), "deliveries", "expires", "moved", "preemptions", "rank"))
+    local rank, enqueued, requeues, head, due
+    -- A requeued job keeps "claimed". A job that expires, was moved, or is due has it before its first claim.
+    if new_fields < 3 then
+        deliveries, expires, is_moved, preemptions, rank, head, due, enqueued, requeues = unpack(redis.call("HMGET",
+            key.job(id), "deliveries", "expires", "moved", "preemptions", "rank", "head", "due", "enqueued",
+            "requeues"))
         deliveries = deliveries or 0
-        if rank then
-            enqueued, requeues = unpack(redis.call("HMGET", key.job(id), "enqueued", "requeues"))
-            enqueued = enqueued and string.find(enqueued, "^%d+$") and enqueued
-        end
+        enqueued = (rank or head) and enqueued and string.find(enqueued, "^%d+$") and enqueued
+        requeues = rank and requeues
+        due_times.remove(id, due)
         if expires and (tonumber(expires) or math.huge) <= call.now_us then
             redis.call("HDEL", key.job(id), "worker", "fence", "by")
             return nil
@@ -86,7 +93,7 @@ function claims.grant(id, type, worker, view, by)
     end
     view:occupy(worker, type) -- before the claim is written, which the view would count
     redis.call("HSET", key.claims(worker), id, fence)
-    return fence, deliveries, expires, new_fields <= 3, is_moved, preemptions, enqueued, requeues
+    return fence, deliveries, expires, new_fields <= 3, is_moved, preemptions, enqueued, requeues, due
 end
 
 -- Returns true if `worker` holds `id` with this fencing token. A job may be reclaimed while its worker is silent. A
@@ -98,16 +105,16 @@ end
 -- Returns the same values as `claims.payload` for a job that was claimed before, or nil if the job hash is missing or
 -- corrupt.
 function claims.payload_again(id)
-    local fence, type, deliveries, enqueued, expires, is_moved, lane, preemptions, requeues =
+    local fence, type, deliveries, enqueued, expires, is_moved, lane, preemptions, requeues, due =
         unpack(redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued",
-            "expires", "moved", "lane", "preemptions", "requeues"))
+            "expires", "moved", "lane", "preemptions", "requeues", "due"))
     if not (fence and string.find(fence, "^%d+$") and corrupt.can_wait(type, lane, enqueued, deliveries)) then
         return nil
     end
     local run
     run, expires = hooks.of(id).runs(id, expires)
     return claims.payload(
-        id, fence, type, deliveries or 0, enqueued, expires, nil, run, is_moved and lane, preemptions, requeues)
+        id, fence, type, deliveries or 0, enqueued, expires, nil, run, is_moved and lane, preemptions, requeues, due)
 end
 
 -- Removes a claim from its worker's inbox. Returns true if it was there, and the number of compared bytes.

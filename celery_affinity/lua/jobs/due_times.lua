@@ -12,9 +12,12 @@
 -- Cost: one command for a due time, and one more if it depends on the run time.
 local PLACES = { w = 1, d = 2, s = 3 }
 
--- Returns the numbers of the words in `text` by letter, or nil if a word is invalid.
+-- Returns the numbers of the words in `text` by letter, or nil if a word is invalid or there is no text.
 local function read(text)
     local numbers, last = {}, 0
+    if not text then
+        return nil
+    end
     for word in string.gmatch(text .. " ", "(.-) ") do
         local letter, sign, digits = string.match(word, "^(%l)(%-?)(%d+)$")
         local place = PLACES[letter]
@@ -26,35 +29,120 @@ local function read(text)
     return numbers
 end
 
--- Returns true if field `due` of a job is valid.
+-- Returns true if field `due` of a new job is valid.
 function due_times.is_valid(text)
     return text == "" or read(text) ~= nil
 end
 
--- Returns the head start in µs of a job that becomes pending at `base_us` and is due at `due_us`.
-function due_times.head_start(base_us, due_us, settings)
-    return math.max(0, math.min(settings.target_wait_us, base_us + settings.target_wait_us - due_us))
+-- Returns a setting as a number, `otherwise` if another client has written something else.
+local function number_in(value, otherwise)
+    local number = tonumber(value or nil)
+    return number and number >= 0 and number <= protocol.MAX_RUN_US and number or otherwise
 end
 
--- Returns the head start of `job` in µs, 0 if it has none, and field "due" of its hash, nil if it has none.
---   base_us: the time at which it becomes pending.
---   words: its words; "" for none.
-function due_times.of_job(type, name, words, base_us)
-    local numbers, settings = words ~= "" and read(words) or {}, settings_in_force.read()
-    local within_us, deadline_us, due_us = numbers.w, numbers.d and call.now_us + numbers.d, nil
+-- Returns the target wait in µs and `stretch`. Read once per invocation.
+local function settings()
+    if not call.due_settings then
+        local target_us, stretch = unpack(redis.call("HMGET", key.settings, "target_wait_us", "stretch"))
+        call.due_settings = {
+            number_in(target_us, defaults.OF.target_wait_us), number_in(stretch, defaults.OF.stretch),
+        }
+    end
+    return unpack(call.due_settings)
+end
+
+-- Returns true if run times give jobs a head start.
+function due_times.may_stretch()
+    local _, stretch = settings()
+    return stretch > 0
+end
+
+-- The field of key `type_rules` that is set then.
+due_times.FIELD = "!stretch"
+
+-- Writes this field after a change of settings.
+function due_times.settings_have_changed()
+    call.due_settings = false
+    if due_times.may_stretch() ~= (redis.call("HEXISTS", key.type_rules, due_times.FIELD) == 1) then
+        type_limits.write_flag(due_times.FIELD, due_times.may_stretch())
+    end
+end
+
+-- Returns the head start in µs, as a string, of a job that becomes pending at `base_us` and is due at `due_us`.
+local function head_start(base_us, due_us)
+    local target_us = settings()
+    return string.format("%.0f", math.floor(math.max(0, math.min(target_us, base_us + target_us - due_us))))
+end
+
+-- Returns the due time in µs in field `due` of a job hash, as a string, or nil if there is none.
+function due_times.in_field(due)
+    return due and string.match(string.sub(due, 1, protocol.MAX_NUMBER_LENGTH + 1), "^(%d+) ")
+end
+
+-- Returns the words of a new job, with an absolute deadline.
+function due_times.absolute(words)
+    return (string.gsub(words, "d(%-?%d+)", function(after_us)
+        return "d" .. call.text(math.max(0, call.now_us + tonumber(after_us)))
+    end))
+end
+
+-- Returns the fields `head` and `due` of the hash of a job that becomes pending at `base_us`, each nil if the job has
+-- none.
+--   words: its words with an absolute deadline, or "".
+--   may_stretch: true if `stretch` can give it a head start.
+function due_times.fields(type, name, words, base_us, may_stretch)
+    local numbers, due_us, own_due = read(words ~= "" and words) or {}, nil, nil
     local size = numbers.s and numbers.s / 1000000
-    if within_us then
-        due_us = base_us + within_us
+    if numbers.w then
+        due_us = base_us + numbers.w
     end
-    if deadline_us then
+    if numbers.d then
         local expected_us, typical_error = run_times.expected(type, name, size)
-        due_us = math.min(due_us or math.huge, deadline_us - (expected_us or 0) * (1 + (typical_error or 0)))
+        due_us = math.min(due_us or math.huge, numbers.d - (expected_us or 0) * (1 + typical_error))
     end
-    local kept = words ~= "" and (due_us and call.text(math.max(0, due_us)) or "-") .. " "
-        .. (numbers.d and string.gsub(words, "d%S+", "d" .. call.text(math.max(0, deadline_us))) or words)
-    if not due_us and settings.stretch > 0 then
+    if due_us then
+        own_due = string.format("%.0f", math.max(0, due_us))
+    elseif may_stretch and due_times.may_stretch() then
+        local _, stretch = settings()
         local expected_us = run_times.expected(type, name, size)
-        due_us = expected_us and base_us + settings.stretch * expected_us
+        due_us = expected_us and base_us + stretch * expected_us
     end
-    return due_us and math.floor(due_times.head_start(base_us, due_us, settings)) or 0, kept or nil
+    local head = due_us and head_start(base_us, due_us)
+    return head ~= "0" and head or nil, words ~= "" and (own_due or "-") .. " " .. words or nil
+end
+
+-- Writes the fields of job `id`, which becomes pending at `base_us` and waits in no lane. `due`: its field, or nil.
+-- Returns its new fields `head` and `due`, or nil.
+function due_times.renew(id, type, name, due, base_us)
+    local head, new_due = due_times.fields(type, name or "", string.match(due or "", "^%S+ (.+)$") or "", base_us, true)
+    hash.write(key.job(id), "head", head)
+    hash.write(key.job(id), "due", new_due)
+    if head or new_due then
+        redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`
+    end
+    return head, new_due
+end
+
+-- Called when job `id` pauses until `rank`. Returns its new field `head`. `head`, `due`: its fields, or nil.
+function due_times.pause(id, rank, head, due)
+    local own_due = due_times.in_field(due)
+    if own_due then
+        head = head_start(tonumber(rank), tonumber(own_due))
+        hash.write(key.job(id), "head", head ~= "0" and head)
+    end
+    return head
+end
+
+-- Adds job `id`, which starts to wait, to the jobs with their own due time; removes it. `due`: field of its hash, or
+-- nil. A batch waits instead of its calls.
+function due_times.add(id, due)
+    local own_due = due_times.in_field(due)
+    if own_due then
+        redis.call("ZADD", key.due_times, own_due, id)
+    end
+end
+function due_times.remove(id, due)
+    if due_times.in_field(due) then
+        redis.call("ZREM", key.due_times, id)
+    end
 end

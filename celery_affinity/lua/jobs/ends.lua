@@ -59,9 +59,9 @@ function ends.record(id, how)
     hooks.of(id).ends_unrun(id)
     redis.call("HSET", key.job(id), "state", how, "ended", call.now)
     redis.call("ZADD", key.unreported, call.now, id)
-    local stamps, expires, type = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "type"))
+    local stamps, expires, type, due = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "type", "due"))
     ends.count(type, how)
-    job_index.fade(id, stamps, expires)
+    job_index.fade(id, stamps, expires, due)
 end
 
 -- Increments the counter of such ends, and the metrics of `type` while a live worker serves the type.

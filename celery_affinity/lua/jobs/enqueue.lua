@@ -2,10 +2,17 @@
 -- fire_recurring share this code.
 
 -- Writes the hash `its` of `job`. `rule`: the hooks of a job with rules, or nil. `joined`: the batch that the job
--- joins.
-function enqueue.write_hash(its, job, lane, enqueued, state, rule, joined)
-    if rule then
-        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(rule.fields(job, joined))))
+-- joins. `head`, `due`: fields of a due time, or nil.
+function enqueue.write_hash(its, job, lane, enqueued, state, rule, joined, head, due)
+    if rule or head or due then
+        local fields = rule and rule.fields(job, joined) or {}
+        if head or due then
+            local number = #fields
+            fields[number + 1], fields[number + 2] = "claimed", "" -- see `claims.grant`
+            fields[number + 3], fields[number + 4] = head and "head" or "due", head or due
+            fields[number + 5], fields[number + 6] = due and "due" or "head", due or head
+        end
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(fields)))
     else
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state))
     end
@@ -67,15 +74,28 @@ function enqueue.insert(job, enqueued_us, is_only)
         redis.call("SET", key.message(id), job.message)
     end
 
-    local due = call.text(delay_us > 0 and enqueued_us + delay_us or enqueued_us)
+    local enqueued = call.text(delay_us > 0 and enqueued_us + delay_us or enqueued_us)
     local lane = lanes.name(job.mode, job.priority)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local rule, joined = hooks.of_new(job), nil
-    if rule and delay_us <= 0 and not (is_expired or is_revoked) then
-        joined = rule.joins(job)
+    local waits, heads, has_type_rules = delay_us <= 0 and not (is_expired or is_revoked), nil, nil
+    if waits then
+        joined = rule and rule.joins(job)
+        local found = redis.call("HMGET", key.heads, type, "!")
+        heads, has_type_rules = found[1], found[2]
+        if has_type_rules then
+            has_type_rules = hooks.read_word(has_type_rules)
+        elseif rule then
+            call.shares = "off"
+        end
     end
     local initial_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
-    enqueue.write_hash(its, job, lane, due, initial_state, rule, joined)
+    local head, due
+    if job.due ~= "" or call.stretches and waits then
+        local words = job.due ~= "" and due_times.absolute(job.due) or ""
+        head, due = due_times.fields(type, job.task_name, words, tonumber(enqueued), waits)
+    end
+    enqueue.write_hash(its, job, lane, enqueued, initial_state, rule, joined, head, due)
     local is_again = false
     if not is_first_of_task or expires_us ~= "" or job.stamps ~= "" then
         local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
@@ -97,32 +117,29 @@ function enqueue.insert(job, enqueued_us, is_only)
     end
     if delay_us > 0 then
         redis.call("HSET", its, "published", call.text(enqueued_us))
-        redis.call("ZADD", key.scheduled, due, id)
+        redis.call("ZADD", key.scheduled, enqueued, id)
+        due_times.add(id, due)
         workers.tick_in_time(delay_us, key.scheduled, id)
         return protocol.IS_SCHEDULED, 1, false
     end
-    local found = redis.call("HMGET", key.heads, type, "!")
-    local heads, has_type_rules = found[1], found[2]
-    if has_type_rules then
-        has_type_rules = hooks.read_word(has_type_rules)
-    elseif rule then
-        call.shares = "off"
+    local rank, alone = head and lanes.order(enqueued, nil, head) or enqueued, nil
+    if due and not joined then
+        due_times.add(id, due)
     end
-    local alone
-    local waits_as = rule and rule.enters(job, lane, due, joined, is_again)
+    local waits_as = rule and rule.enters(job, lane, enqueued, joined, is_again, head, due)
     if waits_as == "patient" then
         return protocol.IS_SCHEDULED, 1, false
     elseif waits_as == "merged" then
         heads = heads or "" -- other jobs wait
     elseif rule and id_suffix.has_key(id) then
-        hooks.wait(id, type, lane, due, job, heads or "")
+        hooks.wait(id, type, lane, rank, job, heads or "")
     elseif heads or has_type_rules or not is_only or call.shares == "on" then
         if rule or call.shares == "on" then
-            hooks.enters_lane(id, type, lane, due)
+            hooks.enters_lane(id, type, lane, rank)
         end
-        lanes.add(id, type, lane, due, heads or "")
+        lanes.add(id, type, lane, rank, heads or "")
     else
-        alone = { id = id, type = type, lane = lane, enqueued = due, has_rules = rule ~= nil }
+        alone = { id = id, type = type, lane = lane, enqueued = rank, has_rules = rule ~= nil }
     end
     is_served = is_served or redis.call("HGET", key.capacity, protocol.WITHDRAWN .. type)
     local state = waits_as == "merged" and protocol.IS_MERGED or protocol.IS_PENDING

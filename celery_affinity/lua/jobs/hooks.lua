@@ -99,6 +99,7 @@ end
 -- Called after a change of settings. Returns true if this changes the limits of keys.
 function hooks.settings_have_changed()
     placement.settings_have_changed()
+    due_times.settings_have_changed()
     local has_changed = tenants.change_shares()
     if has_changed then
         fair_share.restart()
@@ -172,13 +173,13 @@ end
 -- Called after `job` was written if its task has other unfinished jobs: it is a retry.
 function default_hooks.is_retried(job) end
 
--- Called when the stored job `job` must be queued in `lane`, with the time `due`. `joined`: result of `joins`. Returns
--- "merged" if the job waits as a part of a batch, or "patient" if its merge window has begun. If it returns nil, the
--- caller queues the job.
-function default_hooks.enters(job, lane, due, joined, is_again) return nil end
+-- Called when the stored job `job` must be queued in `lane`, with its enqueue time. `joined`: result of `joins`.
+-- `head`, `due`: fields of its hash, or nil (`due_times`). Returns "merged" if the job waits as a part of a batch, or
+-- "patient" if its merge window has begun. If it returns nil, the caller queues the job.
+function default_hooks.enters(job, lane, enqueued, joined, is_again, head, due) return nil end
 
--- Called when a scheduled job is due. Returns true if the job waits elsewhere than in its lane.
-function default_hooks.is_due(id, type, lane, enqueued) return false end
+-- Called when the time of a scheduled job has come. Returns true if the job waits elsewhere than in its lane.
+function default_hooks.is_due(id, type, lane, enqueued, head, due) return false end
 
 -- Returns true if `job`, which is not written yet, will be merged or scheduled, and therefore adds no waiting job.
 -- `opened`: a table for one publish, initially empty.

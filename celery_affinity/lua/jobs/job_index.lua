@@ -129,9 +129,9 @@ function job_index.add(id, task, stamps, expires, is_found)
     return is_again
 end
 
--- Removes a job that no longer waits from the indexes that end waiting jobs. `stamps`, `expires`: fields of its hash,
+-- Removes a job that no longer waits from the indexes of waiting jobs. `stamps`, `expires`, `due`: fields of its hash,
 -- or nil or false.
-function job_index.fade(id, stamps, expires)
+function job_index.fade(id, stamps, expires, due)
     if stamps then
         for stamp in each_stamp(stamps) do
             redis.call("ZREM", key.stamped(stamp), id)
@@ -140,6 +140,7 @@ function job_index.fade(id, stamps, expires)
     if expires then
         redis.call("ZREM", key.expires, id)
     end
+    due_times.remove(id, due)
 end
 
 -- Removes a job from all indexes. The last job of a task id can still be found by the task id for `keep_s` seconds.
@@ -150,6 +151,7 @@ end
 
 -- Like `job_index.forget`, but reads the fields from the job hash.
 function job_index.remove(id, keep_s)
-    local task, stamps, expires = unpack(redis.call("HMGET", key.job(id), "task", "stamps", "expires"))
+    local task, stamps, expires, due = unpack(redis.call("HMGET", key.job(id), "task", "stamps", "expires", "due"))
+    due_times.remove(id, due)
     job_index.forget(id, task, stamps, expires, keep_s)
 end

@@ -92,10 +92,12 @@ local function oldest_of(type)
     for _, lane in ipairs(lanes_of(type)) do
         local entries = redis.call("ZRANGE", lane, 0, protocol.MAX_DROPPED_FROM - 1, "WITHSCORES")
         for nth = 1, #entries, 2 do
-            local id, enqueued_us = entries[nth], tonumber(entries[nth + 1])
-            local is_older = not oldest or score.is_older(enqueued_us, id, oldest_us, oldest)
-            if is_older and not hooks.of(id).STANDS_FOR_CALLS then
-                oldest, oldest_us = id, enqueued_us
+            local id, rank_us = entries[nth], tonumber(entries[nth + 1])
+            if (not oldest or rank_us <= oldest_us) and not hooks.of(id).STANDS_FOR_CALLS then
+                local since_us = lanes.waits_since(id, rank_us)
+                if not oldest or score.is_older(since_us, id, oldest_us, oldest) then
+                    oldest, oldest_us = id, since_us
+                end
             end
         end
     end

@@ -34,11 +34,13 @@ local function may_requeue(id, settings)
 end
 
 -- Starts the pause of a job of `type` that is in no lane and no slot. If the length of the pause is 0, returns the time
--- that orders the job in its lane, and the caller must queue the job. Otherwise returns nil.
-local function pause(id, type, settings)
+-- that orders the job in its lane, and the caller must queue the job. Otherwise returns nil. `head`, `due`: fields of
+-- its hash (`due_times`).
+local function pause(id, type, settings, head, due)
     local pause_us = next_pause(id, settings)
     local rank = call.text(call.now_us + pause_us)
     redis.call("HSET", key.job(id), "state", pause_us > 0 and "scheduled" or "pending", "rank", rank)
+    head = due_times.pause(id, rank, head, due)
     if pause_us > 0 then
         redis.call("ZADD", key.scheduled, rank, id)
     end
@@ -47,13 +49,13 @@ local function pause(id, type, settings)
         workers.tick_in_time(pause_us, key.scheduled, id)
         return nil
     end
-    return rank
+    return lanes.order(rank, nil, head)
 end
 
 -- Ends, dead-letters, pauses or queues a job that leaves its slot. Arguments and result: see `requeue.requeue`.
 local function put_back(worker, id, how, settings, why)
-    local type, lane, enqueued, acked, deliveries, rank, holder, fence = unpack(redis.call("HMGET", key.job(id),
-        "type", "lane", "enqueued", "acked", "deliveries", "rank", "worker", "fence"))
+    local type, lane, enqueued, acked, deliveries, rank, holder, fence, head, due = unpack(redis.call("HMGET",
+        key.job(id), "type", "lane", "enqueued", "acked", "deliveries", "rank", "worker", "fence", "head", "due"))
     if holder and holder ~= worker and fence and claims.held(holder, id, fence) then
         return nil -- it was queued and claimed again, before corrupt data failed the removal of this claim
     end
@@ -81,9 +83,10 @@ local function put_back(worker, id, how, settings, why)
         return nil
     end
     rule.waits_again(id)
-    local position = lanes.order(enqueued, rank)
+    local position = lanes.order(enqueued, rank, head)
+    due_times.add(id, due)
     if how == "aborted" or how == "requeued" then
-        position = pause(id, type, settings)
+        position = pause(id, type, settings, head, due)
     else
         redis.call("HSET", key.job(id), "state", "pending")
     end
@@ -160,7 +163,8 @@ function requeue.dead_letter(id, reason, settings, why)
         redis.call("HSET", key.job(id), "why", why)
     end
     redis.call("ZADD", key.dead, now, id)
-    local type, rules, name = unpack(redis.call("HMGET", key.job(id), "type", "rules", "name"))
+    local type, rules, name, due = unpack(redis.call("HMGET", key.job(id), "type", "rules", "name", "due"))
+    due_times.remove(id, due)
     ends.count(reason ~= "failed" and type, reason) -- the worker counts failed jobs of the type
     local reports_to_callers = hooks.of(id).dead_letter(id, reason, { type = type, rules = rules, name = name })
     if dead_reasons.ARE_ANNOUNCED[reason] and not reports_to_callers then

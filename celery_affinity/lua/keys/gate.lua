@@ -126,7 +126,8 @@ end
 
 -- Blocks the admitted job `id`, for which a key has no capacity.
 local function block_again(id, job_key)
-    local type, lane, enqueued, rank = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "rank"))
+    local type, lane, enqueued, rank, head =
+        unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "rank", "head"))
     local sublane = type and lane and key_state.read(job_key).sublanes[type .. " " .. lane]
     if sublane and sublane.standing == id then -- first: `reevaluate_all` can leave this sub-lane to a tick
         lanes.write(type, (key_steps.admit(job_key, sublane, "", lanes.heads_of(type))))
@@ -135,7 +136,7 @@ local function block_again(id, job_key)
     admission.reevaluate_all(false)
     if type and lane and redis.call("ZSCORE", key.lane(type, lane), id) then -- another client deleted its admission
         lanes.remove(id, type, lane)
-        key_steps.block(id, type, lane, lanes.order(enqueued, rank) or call.now)
+        key_steps.block(id, type, lane, lanes.order(enqueued, rank, head) or call.now)
     end
 end
 

@@ -95,9 +95,20 @@ function key_turns.end_all_unused(fills)
     keys.in_vain = false
 end
 
--- Gives the turn to the type that has waited longest while others got the key, if it waited for `key_patience`. Called
--- when a job of `freed_type` has released the key. A type without slots, or blocked by a pause or limit, loses its
--- turn: it waits as if it had just had the key.
+-- Returns the time in µs since which the first jobs of `type` wait for a key without getting it.
+local function waits_since(state, type)
+    local since_us = call.now_us
+    for _, sublane in pairs(state.sublanes) do
+        if sublane.type == type and sublane.first and tonumber(sublane.enqueued) then
+            since_us = math.min(since_us, lanes.waits_since(sublane.first, sublane.enqueued))
+        end
+    end
+    return math.max(since_us, state.had[type] or 0)
+end
+
+-- Gives the turn to the type whose first job has the earliest rank, if it waited for `key_patience` while others got
+-- the key. Called when a job of `freed_type` has released the key. A type without slots, or blocked by a pause or
+-- limit, loses its turn: it waits as if it had just had the key.
 function key_turns.give_turn(job_key, state, freed_type)
     local best_type, since_us = nil, call.now_us
     for _, sublane in pairs(state.sublanes) do
@@ -112,6 +123,9 @@ function key_turns.give_turn(job_key, state, freed_type)
     end
     local patience_us = settings_in_force.read().key_patience_us -- 0: turns are off
     if patience_us == 0 or call.now_us - since_us < patience_us then
+        return
+    end
+    if call.now_us - waits_since(state, best_type) < patience_us then
         return
     end
     if (tonumber(redis.call("HGET", key.capacity, best_type)) or 0) > 0 and key_turns.is_open(best_type) then

@@ -69,7 +69,7 @@ function fill.from(waiting, caller, view, fresh)
             break
         end
         local run, run_expires = id, nil -- for a batch: the call to run
-        local fence, deliveries, expires, has_hash, is_moved, preemptions, enqueued, requeues
+        local fence, deliveries, expires, has_hash, is_moved, preemptions, enqueued, requeues, due
         if may_start then
             may_start = queue_heads.pop(waiting, job, has_suffix or has_shares)
             local rule = may_start and has_suffix and hooks.by_mark[id_suffix.of(id)]
@@ -78,7 +78,7 @@ function fill.from(waiting, caller, view, fresh)
             end
         end
         if may_start and run then
-            fence, deliveries, expires, has_hash, is_moved, preemptions, enqueued, requeues =
+            fence, deliveries, expires, has_hash, is_moved, preemptions, enqueued, requeues, due =
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
         if has_shares and may_start then
@@ -104,7 +104,7 @@ function fill.from(waiting, caller, view, fresh)
             local message = fresh and fresh[id]
             local facts
             facts, message = claims.payload(id, fence, job.type, deliveries, enqueued or job.enqueued,
-                run_expires or expires, message, run, is_moved and job.lane, preemptions, requeues)
+                run_expires or expires, message, run, is_moved and job.lane, preemptions, requeues, due)
             bytes = bytes + #facts + 1 + #message
             queue_heads.count(waiting, job)
             if worker == caller then

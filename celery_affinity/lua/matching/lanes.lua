@@ -24,10 +24,25 @@ function lanes.is_lane(lane)
     return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
 end
 
--- Returns the time that orders a job in its lane, as a string. This is the end of the job's last pause (field `rank`),
--- or the enqueue time if there was no pause.
-function lanes.order(enqueued, rank)
-    return rank and #rank <= protocol.MAX_NUMBER_LENGTH and string.find(rank, "^%d+$") and rank or enqueued
+-- Returns true if a field of a job hash is a time in µs.
+local function is_time(field)
+    return field and #field <= protocol.MAX_NUMBER_LENGTH and string.find(field, "^%d+$")
+end
+
+-- Returns the rank of a job, the time that orders it in its lane, as a string. This is the end of the job's last pause
+-- (field `rank`), or the enqueue time if there was no pause, minus its head start (field `head`, see `due_times`).
+function lanes.order(enqueued, rank, head)
+    local since = is_time(rank) and rank or enqueued
+    if since and is_time(head) and is_time(since) then
+        return call.text(math.max(0, tonumber(since) - tonumber(head)))
+    end
+    return since
+end
+
+-- Returns the time in µs since which job `id` waits. `rank`: its place in its lane.
+function lanes.waits_since(id, rank)
+    local head = redis.call("HGET", key.job(id), "head")
+    return tonumber(rank) + (is_time(head) and tonumber(head) or 0)
 end
 
 -- Returns the first and last position of a lane's head in `heads`, its enqueue time and its id; nil for an empty lane.

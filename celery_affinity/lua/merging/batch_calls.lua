@@ -93,8 +93,9 @@ end
 
 -- Deletes the hash of a batch without calls.
 function batch_calls.vanish(batch)
-    local type, rules, name, enqueued =
-        unpack(redis.call("HMGET", key.job(batch), "type", "rules", "name", "enqueued"))
+    local type, rules, name, enqueued, due =
+        unpack(redis.call("HMGET", key.job(batch), "type", "rules", "name", "enqueued", "due"))
+    due_times.remove(batch, due)
     batch_calls.close(batch, type, rules, name)
     recurring.take_back(type, rules, name, enqueued)
     local fields = flat.members(redis.call("HGETALL", key.job(batch)))

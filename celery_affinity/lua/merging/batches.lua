@@ -26,12 +26,13 @@ end
 
 -- Requeues a batch with the calls that its run did not end; no other calls join them. Returns the batch's type.
 local function requeue_rest(batch, known)
-    local type, lane, enqueued, rank =
-        unpack(redis.call("HMGET", key.job(batch), "type", "lane", "enqueued", "rank"))
+    local type, lane, enqueued, rank, head, due =
+        unpack(redis.call("HMGET", key.job(batch), "type", "lane", "enqueued", "rank", "head", "due"))
     redis.call("HDEL", key.job(batch), "worker", "fence", "by", "started", "primary", "acked")
     redis.call("HSET", key.job(batch), "state", "pending", "task", "")
     batch_calls.close(batch, type, known.rules, known.name)
-    hooks.wait(batch, type, lane, lanes.order(enqueued, rank))
+    due_times.add(batch, due)
+    hooks.wait(batch, type, lane, lanes.order(enqueued, rank, head))
     return type
 end
 
@@ -137,7 +138,7 @@ function batches.rebuild(batch)
         local type, lane, enqueued, name, rules = unpack(row)
         if not row.err and corrupt.can_wait(type, lane, enqueued, "0") then
             redis.call("HDEL", key.job(batch), "primary", "worker", "fence", "by", "started", "acked", "bytes",
-                "deliveries", "rank")
+                "deliveries", "rank", "head", "due")
             local calls = redis.call("ZCARD", key.callers(batch))
             merge.write_batch(batch, type, lane, enqueued, name, rules, calls)
             return type, lane, enqueued
@@ -181,9 +182,11 @@ function batches.wait_again(batch, max_calls)
     local ids = redis.call("ZRANGEBYSCORE", key.callers(batch), "(" .. after, "+inf", "WITHSCORES", "LIMIT", 0, rest)
     for nth = 1, #ids, 2 do
         local id = ids[nth]
-        local stamps, expires, claimed = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "claimed"))
+        local stamps, expires, claimed, head, due =
+            unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "claimed", "head", "due"))
+        local is_unneeded = claimed == "" and not (head or due)
         job_index.fade(id, stamps, expires)
-        redis.call("HDEL", key.job(id), "stamps", "expires", "moved", claimed == "" and "claimed" or "expires")
+        redis.call("HDEL", key.job(id), "stamps", "expires", "moved", is_unneeded and "claimed" or "expires")
         after = ids[nth + 1]
     end
     if #ids == 2 * rest then

@@ -23,13 +23,13 @@ function merge.is_retried(job)
 end
 
 -- A retry postpones no recurring call.
-function merge.enters(job, lane, due, joined, is_again)
+function merge.enters(job, lane, enqueued, joined, is_again, head, due)
     local id, type, name, bytes = job.id, job.type, job.task_name, #job.message
     local is_patient
     if joined then
-        merge.join(id, type, lane, due, name, bytes, joined.batch, joined.open, true)
+        merge.join(id, type, lane, enqueued, name, bytes, joined.batch, joined.open, true, head, due)
     else
-        is_patient = merge.open(id, type, lane, due, job.rules, name, bytes)
+        is_patient = merge.open(id, type, lane, enqueued, job.rules, name, bytes, due)
     end
     if not is_again then
         recurring.match(type, job.rules, name, job.task_id, job.recurring)
@@ -37,16 +37,17 @@ function merge.enters(job, lane, due, joined, is_again)
     return joined and "merged" or is_patient and "patient" or nil
 end
 
-function merge.is_due(id, type, lane, enqueued)
+function merge.is_due(id, type, lane, enqueued, head, due)
     local its_rules, name, bytes_field, task, is_again, fired =
         unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes", "task", "again", "recurring"))
     local bytes, is_patient = tonumber(bytes_field) or 0, false
     local batch, row = merge.to_join(type, its_rules, name, bytes)
     if batch then
-        merge.join(id, type, lane, enqueued, name, bytes, batch, row)
+        merge.join(id, type, lane, enqueued, name, bytes, batch, row, false, head, due)
+        due_times.remove(id, due)
         redis.call("ZREM", key.scheduled, id)
     else
-        is_patient = merge.open(id, type, lane, enqueued, its_rules, name, bytes)
+        is_patient = merge.open(id, type, lane, enqueued, its_rules, name, bytes, due)
     end
     if batch and id_suffix.has_key(id) then
         hooks.leave(id, type, lane) -- its key may be reserved for it
@@ -58,8 +59,13 @@ function merge.is_due(id, type, lane, enqueued)
 end
 
 function merge.adds_none(job, enqueued, opened)
+    local _, due = nil, nil
+    if job.due ~= "" then
+        local words = due_times.absolute(job.due)
+        _, due = due_times.fields(job.type, job.task_name, words, tonumber(enqueued), false)
+    end
     return merge.will_join(job, opened)
-        or merge_window.end_for_first(lanes.name(job.mode, job.priority), enqueued, job.rules, #job.message)
+        or merge_window.end_for_first(lanes.name(job.mode, job.priority), enqueued, job.rules, #job.message, due)
 end
 
 function merge.representative(id, into)

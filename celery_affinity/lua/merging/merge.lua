@@ -27,16 +27,42 @@ local function make_batch(first, batch, type, row, name)
     if not row.patient or id_suffix.has_key(first) then
         hooks.leave(first, type, row.lane) -- a key may be reserved for a collecting job, too
     end
+    due_times.remove(first, row.due)
     add(first, batch, 1)
     merge.write_batch(batch, type, row.lane, row.enqueued, name, row.rules, 1, "state", row.state, "bytes", row.bytes)
+    merge.write_due_time(batch, row.head, row.due)
     if row.is_moved then
         redis.call("HSET", key.job(batch), "moved", 1, "claimed", "") -- see `claims.grant`
     end
     if row.patient then
         merge_window.hand_over(first, batch, row.patient)
     else
-        hooks.wait(batch, type, row.lane, row.enqueued)
+        hooks.wait(batch, type, row.lane, lanes.order(row.enqueued, nil, row.head))
     end
+end
+
+-- Writes the fields of a due time of a waiting batch, each nil if it has none.
+function merge.write_due_time(batch, head, due)
+    if due_times.in_field(due) then
+        redis.call("HSET", key.job(batch), "due", due, "claimed", "") -- see `claims.grant`
+        due_times.add(batch, due)
+    end
+    if head then
+        redis.call("HSET", key.job(batch), "head", head, "claimed", "")
+    end
+end
+
+-- Returns the field `due` with the earlier due time. Each can be nil.
+function merge.earlier_due(due, other)
+    local own_due, other_due = due_times.in_field(due), due_times.in_field(other)
+    return other_due and (not own_due or tonumber(other_due) < tonumber(own_due)) and other or due
+end
+
+-- Returns the head start of a job with the earlier rank of two jobs, and with the enqueue time `enqueued`, the earlier
+-- one of both; nil if it has none.
+function merge.common_head(enqueued, rank, other_rank)
+    local head_us = tonumber(enqueued) - math.min(tonumber(rank), tonumber(other_rank))
+    return head_us > 0 and call.text(head_us) or nil
 end
 
 -- Returns the lane with the better mode and the better priority of both lanes.
@@ -63,16 +89,16 @@ function merge.find(field)
     if not id then
         return nil
     end
-    local state, deliveries, lane, enqueued, calls, bytes_field, rules_field, patient, is_moved =
+    local state, deliveries, lane, enqueued, calls, bytes_field, rules_field, patient, is_moved, head, due =
         unpack(redis.call("HMGET", key.job(id), "state", "deliveries", "lane", "enqueued", "calls", "bytes", "rules",
-            "patient", "moved"))
+            "patient", "moved", "head", "due"))
     patient = state == "scheduled" and tonumber(patient) or nil
     local is_good = lanes.is_lane(lane) and rules_field and string.find(enqueued or "", "^%d+$")
     if not (is_good and (state == "pending" or patient) and (deliveries or "0") == "0") then
         return nil
     end
     return id, { state = state, patient = patient, lane = lane, enqueued = enqueued, calls = tonumber(calls) or 1,
-        bytes = bytes_field, rules = rules_field, is_moved = is_moved,
+        bytes = bytes_field, rules = rules_field, is_moved = is_moved, head = head or nil, due = due or nil,
         is_alone = id_suffix.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(id_suffix.batch_of(id))) == 1 }
 end
 
@@ -146,26 +172,28 @@ end
 
 -- Opens call `id`, which joined nothing, for further calls. Returns true if its merge window begins: it is scheduled
 -- then. Otherwise the caller must queue it in `lane`.
-function merge.open(id, type, lane, enqueued, rules, name, bytes)
+function merge.open(id, type, lane, enqueued, rules, name, bytes, due)
     local field = batch_calls.place(type, rules, name)
     if not field then
         return false
     end
     redis.call("HSET", key.merging, field, id)
-    return merge_window.begin(id, lane, enqueued, rules, bytes)
+    return merge_window.begin(id, lane, enqueued, rules, bytes, due)
 end
 
 -- Adds call `id`, otherwise queued in `lane`, to `batch`. `batch`, `row`: results of `to_join`. The batch has the
--- earliest enqueue time and the most urgent lane of all calls that ever joined. `is_written`: true if the call's hash
--- is already in state "merged".
-function merge.join(id, type, lane, enqueued, name, bytes, batch, row, is_written)
+-- earliest enqueue time, rank and due time, and the most urgent lane, of all calls that ever joined. `is_written`: true
+-- if the call's hash is already in state "merged". `head`, `due`: fields of its hash, or nil.
+function merge.join(id, type, lane, enqueued, name, bytes, batch, row, is_written, head, due)
     if row.id ~= batch then
         make_batch(row.id, batch, type, row, name)
         redis.call("HSET", key.merging, row.field, batch)
     end
     local new_lane = merge.better_lane(row.lane, lane)
     local new_enqueued = tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued
-    local is_changed = new_lane ~= row.lane or new_enqueued ~= row.enqueued
+    local new_head = (head or row.head)
+        and merge.common_head(new_enqueued, lanes.order(row.enqueued, nil, row.head), lanes.order(enqueued, nil, head))
+    local is_changed = new_lane ~= row.lane or new_enqueued ~= row.enqueued or new_head ~= row.head
     if is_changed and not row.patient then
         hooks.leave(batch, type, row.lane)
     end
@@ -179,11 +207,16 @@ function merge.join(id, type, lane, enqueued, name, bytes, batch, row, is_writte
     if is_changed then
         redis.call("HSET", key.job(batch), "lane", new_lane, "enqueued", new_enqueued)
     end
+    local new_due = merge.earlier_due(row.due, due)
+    merge.write_due_time(batch, new_head ~= row.head and new_head, new_due ~= row.due and new_due)
+    if row.head and not new_head then
+        redis.call("HDEL", key.job(batch), "head")
+    end
     if row.patient then
-        row.lane, row.enqueued = new_lane, new_enqueued
+        row.lane, row.enqueued, row.due = new_lane, new_enqueued, new_due
         merge_window.restart(batch, row.patient, row)
     elseif is_changed then
-        hooks.wait(batch, type, new_lane, new_enqueued)
+        hooks.wait(batch, type, new_lane, lanes.order(new_enqueued, nil, new_head))
     else
         batch_calls.count_waiting(type, 1)
     end
@@ -194,10 +227,12 @@ end
 -- it is scheduled, and field `patient` of its hash has the end of the window. The rules of the first call apply. A tick
 -- ends the window.
 
--- Returns the end of the merge window if a call joins now, or nil if the rules have no merge window.
-local function end_of_window(rules, enqueued)
+-- Returns the end of the merge window if a call joins now, or nil if the rules have no merge window. `due`: field of
+-- the job hash, or nil.
+local function end_of_window(rules, enqueued, due)
     local wait_us, at_most_us = rules_codec.wait(rules)
-    return wait_us and math.min(call.now_us + wait_us, tonumber(enqueued) + at_most_us)
+    local due_us = tonumber(due_times.in_field(due) or math.huge)
+    return wait_us and math.min(call.now_us + wait_us, tonumber(enqueued) + at_most_us, due_us)
 end
 
 -- Schedules job `id` until `time` in µs.
@@ -209,16 +244,16 @@ end
 
 -- Returns the end in µs of the merge window of a call that joins nothing. Returns nil if it does not wait: it is
 -- on-demand (a user waits for its result), it has waited long enough, or it fills a run.
-function merge_window.end_for_first(lane, enqueued, rules, bytes)
-    local time = end_of_window(rules, enqueued)
+function merge_window.end_for_first(lane, enqueued, rules, bytes, due)
+    local time = end_of_window(rules, enqueued, due)
     local _, max_bytes = rules_codec.bounds(rules)
     local waits = time and time > call.now_us and not lanes.is_on_demand(lane) and bytes < max_bytes
     return waits and time or nil
 end
 
 -- Begins the merge window of call `id`, which joined nothing, if it has one. Returns true if it has begun.
-function merge_window.begin(id, lane, enqueued, rules, bytes)
-    local time = merge_window.end_for_first(lane, enqueued, rules, bytes)
+function merge_window.begin(id, lane, enqueued, rules, bytes, due)
+    local time = merge_window.end_for_first(lane, enqueued, rules, bytes, due)
     if not time then
         return false
     end
@@ -249,6 +284,6 @@ function merge_window.restart(batch, time, row)
     if row.is_full or lanes.is_on_demand(row.lane) then
         merge_window.finish(batch, time)
     elseif time > call.now_us then -- otherwise it is due, and the next tick queues it
-        schedule(batch, end_of_window(row.rules, row.enqueued) or call.now_us)
+        schedule(batch, end_of_window(row.rules, row.enqueued, row.due) or call.now_us)
     end
 end

@@ -153,10 +153,22 @@ local function needy_sublanes(tenant_key, since, settings)
     return needy
 end
 
+-- Returns the number of jobs in `lane_key` that have waited since `since`; among more than MAX_PREEMPTORS, by rank.
+local function number_since(lane_key, since)
+    local number = redis.call("ZCOUNT", lane_key, "-inf", since)
+    if number <= protocol.MAX_PREEMPTORS then
+        local entries = redis.call("ZRANGEBYSCORE", lane_key, "-inf", since, "WITHSCORES")
+        for i = 1, #entries, 2 do
+            number = lanes.waits_since(entries[i], entries[i + 1]) <= tonumber(since) and number or number - 1
+        end
+    end
+    return number
+end
+
 -- Returns the types that a tenant needs slots for, a list of tables, and the number of slots that it lacks. The type
 -- with the oldest job is first. Computed once per invocation.
 --   type: the type.
---   number: number of its jobs that have waited since `since` (µs).
+--   number: number of its jobs that have waited since `since` (µs); among more than MAX_PREEMPTORS, by rank.
 function preemptors.wanted(tenant_key, since, settings)
     local _, cached = cached_needs()
     if not cached[tenant_key] then
@@ -164,7 +176,7 @@ function preemptors.wanted(tenant_key, since, settings)
         local state = key_state.read(tenant_key)
         local missing = math.max(0, tenants.quota_of(state.tenant).min - key_state.held(tenant_key, state))
         for _, sublane in ipairs(missing > 0 and needy_sublanes(tenant_key, since, settings) or {}) do
-            local number = redis.call("ZCOUNT", key.key_queue(tenant_key, sublane.type, sublane.lane), "-inf", since)
+            local number = number_since(key.key_queue(tenant_key, sublane.type, sublane.lane), since)
             if not by_type[sublane.type] then
                 by_type[sublane.type] = { type = sublane.type, number = 0 }
                 list[#list + 1] = by_type[sublane.type]
@@ -213,7 +225,7 @@ function preemptors.find(since, settings)
         if #needy == protocol.MAX_PREEMPTORS or nth > protocol.MAX_FIRST_JOBS then
             break
         end
-        local job_keys = key_state.keys_of(job.id)
+        local job_keys = lanes.waits_since(job.id, job.enqueued) <= tonumber(since) and key_state.keys_of(job.id) or {}
         local last = job_keys[#job_keys]
         if last and tenants.is_tenant_key(last.key) and not is_listed[last.key] then
             needy[#needy + 1], is_listed[last.key] = last.key, true

@@ -37,15 +37,24 @@ end
 
 -- Enqueues a merged call separately if nothing remains of its batch.
 local function fix_call(id)
-    local state, batch, type, lane, enqueued = rebuild.fields(key.job(id), "state", "into", "type", "lane", "enqueued")
+    local state, batch, type, lane, enqueued, head, due =
+        rebuild.fields(key.job(id), "state", "into", "type", "lane", "enqueued", "head", "due")
     if state == "merged" and batch and corrupt.can_wait(type, lane, enqueued, "0")
         and redis.call("EXISTS", key.job(batch), key.callers(batch)) == 0
         and rebuild.record_finding("job " .. id .. ", of whose batch nothing was left") then
         local bytes = redis.call("STRLEN", key.message(id))
         redis.call("HDEL", key.job(id), "into")
         redis.call("HSET", key.job(id), "state", "pending", "bytes", bytes)
-        hooks.wait(id, type, lane, enqueued)
+        hooks.wait(id, type, lane, lanes.order(enqueued, nil, head))
+        due_times.add(id, due)
     end
+end
+
+-- Fixes the entry of job `id` among the jobs with their own due time.
+function repair_jobs.fix_due_time(id)
+    local state, due = rebuild.fields(key.job(id), "state", "due")
+    local waits = state == "pending" or state == "scheduled"
+    rebuild.compare("zset", key.due_times, id, waits and due_times.in_field(due))
 end
 
 -- Fixes the keys of a job and the indexes named in its hash; for a batch, also the keys of its calls.

@@ -10,11 +10,11 @@ local function keyed_job(id)
     if not id_suffix.has_key(id) then
         return nil
     end
-    local rules, state, type, lane, enqueued, name, worker, rank =
-        rebuild.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker", "rank")
+    local rules, state, type, lane, enqueued, name, worker, rank, head =
+        rebuild.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker", "rank", "head")
     local job_keys = rules_codec.keys(rules)
     return job_keys[1] and {
-        keys = job_keys, state = state, type = type, lane = lane, enqueued = lanes.order(enqueued, rank),
+        keys = job_keys, state = state, type = type, lane = lane, enqueued = lanes.order(enqueued, rank, head),
         task = "=" .. (name or ""), worker = worker or "",
         waits = state == "pending" and type and lanes.is_lane(lane) and rebuild.integer(enqueued),
     }

@@ -254,6 +254,7 @@ local function fix_type_rules()
     local text, reserve = unpack(redis.call("HMGET", key.settings, "limits", "reserve"))
     local limit_of, pauses, wanted = {}, {}, {
         ["!"] = true, [minimums.ANY] = true, [placement.FIELD] = true, [fair_share.FIELD] = true,
+        [due_times.FIELD] = true,
     }
     local is_counting = false
     for type, limit in limits.of_types(text) do
@@ -274,6 +275,8 @@ local function fix_type_rules()
             return placement.words()
         elseif type == fair_share.FIELD then
             return tenants.words_of_shares() and 1
+        elseif type == due_times.FIELD then
+            return due_times.may_stretch() and 1
         elseif type == minimums.ANY then
             return rebuild.exists(key.minimum_heads, "hash") and 1
         end

@@ -95,9 +95,10 @@ function reserves.among(types, text, settings, is_ahead)
         return nil
     end
 
-    local function may_start(type, lane, enqueued, free)
+    local function may_start(type, lane, rank, id, free)
         local patience_us, type_reserves = settings.reserve_patience_us, concerning[type]
-        if patience_us > 0 and call.now_us - tonumber(enqueued) >= patience_us then
+        if patience_us > 0 and call.now_us - tonumber(rank) >= patience_us
+            and call.now_us - lanes.waits_since(id, rank) >= patience_us then
             return true
         end
         local number = lanes.number(lane)
@@ -119,7 +120,7 @@ function reserves.among(types, text, settings, is_ahead)
             end
             local open = {}
             for lane, enqueued, id in lanes.each(heads) do
-                if may_start(type, lane, enqueued, free) then
+                if may_start(type, lane, enqueued, id, free) then
                     open[#open + 1] = lane .. " " .. enqueued .. " " .. id
                 end
             end

@@ -32,25 +32,35 @@ function type_limits.in_words(rule)
 end
 
 -- Returns the value of field "!" of key `heads`, or false. A preference without other rules is stored there in full, so
--- that a claim does not read another key. HAS_SHARES at the end means that tenants have fair shares.
+-- that a claim does not read another key. HAS_SHARES at the end means that tenants have fair shares, HAS_STRETCH before
+-- it that run times give jobs a head start (`due_times`).
 function type_limits.word()
-    local reserve, preferred, shares =
-        unpack(redis.call("HMGET", key.type_rules, "!", placement.FIELD, fair_share.FIELD))
-    local number = redis.call("HLEN", key.type_rules) - (shares and 1 or 0)
+    local reserve, preferred, shares, stretch =
+        unpack(redis.call("HMGET", key.type_rules, "!", placement.FIELD, fair_share.FIELD, due_times.FIELD))
+    local number = redis.call("HLEN", key.type_rules) - (shares and 1 or 0) - (stretch and 1 or 0)
     local word = reserve and protocol.HAS_RESERVES or number == 1 and preferred
         or number > 0 and protocol.HAS_TYPE_RULES
-    return shares and (word or "") .. protocol.HAS_SHARES or word
+    local flags = (stretch and protocol.HAS_STRETCH or "") .. (shares and protocol.HAS_SHARES or "")
+    return flags ~= "" and (word or "") .. flags or word
 end
 
--- Returns `word`, field "!" of key `heads`, without HAS_SHARES, or false if nothing remains. Also returns true if it
--- ends with HAS_SHARES, and records that.
+-- Returns `word`, which ends with `flag`, without it, or false if nothing remains.
+local function without(word, flag)
+    return #word > #flag and string.sub(word, 1, -#flag - 1)
+end
+
+-- Returns `word`, field "!" of key `heads`, without HAS_SHARES and HAS_STRETCH, or false if nothing remains. Also
+-- returns true if it has HAS_SHARES, and records both.
 function hooks.read_word(word)
-    call.shares = "off"
+    call.shares, call.stretches = "off", false
     if word and string.sub(word, -#protocol.HAS_SHARES) == protocol.HAS_SHARES then
         call.shares = tenants.shares() and "on" or "off" -- off: another client deleted the setting
-        return #word > #protocol.HAS_SHARES and string.sub(word, 1, -#protocol.HAS_SHARES - 1), call.shares == "on"
+        word = without(word, protocol.HAS_SHARES)
     end
-    return word, false
+    if word and string.sub(word, -#protocol.HAS_STRETCH) == protocol.HAS_STRETCH then
+        call.stretches, word = true, without(word, protocol.HAS_STRETCH)
+    end
+    return word, call.shares == "on"
 end
 
 -- Returns true if tenants have fair shares. Reads field "!" of key `heads` unless this invocation has read it.
@@ -75,10 +85,10 @@ end
 
 -- Rewrites field "!" of key `heads` if its value can have changed.
 --   were_added: true if fields of `type_rules` were added; the value changes unless it already indicates rules.
---   were_deleted: true if fields were deleted; the value can change if at most two fields remain.
+--   were_deleted: true if fields were deleted; the value can change if at most three fields remain.
 local function fields_changed(were_added, were_deleted)
     local may_change = were_added and not type_limits.holds_back(hooks.read_word(redis.call("HGET", key.heads, "!")))
-        or were_deleted and redis.call("HLEN", key.type_rules) < 3
+        or were_deleted and redis.call("HLEN", key.type_rules) < 4
     if may_change then
         type_limits.write_heads_flag()
     end
@@ -113,9 +123,9 @@ function hooks.write_type_rule(name, value)
     end
 end
 
--- Writes or deletes the field for fair shares.
-function type_limits.write_shares(are_on)
-    hash.write(key.type_rules, fair_share.FIELD, are_on and 1)
+-- Writes or deletes the field for fair shares or for `stretch`.
+function type_limits.write_flag(field, is_on)
+    hash.write(key.type_rules, field, is_on and 1)
     type_limits.write_heads_flag()
 end
 

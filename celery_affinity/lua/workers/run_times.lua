@@ -105,13 +105,16 @@ end
 -- Returns the expected run time in µs of a job, and the typical error as a fraction of it: of its task, or else of its
 -- type, with an error of 0. Returns nil if neither is known. `size`: its size, or nil if it is unknown.
 function run_times.expected(type, name, size)
-    local _, _, n, x, y, q, r, a = read(redis.call("HGET", key.run_times, name))
+    local encoded = string.gsub(name, "[^%w_.~-]", function(byte)
+        return string.format("%%%02X", string.byte(byte))
+    end)
+    local _, _, n, x, y, q, r, a = read(redis.call("HGET", key.run_times, encoded))
     if n > 0 then
         local base, slope = line(n, x, y, q, r)
         return base + slope * used_size(size, n, x), a / y
     end
     local usual_us = string.match(redis.call("HGET", key.durations, type) or "", "^%d+$")
-    return usual_us and #usual_us <= protocol.MAX_NUMBER_LENGTH and tonumber(usual_us), 0
+    return usual_us and #usual_us <= protocol.MAX_NUMBER_LENGTH and tonumber(usual_us) or nil, 0
 end
 
 -- Adds the runs in `text`, a line for each task: name, number of runs, then size and time of the last ones.

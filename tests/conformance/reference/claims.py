@@ -12,7 +12,7 @@ def payload(cohort: Cohort, job: Job) -> Delivery:
     run = cohort.jobs[job.primary] if job.primary else job
     lane = (job.on_demand, job.priority) if job.is_moved else None
     facts = (job.id, job.fence, job.type, job.deliveries, job.enqueued_us)
-    return Delivery(*facts, run.message or "", run.expires_us, lane, job.preemptions, job.requeues)
+    return Delivery(*facts, run.message or "", run.expires_us, lane, job.preemptions, job.requeues, job.own_due_us)
 
 
 def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:

@@ -8,7 +8,7 @@ from celery_affinity.schema.histograms import PUBLISHED
 from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.schema.values import withdrawn_mark
 
-from . import batch_calls, ends, hooks, job_index, merging, workers
+from . import batch_calls, due_times, ends, hooks, job_index, merging, workers
 from . import recurring as recurring_calls
 from .model import Cohort, Job
 from .replies import NONE, Published
@@ -33,6 +33,8 @@ def insert(cohort: Cohort, new: job_record.NewJob, enqueued_us: int, now_us: int
         **{name: getattr(new, name) for name, field in job_record.FIELDS.items() if field.kept},
     )
     cohort.jobs[new.id] = job
+    has_ended = job_index.is_revoked(cohort, job.task_id) or (new.expires_us is not None and new.expires_us <= 0)
+    due_times.renew(cohort, job, due_times.absolute(new.due, now_us), stretches=is_due and not has_ended)
     expires_us = None if new.expires_us is None else now_us + new.expires_us
     is_again = job_index.add(cohort, job, expires_us, new.stamps, now_us)
     is_revoked = job_index.is_revoked(cohort, job.task_id)

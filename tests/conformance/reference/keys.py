@@ -483,6 +483,12 @@ def give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
     since_us, _, type_ = min(waits, default=(now_us, "", ""))
     if not patience_us or type_ == job.type or now_us - since_us < patience_us:
         return
+    firsts: dict[SubLane, Job] = {}
+    for each in sorted(bounded, key=lambda each: (each.order_us, each.id)):
+        firsts.setdefault(sublane_of(key, each), each)
+    waits_since_us = min(each.waits_since_us for each in firsts.values() if each.type == type_)
+    if now_us - max(waits_since_us, had.get(type_, 0)) < patience_us:
+        return
     if cohort.capacity(type_) and type_limits.open(cohort, type_):
         cohort.turns[key] = (type_, now_us, now_us + patience_us)
     else:

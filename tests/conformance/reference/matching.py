@@ -102,22 +102,34 @@ def first(
     slots are filled; its hints give jobs a bonus, unless the claim is by age.
     """
     percentage = int(cohort.settings.get("priority_percentage"))
-    may_start = [
-        each for each in keys.standing(cohort, fits) if type_limits.may_start(cohort, each, now_us, is_ahead=is_ahead)
-    ]
+    standing = keys.standing(cohort, fits)
+    may_start = [each for each in standing if type_limits.may_start(cohort, each, now_us, is_ahead=is_ahead)]
     cohort.turn_start = None
-    below_minimum = [each for each in may_start if keys.goes_first(cohort, each)]
+    below_minimum = _of_open_lanes([each for each in standing if keys.goes_first(cohort, each)], may_start)
     if below_minimum:
         return _best(cohort, below_minimum, fits, now_us, by_age=False)
     by_age = is_by_age(cohort.claim_number, percentage)
     bonus = 0 if counts and by_age else locality.bonus(cohort)
     hints = worker.hints if worker and bonus else {}
-    job = _best(cohort, may_start, fits, now_us, by_age=by_age, near={*hints}, bonus=bonus)
+    jobs = _of_open_lanes(standing, may_start)
+    job = _best(cohort, jobs, fits, now_us, by_age=by_age, near={*hints}, bonus=bonus)
     cohort.claim_number += counts and job is not None and percentage < 100
     if job is None or (counts and by_age):
         return job
     candidates, cohort.turn_start = fair_share.turn(cohort, job, may_start)
     return _best(cohort, candidates, fits, now_us, by_age=False)
+
+
+def _of_open_lanes(jobs: Iterable[Job], may_start: Collection[Job]) -> list[Job]:
+    """Return the *jobs* in *may_start* of lanes whose first job may start: one that may not blocks those behind it.
+
+    Without head starts, a job behind it has waited for a shorter time, so it may not start either.
+    """
+    lanes: dict[object, list[Job]] = {}
+    for job in sorted(jobs, key=lambda each: (each.order_us, each.id)):
+        lanes.setdefault((job.type, job.on_demand, job.priority), []).append(job)
+    ids = {job.id for job in may_start}
+    return [job for lane in lanes.values() if lane[0].id in ids for job in lane if job.id in ids]
 
 
 def _best(

@@ -58,8 +58,12 @@ def _oldest(cohort: Cohort, type_: str) -> Job | None:
     for job in sorted(cohort.pending({type_}), key=_age):
         lanes[job.on_demand, job.priority, job.id in standing].append(job)
     first = [job for lane in lanes.values() for job in lane[:MAX_DROPPED_FROM]]
-    return min((job for job in first if not job_record.is_batch(job.id)), key=_age, default=None)
+    return min((job for job in first if not job_record.is_batch(job.id)), key=_wait, default=None)
 
 
 def _age(job: Job) -> tuple[int, str]:
     return job.order_us, job.id
+
+
+def _wait(job: Job) -> tuple[int, str]:
+    return job.waits_since_us, job.id

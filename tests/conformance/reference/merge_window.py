@@ -37,4 +37,7 @@ def finish(cohort: Cohort, job: Job) -> None:
 
 def _until_us(job: Job, now_us: int) -> int:
     merge = decode_rules(job.rules).merge
-    return min(now_us + merge.wait_us, job.enqueued_us + merge.at_most_us) if merge else now_us
+    if not merge:
+        return now_us
+    latest_us = job.enqueued_us + merge.at_most_us
+    return min(now_us + merge.wait_us, latest_us if job.own_due_us is None else min(latest_us, job.own_due_us))

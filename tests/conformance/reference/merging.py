@@ -39,13 +39,21 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
     _add(job, batch, batch.calls)
     on_demand, priority = batch.on_demand or job.on_demand, max(batch.priority, job.priority)
     enqueued_us = min(batch.enqueued_us, job.enqueued_us)
+    head_us = enqueued_us - min(batch.order_us, job.order_us)
+    if job.own_due_us is not None and (batch.own_due_us is None or job.own_due_us < batch.own_due_us):
+        batch.due, batch.own_due_us = job.due, job.own_due_us
     if batch.state == "scheduled":
-        batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
+        batch.on_demand, batch.priority, batch.enqueued_us, batch.head_us = on_demand, priority, enqueued_us, head_us
         merge_window.restart(cohort, batch, merge, now_us)
-    elif (on_demand, priority, enqueued_us) != (batch.on_demand, batch.priority, batch.enqueued_us):
+    elif (on_demand, priority, enqueued_us, head_us) != (
+        batch.on_demand,
+        batch.priority,
+        batch.enqueued_us,
+        batch.head_us,
+    ):
         batch.state = "merged"  # in no lane
         hooks.leave(cohort, batch, now_us)
-        batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
+        batch.on_demand, batch.priority, batch.enqueued_us, batch.head_us = on_demand, priority, enqueued_us, head_us
         batch.state = "pending"
         hooks.wait(cohort, batch, now_us)
     return True
@@ -98,6 +106,9 @@ def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
         bytes=first.bytes,
         calls=1,
         is_moved=first.is_moved,
+        due=first.due if first.own_due_us is not None else "",
+        own_due_us=first.own_due_us,
+        head_us=first.head_us,
     )
     batch.patient_us, first.patient_us = first.patient_us, None
     first.state = "merged"

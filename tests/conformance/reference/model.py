@@ -41,6 +41,8 @@ class Delivery(NamedTuple):
     """How often it was stopped for another tenant."""
     requeues: int = 0
     """How often its task requeued it."""
+    due_us: int | None = None
+    """When it is due to start, by its own rules."""
 
     @property
     def size(self) -> int:
@@ -181,13 +183,20 @@ class Job:
 
     @property
     def order_us(self) -> int:
-        """The time that orders it among the waiting jobs."""
-        return self.enqueued_us if self.rank_us is None else self.rank_us
+        """The time that orders it among the waiting jobs: its rank."""
+        return (self.enqueued_us if self.rank_us is None else self.rank_us) - self.head_us
+
+    @property
+    def waits_since_us(self) -> int:
+        """When it began to wait: the end of its last pause, or its enqueue time."""
+        return self.order_us + self.head_us
 
     @property
     def due_us(self) -> int:
         """When a scheduled job becomes pending."""
-        return self.order_us if self.patient_us is None else self.patient_us
+        if self.patient_us is not None:
+            return self.patient_us
+        return self.enqueued_us if self.rank_us is None else self.rank_us
 
     def has_expired(self, now_us: int) -> bool:
         return self.expires_us is not None and self.expires_us <= now_us

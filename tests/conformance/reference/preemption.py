@@ -147,7 +147,8 @@ def find(cohort: Cohort, since_us: int, now_us: int) -> list[str]:
             of_lane.setdefault((job.type, job.on_demand, job.priority), []).append(job)
     some = [*of_lane.values()][:MAX_FIRST_LANES]
     found = [job for jobs in some if _is_needed(cohort, jobs[0], now_us) for job in jobs[:MAX_PREEMPTORS]]
-    keys = (tenant_of(job) for job in sorted(found, key=_age)[:MAX_FIRST_JOBS])
+    looked_at = sorted(found, key=_age)[:MAX_FIRST_JOBS]
+    keys = (tenant_of(job) for job in looked_at if job.waits_since_us <= since_us)
     return [*dict.fromkeys(keys)][:MAX_PREEMPTORS]
 
 
@@ -163,7 +164,9 @@ def _wanted(cohort: Cohort, key: str, since_us: int, now_us: int) -> tuple[dict[
     number: Counter[str] = Counter()
     for job, jobs in sorted(first, key=lambda each: _age(each[0])):
         if job.order_us <= since_us and _is_needed(cohort, job, now_us):
-            number[job.type] += sum(each.order_us <= since_us for each in jobs)
+            older = [each for each in jobs if each.order_us <= since_us]
+            is_long = len(older) > MAX_PREEMPTORS
+            number[job.type] += sum(is_long or each.waits_since_us <= since_us for each in older)
     return dict(number), missing
 
 

@@ -4,7 +4,7 @@ from celery_affinity.clock import SECOND_US
 from celery_affinity.schema import job_record
 from celery_affinity.schema.constants import MAX_FORGOTTEN, MAX_MOVES, REASONS, TICK_US
 
-from . import batch_calls, batches, ends, hooks, job_index, keys, requeue_log, workers
+from . import batch_calls, batches, due_times, ends, hooks, job_index, keys, requeue_log, workers
 from .model import Cohort, Job
 
 #: Ways in which a worker's job is requeued. "returned": no delivery is counted. "unsettled", as after a worker's death:
@@ -77,6 +77,8 @@ def _begin_pause(cohort: Cohort, job: Job, now_us: int) -> None:
     longest_us = int(cohort.settings.get("requeue_delay_max_us"))
     pause_us = min(SECOND_US << job.pauses - 2, longest_us) if job.pauses > 1 else 0
     job.rank_us = now_us + pause_us
+    if job.own_due_us is not None:
+        job.head_us = due_times.head_start(cohort, job.rank_us, job.own_due_us)
     job.state = "scheduled" if pause_us else "pending"
     batch_calls.close(cohort, job)
     keys.reserve_keys(cohort, job, now_us)

@@ -153,7 +153,7 @@ def may_start(cohort: Cohort, job: Job, now_us: int, *, is_ahead: bool = False, 
     A job that has waited for longer than ``reserve_patience`` may start in any case.
     """
     patience_us = int(cohort.settings.get("reserve_patience_us"))
-    if patience_us and now_us - job.order_us >= patience_us:
+    if patience_us and now_us - job.waits_since_us >= patience_us:
         return True
     covering = [each for each in concerning(cohort, job.type) if each.covers(job.on_demand, job.priority)]
     return not covering or (not is_ahead and all(_allows(cohort, each, job.type, free) for each in covering))

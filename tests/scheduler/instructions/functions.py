@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import redis
 
+from celery_affinity.policy.run_times import RunTime
 from celery_affinity.scheduler.messages import Claim, ClaimReport, EndArguments, JoinArguments, TypeMetricsDelta
 from celery_affinity.scheduler.scheduler import Scheduler
-from celery_affinity.schema.constants import MAX_HINTS
+from celery_affinity.schema.constants import MAX_HINTS, MIN_RUNS
 from celery_affinity.schema.histograms import sum_field, wait_field
 from celery_affinity.schema.job_record import NewJob, with_suffix
 from celery_affinity.schema.keys import Keys
@@ -21,6 +22,7 @@ from celery_affinity.settings.wire import shared_settings
 WARM_UP, CALLS = 50, 400
 
 PENDING = 1_500
+TASK = "proj.tasks.render"
 MESSAGE = "x" * 700  # size of Celery's message for a small task
 SLOTS = 8
 
@@ -49,7 +51,8 @@ class HeldJob(NamedTuple):
 class Fleet:
     """Equal workers with *slots* each for all *types*, their first jobs, and *pending* jobs.
 
-    *rules*: the rules of each job; ``{}`` is replaced by one of *names* numbers. *settings*: changes to the defaults.
+    *rules*: the rules of each job; ``{}`` is replaced by one of *names* numbers. *due*: its words of a due time.
+    *settings*: changes to the defaults.
     """
 
     def __init__(
@@ -63,13 +66,14 @@ class Fleet:
         slots: int,
         rules: str = "",
         names: int = 1,
+        due: str = "",
         settings: dict[str, str] | None = None,
     ) -> None:
         self.scheduler = Scheduler(client, Keys())
         if settings:
             self.scheduler.configure(settings)
         self.types = [f"type{number}" for number in range(types)]
-        self.priorities, self.slots, self.rules, self.names = priorities, slots, rules, names
+        self.priorities, self.slots, self.rules, self.names, self.due = priorities, slots, rules, names, due
         self._numbers = count()
         self._sequence = 0
         self.publish(pending)
@@ -92,8 +96,9 @@ class Fleet:
             on_demand=self.priorities > 1 and number % 4 == 0,
             priority=number % self.priorities,
             task_id=f"task-{number:06}",
-            task_name="proj.tasks.render",
+            task_name=TASK,
             rules=rules,
+            due=self.due,
         )
 
     def take(self) -> None:
@@ -164,6 +169,21 @@ def tenants(client: redis.Redis) -> MeasuredFunctions:
     yield MeasuredFunction("release with a share", fleet.release)
 
 
+def due_times(client: redis.Redis) -> MeasuredFunctions:
+    """Jobs with a due time, and jobs whose known run times give them a head start."""
+    fleet = Fleet(client, pending=PENDING, slots=1, due="w10000000")
+    yield MeasuredFunction("publish with a due time", fleet.publish)
+    yield MeasuredFunction("release with a due time", fleet.release)
+    client.flushall()
+    learned = RunTime()
+    for _ in range(MIN_RUNS):
+        learned.add(None, 2_000_000)
+    client.hset(Keys().key("run_times"), TASK, learned.text)
+    fleet = Fleet(client, pending=PENDING, slots=1, settings={"stretch": "2"})
+    yield MeasuredFunction("publish with stretch", fleet.publish)
+    yield MeasuredFunction("release with stretch", fleet.release)
+
+
 def keys(client: redis.Redis) -> MeasuredFunctions:
     """Jobs with one of a hundred exclusive keys, and one worker."""
     fleet = Fleet(client, pending=PENDING, slots=1, rules="key=city%3A{} limit=1", names=100)
@@ -211,5 +231,5 @@ def busy(client: redis.Redis) -> MeasuredFunctions:
 
 
 FLEETS: dict[str, Callable[[redis.Redis], MeasuredFunctions]] = {
-    each.__name__: each for each in (one_type, several_types, tenants, keys, hints, idle, busy)
+    each.__name__: each for each in (one_type, several_types, due_times, tenants, keys, hints, idle, busy)
 }

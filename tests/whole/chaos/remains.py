@@ -41,7 +41,7 @@ BUSY = {
     *("minimum_lane", "minimum_heads", "rates", "due_keys", "kept_back", "kept_lanes", "waiting_keys"),
     *("hint_heads", "hint_lane", "preemptible", "preemptible_tenants", "stop_orders"),
     *("type_rules", "type_running", "pauses", "pause_ends", "pause_signs", "recount", "merging"),
-    *("expires", "stamped", "unreported", "waiting_calls", "set_aside"),
+    *("expires", "due_times", "stamped", "unreported", "waiting_calls", "set_aside"),
 }
 
 #: Keys that a quiet fleet may have; keys of jobs, tasks, batches and workers are checked individually.

@@ -11,6 +11,7 @@ from celery_affinity.schema.values import withdrawn_mark
 from .. import (
     batch_calls,
     batches,
+    due_times,
     ends,
     fair_share,
     hooks,
@@ -186,6 +187,7 @@ def replay(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> Replayed:
         job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
         job.acked, job.left, job.tries, job.is_listed, job.why = False, (), 0, True, ""
         job.rank_us, job.requeues, job.pauses = None, 0, 0
+        due_times.renew(cohort, job, job.due, stretches=True)
         cohort.unreported.pop(job.id, None)
         job_index.fade(cohort, job)
         job.expires_us, job.stamps = None, ()

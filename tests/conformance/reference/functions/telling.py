@@ -145,6 +145,12 @@ def split_batch(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence:
         is_moved=batch.is_moved,
         rank_us=batch.rank_us,
     )
+    parted.head_us = parted.enqueued_us - min(call.enqueued_us - call.head_us for call in calls)
+    first_due = min(
+        (call for call in calls if call.own_due_us is not None), key=lambda call: call.own_due_us or 0, default=None
+    )
+    if first_due is not None:
+        parted.due, parted.own_due_us = first_due.due, first_due.own_due_us
     if batch.is_moved:
         parted.on_demand, parted.priority = batch.on_demand, batch.priority
     for number, call in enumerate(calls, 1):

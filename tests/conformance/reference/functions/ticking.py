@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from celery_affinity.schema.constants import MAX_MOVES, MAX_TYPES, SILENCE_COUNTS_US
 
-from .. import ends, hooks, keys, matching, merging, preemption, recurring, type_limits, workers
+from .. import due_times, ends, hooks, keys, matching, merging, preemption, recurring, type_limits, workers
 from ..model import Cohort, Job
 from ..replies import Ticked
 from . import operating
@@ -71,6 +71,8 @@ def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
         job.state, job.patient_us = "pending", None
         hooks.wait(cohort, job, now_us)
     for job in [job for job in due if job not in patient]:
+        if job.own_due_us is None and due_times.may_stretch(cohort):
+            due_times.renew(cohort, job, job.due, stretches=True)
         if merging.enter(cohort, job, now_us):
             hooks.leave(cohort, job, now_us)  # its key may be reserved for it
         elif job.patient_us is None:
