@@ -154,6 +154,8 @@ def _raise_hidden_exit(exc: BaseException | None, handled: BaseException | None)
 
 #: Begin and end of a number among the replies, and the number of bytes that are received together.
 _NUMBER, _END, _RECEIVED_BYTES = b":", b"\r\n", 65_536
+#: A missing value, in both versions of the protocol.
+_NONE = (b"_", b"$-1")
 #: Number of commands per chunk. Two chunks can be in flight, which keep a server busy for about 1 ms. The bound
 #: matters because a server runs all commands it has read from one client before it serves the next client.
 _CHUNK_SIZE = 500
@@ -222,7 +224,7 @@ def _read_numbers(connection: AnyConnection, chunks: Iterator[list[Commands]]) -
         numbers, data = _receive_numbers(connection, sum(group.number for group in due), data)
         if numbers is None:  # errors, or a push message of the server: redis-py reads them
             connection.disconnect()
-            for values in _read_values(connection, chain([due, following], chunks)):
+            for values in _read_values_one_by_one(connection, chain([due, following], chunks)):
                 yield [value or 0 for value in values]
             return
         remaining = iter(numbers)
@@ -234,12 +236,27 @@ def _read_numbers(connection: AnyConnection, chunks: Iterator[list[Commands]]) -
 
 
 def _read_values(connection: AnyConnection, chunks: Iterator[list[Commands]]) -> Iterator[list[Reply]]:
-    due = _send(connection, next(chunks, []), check_health=True)
+    due, data = _send(connection, next(chunks, []), check_health=True), b""
     while due:
         following = _send(connection, next(chunks, []), check_health=False)
+        rows, data = _receive_rows(connection, sum(group.number for group in due), data)
+        if rows is None:  # errors, other replies, or a push message of the server: redis-py reads them
+            connection.disconnect()
+            yield from _read_values_one_by_one(connection, chain([due, following], chunks))
+            return
+        remaining = iter(rows)
+        for group in due:
+            yield list(islice(remaining, group.number))
+        due = following
+    if data:
+        connection.disconnect()
+
+
+def _read_values_one_by_one(connection: AnyConnection, chunks: Iterator[list[Commands]]) -> Iterator[list[Reply]]:
+    for due in chunks:
+        _send(connection, due, check_health=False)
         for group in due:
             yield [_read_value(connection.read_response) for _ in range(group.number)]
-        due = following
 
 
 def _read_value(read: Callable[[], Reply]) -> Reply:
@@ -257,19 +274,74 @@ def _receive_numbers(connection: Any, number: int, data: bytes) -> tuple[list[in
     *data*: what was received before. redis-py's parser in Python takes ten times as long for short replies.
     """
     while data.count(_END) < number:
-        try:
-            received = connection._sock.recv(_RECEIVED_BYTES)
-        except TimeoutError as exc:
-            raise redis.TimeoutError("Timeout reading from socket") from exc
-        except OSError as exc:
-            raise redis.ConnectionError(f"Error while reading from socket: {exc}") from exc
-        if not received:
-            raise redis.ConnectionError("Connection closed by server.")
-        data += received
+        data += _receive(connection)
     *lines, data = data.split(_END, number)
     if all(line.startswith(_NUMBER) for line in lines):
         return [int(line[1:]) for line in lines], data
     return None, data
+
+
+def _receive_rows(connection: Any, number: int, data: bytes) -> tuple[list[list[bytes | None]] | None, bytes]:
+    """Return *number* replies, or None if they are not all lists of values, and the data received after them."""
+    rows: list[list[bytes | None]] = []
+    lines, place = data.split(_END), 0
+    while len(rows) < number:
+        row, after = _row_at(lines, place)
+        if row is None:
+            return None, b""
+        if after:
+            rows.append(row)
+            place = after
+        else:  # the reply is incomplete; the last line is the begin of the next one
+            lines, place = (_END.join(lines[place:]) + _receive(connection)).split(_END), 0
+    return rows, _END.join(lines[place:])
+
+
+def _row_at(lines: list[bytes], place: int) -> tuple[list[bytes | None] | None, int]:
+    """Return the list of values that begins at *place*, and the place after it, or 0 if it is incomplete.
+
+    The list is None for another reply.
+    """
+    last = len(lines) - 1
+    if place >= last:
+        return [], 0
+    if lines[place][:1] != b"*" or not lines[place][1:].isdigit():
+        return None, 0
+    row: list[bytes | None] = []
+    number, place = int(lines[place][1:]), place + 1
+    for _ in range(number):
+        if place >= last:
+            return [], 0
+        head = lines[place]
+        place += 1
+        if head in _NONE:
+            row.append(None)
+            continue
+        if head[:1] != b"$" or not head[1:].isdigit():
+            return None, 0
+        if place >= last:
+            return [], 0
+        value, size = lines[place], int(head[1:])
+        place += 1
+        while len(value) < size:  # the value has line breaks
+            if place >= last:
+                return [], 0
+            value += _END + lines[place]
+            place += 1
+        row.append(value)
+    return row, place
+
+
+def _receive(connection: Any) -> bytes:
+    try:
+        received: bytes = connection._sock.recv(_RECEIVED_BYTES)
+    except TimeoutError as exc:
+        raise redis.TimeoutError("Timeout reading from socket") from exc
+    except OSError as exc:
+        raise redis.ConnectionError(f"Error while reading from socket: {exc}") from exc
+    if not received:
+        raise redis.ConnectionError("Connection closed by server.")
+    return received
 
 
 def _send(connection: Any, chunk: list[Commands], *, check_health: bool) -> list[Commands]:

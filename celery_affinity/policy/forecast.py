@@ -20,7 +20,7 @@ _MAX_SLOTS = 256
 #: Up to this number of jobs, each is forecast by itself.
 _MAX_SINGLE_JOBS = 2_000
 #: With more jobs, the mean time between two choices is the time since the beginning divided by this number.
-_STEPS = 300
+_STEPS = 150
 #: Maximum number of choices.
 _MAX_CHOICES = 20_000
 
@@ -96,26 +96,25 @@ def expected_starts(situation: Situation) -> dict[str, ExpectedStart]:
     return _ListSchedule(situation).run()
 
 
+#: Entry of a lane's heap: rank, job id ("" for a block), number, jobs, expected run time of each, last rank.
+_Entry = tuple[float, str, int, float, float, float]
+
+
 class _Lane:
-    """The waiting jobs of one kind: a heap of rank, number and `Wait`."""
+    """The waiting jobs of one kind, and the terms of their scores."""
 
     def __init__(self, kind: Kind, fits: int, weights: Weights) -> None:
-        self.kind, self.fits = kind, fits
-        self.heap: list[tuple[float, str, int, Wait]] = []
-        terms = score(kind.priority, kind.on_demand, 0, fits, weights)
-        self.points = float(terms.total)
+        self.kind = kind
+        self.type = kind.type
+        self.heap: list[_Entry] = []
+        self.points = score(kind.priority, kind.on_demand, 0, fits, weights).total
         self.age = weights.age
         self.demand_age = weights.on_demand_age if kind.on_demand else 0.0
         self.cap_us = weights.on_demand_age_cap_us
 
-    def score(self, now_us: float) -> float:
-        age_us = max(0.0, now_us - self.heap[0][0])
-        points = self.points + age_us * self.age
-        return points + min(age_us, self.cap_us) * self.demand_age if self.demand_age else points
-
 
 class _Profile:
-    """The slots of one set of types, with the jobs that they took."""
+    """The slots of one set of types, and the jobs that they took."""
 
     def __init__(self, types: frozenset[str]) -> None:
         self.types = types
@@ -130,13 +129,16 @@ class _ListSchedule:
         self._now_us, self._situation = situation.now_us, situation
         self._lanes: dict[Kind, _Lane] = {}
         self._profiles: dict[frozenset[str], _Profile] = {}
+        self._serving: dict[str, list[_Profile]] = {}
         self._starts: dict[str, ExpectedStart] = {}
+        #: Job to forecast -> what the slots that fit it had taken when it became pending.
         self._before: dict[str, tuple[float, float]] = {}
         self._running = dict.fromkeys(situation.limits, 0)
         self._number = 0
         self._claims = situation.claims
         slots, self._speed = _grouped(situation.slots)
         self._number_of_slots = len(slots)
+        #: Time, number of types, number, profile and limited type of each slot that has a job, or chooses one.
         self._free: list[tuple[float, int, int, _Profile, str]] = []
         for number, slot in enumerate(slots):
             profile = self._profiles.setdefault(slot.types, _Profile(slot.types))
@@ -145,50 +147,48 @@ class _ListSchedule:
                 self._running[limited] += 1
             self._free.append((max(slot.free_us, self._now_us), len(slot.types), number, profile, limited))
         heapq.heapify(self._free)
-        self._serving: dict[str, list[_Profile]] = {}
-        waits = (wait for of_kind in situation.waiting.values() for wait in of_kind)
-        jobs = sum(wait.jobs for wait in waits) + sum(arrival.wait.jobs for arrival in situation.coming)
+        waits = [wait for of_kind in situation.waiting.values() for wait in of_kind]
+        waits += [arrival.wait for arrival in situation.coming]
+        jobs = sum(wait.jobs for wait in waits)
         self._grain = self._number_of_slots / _STEPS if jobs > _MAX_SINGLE_JOBS else 0.0
-        self._open = {wait.job_id for of_kind in situation.waiting.values() for wait in of_kind if wait.job_id}
-        self._open |= {arrival.wait.job_id for arrival in situation.coming if arrival.wait.job_id}
+        self._open = {wait.job_id for wait in waits if wait.job_id}
 
     def run(self) -> dict[str, ExpectedStart]:
         for kind, waits in self._situation.waiting.items():
             for wait in waits:
                 self._add(kind, wait)
-        coming, position = self._situation.coming, 0
+        coming, position, free = self._situation.coming, 0, self._free
         for _ in range(_MAX_CHOICES):
             if not self._open:
                 break
-            free_us = self._free[0][0] if self._free else None
-            if position < len(coming) and (free_us is None or coming[position].at_us <= free_us):
-                arrival = coming[position]
+            if position < len(coming) and (not free or coming[position].at_us <= free[0][0]):
+                at_us, kind, wait = coming[position]
                 position += 1
-                if self._add(arrival.kind, arrival.wait):
-                    self._wake(arrival.kind.type, arrival.wait.jobs, max(arrival.at_us, self._now_us))
-            elif free_us is None:
-                break
-            else:
+                if self._add(kind, wait):
+                    self._wake(kind.type, wait.jobs, max(at_us, self._now_us))
+            elif free:
                 self._choose()
+            else:
+                break
         return self._starts
 
     def _add(self, kind: Kind, wait: Wait) -> bool:
         """Add waiting jobs. Return False if no slot fits them."""
-        lane = self._lanes.get(kind)
-        if lane is None:
-            lane = self._lanes[kind] = _Lane(
-                kind, max(1, self._situation.fits.get(kind.type, 1)), self._situation.weights
-            )
-            for profile in self._serving_profiles(kind.type):
-                profile.lanes.append(lane)
         serving = self._serving_profiles(kind.type)
         if not serving:
             self._open.discard(wait.job_id)
             return False
+        lane = self._lanes.get(kind)
+        if lane is None:
+            fits = max(1, self._situation.fits.get(kind.type, 1))
+            lane = self._lanes[kind] = _Lane(kind, fits, self._situation.weights)
+            for profile in serving:
+                profile.lanes.append(lane)
         self._number += 1
-        heapq.heappush(lane.heap, (wait.rank_us, wait.job_id, self._number, wait))
-        if wait.job_id:
-            self._before[wait.job_id] = _taken(serving)
+        rank_us, job_id, each_us, jobs, last_us = wait
+        heapq.heappush(lane.heap, (rank_us, job_id, self._number, jobs, each_us, last_us))
+        if job_id:
+            self._before[job_id] = _taken(serving)
         return True
 
     def _serving_profiles(self, type_: str) -> list[_Profile]:
@@ -206,7 +206,7 @@ class _ListSchedule:
                 jobs -= 1
 
     def _choose(self) -> None:
-        """Let the slot that is free first take its best job."""
+        """Let the slot that is free first take its best job, or jobs of the best block."""
         at_us, size, number, profile, limited = heapq.heappop(self._free)
         if limited:
             self._running[limited] -= 1
@@ -215,57 +215,61 @@ class _ListSchedule:
         if lane is None:
             profile.idle.append(number)
             return
-        type_ = lane.kind.type
-        jobs, each_us, job_id = self._take(lane, at_us, number)
+        rank_us, job_id, order, jobs, each_us, last_us = entry = lane.heap[0]
         if job_id:
-            self._starts[job_id] = self._expected_start(job_id, type_, at_us)
+            self._starts[job_id] = self._expected_start(job_id, lane.type, at_us)
             self._open.discard(job_id)
-        profile.jobs += jobs
-        profile.work_us += jobs * each_us
-        if type_ in self._running:
-            self._running[type_] += 1
-        limited = type_ if type_ in self._running else ""
-        free_us = at_us + jobs * max(each_us, 1) / self._speed
+        taken = self._taken_jobs(lane.heap, entry, at_us, number) if jobs > 1 else jobs
+        if taken < jobs:
+            rank_us += (last_us - rank_us) * taken / jobs
+            heapq.heapreplace(lane.heap, (rank_us, "", order, jobs - taken, each_us, last_us))
+        else:
+            heapq.heappop(lane.heap)
+        profile.jobs += taken
+        profile.work_us += taken * each_us
+        limited = ""
+        if lane.type in self._running:
+            self._running[lane.type] += 1
+            limited = lane.type
+        free_us = at_us + taken * max(each_us, 1.0) / self._speed
         heapq.heappush(self._free, (free_us, size, number, profile, limited))
 
     def _best(self, profile: _Profile, at_us: float) -> _Lane | None:
-        lanes = [lane for lane in profile.lanes if lane.heap]
-        if self._situation.limits:
-            limits, running = self._situation.limits, self._running
-            lanes = [
-                lane
-                for lane in lanes
-                if lane.kind.type not in limits or running[lane.kind.type] * self._speed < limits[lane.kind.type]
-            ]
-        if len(lanes) < 2:
-            return lanes[0] if lanes else None
-        percentage = self._situation.priority_percentage
-        if percentage < 100:
+        """Return the lane whose first job has the highest score, or None if no job fits."""
+        by_age = False
+        if self._situation.priority_percentage < 100 and sum(bool(lane.heap) for lane in profile.lanes) > 1:
             self._claims += 1
-            if is_by_age(self._claims, percentage):
-                return min(lanes, key=lambda lane: lane.heap[0][:2])
-        return min(lanes, key=lambda lane: (-lane.score(at_us), lane.heap[0][:2]))
+            by_age = is_by_age(self._claims, self._situation.priority_percentage)
+        best, best_score, best_first = None, 0.0, 0.0
+        for lane in profile.lanes:
+            if not lane.heap or (lane.type in self._running and self._is_full(lane.type)):
+                continue
+            first = lane.heap[0][0]
+            points = 0.0
+            if not by_age:
+                age_us = at_us - first
+                if age_us < 0:
+                    age_us = 0
+                points = lane.points + age_us * lane.age
+                if lane.demand_age:
+                    points += min(age_us, lane.cap_us) * lane.demand_age
+            if best is None or points > best_score or (points == best_score and first < best_first):
+                best, best_score, best_first = lane, points, first
+        return best
 
-    def _take(self, lane: _Lane, at_us: float, number: int) -> tuple[float, float, str]:
-        """Remove jobs from a lane. Return their number, the run time of one, and the id of a job to forecast, or ""."""
-        rank_us, _, order, wait = heapq.heappop(lane.heap)
-        if wait.jobs <= 1:
-            return wait.jobs, wait.each_us, wait.job_id
-        spread_us = max(0.0, wait.last_us - rank_us) / wait.jobs
-        jobs = 1.0
-        if self._grain:
-            # Slots that began together take different numbers of jobs, so that they do not all end together.
-            phase = 0.5 + (number + 0.5) / self._number_of_slots
-            share = wait.jobs / min(self._number_of_slots, max(1, lane.fits))
-            jobs = min((at_us - self._now_us) * self._grain * phase / max(wait.each_us, 1) * self._speed, share)
-            if lane.heap and spread_us:
-                jobs = min(jobs, (lane.heap[0][0] - rank_us) / spread_us)
-            jobs = max(1.0, float(int(jobs)))
-        remaining = wait.jobs - jobs
-        if remaining > 0:
-            rank_us += jobs * spread_us
-            heapq.heappush(lane.heap, (rank_us, "", order, wait._replace(jobs=remaining)))
-        return min(jobs, wait.jobs), wait.each_us, ""
+    def _is_full(self, type_: str) -> bool:
+        return self._running[type_] * self._speed >= self._situation.limits[type_]
+
+    def _taken_jobs(self, heap: Sequence[_Entry], entry: _Entry, at_us: float, number: int) -> float:
+        """Return how many jobs of a block a slot takes at once."""
+        rank_us, _, _, jobs, each_us, last_us = entry
+        # Slots that begin together take different numbers of jobs, so that they do not end together.
+        phase = 0.5 + (number + 0.5) / self._number_of_slots
+        most = (at_us - self._now_us) * self._grain * phase * self._speed / max(each_us, 1.0)
+        if len(heap) > 1 and last_us > rank_us and most > 1:
+            next_us = heap[1][0] if len(heap) < 3 else min(heap[1][0], heap[2][0])
+            most = min(most, (next_us - rank_us) * jobs / (last_us - rank_us))
+        return min(jobs, float(max(1, int(most))))
 
     def _expected_start(self, job_id: str, type_: str, at_us: float) -> ExpectedStart:
         jobs, work_us = _taken(self._serving_profiles(type_))

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..clock import SECOND_US
@@ -19,13 +20,14 @@ from ..policy.forecast import Arrival, ExpectedStart, FreeSlot, Kind, Situation,
 from ..policy.run_times import RunTime
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Command, Lane, Reader
+from ..schema.job_record import is_batch
 from ..schema.keys import ALL, type_address
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, is_on_demand, without_mark
 from ..settings.wire import complete_settings, weights_of
-from .job_rows import NO_DUE_WORDS, DueWords, due_words
+from .job_rows import NO_DUE_WORDS, DueWords, calls_of, due_words
 from .render import pluralize, printable_cell
 from .report import Answer, Source, report, with_cohort_name
-from .sentences import late_sentence, unmeetable_sentence, unserved_sentence
+from .sentences import late_sentence, unserved_sentence
 from .type_limits import limits_of_types, paused_addresses
 from .type_metrics import read_trends
 
@@ -34,7 +36,7 @@ MAX_DUE = 1_000
 #: Maximum number of overdue jobs that are searched for deadlines that cannot be met, the last ones.
 _MAX_OVERDUE = 100
 #: Number of other waiting jobs that are read one by one, of all lanes, and of the jobs that are read for blocks.
-_MAX_FIRST, _MAX_SAMPLES = 1_000, 256
+_MAX_FIRST, _MAX_SAMPLES = 512, 128
 #: Maximum number of workers and of their jobs that are read. The busy slots of larger fleets become free evenly.
 _MAX_WORKERS, _MAX_CLAIMS = 500, 1_000
 #: A job is named if it is expected to start this long after its due time.
@@ -45,9 +47,12 @@ _UNKNOWN_US = float(SECOND_US)
 BLOCKS = 16
 #: Jobs that became pending within this time tell where further ones come.
 _RECENT_US = 60 * SECOND_US
+#: Number of these jobs that are looked at in each lane.
+_MAX_RECENT = 50
 #: A block of expected arrivals is as long as the time until it divided by this number, and at least 1 s.
 _INTERVALS = 20
-_WAITING = ("pending", "scheduled", "merged")
+#: Fields of a job hash that are read of other waiting jobs.
+_FIELDS_OF_LANES = ("name", "due", "head")
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,8 @@ class LateJob(CohortRow):
     - *late_s*: seconds between both; None without an expected start.
     - *slots*: number of slots that fit it.
     - *jobs_before*, *work_before_s*: jobs that start before it on these slots, and the sum of their run times.
-    - *cannot_be_met*: True if the time until its deadline was shorter than its run time when it was published.
+    - *deadline_s*: its deadline, if it cannot be met: when it became pending, its run time was longer than the time
+      left. None otherwise.
     - *why*: the reason as text.
     """
 
@@ -67,12 +73,12 @@ class LateJob(CohortRow):
     task: str
     type: str
     due_s: float
-    expected_s: float | None
-    late_s: float | None
-    slots: int
+    expected_s: float | None = None
+    late_s: float | None = None
+    slots: int = 0
     jobs_before: int = 0
     work_before_s: float = 0.0
-    cannot_be_met: bool = False
+    deadline_s: float | None = None
     why: str = ""
 
 
@@ -93,7 +99,7 @@ class DueReport:
     late: list[LateJob] = field(default_factory=list)
 
     def plus(self, other: "DueReport") -> "DueReport":
-        late = sorted([*self.late, *other.late], key=lambda job: (not job.cannot_be_met, job.due_s))
+        late = sorted([*self.late, *other.late], key=lambda job: (job.deadline_s is None, job.due_s))
         return DueReport(
             self.waiting + other.waiting, self.forecast + other.forecast, self.overdue + other.overdue, late
         )
@@ -106,8 +112,6 @@ class DueJob(NamedTuple):
     """
 
     job_id: str
-    task_id: str
-    task: str
     kind: Kind
     rank_us: int
     from_us: int
@@ -128,17 +132,16 @@ class DueForecast(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What the forecast reads of a job: `_FIELDS`. *rank_us*: what orders it in its lane."""
+    """What the forecast reads of a job: the fields of `_FIELDS`. *rank_us*: what orders it in its lane."""
 
     state: str
     type: str
     lane: str
     enqueued_us: int
     rank_us: int
-    due: DueWords
     head_us: int
+    due: DueWords
     name: str
-    task: str
     into: str
     since_us: int
 
@@ -146,19 +149,32 @@ class _Row(NamedTuple):
     def kind(self) -> Kind:
         return _kind(self.type, self.lane)
 
+    @property
+    def is_waiting(self) -> bool:
+        return self.state in ("pending", "scheduled")
 
-_FIELDS = ("state", "type", "lane", "enqueued", "rank", "head", "due", "name", "task", "into", "claimed", "started")
+
+_FIELDS = ("state", "type", "lane", "enqueued", "rank", "head", "due", "name", "into", "claimed", "started")
 
 
 def _row(values: Sequence[bytes | None]) -> _Row:
-    state, type_, lane, enqueued, rank, head, due, name, task, into, claimed, started = map(decode_text, values)
-    enqueued_us, head_us = decode_number(enqueued), decode_number(head)
-    rank_us = (decode_number(rank) or enqueued_us) - head_us
-    since_us = decode_number(started) or decode_number(claimed)
-    words = due_words(due) if due else NO_DUE_WORDS
-    return _Row(state, type_, lane, enqueued_us, rank_us, words, head_us, name, task, into, since_us)
+    state, type_, lane, enqueued, rank, head, due, name, into, claimed, started = values
+    enqueued_us, head_us = decode_number(enqueued), decode_number(head) if head else 0
+    return _Row(
+        decode_text(state),
+        decode_text(type_),
+        decode_text(lane),
+        enqueued_us,
+        ((decode_number(rank) if rank else 0) or enqueued_us) - head_us,
+        head_us,
+        due_words(decode_text(due)) if due else NO_DUE_WORDS,
+        decode_text(name),
+        decode_text(into) if into else "",
+        decode_number(started or claimed) if claimed else 0,
+    )
 
 
+@lru_cache(maxsize=1_000)
 def _kind(type_: str, lane: str) -> Kind:
     return Kind(type_, decode_number(lane.rpartition(".")[2]), is_on_demand(lane))
 
@@ -167,31 +183,36 @@ class _RunTimes:
     """The expected run times of jobs: of their tasks or, if these have not ended yet, of their types."""
 
     def __init__(self, reader: Reader) -> None:
-        self._texts = reader.hash("run_times")
+        self._reader = reader
         self._usual = reader.large_hash("durations")
         self._learned: dict[str, RunTime | None] = {}
+        self._expected_us: dict[tuple[str, str, float | None], float] = {}
 
-    def expected_us(self, row: _Row) -> float:
-        learned = self._of_task(row.name)
-        return self.usual_us(row.type) if learned is None else learned.expected_us(row.due.size)
+    def read(self, names: Collection[str]) -> None:
+        """Read the run times of the tasks *names*, which is necessary before they are used."""
+        encoded = {encode_part(name): name for name in {*names} - {*self._learned}}
+        texts = self._reader.fields("run_times", list(encoded))
+        self._learned |= {name: RunTime.parse(texts.get(field, "")) for field, name in encoded.items()}
+
+    def expected_us(self, name: str, type_: str, size: float | None) -> float:
+        expected_us = self._expected_us.get((name, type_, size))
+        if expected_us is None:
+            learned = self._learned.get(name)
+            expected_us = self.usual_us(type_) if learned is None else learned.expected_us(size)
+            self._expected_us[name, type_, size] = expected_us
+        return expected_us
 
     def end_us(self, row: _Row, now_us: int) -> int:
         """Return when a running job is expected to end. An overdue one takes its typical error longer."""
-        expected_us = self.expected_us(row)
+        expected_us = self.expected_us(row.name, row.type, row.due.size)
         end_us = int((row.since_us or now_us) + expected_us)
         if end_us > now_us:
             return end_us
-        learned = self._of_task(row.name)
+        learned = self._learned.get(row.name)
         return now_us + int(learned.typical_error * expected_us if learned else 0)
 
     def usual_us(self, type_: str) -> float:
         return float(decode_number(self._usual.get(type_)) or _UNKNOWN_US)
-
-    def _of_task(self, name: str) -> RunTime | None:
-        if name not in self._learned:
-            text = self._texts.get(encode_part(name), "")
-            self._learned[name] = RunTime.parse(text)
-        return self._learned[name]
 
 
 def read_due(reader: Reader) -> DueReport:
@@ -202,28 +223,37 @@ def read_due(reader: Reader) -> DueReport:
     if not waiting:
         return DueReport(overdue=overdue, late=late)
     found = forecast(reader)
-    late += [row for row in (late_job(job, found) for job in found.jobs) if row is not None]
+    late += _with_names(reader, [row for row in (late_job(job, found) for job in found.jobs) if row is not None])
     return DueReport(waiting, len(found.jobs), overdue, late)
 
 
 def late_job(job: DueJob, found: DueForecast) -> LateJob | None:
-    """Return the report of a *job*, or None if it is expected to start in time."""
+    """Return the report of a *job*, without its task, or None if it is expected to start in time."""
     start, slots, is_paused = found.starts.get(job.job_id), found.fits.get(job.kind.type, 0), found.is_paused(job)
     if job.due_us is None or (start and not is_paused and start.start_us - job.due_us <= _LATE_US):
         return None
-    type_ = decode_part(job.kind.type)
-    late = LateJob(job.job_id, job.task_id, job.task, type_, job.due_us / SECOND_US, None, None, slots)
-    if start is None or is_paused:
-        because = f"type {type_!r} is paused" if is_paused else "" if slots else unserved_sentence(type_)
-        return replace(late, why=late_sentence(late, because or "the forecast does not reach that far"))
-    late = replace(
+    late = LateJob(job.job_id, "", "", decode_part(job.kind.type), job.due_us / SECOND_US, slots=slots)
+    if is_paused or start is None:
+        unserved = unserved_sentence(late.type) if not slots else "the forecast does not reach that far"
+        return replace(late, why=f"type {late.type!r} is paused" if is_paused else unserved)
+    return replace(
         late,
         expected_s=start.start_us / SECOND_US,
         late_s=(start.start_us - job.due_us) / SECOND_US,
         jobs_before=start.jobs_before,
         work_before_s=start.work_us / SECOND_US,
     )
-    return replace(late, why=late_sentence(late))
+
+
+def _with_names(reader: Reader, late: Sequence[LateJob]) -> list[LateJob]:
+    """Return *late* with their tasks, and with the reasons as sentences. A batch has the name of its first call."""
+    calls = calls_of(reader, [job.job_id for job in late if is_batch(job.job_id)])
+    ids = [calls[job.job_id].first if job.job_id in calls else job.job_id for job in late]
+    named = []
+    for job, (task, name) in zip(late, reader.fields_of_jobs(ids, ("task", "name")), strict=True):
+        with_name = replace(job, task_id=decode_part(decode_text(task)), task=decode_text(name))
+        named.append(replace(with_name, why=late_sentence(with_name)))
+    return named
 
 
 def _unmeetable(reader: Reader, now_us: int) -> list[LateJob]:
@@ -231,23 +261,13 @@ def _unmeetable(reader: Reader, now_us: int) -> list[LateJob]:
     key = reader.key("due_times")
     ids = list(map(decode_text, reader.ask_one("zrevrangebyscore", key, f"({now_us}", "-inf", 0, _MAX_OVERDUE)))
     late = []
-    for job_id, values in zip(ids, reader.fields_of_jobs(ids, _FIELDS), strict=True):
-        row = _row(values)
+    for job_id, row in zip(ids, map(_row, reader.fields_of_jobs(ids, _FIELDS)), strict=True):
         due_us, deadline_us = row.due.due_us, row.due.deadline_us
-        if row.state in _WAITING and deadline_us is not None and due_us is not None and due_us <= row.enqueued_us:
-            job = LateJob(
-                job_id,
-                decode_part(row.task),
-                row.name,
-                decode_part(row.type),
-                due_us / SECOND_US,
-                None,
-                None,
-                slots=0,
-                cannot_be_met=True,
+        if row.is_waiting and deadline_us is not None and due_us is not None and due_us <= row.enqueued_us:
+            late.append(
+                LateJob(job_id, "", "", decode_part(row.type), due_us / SECOND_US, deadline_s=deadline_us / SECOND_US)
             )
-            late.append(replace(job, why=unmeetable_sentence(job, deadline_us / SECOND_US)))
-    return late
+    return _with_names(reader, late)
 
 
 def forecast(reader: Reader, also: str = "") -> DueForecast:
@@ -270,11 +290,12 @@ class _Forecast:
         types = sorted({type_ for of_profile in profiles.values() for type_ in of_profile})
         startable = [job for job in jobs if not self._is_paused(job.kind.type)]
         pending = [job for job in startable if job.from_us <= now_us]
-        waiting, others = self._waiting(types, pending)
+        waiting, recent = self._waiting(types, pending)
         slots, running = self._slots(profiles)
+        recent += [(row.kind, row.head_us) for row in running if row.lane]
         last_us = max((job.due_us or now_us for job in jobs), default=now_us)
         coming = [Arrival(job.from_us, job.kind, _wait_of(job)) for job in startable if job.from_us > now_us]
-        coming += self._arrivals(types, waiting, [*running, *others], last_us)
+        coming += self._arrivals(types, waiting, recent, last_us)
         fits = reader.capacity(sorted({*types, *(job.kind.type for job in jobs)}))
         situation = Situation(
             now_us,
@@ -289,23 +310,18 @@ class _Forecast:
         return DueForecast(jobs, expected_starts(situation), fits, self._paused)
 
     def _due_jobs(self, ids: Sequence[str]) -> list[DueJob]:
-        rows = dict(zip(ids, self._rows(ids), strict=True))
-        batches = {row.into for row in rows.values() if row.state == "merged" and row.into} - {*rows}
-        of_batches = dict(zip(sorted(batches), self._rows(sorted(batches)), strict=True))
         jobs = []
-        for job_id, row in rows.items():
-            waits = of_batches.get(row.into) or rows.get(row.into) or row if row.state == "merged" else row
-            if waits.state in ("pending", "scheduled") and waits.lane:
-                waits_from_us = waits.enqueued_us if waits.state == "scheduled" else 0
-                each_us = self._run_times.expected_us(row)
-                due_us, task_id = row.due.due_us, decode_part(row.task)
-                jobs.append(
-                    DueJob(job_id, task_id, row.name, waits.kind, waits.rank_us, waits_from_us, due_us, each_us)
-                )
+        for job_id, row in zip(ids, self._rows(ids), strict=True):
+            if row.is_waiting and row.lane:
+                from_us = row.enqueued_us if row.state == "scheduled" else 0
+                each_us = self._expected_us(row)
+                jobs.append(DueJob(job_id, row.kind, row.rank_us, from_us, row.due.due_us, each_us))
         return jobs
 
     def _rows(self, ids: Sequence[str]) -> list[_Row]:
-        return list(map(_row, self._reader.fields_of_jobs(ids, _FIELDS)))
+        rows = list(map(_row, self._reader.fields_of_jobs(ids, _FIELDS)))
+        self._run_times.read({row.name for row in rows})
+        return rows
 
     def _profiles(self, types: set[str]) -> dict[str, frozenset[str]]:
         """Return the profiles whose slots take jobs of *types*, or jobs that compete with these, with their types."""
@@ -321,8 +337,10 @@ class _Forecast:
                 reached |= found[profile]
         return found
 
-    def _waiting(self, types: Sequence[str], jobs: Sequence[DueJob]) -> tuple[dict[Kind, list[Wait]], list[_Row]]:
-        """Return the jobs that wait now, by kind, and what was read of those that are not in *jobs*."""
+    def _waiting(
+        self, types: Sequence[str], jobs: Sequence[DueJob]
+    ) -> tuple[dict[Kind, list[Wait]], list[tuple[Kind, int]]]:
+        """Return the jobs that wait now, by kind, and the kinds and head starts (µs) of some that came recently."""
         waiting: dict[Kind, list[Wait]] = defaultdict(list)
         alone: dict[Kind, list[int]] = defaultdict(list)
         for job in jobs:
@@ -337,11 +355,22 @@ class _Forecast:
         for part in parts:
             part.read(replies)
         ids = [job_id for part in parts for job_id in part.ids]
-        rows = dict(zip(ids, self._rows(ids), strict=True))
-        expected_us = {job_id: self._run_times.expected_us(row) for job_id, row in rows.items()}
+        values = dict(zip(ids, self._reader.fields_of_jobs(ids, _FIELDS_OF_LANES), strict=True))
+        self._run_times.read({decode_text(name) for name, _, _ in values.values()})
+        heads: list[tuple[Kind, int]] = []
         for part in parts:
+            expected_us = {job_id: self._expected_in_lane_us(part.kind.type, values[job_id]) for job_id in part.ids}
             waiting[part.kind] += part.waits(expected_us, known, sorted(alone[part.kind]))
-        return waiting, [row for job_id, row in rows.items() if job_id not in known]
+            heads += [(part.kind, head_us) for head_us in part.recent_heads(values, self._now_us - _RECENT_US)]
+        return waiting, heads
+
+    def _expected_in_lane_us(self, type_: str, values: Sequence[bytes | None]) -> float:
+        name, due, _ = values
+        size = due_words(decode_text(due)).size if due else None
+        return self._run_times.expected_us(decode_text(name), type_, size)
+
+    def _expected_us(self, row: _Row) -> float:
+        return self._run_times.expected_us(row.name, row.type, row.due.size)
 
     def _is_paused(self, type_: str) -> bool:
         return not self._paused.isdisjoint((ALL, type_address(type_)))
@@ -378,7 +407,7 @@ class _Forecast:
         heapq.heapify(busy)
         for row in held[number:] if busy else ():
             first = busy[0]
-            heapq.heapreplace(busy, FreeSlot(int(first.free_us + self._run_times.expected_us(row)), types, row.type))
+            heapq.heapreplace(busy, FreeSlot(int(first.free_us + self._expected_us(row)), types, row.type))
         return busy + [FreeSlot(now_us, types)] * (number - len(busy))
 
     def _evenly_free(self, profiles: Mapping[str, frozenset[str]]) -> list[FreeSlot]:
@@ -394,29 +423,31 @@ class _Forecast:
         return found
 
     def _arrivals(
-        self, types: Sequence[str], waiting: Mapping[Kind, Sequence[Wait]], rows: Sequence[_Row], last_us: int
+        self,
+        types: Sequence[str],
+        waiting: Mapping[Kind, Sequence[Wait]],
+        recent: Sequence[tuple[Kind, int]],
+        last_us: int,
     ) -> Iterator[Arrival]:
         """Yield the jobs that are expected to become pending, in blocks.
 
-        *rows*: jobs that run or wait. The recent ones tell which lanes new jobs enter, and with what head start.
+        *recent*: kinds and head starts (µs) of jobs that came lately: further ones are like them.
         """
-        now_us = self._now_us
-        recent: dict[str, Counter[tuple[Kind, bool]]] = defaultdict(Counter)
+        numbers: dict[str, Counter[tuple[Kind, bool]]] = defaultdict(Counter)
         head_us: Counter[tuple[Kind, bool]] = Counter()
-        for row in rows:
-            if row.lane and (row.state == "claimed" or row.enqueued_us > now_us - _RECENT_US):
-                recent[row.type][row.kind, row.head_us > 0] += 1
-                head_us[row.kind, row.head_us > 0] += row.head_us
+        for kind, job_head_us in recent:
+            numbers[kind.type][kind, job_head_us > 0] += 1
+            head_us[kind, job_head_us > 0] += job_head_us
         for kind, waits in waiting.items():
-            if kind.type not in recent:
-                recent[kind.type][kind, False] += int(sum(wait.jobs for wait in waits))
-        names = {decode_part(type_): 1 for type_ in recent if type_ in types and not self._is_paused(type_)}
-        for name, trend in read_trends(self._reader, names, now_us).items():
-            shares = recent[encode_part(name)]
-            for part, number in shares.items():
-                per_us = trend.published / max(1.0, trend.seconds * SECOND_US) * number / shares.total()
+            if kind.type not in numbers:
+                numbers[kind.type][kind, False] += int(sum(wait.jobs for wait in waits))
+        names = {decode_part(type_): 1 for type_ in numbers if type_ in types and not self._is_paused(type_)}
+        for name, trend in read_trends(self._reader, names, self._now_us).items():
+            parts = numbers[encode_part(name)]
+            for part, number in parts.items():
+                per_us = trend.published / max(1.0, trend.seconds * SECOND_US) * number / max(1, parts.total())
                 each_us = self._run_times.usual_us(part[0].type)
-                yield from _coming(now_us, last_us, part[0], per_us, each_us, head_us[part] // max(1, number))
+                yield from _coming(self._now_us, last_us, part[0], per_us, each_us, head_us[part] // max(1, number))
 
 
 def _wait_of(job: DueJob) -> Wait:
@@ -467,6 +498,12 @@ class _LanePart:
     def ids(self) -> list[str]:
         return [job_id for job_id, _ in self._members]
 
+    def recent_heads(self, values: Mapping[str, Sequence[bytes | None]], since_us: int) -> list[int]:
+        """Return the head starts of some jobs that became pending after *since_us*."""
+        every = max(1, len(self._members) // _MAX_RECENT)
+        heads = [(rank_us, decode_number(values[job_id][2])) for job_id, rank_us in self._members[::every]]
+        return [head_us for rank_us, head_us in heads if rank_us + head_us > since_us]
+
     def waits(self, expected_us: Mapping[str, float], known: Collection[str], alone: Sequence[int]) -> list[Wait]:
         """Return the jobs without the *known* ones, which have the ranks *alone* (sorted)."""
         first, others = self._members[: self._number], self._members[self._number :]
@@ -485,7 +522,7 @@ class _LanePart:
 def due_text(found: DueReport) -> str:
     """Return the report as text: numbers, and a sentence for each late job."""
     many = "" if found.forecast == found.waiting else f" (the next {found.forecast:,} are forecast)"
-    late = sum(not job.cannot_be_met for job in found.late)
+    late = sum(job.deadline_s is None for job in found.late)
     numbers = (
         f"{pluralize(found.waiting, 'waiting job')} with a due time to come{many}: {late or 'none'} of them "
         f"{'is' if late == 1 else 'are'} expected to start late; {found.overdue:,} more are overdue"

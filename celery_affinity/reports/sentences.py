@@ -170,30 +170,23 @@ def _kept_by_tenant(key: "KeyName", name: str, before: int) -> str:
     return f"tenant {name!r} has {key.held} slots and is below its maximum; {others}"
 
 
-def late_sentence(job: "LateJob", because: str = "") -> str:
-    """Return when *job* is due and expected to start, and why. *because*: why it has no expected start."""
-    begin = f"{_name_of(job)} is due to start at {_clock_text(job.due_s)}"
+def late_sentence(job: "LateJob") -> str:
+    """Return when *job* is due and expected to start, and why. Without an expected start, its *why* is the reason."""
+    name = f"{job.task_id or job.job_id} ({job.task})" if job.task else job.task_id or job.job_id
+    if job.deadline_s is not None:
+        return f"{name}: its deadline {_clock_text(job.deadline_s)} cannot be met, its run time is longer"
+    begin = f"{name} is due to start at {_clock_text(job.due_s)}"
     if job.expected_s is None or job.late_s is None:
-        return f"{begin}: {because}"
+        return f"{begin}: {job.why}"
     expected = f"{begin}, expected at {_clock_text(job.expected_s)}, {job.late_s:,.0f} s late"
     slots = f"{job.slots} {'slot fits' if job.slots == 1 else 'slots fit'}"
     if not job.jobs_before:
         return f"{expected}: {slots}, busy until then"
     jobs = f"{job.jobs_before:,} {'job ranks' if job.jobs_before == 1 else 'jobs rank'} before it"
     work_s = job.work_before_s
-    work = f"{work_s:,.1f} s" if work_s < 60 else f"{work_s / 60:,.1f} min"
-    return f"{expected}: {slots}, {jobs} with {work} of work"
-
-
-def unmeetable_sentence(job: "LateJob", deadline_s: float) -> str:
-    """Return why the deadline of *job* cannot be met."""
     return (
-        f"the deadline of {_name_of(job)} at {_clock_text(deadline_s)} cannot be met: it is shorter than its run time"
+        f"{expected}: {slots}, {jobs} with {f'{work_s:,.1f} s' if work_s < 60 else f'{work_s / 60:,.1f} min'} of work"
     )
-
-
-def _name_of(job: "LateJob") -> str:
-    return f"{job.task_id or job.job_id} ({job.task})" if job.task else job.task_id or job.job_id
 
 
 def _clock_text(unix_s: float) -> str:
