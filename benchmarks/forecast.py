@@ -364,7 +364,8 @@ SCENARIOS: dict[str, Callable[[str, random.Random, int], Scenario]] = {
 
 def _what_happened(scenario: Scenario, job: Job) -> str:
     """Return the facts of a reason, counted after the end: the jobs that started while it waited after the report."""
-    assert job.due_us is not None and job.started_us is not None
+    assert job.due_us is not None
+    assert job.started_us is not None
     profiles = [frozenset(types) for types, _ in scenario.workers]
     slots = sum(number for types, number in scenario.workers if job.type in types)
     before = [
