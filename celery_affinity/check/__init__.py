@@ -4,12 +4,12 @@ The rules do no I/O; only `gather` queries the server and the workers. Read `fac
 such as `jobs.type_waits`.
 """
 
-from . import app, jobs, results, server, tenants, workers
+from . import app, due_times, jobs, results, server, tenants, workers
 from .facts import Facts
 from .finding import Finding, Level, rules_of
 
 #: All rules, in the display order of findings with equal level.
-RULES = rules_of(app, results, server, workers, jobs, tenants)
+RULES = rules_of(app, results, server, workers, jobs, due_times, tenants)
 
 #: Level of every possible finding, by id.
 LEVELS = {rule.id: rule.level for rule in RULES}

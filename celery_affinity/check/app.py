@@ -152,8 +152,8 @@ def misspelt_options(app: AppFacts) -> Problems:
 
 @finding("not-sent", Level.ERROR, app_of)
 def not_sent(app: AppFacts) -> Problems:
-    """A `beat_schedule` entry has an invalid `affinity`, `on_demand` or `priority`, such as a text. Workers start, but
-    `celery beat` cannot send the entry, and logs an error each time that it is due.
+    """A `beat_schedule` entry has an invalid option, such as a text as `on_demand`, or a `deadline` that is not in
+    seconds. Workers start, but `celery beat` cannot send the entry, and logs an error each time that it is due.
     """
     for complaint in app.entry_complaints:
         if not complaint.misspelt:

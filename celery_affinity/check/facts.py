@@ -121,7 +121,11 @@ class AppFacts:
 
     def static_options(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Return the options in task_routes and beat_schedule entries, with their places."""
-        return [*options_in_routes(self.conf), *options_in_beat_schedule(self.conf)]
+        return [*options_in_routes(self.conf), *self.beat_options()]
+
+    def beat_options(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the options in beat_schedule entries, with their places."""
+        return list(options_in_beat_schedule(self.conf))
 
     @cached_property
     def complaints(self) -> list[AppComplaint]:
@@ -132,7 +136,7 @@ class AppFacts:
     def entry_complaints(self) -> list[AppComplaint]:
         """Errors in options of ``beat_schedule`` entries."""
         scheduled = self.schedules_all
-        complaints = (complaints_in(*entry, scheduled=scheduled) for entry in options_in_beat_schedule(self.conf))
+        complaints = (complaints_in(*entry, scheduled=scheduled) for entry in self.beat_options())
         return list(chain.from_iterable(complaints))
 
     @cached_property
@@ -163,7 +167,7 @@ class AppFacts:
         for name, task in self.tasks:
             if not name.startswith("celery."):
                 try:
-                    types.append((self._type_of_task(name, task), f"task {name}"))
+                    types.append((self.type_of_task(name, task), f"task {name}"))
                 except AffinityError as exc:
                     errors.append(f"task {name}: {exc}")
         types += [(type_, f"affinity_task_types {pattern!r}") for pattern, type_ in self.settings.task_types.items()]
@@ -172,7 +176,7 @@ class AppFacts:
                 types.append((as_affinity(options.get("affinity")).type or queue_name(options.get("queue")), where))
         return types, errors
 
-    def _type_of_task(self, name: str, task: Task) -> str | None:
+    def type_of_task(self, name: str, task: Task) -> str | None:
         """Return the type of a call without options, which a custom router can set too."""
         given = {name: value for name, value in task._get_exec_options().items() if value is not None}
         try:
@@ -355,6 +359,12 @@ class FleetFacts:
     keys_in_use: frozenset[str] = frozenset()
     #: Pending jobs that HTTP workers cannot run.
     left_to_celery: tuple[JobLeftToCelery, ...] = ()
+    #: Number of tasks and types whose run time is known, or None if that was not read.
+    run_times: int | None = None
+    #: Number of waiting jobs with their own due time.
+    due_jobs: int = 0
+    #: Type -> p99 of the waits of the last 5 to 10 minutes, in seconds.
+    waits_p99_s: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def served(self) -> frozenset[str]:

@@ -20,7 +20,7 @@ from ..clock import SECOND_US
 from ..errors import AffinityError
 from ..http_workers import handout
 from ..publishing.app_config import settings_of
-from ..reports import key_usage
+from ..reports import history, key_usage
 from ..reports.status import Report, Status
 from ..reports.stock_messages import StockMessages
 from ..scheduler.reader import Reader
@@ -192,6 +192,9 @@ def _fleet(
         limits_in_use=tuple(pattern for pattern in own.limits if key_usage.find_keys(reader, pattern, 1).keys),
         keys_in_use=frozenset(key.key for key in keys if key.limit is not None or key.starts or key.minimum),
         left_to_celery=tuple(_left_to_celery(reader, status)),
+        run_times=sum(reader.ask([("hlen", reader.key(name)) for name in ("run_times", "durations")])),
+        due_jobs=reader.ask_one("zcard", reader.key("due_times")),
+        waits_p99_s=history.recent_waits_s(reader, 0.99),
     )
     messages = StockMessages(
         reader,

@@ -61,7 +61,7 @@ TESTED = {"redis": (7, 0), "valkey": (8, 0)}
 NEARLY_FULL = 0.9
 
 #: Maximum tolerated difference between two clocks, in seconds.
-CLOCK_S = 5.0
+CLOCK_S = 1.0
 
 
 @finding("broker-down", Level.ERROR, all_facts)
@@ -305,13 +305,13 @@ def connections(server: ServerFacts) -> Problems:
 
 @finding("clock-here", Level.WARNING, lambda facts: facts.server)
 def clock(server: ServerFacts) -> Problems:
-    """The clock of this machine differs by more than 5 s from the server's. An absolute `eta=` or `expires=` differs by
-    the same time.
+    """The clock of this machine differs by more than 1 s from the server's. An absolute `eta=`, `expires=` or
+    `deadline=` differs by the same time.
     """
     if abs(server.clock_here_s) > CLOCK_S:
         yield Problem(
             f"This machine's clock is {apart(server.clock_here_s)} the server's: what is published here with an "
-            "absolute eta= or expires= starts or ends that much off. (A number of seconds is not.)",
+            "absolute eta=, expires= or deadline= starts or ends that much off. (A number of seconds is not.)",
             "Have both machines keep time (NTP).",
         )
 

@@ -264,14 +264,14 @@ def _differences(fleet: FleetFacts, packages: Iterable[str]) -> Iterator[str]:
 
 @finding("clock-worker", Level.WARNING, fleet_of)
 def clock_worker(fleet: FleetFacts) -> Problems:
-    """A worker's clock is more than 5 s off the server's. Its events are off by the same time, and so is each absolute
-    `eta=` or `expires=` of jobs that it publishes or takes over from stock producers.
+    """A worker's clock is more than 1 s off the server's. Its events are off by the same time, and so is each absolute
+    `eta=`, `expires=` or `deadline=` of jobs that it publishes or takes over from stock producers.
     """
     for answer in fleet.answers:
         if answer.clock_ahead_s is not None and abs(answer.clock_ahead_s) > CLOCK_S:
             yield Problem(
                 f"The clock of worker {answer.name} is {apart(answer.clock_ahead_s)} the server's: times in events and "
-                "logs, an absolute eta= or expires= of jobs that it publishes or takes over from stock producers are "
-                "off by that time. Scheduling is not affected: it uses the server's clock.",
+                "logs, an absolute eta=, expires= or deadline= of jobs that it publishes or takes over from stock "
+                "producers are off by that time. Scheduling is not affected: it uses the server's clock.",
                 "Synchronise the clocks of both machines (NTP).",
             )

@@ -53,6 +53,7 @@ def explanation_text(job: Explanation) -> str:
         ("cohort", job.cohort),
         ("needs", f"type {job.type}, priority {job.priority}, {mode_text(job.mode == 'on_demand')}"),
         ("waits for", _waits_for(job) if job.state == "scheduled" else None),
+        ("due", _due(job)),
         ("origin", f"recurring call {job.recurring!r}" if job.recurring else None),
         ("worker", job.worker or None),
         *_wait_and_run(job),
@@ -69,6 +70,14 @@ def explanation_text(job: Explanation) -> str:
         ("near", _near(job.hint or "", job.near) if job.near else None),
     ]
     return wrap_paragraph(rows)
+
+
+def _due(job: Explanation) -> str | None:
+    """Return the due time and the deadline that the call set."""
+    if job.start_by_s is None:
+        return None
+    deadline = "" if job.deadline_s is None else f", to end by {time_text(job.deadline_s)}"
+    return f"to start by {time_text(job.start_by_s)}{deadline}"
 
 
 def _deliveries(job: Explanation) -> str | None:

@@ -17,9 +17,11 @@ from kombu.transport.redis import Channel
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from ..log_limit import limited_logger
+from ..options.affinity import Affinity
 from ..options.call_options import options_in
+from ..options.due_times import DEADLINE, WITHIN, absolute_deadline
 from ..publishing import message_body, option_resolution
-from ..publishing.app_config import settings_of, tasks_of
+from ..publishing.app_config import rules_by_name, settings_of, tasks_of
 from ..publishing.message import JobHeader, parse_message, parse_time, stamps_of, to_server_priority
 from ..scheduler.scheduler import Scheduler
 from ..schema import job_record
@@ -129,13 +131,20 @@ def _parse_job(app: Celery, job_id: str, queue: str, raw: bytes) -> NewJob:
         body = message_body.read_body(message)
         fields = body if isinstance(body, dict) and "task" in body else {}
     priority = to_server_priority(clamp(properties.get("priority"), 0, MAX_PRIORITY, 0), settings_of(app))
-    options = options_in(properties)
     task_name = shown_text("task name", fields.get("task"))
+    named = rules_by_name(task_name, settings_of(app))
     rules = _rules(app, task_name, message)
     job_id = job_record.with_suffix(job_id, rules)
     header = JobHeader(
-        job_id, queue, priority, options, parse_time(fields.get("eta"), app), parse_time(fields.get("expires"), app)
+        job_id,
+        queue,
+        priority,
+        _plain_options(properties, named),
+        parse_time(fields.get("eta"), app),
+        parse_time(fields.get("expires"), app),
     )
+    task = tasks_of(app).get(task_name)
+    size = option_resolution.size_of_body(task_name, task, named, lambda: message_body.read_body(message))
     return NewJob(
         job_id,
         queue,
@@ -147,8 +156,19 @@ def _parse_job(app: Celery, job_id: str, queue: str, raw: bytes) -> NewJob:
         expires_us=header.expires_us(),
         stamps=stamps_of(headers),
         rules=rules,
-        **options,
+        due=header.due_words(size),
+        on_demand=header.plain.get("on_demand", False),
     ).checked()
+
+
+def _plain_options(properties: Mapping[str, Any], named: Affinity) -> dict[str, Any]:
+    """Return the plain options in the *properties* of a message. A relative deadline counts from now."""
+    options = options_in(properties)
+    if named.start_within is not None:
+        options.setdefault(WITHIN, named.start_within)
+    if DEADLINE in options:
+        options[DEADLINE] = absolute_deadline(options[DEADLINE], time.time())
+    return options
 
 
 def _rules(app: Celery, task_name: str, message: Mapping[str, Any]) -> str:

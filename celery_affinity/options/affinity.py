@@ -8,6 +8,7 @@ from ..errors import OptionError, refuse
 from ..schema.constants import MAX_PRIORITY
 from ..schema.untrusted import clamp
 from .did_you_mean import closest_question
+from .due_times import WITHIN, check_within
 from .key_templates import NamedKey
 from .keys import (
     Exclusive,
@@ -92,6 +93,7 @@ class Affinity(NamedKey):
     *size*: a number that predicts the run time of a call, such as ``"{pages}"``, or a function ``(args, kwargs) ->
     float | None``: run times are learned by size. A task, a route or a name pattern sets it; a call cannot.
     *merge*: waiting calls with the same key become one run (`Merge`). Only a task can set it, not a call.
+    *start_within*: seconds within which a job should start, counted from when it becomes pending.
 
     Raises OptionError (a ValueError) for anything else.
     """
@@ -110,6 +112,7 @@ class Affinity(NamedKey):
     )
     locality: Locality | str | None = field(default=None, metadata={"check": Locality.of_task})
     size: Size | str | SizeFunction | None = field(default=None, metadata={"check": as_size})
+    start_within: float | None = field(default=None, metadata={"check": check_within, "is_attribute": True})
     keys: tuple[Rule, ...] = field(default=(), init=False, repr=False, compare=False)
     """The rules of `rate` and `exclusive`, if set."""
     has_rules: bool = field(default=False, init=False, repr=False, compare=False)
@@ -143,7 +146,10 @@ def only_tasks_merge(merge: Merge) -> OptionError:
 
 
 #: Options that ``affinity_task_rules`` can set for tasks by name, in the order of messages to users.
-OF_NAMES = (Exclusive.option, Rate.option, TenantKey.option, "preemptible", Merge.option, Locality.option, Size.option)
+OF_NAMES = (
+    *(Exclusive.option, Rate.option, TenantKey.option, "preemptible"),
+    *(Merge.option, Locality.option, Size.option, WITHIN),
+)
 
 #: Options that become rules of a job.
 RULES = (Merge.option, Locality.option, Rate.option, Exclusive.option, TenantKey.option)

@@ -18,8 +18,10 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..errors import OptionError
-from . import type_names
+from ..schema.values import SECONDS
+from . import due_times, type_names
 from .affinity import NOTHING, RULES, Affinity, as_affinity, check_bool, clamp_priority, whole_priority
+from .due_times import DEADLINE, WITHIN
 from .keys import Exclusive, Locality, Rate, TenantKey, check_tenant, rule_of_call
 from .merge import Merge, merge_key
 
@@ -243,6 +245,36 @@ OPTIONS: dict[str, Option] = {
         in_json=lambda value: value is False or is_short_text(value),
         accepted_in_json="a text of up to 1,000 characters, or false",
     ),
+    WITHIN: Option(
+        "start within",
+        "The time within which the job should start, from when it becomes pending, or from its ETA. A job that is due "
+        "earlier than `affinity_target_wait` overtakes others.",
+        str(SECONDS(None)),
+        due_times.check_within,
+        (*_default_places(WITHIN), ("name", "affinity_task_rules")),
+        "`affinity_target_wait`, or less with `affinity_stretch`",
+        field="times",
+        shown="start_within_s",
+        is_plain=True,
+        in_json=lambda value: SECONDS(value) is None,
+        accepted_in_json=str(SECONDS(None)),
+    ),
+    DEADLINE: Option(
+        "deadline",
+        "The time at which the job should have ended: it is due earlier by its expected run time. No job expires at "
+        "its deadline.",
+        f"{due_times.ACCEPTED}; repeated calls (`beat_schedule`, recurring) accept only seconds",
+        due_times.read_deadline,
+        (("call", DEADLINE), FIRST_ATTEMPT),
+        "no deadline",
+        field="times",
+        shown="deadline_s",
+        inherited_by=(RETRY, LINKS, WORKFLOW),
+        is_plain=True,
+        is_of_calls=True,
+        in_json=due_times.is_deadline,
+        accepted_in_json="seconds, or a time in ISO 8601 with an offset",
+    ),
 }
 
 #: Plain options.
@@ -382,7 +414,7 @@ def inherited_options(options: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None:
             OPTIONS[name].read(value)
         elif name in PLAIN:
-            value = getattr(affinity, name)
+            value = getattr(affinity, name, None)
         if value is not None:
             inherited[name] = value
     return inherited

@@ -38,6 +38,7 @@ from ..schema.job_record import NewJob
 from ..schema.values import decode_number, decode_part, without_mark
 from .app_config import uses_affinity_transport
 from .message import PROPERTY, Message, encode_job, job_id, shorten_message, written_message
+from .option_resolution import size_of_call, size_of_task
 from .publish_call import Capture, CapturedMessage
 
 logger = limited_logger(__name__)
@@ -238,6 +239,7 @@ class _Pattern:
     def __init__(self, task: Any, channel: Any, captured: CapturedMessage, options: Mapping[str, Any]) -> None:
         self._channel, self._queue, self._header = channel, captured.queue, captured.header
         self._rule = captured.rule
+        self._task, self._has_size = task, size_of_task(task) is not None
         self._job = encode_job(captured.queue, captured.message, captured.header)
         self._message = message = shorten_message(captured.message, captured.header)
         headers, properties = message["headers"], message["properties"]
@@ -293,6 +295,7 @@ class _Pattern:
             delay_us=header.delay_us(),
             expires_us=header.expires_us(),
             rules=rules,
+            due=header.due_words(size_of_call(self._task, args, kwargs) if self._has_size else None),
         )
 
     def _arguments(self, call: _CallOfMany) -> tuple[Any, Any]:

@@ -14,26 +14,28 @@ publishes nothing twice.
 """
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from operator import is_
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from celery import canvas, current_task
 from celery.app.amqp import task_message
 from celery.app.task import Task
-from celery.canvas import Signature
 from celery.utils.functional import regen
 
 from ..errors import OptionError
 from ..options.affinity import NOTHING, as_affinity
 from ..options.call_options import KEYS, inherited_options
+from ..options.due_times import DEADLINE, absolute_deadline
 from ..options.key_templates import derived_id
 from . import option_sources
 from .app_config import replaces, uses_affinity_transport
+from .canvas_deadlines import Composed, copy_with, leave_time_for_later_steps
 from .option_sources import inherited_from_run
 
 #: Keyword arguments of a composed signature that contain its parts.
@@ -51,8 +53,6 @@ Options = dict[str, Any]
 Passed = Mapping[str, Any]
 #: A signature in one of Celery's formats, or another value in its place.
 Part = TypeVar("Part")
-#: A signature created by Celery, or a dict read from a message.
-Composed = TypeVar("Composed", bound=dict[str, Any])
 #: A message in Celery's format: headers, properties, body, and the task-sent event.
 Message = tuple[Any, Any, Any, Any]
 
@@ -115,7 +115,7 @@ def without_options(options: Options, passed: Passed) -> Options:
         return options
     options = {name: value for name, value in options.items() if name not in inheritable}
     affinity = as_affinity(options.pop("affinity", None))
-    left_out: dict[str, Any] = dict.fromkeys(inheritable)
+    left_out: dict[str, Any] = dict.fromkeys(name for name in inheritable if hasattr(affinity, name))
     if (rest := replace(affinity, **left_out)) != NOTHING:
         options["affinity"] = rest
     return options
@@ -149,17 +149,6 @@ def _parts_inheriting(parts: Any, passed: Passed) -> Any:
             return parts
         return tuple(new) if isinstance(parts, tuple) else new
     return inheriting(parts, passed)
-
-
-def copy_with(signature: Composed, **changes: object) -> Composed:
-    """Return a shallow copy with *changes*. `Signature.clone` copies all options deeply, which is slow."""
-    if not isinstance(signature, Signature):
-        return cast(Composed, {**signature, **changes})
-    copy = cast(Signature, dict.__new__(type(signature)))
-    copy.update(signature)
-    copy.update(changes)
-    vars(copy).update(vars(signature))  # the app, the task
-    return cast(Composed, copy)
 
 
 # -- messages
@@ -234,6 +223,8 @@ def _composed(signature: Any, options: Options) -> tuple[Any, Passed]:
     try:
         given = {name: value for name, value in options.items() if value is not None}
         passed = inherited_options({**signature.options, **given})
+        if DEADLINE in passed:
+            passed[DEADLINE] = absolute_deadline(passed[DEADLINE], time.time())
         composed = force_options(signature, passed)
     except OptionError:
         if uses_affinity_transport(signature.app.conf.broker_transport):
@@ -241,7 +232,11 @@ def _composed(signature: Any, options: Options) -> tuple[Any, Passed]:
         return signature, {}
     if not passed and composed is signature:
         return signature, {}
-    return (composed, passed) if uses_affinity_transport(signature.app.conf.broker_transport) else (signature, {})
+    if not uses_affinity_transport(signature.app.conf.broker_transport):
+        return signature, {}
+    if DEADLINE in passed:
+        composed = leave_time_for_later_steps(composed, passed[DEADLINE], signature.app)
+    return composed, passed
 
 
 def _inheritable(signature: Any) -> Passed:

@@ -23,6 +23,7 @@ from ..clock import SECOND_US
 from ..errors import OptionError
 from ..log_limit import limited_logger
 from ..options.call_options import NOT_WRITTEN
+from ..options.due_times import DEADLINE, WITHIN, due_words, seconds_until
 from ..schema import job_record
 from ..schema.bounds import Bound, as_bound
 from ..schema.constants import MAX_PRIORITY, MAX_STAMP_BYTES, MAX_STAMPS
@@ -53,10 +54,10 @@ class JobHeader:
     type: str | None
     #: In the order of the server functions: 10 is the highest.
     priority: int
-    #: The plain options (`call_options`) that were set, by name.
+    #: The plain options (`call_options`) that were set, by name. A deadline is absolute.
     plain: Mapping[str, Any]
     #: Unix time in seconds; None: now.
-    due: float | None
+    eta: float | None
     #: Unix time in seconds; None: never.
     expires: float | None = None
     #: The priority in the order of the app.
@@ -67,18 +68,26 @@ class JobHeader:
     keeps_rules: bool = False
     #: Setting ``affinity_max_pending``, if it applies to the call.
     bounds: Mapping[str, int | Bound] = field(default_factory=dict)
+    #: Size of the call, if its task has sizes.
+    size: float | None = None
 
     def job_id(self, queue: str) -> str:
         """Return the job id for *queue*, which stays the same if this publish is repeated."""
         return job_id(self.publish_id, queue, self.rules)
 
     def delay_us(self) -> int:
-        """Return the time in µs until the job is due, by this host's clock, which also converted a countdown."""
-        return 0 if self.due is None else max(0, round((self.due - time.time()) * SECOND_US))
+        """Return the time in µs until the ETA, by this host's clock, which also converted a countdown."""
+        return 0 if self.eta is None else max(0, round((self.eta - time.time()) * SECOND_US))
 
     def expires_us(self) -> int | None:
         """Return the time in µs until the job expires, by this host's clock, or None for never."""
         return None if self.expires is None else round((self.expires - time.time()) * SECOND_US)
+
+    def due_words(self, size: float | None) -> str:
+        """Return the words of the due time of the job of a call with *size*, by this host's clock."""
+        deadline = self.plain.get(DEADLINE)
+        until_s = None if deadline is None else seconds_until(deadline, time.time())
+        return due_words(self.plain.get(WITHIN), until_s, size)
 
     def properties(self, of_call: Mapping[str, object]) -> dict[str, object]:
         """Return the properties for the published message: the call's properties and the retry state."""
@@ -262,8 +271,9 @@ def encode_job(queue: str, message: Message, header: JobHeader) -> NewJob:
         expires_us=header.expires_us(),
         stamps=stamps_of(headers),
         rules=header.rules,
+        due=header.due_words(header.size),
         bound=as_bound(type_, header.bounds) if header.bounds else None,
-        **header.plain,
+        on_demand=header.plain.get("on_demand", False),
     ).checked()
 
 

@@ -8,6 +8,7 @@ import fnmatch
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from ..log_limit import limited_logger
 from ..options import did_you_mean
 from ..options.affinity import NEEDS_LATE_ACKS, as_affinity, whole_priority
 from ..options.call_options import OPTIONS, Sources
+from ..options.due_times import DEADLINE, WITHIN, is_deadline, refuse_fixed_deadline, seconds_until
 from ..options.key_templates import Arguments, ReadArguments, arguments_read_by, template_complaint
 from ..options.keys import Rule, Size, as_size, as_tenant
 from ..options.merge import Merge
@@ -61,6 +63,7 @@ KNOWN = frozenset(
             "queue",
             "routing_key",
             "stamped_headers",
+            "headline",  # a word of its own, not a misspelt deadline
         ),
     }
 )
@@ -100,6 +103,25 @@ def _wrong_task_option(options: Options) -> str | None:
         if isinstance(value, Rule | Merge) or (name in ("exclusive", "tenant") and isinstance(value, str)):
             kind = "no option of its own" if name == Merge.option else "an option of calls"
             return f"{name}= is {kind}; a task has it in its affinity: Affinity({name}={value!r})"
+    return wrong_place_of_deadline(options, "a task")
+
+
+def wrong_place_of_deadline(options: Options, place: str) -> str | None:
+    """Return the error if *options* of *place*, which is not a call, have a deadline, or None."""
+    value = options.get(DEADLINE)
+    if DEADLINE in (options.get("stamped_headers") or ()) or not (isinstance(value, datetime) or is_deadline(value)):
+        return None
+    return f"{DEADLINE}= is an option of calls and signatures, got: {value!r}; {place} can have {WITHIN}="
+
+
+def wrong_repeated_deadline(options: Options, *, is_route: bool) -> str | None:
+    """Return the error for a deadline in valid *options* of a route or of a ``beat_schedule`` entry, or None."""
+    if is_route:
+        return wrong_place_of_deadline(options, "a route")
+    try:
+        refuse_fixed_deadline(options)
+    except OptionError as exc:
+        return str(exc)
     return None
 
 
@@ -241,6 +263,18 @@ def warn_out_of_range(app: Celery, task_name: str, headers: Mapping[str, object]
         return
     _warned.add((place, given))
     logger.warning("%s: priority %d is outside of 0 to %d, and counts as %d", place, given, MAX_PRIORITY, counted)
+
+
+def warn_of_deadline(task_name: str, deadline: str, starts_s: float) -> None:
+    """Log that a call of *task_name*, which starts at the Unix time *starts_s* at the earliest, misses its deadline."""
+    late_s = -seconds_until(deadline, starts_s)
+    if late_s >= 0:
+        logger.warning(
+            "The deadline %s of a call of task %s cannot be met: it is %.1f s before the call can start",
+            deadline,
+            task_name,
+            late_s,
+        )
 
 
 def _place(app: Celery, task_name: str, headers: Mapping[str, object], given: int) -> str:

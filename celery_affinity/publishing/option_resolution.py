@@ -10,7 +10,7 @@ the call's arguments, named by the task's parameters; if the task is not availab
 Callbacks and later steps of a chain inherit only the tenant (`canvas`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -20,7 +20,15 @@ from celery.app.task import Task
 
 from ..errors import OptionError, refuse
 from ..log_limit import limited_logger
-from ..options.affinity import NEEDS_LATE_ACKS, Affinity, affinity_of, as_affinity, clamp_priority, only_tasks_merge
+from ..options.affinity import (
+    NEEDS_LATE_ACKS,
+    NOTHING,
+    Affinity,
+    affinity_of,
+    as_affinity,
+    clamp_priority,
+    only_tasks_merge,
+)
 from ..options.call_options import (
     KEYS,
     OF_CALL,
@@ -182,12 +190,27 @@ def size_of_task(task: Task) -> Size | None:
 
 
 def size_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:
-    """Return the size of a call of *task* that has run, or None if it is unknown. Errors are only logged."""
+    """Return the size of a call of *task*, or None if it is unknown. Errors are only logged."""
+    return size_of_body(task.name, task, NOTHING, lambda: (args, kwargs))
+
+
+def size_of_body(task_name: str, task: Task | None, named: Affinity, read_body: Callable[[], object]) -> float | None:
+    """Return the size of a call in the body of its message, or None if it is unknown. Errors are only logged.
+
+    Args:
+        task_name: the name of the task.
+        task: the task, or None if the app lacks it.
+        named: the options by the task's name, which apply without the task.
+        read_body: returns the body.
+    """
     try:
-        size = size_of_task(task)
-        return None if size is None else size.of_call(task.name, arguments_read_by(task.run), args, kwargs)
+        size = as_size(named.size) if task is None else size_of_task(task)
+        if size is None:
+            return None
+        arguments = _CALL_ARGUMENTS if task is None else arguments_read_by(task.run)
+        return size.of_call(task_name, arguments, *arguments_in(task_name, read_body()))
     except Exception as exc:  # also of the user's function
-        logger.warning("The size of a call of task %s is unknown: %.300r", task.name, exc)
+        logger.warning("The size of a call of task %s is unknown: %.300r", task_name, exc)
         return None
 
 
@@ -287,7 +310,7 @@ def _affinity_of_mapped_task(call: "PublishCall") -> Affinity:
     name = routing.mapped_type(body[1] if isinstance(body, tuple) and len(body) > 1 else None)
     task = tasks_of(call.app).get(name) if name else None
     affinity = affinity_of(task)
-    return Affinity(affinity.type, affinity.priority, affinity.on_demand)
+    return Affinity(affinity.type, affinity.priority, affinity.on_demand, start_within=affinity.start_within)
 
 
 def _type_without_a_route(app: Celery, task: Any, name: str, properties: Mapping[str, Any]) -> str | None:

@@ -22,6 +22,7 @@ the end of a task. Calls from a thread that a task has started are new work.
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -38,15 +39,18 @@ from kombu import Connection
 from kombu.transport import TRANSPORT_ALIASES
 
 from ..errors import SettingError
+from ..options.due_times import DEADLINE, absolute_deadline, refuse_fixed_deadline
 from ..schema.bounds import Bound
+from ..schema.untrusted import is_number
 from ..settings.cohorts import SETTING, cohort_map
-from . import option_resolution, option_sources, routing, validation
+from . import option_checks, option_resolution, option_sources, routing, validation
 from .app_config import (
     TRANSPORT,
     URL_PREFIX,
     replaces,
     select_transport_by_url,
     settings_of,
+    tasks_of,
     uses_affinity_transport,
     without_prefix,
 )
@@ -253,13 +257,14 @@ class PublishCall(str):
                 str(self),
                 resolved.type,
                 to_server_priority(counted, settings),
-                resolved.plain,
-                parse_time(headers.get("eta"), self.app),
+                self._plain(resolved, eta := parse_time(headers.get("eta"), self.app)),
+                eta,
                 option_sources.expires_at(expires, resolved.retry_state) or parse_time(expires, self.app),
                 counted,
                 self._rules(message),
                 self.rule is not None and self.rule.is_explicit,
                 settings.max_pending if settings.max_pending and starts_new_work(headers) else _NO_BOUNDS,
+                self._size(message, resolved),
             )
         return self._header
 
@@ -275,8 +280,23 @@ class PublishCall(str):
             return ""
         if self.rule.is_fixed:
             return self.rule.text((), {})
-        body = read_body(message, MAX_CHARACTERS) if self.called_with is None else self.called_with
-        return self.rule.text(*option_resolution.arguments_in(self.task_name, body))
+        return self.rule.text(*option_resolution.arguments_in(self.task_name, self._body(message)))
+
+    def _size(self, message: Message, resolved: ResolvedOptions) -> float | None:
+        task, named = tasks_of(self.app).get(self.task_name), resolved.sources.named
+        return option_resolution.size_of_body(self.task_name, task, named, lambda: self._body(message))
+
+    def _plain(self, resolved: ResolvedOptions, eta: float | None) -> Mapping[str, Any]:
+        """Return the plain options, with an absolute deadline."""
+        if DEADLINE not in resolved.plain:
+            return resolved.plain
+        now_s = time.time()
+        deadline = absolute_deadline(resolved.plain[DEADLINE], now_s)
+        option_checks.warn_of_deadline(self.task_name, deadline, max(now_s, eta or 0))
+        return {**resolved.plain, DEADLINE: deadline}
+
+    def _body(self, message: Message) -> object:
+        return read_body(message, MAX_CHARACTERS) if self.called_with is None else self.called_with
 
     def _resolve(self, message: Message) -> ResolvedOptions:
         if self._resolved is None:
@@ -301,6 +321,8 @@ def _begin(app: Celery, send: Callable[..., object]) -> Callable[..., object]:
                 former = former.former
             else:
                 routing.route_late(app, name, options)
+            if options.get(DEADLINE) is not None:
+                _fix_deadline(app, name, options)
             call = options[PROPERTY] = PublishCall(app, name, former if isinstance(former, Capture) else None)
             call.is_routed, call.routed_by = True, options.get("affinity")
             if isinstance(options.get("declare"), list):  # copied, because kombu and `bind_once` change it
@@ -310,6 +332,20 @@ def _begin(app: Celery, send: Callable[..., object]) -> Callable[..., object]:
         return send(producer, name, message, *args, **options)
 
     return send_task_message
+
+
+def _fix_deadline(app: Celery, name: str, options: dict[str, Any]) -> None:
+    """Make the deadline in *options* of a call absolute, because links and later steps inherit it.
+
+    Raises OptionError for an invalid deadline, and for an absolute deadline in ``beat_schedule``.
+    """
+    if DEADLINE in (options.get("stamped_headers") or ()):
+        return
+    if not is_number(options[DEADLINE]):
+        for where, entry in option_checks.options_in_beat_schedule(app.conf, name):
+            if entry.get(DEADLINE) == options[DEADLINE]:
+                refuse_fixed_deadline(entry, f"{DEADLINE} of {where}")
+    options[DEADLINE] = absolute_deadline(options[DEADLINE], time.time())
 
 
 @replaces(AMQP, "_create_task_sender")

@@ -15,6 +15,7 @@ from kombu.utils.json import dumps, object_hook
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..options.affinity import as_affinity
+from ..options.due_times import refuse_fixed_deadline
 from ..options.key_templates import derived_task_id
 from ..options.recurring import Recurring, RecurringCall, check_name, check_since, check_stale_after
 from ..scheduler.messages import DueCall
@@ -53,6 +54,7 @@ def call_of_signature(
         value = signature.options.get(option)
         if isinstance(value, int | float) and (accepted := SECONDS_OR_0(value)):
             raise refuse(f"{option} of recurring {name!r}", accepted, value)
+    refuse_fixed_deadline(signature.options, f"deadline of recurring {name!r}")
     type_, merge_key = _match_rule(app, name, signature)
     return RecurringCall(
         name=name,

@@ -26,11 +26,14 @@ from celery.app.routes import Router
 from celery.app.task import Task
 from kombu import Queue
 
+from ..errors import OptionError
 from ..options.affinity import as_affinity
 from ..options.call_options import KEYS, Sources, resolve
+from ..options.due_times import DEADLINE
 from . import option_sources
 from .app_config import settings_of, tasks_of, type_by_name
 from .message import PROPERTY
+from .option_checks import wrong_place_of_deadline
 from .option_sources import (
     ROUTING,
     FromFirstAttempt,
@@ -92,6 +95,7 @@ def route_call(
     if type_ is not None:
         options = {**without_place(options), "queue": type_}
     routed = route_as_celery(router, options, name, *rest)
+    _refuse_deadline(routed, options, name)
     if type_of_call is None and not places and not is_retry and "affinity" in routed:
         by_route = as_affinity(routed["affinity"]).type
         if by_route is not None and by_route != type_:
@@ -104,6 +108,12 @@ def route_call(
         _drop_keys_of_route(routed, options)
     routed[PROPERTY] = _ROUTED if former is None else Routed(former)
     return routed
+
+
+def _refuse_deadline(routed: Options, options: Options, name: str) -> None:
+    """Raise OptionError if *options* have no deadline, but the *routed* options of a call of task *name* do."""
+    if DEADLINE in routed and DEADLINE not in options and (error := wrong_place_of_deadline(routed, "a route")):
+        raise OptionError(f"route of task {name}: {error}")
 
 
 def _task_that_runs(app: Celery, task: Task | None, name: str, *rest: object) -> tuple[Task | None, str]:

@@ -53,6 +53,7 @@ from .option_checks import (
     unfilled_template,
     wrong_name_error,
     wrong_option_error,
+    wrong_repeated_deadline,
     wrong_value_error,
 )
 
@@ -308,7 +309,7 @@ def app_complaints(app: Celery) -> Iterator[AppComplaint]:
         if not name.startswith("celery.")
     ]
     for where, options in options_in_routes(app.conf):
-        yield from complaints_in(where, options, scheduled=scheduled)
+        yield from complaints_in(where, options, scheduled=scheduled, is_route=True)
     for where, options in (*annotated, *tasks):
         yield from complaints_in(where, options, scheduled=scheduled, of_task=True)
     yield from _wrong_keys(app)
@@ -348,13 +349,18 @@ def _wrong_keys(app: Celery) -> Iterator[AppComplaint]:
                 yield AppComplaint(f"{PREFIX}task_rules" if source == "named" else f"task {name}", error, False)
 
 
-def complaints_in(where: str, options: Options, *, scheduled: bool, of_task: bool = False) -> Iterator[AppComplaint]:
-    """Yield complaints about *options* of calls, or *of_task*, one per name."""
+def complaints_in(
+    where: str, options: Options, *, scheduled: bool, of_task: bool = False, is_route: bool = False
+) -> Iterator[AppComplaint]:
+    """Yield complaints about *options* of a ``beat_schedule`` entry, a task or a route, one per name."""
     for name, value in options.items():
         alone = {name: value, "stamped_headers": options.get("stamped_headers")}
         if error := wrong_name_error(alone):
             yield AppComplaint(where, error, True)
-        elif error := wrong_value_error(alone, scheduled=scheduled, of_task=of_task):
+        elif error := (
+            wrong_value_error(alone, scheduled=scheduled, of_task=of_task)
+            or (None if of_task else wrong_repeated_deadline(alone, is_route=is_route))
+        ):
             yield AppComplaint(where, error, False)
         elif not of_task and name in _TEMPLATES and _looks_like_a_template(value):
             words = f"{name}= has the key itself, got: {value!r}; for a template write {_TEMPLATES[name].format(value)}"

@@ -228,6 +228,18 @@ def recent_wait_p95_s(reader: Reader, now_us: int) -> float | None:
     return point.p95_s if point and is_new else None
 
 
+def recent_waits_s(reader: Reader, share: float) -> dict[str, float]:
+    """Return the quantile *share* of the waits in the last 5 to 10 minutes, by type. Only of types that had claims."""
+    base = next(iter(read_bases(reader, LONG_S)[:2][::-1]), None)
+    if base is None:
+        return {}
+    types = list(base.rows)[:MAX_TYPES]
+    replies = reader.ask([("hgetall", reader.key("metrics", encode_part(type_))) for type_ in types])
+    latest = {type_: _Counters.of(as_text(row)) for type_, row in zip(types, replies, strict=True)}
+    waits = {type_: counters.waits.quantile(share) for type_, counters in _grown(latest, base).items()}
+    return {type_: wait_s for type_, wait_s in waits.items() if wait_s is not None}
+
+
 @dataclass(frozen=True)
 class TypeHistory(CohortRow):
     """A type. Each list has a value per time of the history, or None without data.

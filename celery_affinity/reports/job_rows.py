@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..options.due_times import StoredDue, stored_due
 from ..scheduler.reader import Lane, Reader
 from ..schema.values import decode_number, decode_part, decode_text
 from . import sentences
@@ -55,6 +56,7 @@ class JobRow:
     - *into*: id of the batch into which the job was merged.
     - *patient_us*: end of the merge window of a scheduled job. None if it only waits for the next tick.
     - *recurring*: name of the recurring call that published it.
+    - *due*: its own due time, deadline and size.
     """
 
     job_id: str
@@ -81,6 +83,7 @@ class JobRow:
     into: str
     patient_us: int | None
     recurring: str | None
+    due: StoredDue
 
     @property
     def type(self) -> str:
@@ -137,6 +140,7 @@ def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         into=row.get("into", ""),
         patient_us=_time_in(row, "patient") or None,  # `AT_ONCE_US`
         recurring=decode_part(row["recurring"]) if "recurring" in row else None,
+        due=stored_due(row.get("due", "")),
     )
 
 

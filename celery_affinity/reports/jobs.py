@@ -125,6 +125,8 @@ class Job(CohortRow):
     - *patient_until_s*: end of the merge window of a scheduled job.
     - *paused_until_s*: end of the pause of a scheduled job that was requeued or whose run was ended.
     - *recurring*: name of the recurring call that published the job.
+    - *start_by_s*: the time by which the job should start, by its *start_within_s* and its *deadline_s*.
+    - *size*: the size of the call, which predicts its run time.
     - *other_jobs*: ids of unfinished jobs of the same task.
     """
 
@@ -153,6 +155,10 @@ class Job(CohortRow):
     patient_until_s: float | None = None
     paused_until_s: float | None = None
     recurring: str | None = None
+    start_within_s: float | None = None
+    deadline_s: float | None = None
+    start_by_s: float | None = None
+    size: float | None = None
     other_jobs: list[str] = field(default_factory=list)
     note: str | None = None
 
@@ -275,6 +281,10 @@ def describe_jobs(
                     patient_until_s=seconds_between(run.patient_us) if run.state == "scheduled" else None,
                     paused_until_s=seconds_between(run.paused_until_us),
                     recurring=row.recurring,
+                    start_within_s=seconds_between(row.due.within_us),
+                    deadline_s=seconds_between(row.due.deadline_us),
+                    start_by_s=seconds_between(row.due.due_us),
+                    size=None if row.due.size_millionths is None else row.due.size_millionths / SECOND_US,
                     other_jobs=(others or {}).get(row.job_id, []),
                     note=claim.note if claim else None,
                 ),

@@ -103,6 +103,7 @@ _EMPTY_REPLIES: dict[str, Reply] = {
     "lrange": [],
     "zrange": [],
     "zrangebyscore": [],
+    "hlen": 0,
     "zcard": 0,
     "zcount": 0,
 }

@@ -55,8 +55,15 @@ FIELDS: dict[str, JobField] = {
     "mode": JobField("'queued' or 'demand'", "queued|demand", "queued"),  # from on_demand; in the lane's name
     # Of the call, or of the task; in the lane's name. 10 is the highest by default, the app can reverse the order.
     "priority": JobField(f"a whole number from 0 to {MAX_PRIORITY}", f"[0-9]|{MAX_PRIORITY}", 0),
-    # From countdown or eta. "enqueued" has the due time, which does not depend on the publisher's clock.
-    "delay_us": JobField(f"a whole number of microseconds, of up to {MAX_NUMBER_LENGTH} characters", _NUMBER, 0),
+    # From countdown or eta, then start_within, deadline and size. "enqueued" has the time of the eta, and "due" the due
+    # time (`lua/jobs/due_times.lua`), so neither depends on the publisher's clock.
+    "times": JobField(
+        f"a whole number of microseconds, of up to {MAX_NUMBER_LENGTH} characters, then nothing or words in this "
+        "order: 'w' and the time in µs within which the job should start, 'd' and the time in µs until its deadline, 's' and "
+        f"its size in millionths, each with at most {MAX_DUE_DIGITS} digits",
+        f"(?:{_NUMBER})(?: {_WITHIN})?(?: {_DEADLINE})?(?: {_SIZE})?",
+        0,
+    ),
     "expires_us": JobField(  # from expires; "expires" has the expiry time, if there is one
         f"nothing, or a whole number of microseconds, of up to {MAX_NUMBER_LENGTH} characters",
         f"|{_NUMBER}",
@@ -73,13 +80,6 @@ FIELDS: dict[str, JobField] = {
         "nothing, or rules of the kinds that the end of the id names, at most one of each kind, in this order (a rate "
         f"can also follow the key): {', '.join(repr(form.template) for form in FORMS.values())}",
         rules_codec.PATTERN,
-        "",
-    ),
-    # From start_within, deadline and size. "due" has them with the due time (`lua/jobs/due_times.lua`).
-    "due": JobField(
-        "nothing, or words in this order: 'w' and the time in µs within which the job should start, 'd' and the time "
-        f"in µs until its deadline, 's' and its size in millionths, each with at most {MAX_DUE_DIGITS} digits",
-        f"|{_WITHIN}(?: {_DEADLINE})?(?: {_SIZE})?|{_DEADLINE}(?: {_SIZE})?|{_SIZE}",
         "",
     ),
 }
@@ -189,7 +189,7 @@ class NewJob:
     stamps: Sequence[str] = ()
     #: How the job merges, and its keys, in the format of `rules_codec`.
     rules: str = ""
-    #: When the job is due, and its size: the words of `FIELDS`.
+    #: When the job is due, and its size: the words of the field "times".
     due: str = ""
     #: False if only the message and its list are available.
     readable: bool = True
@@ -208,11 +208,10 @@ class NewJob:
                 self.message,
                 DEMAND if self.on_demand else QUEUED,
                 self.priority,
-                self.delay_us,
+                f"{self.delay_us} {self.due}" if self.due else self.delay_us,
                 "" if self.expires_us is None else self.expires_us,
                 " ".join(self.stamps),
                 self.rules,
-                self.due,
             )
         except (TypeError, ValueError) as exc:
             values_of_job = (self.type, self.task_id, self.stamps)

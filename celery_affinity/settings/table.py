@@ -91,6 +91,7 @@ PERCENTAGE = check_whole("a whole number, 0 or more", lambda value: value >= 0, 
 HALF_LIFE = is_number_between("0, or a number of seconds, 1 or more", lambda value: value == 0 or value >= 1)
 POINTS = is_number_between(f"a number of points, -{_MAX_POINTS:,} or more", lambda _: True, _MAX_POINTS)
 BONUS = is_number_between("a number of points, 0 or more", lambda value: value >= 0, _MAX_POINTS)
+TIMES = is_number_between("a number of times, 0 or more", lambda value: value >= 0, 10**6)
 POINTS_A_SECOND = is_number_between("a number of points a second, above 0", lambda value: value > 0, _MAX_POINTS)
 MILLISECONDS = is_number_between("a number of milliseconds, 0 or more", lambda value: value >= 0, 500)
 PREFIX = "affinity_"
@@ -136,7 +137,7 @@ class Settings:
     target_wait: float = _shared(256, SECONDS_OR_0, in_us=True)
     """Seconds after which a job without a due time is due to start. A job that is due earlier has a head start of the
     difference, as if it had been published earlier. 0: due times have no effect on the order."""
-    stretch: float = _shared(0, BONUS)
+    stretch: float = _shared(0, TIMES)
     """A job is due to start after this many times its expected run time, at the latest after ``affinity_target_wait``.
     So short jobs run first. 0: run times have no effect on the order."""
     priority_percentage: int = _shared(100, PERCENTAGE)

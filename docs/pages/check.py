@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from celery_affinity.check import app, jobs, results, server, tenants, workers
+from celery_affinity.check import app, due_times, jobs, results, server, tenants, workers
 from celery_affinity.check.finding import rules_of
 
 from .markdown import MADE, prose, table
@@ -67,7 +67,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "The app": (app, results),
     "The server": (server,),
     "The workers": (workers,),
-    "The jobs": (jobs, tenants),
+    "The jobs": (jobs, due_times, tenants),
 }
 
 #: Finding -> the page about it.

@@ -332,3 +332,18 @@ def test_keys_that_calls_alone_give_jobs_of_two_cohorts_are_found_among_those_in
             app.send_task("work", queue=type_, **keys)
     found = {each.id: each.what for each in check(gather_facts(app, answers_within_s=0.1))}
     assert "keys: 'printer' (default, ml), 'tenant:acme' (default, ml)." in found["key-used-in-cohorts"]
+
+
+def test_gathered_facts_have_run_times_waits_and_jobs_with_due_times(valkey, redis_client, new_app):
+    app = new_app(valkey.url)
+    empty = gather_facts(app, answers_within_s=0.1).fleet
+    assert (empty.run_times, empty.due_jobs, empty.waits_p99_s) == (0, 0, {})
+    app.send_task("shop.render", start_within=30, ignore_result=True)
+    redis_client.hset(Keys().key("run_times"), "shop.render", "1 1 1 1 1 1 1 1")
+    full = gather_facts(app, answers_within_s=0.1).fleet
+    assert (full.run_times, full.due_jobs) == (1, 1)
+    for name in ("run_times", "due_times"):
+        redis_client.set(Keys().key(name), "another type")
+    damaged = gather_facts(app, answers_within_s=0.1)
+    assert damaged.down is None
+    assert (damaged.fleet.run_times, damaged.fleet.due_jobs) == (0, 0)

@@ -1,6 +1,7 @@
 """The rules of `celery affinity check`: from plain facts to findings."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 
 import pytest
@@ -176,6 +177,7 @@ STOCK = WorkerAnswer("stock@h", ("pdf", "other"), ours=False)
 DRAWING = {"shop.draw": {"affinity": "drawing"}}
 OF_CUSTOMER = "customer:{customer}"
 HINTED = {"shop.answer": {"affinity": Affinity("pdf", locality="m:{customer}")}}
+DUE = {"shop.soon": {"affinity": Affinity("pdf", start_within=30)}}
 LIMITS_NOTHING = (setting("locality_bonus", 0), setting("placement", "idle"))
 BY_SHARES = (setting("locality_bonus", 80), setting("placement", "idle"), setting("tenant_turns", "share"))
 
@@ -200,6 +202,12 @@ CASES = [
     ("settings", lambda: app(affinity_hartbeat_interval=1), "affinity_hartbeat_interval"),
     ("option-misspelt", lambda: app(task_routes={"shop.render": {"affinty": "pdf"}}), "'affinty'"),
     ("not-sent", lambda: app(beat_schedule=entry(affinity=7)), "'nightly': affinity must be"),
+    ("due-unscheduled", lambda: app(tasks=DUE, affinity_queues=["render"]), "their queue 'pdf' is not scheduled"),
+    ("due-too-late", lambda: fleet(app(tasks=DUE, beat_schedule=entry(start_within=300)),
+        settings=(setting("target_wait", 30.0),)), "of task shop.soon (30 s), beat_schedule entry 'nightly' (300 s)"),
+    ("stretch-without-run-times", lambda: fleet(settings=(setting("stretch", 5),), run_times=0), "stretch is 5, but"),
+    ("due-behind-older", lambda: fleet(app(tasks=DUE), waits_p99_s={"pdf": 400.5, "x": 256.0}),
+        "of type 'pdf' that started in the last minutes waited more than 400 s, longer than affinity_target_wait (256"),
     ("not-recurring", lambda: app(affinity_recurring={"hh": {"task": "x", "stale_after": 60}}), "no task 'x'"),
     ("task-misspelt", lambda: app(task_routes={"shop.rendr": {"queue": "pdf"}}), "mean 'shop.render'?"),
     ("task-of-no-name", lambda: app(task_routes={"far.*": {"queue": "pdf"}}), "task_routes 'far.*' matches no task"),
@@ -391,6 +399,13 @@ def test_jobs_that_nobody_should_run_are_cancelled_so_that_their_callers_know():
     assert "`celery -A ... affinity cancel --type drawing`" in finding.todo
 
 
+@pytest.mark.parametrize("deadline", ["2030-01-01T00:00:00+00:00", datetime(2030, 1, 1, tzinfo=UTC)])
+def test_beat_entry_has_a_deadline_in_seconds(deadline):
+    (finding,) = check(app(beat_schedule=entry(deadline=deadline)))
+    assert "'nightly': deadline must be seconds from the call, because it is made repeatedly, got: " in finding.what
+    assert check(app(beat_schedule=entry(deadline=60))) == []
+
+
 def test_every_finding_has_a_case():
     assert sorted([*(case[0] for case in CASES), "hiredis"]) == sorted(LEVELS)
 
@@ -455,8 +470,8 @@ def test_what_is_no_finding():
         info(maxmemory_policy="volatile-lru"),
         server(schema=str(SCHEMA)),
         replace(app(), server=ServerFacts({**INFO, "redis_version": "7.0.0"})),
-        server(clock_here_s=2.0),
-        answers(clock_ahead_s=-3.0),
+        server(clock_here_s=0.9),
+        answers(clock_ahead_s=-0.9),
         member(last_heartbeat_s=11.0),
         app(broker_transport_options={"visibility_timeout": 9}, worker_prefetch_multiplier=1, affinity_queues=["pdf"]),
         fleet(members=(ONE, MemberFacts("id2", "two@h", ())), answers=(  # drained, or with unscheduled queues
@@ -465,6 +480,11 @@ def test_what_is_no_finding():
         fleet(app(tasks=HINTED), settings=(setting("locality_bonus", 9), setting("placement", "idle"))),
         fleet(app(tasks=HINTED), settings=(setting("locality_bonus", 0), setting("placement", "weighted"))),
         fleet(settings=LIMITS_NOTHING),
+        fleet(app(tasks=DUE), waits_p99_s={"pdf": 256.0}, settings=(setting("target_wait", 256.0),)),
+        fleet(waits_p99_s={"pdf": 1000.0}),  # no job has a due time
+        fleet(settings=(setting("stretch", 5),), run_times=1),
+        fleet(settings=(setting("stretch", 0),), run_times=0),
+        app(tasks=DUE, affinity_queues=["pdf"]),
         fleet(tenants=[tenant("acme", 1)], **slots(2)),
         fleet(app(tasks={"shop.batch": {"affinity": Affinity("pdf", tenant="batch")}}), tenants=[tenant("acme", 1)],
             members=(replace(ONE, stops=frozenset()),), **slots(2)),

@@ -174,7 +174,7 @@ class Publishing(Both):
         stamps=some_stamps,
         how=draw.sampled_from(["in order", "in order", "in order", "in order", "in order", "another first", "again"]),
         readable=draw.sampled_from([True, True, True, False]),
-        spoilt=draw.sampled_from([(), (), (), ("priority", "-5"), ("delay_us", "nan"), ("id", "")]),
+        spoilt=draw.sampled_from([(), (), (), ("priority", "-5"), ("times", "nan"), ("id", "")]),
     )
     def ingest(self, letters, mark, type_, priority, delay_us, expires_us, stamps, how, readable, spoilt):
         """Send messages like stock Celery, and move them; sometimes a message is not next, or is moved twice."""

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from celery_affinity.dispatcher.ingest import Ingest
-from celery_affinity.publishing import app_config
+from celery_affinity.publishing import app_config, option_resolution
 from celery_affinity.publishing.message import encode_stamp
 from celery_affinity.scheduler.messages import JoinArguments
 from celery_affinity.scheduler.scheduler import Scheduler
@@ -321,3 +321,49 @@ def test_stock_messages_get_preemptible_from_task_rules(jobs, redis_client, app,
     redis_client.lpush("pdf", wire("one"))
     move(jobs, app)
     assert fields(jobs, "rules", "one") == {"one": b"key=tenant%3Aacme quota=settings preemptible=1"}
+
+
+def test_stock_messages_get_due_times_from_properties_task_and_task_rules(jobs, redis_client, app, monkeypatch, caplog):
+    named = Settings(task_rules={f"{APP}.*": {"start_within": 5, "size": "{job}"}, "go.*": {"size": "{pages}"}})
+    monkeypatch.setitem(app_config._SETTINGS, app, named)
+    words, ingest = {}, jobs.scheduler.ingest
+
+    def record(name, new_jobs):
+        words.update({job.task_id: job.due for job in new_jobs})
+        return ingest(name, new_jobs)
+
+    monkeypatch.setattr(jobs.scheduler, "ingest", record)
+
+    def with_properties(task_id, args=("7.5",), **properties):
+        message = json.loads(wire(task_id, args=args))
+        return json.dumps({**message, "properties": {**message["properties"], **properties}})
+
+    option_resolution._SIZES.clear()
+    sent = [
+        wire("named", args=("7.5",)),
+        wire("first-protocol", version=1, args=(3,)),
+        wire("unsized", args=("x",)),
+        with_properties("own", start_within=1, deadline=60),
+        with_properties("absolute", deadline="2020-01-01T00:00:00+00:00"),
+        with_properties("invalid", start_within=-1, deadline="2020-01-01"),
+        with_properties("huge", start_within=1e300, deadline=[[1]]),
+        wire("unknown", task="go.render"),
+    ]
+    for message in sent:
+        redis_client.lpush("pdf", message)
+    move(jobs, app)
+    option_resolution._SIZES.clear()
+    own, absolute = words.pop("own").split(), words.pop("absolute").split()
+    assert [own[0], own[2]] == ["w1000000", "s7500000"]
+    assert 0 < int(own[1].removeprefix("d")) <= 60_000_000
+    assert [absolute[0], absolute[2]] == ["w5000000", "s7500000"]
+    assert int(absolute[1].removeprefix("d")) < -(10**14), "the year 2020 is over"
+    assert words == {
+        "named": "w5000000 s7500000",
+        "first-protocol": "w5000000 s3000000",
+        "unsized": "w5000000",
+        "invalid": "w5000000 s7500000",
+        "huge": "w5000000 s7500000",
+        "unknown": "",
+    }
+    assert "The size of a call of task" in caplog.text

@@ -7,6 +7,7 @@ from kombu.utils.json import loads
 
 from celery_affinity import Affinity, Merge
 from celery_affinity.options.call_options import FIRST_ATTEMPT, OPTIONS, PARENT, PLAIN
+from celery_affinity.publishing.message import PROPERTY
 from celery_affinity.schema.job_record import FIELDS
 from celery_affinity.schema.rules_codec import decode_rules
 from celery_affinity.schema.values import decode_part
@@ -27,7 +28,7 @@ ROWS = [
 
 
 def is_number(option):
-    return "whole number" in OPTIONS[NAMES[option]].accepted
+    return OPTIONS[NAMES[option]].accepted.startswith(("a whole number", "a number"))
 
 
 def is_yes_or_no(option):
@@ -89,6 +90,8 @@ def publish(valkey, redis_client):
         found = {"type": row["type"], "priority": int(priority), "mode": mode == "demand", "key": rules}
         found["preemption"] = decode_rules(text).is_preemptible
         found |= {each: read(each, row.get(field, "")) for each, field in FIELDS_OF.items()}
+        inherited = message["properties"].get(PROPERTY, {})
+        found |= {each: inherited.get(NAMES[each]) for each in ("start within", "deadline")}
         return found.get(option, rules), message
 
     return publish
@@ -98,6 +101,8 @@ def valued(option, places):
     """Return a value for each place; of two values in all, the first place has another than all that follow."""
     if is_number(option):
         return {place: number for number, place in enumerate(places, 1)}
+    if option == "deadline":
+        return {place: f"{2030 + number}-01-01T12:00:00+00:00" for number, place in enumerate(places)}
     return {place: number == 0 if is_yes_or_no(option) else f"v{number}" for number, place in enumerate(places)}
 
 

@@ -23,8 +23,9 @@ def test_a_row_names_fields_that_are_there(name, option):
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_plain_option_is_a_field_of_an_affinity_and_of_a_job(name):
-    assert name in {each.name for each in dataclasses.fields(Affinity)}
-    assert name in {each.name for each in dataclasses.fields(NewJob)}
+    option, fields = OPTIONS[name], {each.name for each in dataclasses.fields(NewJob)}
+    assert option.is_of_calls or name in {each.name for each in dataclasses.fields(Affinity)}
+    assert {name, option.field, {"times": "due"}.get(option.field)} & fields
 
 
 #: Sources of a plain option, highest precedence first.
@@ -39,9 +40,12 @@ PRECEDENCE = {
     "preemptible": "options call_affinity first_attempt task_affinity named",
     "locality": "options call_affinity first_attempt task_affinity named",
     "merge_key": "options first_attempt task_affinity named",
+    "start_within": "options call_affinity first_attempt task_affinity named",
+    "deadline": "options first_attempt",
 }
 #: Option -> two values that differ; other options accept a text.
 VALUES = {"priority": (1, 2), "on_demand": (True, False), "preemptible": (True, False)}
+VALUES |= {"start_within": (1, 2.5), "deadline": (1, 2.5)}
 VALUES["rate"] = (Rate("1/s", "one"), Rate("1/s", "two"))
 
 
@@ -66,7 +70,11 @@ def test_a_source_takes_precedence_over_all_that_follow(name):
         alone = call_options.resolve_source(name, Sources(**{source: contents(name, source, first)}))
         assert alone[0] == source
         assert alone == call_options.resolve_source(name, Sources(**{source: contents(name, source, first), **later}))
-    unset = {each: contents(name, each, first) for each in {*Sources._fields} - {*sources} - {"named"}}
+    unset = {
+        each: contents(name, each, first)
+        for each in {*Sources._fields} - {*sources} - {"named"}
+        if not ("affinity" in each and name == "deadline")  # an Affinity has no deadline
+    }
     assert call_options.resolve_source(name, Sources(**unset)) == ("", None)
 
 
@@ -78,7 +86,7 @@ def test_plain_options_are_those_that_are_set():
 def test_a_call_that_says_what_is_not_accepted_is_refused_and_traces_that_do_say_nothing():
     with pytest.raises(OptionError, match="on_demand must be True or False, got: 1"):
         call_options.resolve_plain_options(Sources({"on_demand": 1}))
-    for traces in (None, "text", {"on_demand": "yes"}, {"on_demand": None}, {"other": True}):
+    for traces in (None, "text", {"on_demand": "yes"}, {"on_demand": None}, {"other": True}, {"deadline": "soon"}):
         assert call_options.options_in(traces) == {}
     assert call_options.options_in({"on_demand": False, "other": 1}) == {"on_demand": False}
 

@@ -43,6 +43,7 @@ DECODERS = {
     "fromisoformat": {
         "admin/job_values.py": "reads the end of a task from the result backend, a text",
         "admin/submit.py": "checks a text from HTTP, whose body is limited",
+        "options/due_times.py": "looks at type and length first",
     },
 }
 

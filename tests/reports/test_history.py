@@ -193,3 +193,19 @@ def test_status_has_the_recent_p95_of_all_waits(fleet, reader, write):
     assert 30 < Report(reader).status().wait_p95_s < 64
     fleet.scheduler.advance(600)
     assert Report(reader).status().wait_p95_s is None, "the last point is old"
+
+
+def test_recent_waits_are_those_since_the_last_long_point(fleet, reader, write):
+    fleet.join("worker", "pdf", slots=1)
+    assert history.recent_waits_s(reader, 0.99) == {}
+    run(fleet, "old", waited_s=2000)
+    write()
+    assert history.recent_waits_s(reader, 0.99) == {}, "the wait of the old job is over"
+    fleet.publish("first", "pdf")
+    fleet.publish("second", "pdf")
+    fleet.scheduler.advance(60)
+    fleet.end("worker", *fleet.inbox("worker"))
+    fleet.inbox("worker")
+    fleet.hand_over("worker")
+    (wait_s,) = history.recent_waits_s(reader, 0.99).values()
+    assert 30 < wait_s < 64

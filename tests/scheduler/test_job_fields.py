@@ -158,7 +158,7 @@ def fields_of(job):
 
 @pytest.mark.parametrize(
     ("job", "called"),
-    [(NewJob, {"mode": "on_demand"}), (model.Job, {"mode": "on_demand", "delay_us": "enqueued_us"})],
+    [(NewJob, {"mode": "on_demand", "times": "delay_us"}), (model.Job, {"mode": "on_demand", "times": "enqueued_us"})],
     ids=["rules/job_fields", "reference/model"],
 )
 def test_job_class_has_each_field(job, called):
@@ -190,7 +190,7 @@ def test_job_arguments_follow_the_field_table():
         "type": "a%20b",
         "mode": "demand",
         "priority": 3,
-        "delay_us": 5,
+        "times": 5,
         "task_id": "t%201",
         "task_name": "shop.render",
         "expires_us": 7,

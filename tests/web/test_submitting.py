@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 import redis
@@ -66,6 +67,39 @@ def test_job_with_a_countdown_is_scheduled(fleet, web):
     found = post(web, 7, options={"countdown": 60}).json()
     assert found["state"] == "scheduled"
     assert found["due_s"] - found["enqueued_s"] == pytest.approx(60, abs=2)
+
+
+def test_submitted_job_has_its_due_times(fleet, web, monkeypatch):
+    publish, words = Scheduler.publish, []
+
+    def record(scheduler, *jobs):
+        words.extend(job.due for job in jobs)
+        return publish(scheduler, *jobs)
+
+    monkeypatch.setattr(Scheduler, "publish", record)
+    for deadline in (3600, "2030-01-01T12:00:00+01:00"):
+        assert post(web, 7, options={"start_within": 2.5, "deadline": deadline}).status_code == 201
+    assert re.fullmatch("w2500000 d3[56][0-9]{8}", words[0])
+    assert words[1].startswith("w2500000 d")
+    refused = {
+        "start_within": [0, -1, "5", True, 1e12],
+        "deadline": ["2030-01-01T12:00:00", "soon", True, [], {"__type__": "datetime"}],
+    }
+    for option, values in refused.items():
+        for value in values:
+            reply = post(web, 7, options={option: value})
+            assert (reply.status_code, error_of(reply).partition(" must be ")[0]) == (422, option)
+
+
+def test_job_shows_its_due_times(fleet, web, redis_client):
+    job_id = post(web, 7).json()["job_id"]
+    names = ("start_by_s", "start_within_s", "deadline_s", "size")
+    key = fleet.scheduler.keys.key("job", job_id)
+    shown = {"1000000000 w30000000 d1060000000 s12500000": (1000, 30, 1060, 12.5), "- s5000000": (None, None, None, 5)}
+    for field, expected in {**shown, "damaged": (None,) * 4}.items():
+        redis_client.hset(key, "due", field)
+        found = web.get(f"/api/jobs/{job_id}").json()
+        assert tuple(found[name] for name in names) == expected
 
 
 def test_repeated_request_is_the_same_job(fleet, web):

@@ -6,9 +6,10 @@
 --   without either, `stretch` times its expected run time after it becomes pending, if this time is known;
 --   otherwise T after it becomes pending, so it has no head start.
 -- If several apply, the earliest counts. T and `stretch` are settings.
--- A job's field `due` has words in this order: "w" and the time in µs within which it should start, "d" and the time
--- in µs until its deadline, "s" and its size in millionths. Field "due" of its hash has the due time, if there is a
--- "w" or a "d", or "-", and then the words, with the absolute time of the deadline.
+-- A job's field `times` has the time until it becomes pending, and then words in this order: "w" and the time in µs
+-- within which it should start, "d" and the time in µs until its deadline, "s" and its size in millionths. Field "due"
+-- of its hash has the due time, if there is a "w" or a "d", or "-", and then the words, with the absolute time of the
+-- deadline.
 -- Cost: one command for a due time, and one more if it depends on the run time.
 local PLACES = { w = 1, d = 2, s = 3 }
 
@@ -29,9 +30,18 @@ local function read(text)
     return numbers
 end
 
--- Returns true if field `due` of a new job is valid.
-function due_times.is_valid(text)
-    return text == "" or read(text) ~= nil
+-- Returns true if the words of a new job are valid.
+function due_times.are_valid(words)
+    return read(words) ~= nil
+end
+
+-- Returns the time in µs until a new job becomes pending, and its words, with an absolute deadline; "" for none.
+-- `times`: its field.
+function due_times.split(times)
+    local delay, words = string.match(times, "^(%S+) ?(.*)$")
+    return tonumber(delay), (string.gsub(words, "d(%-?%d+)", function(after_us)
+        return "d" .. call.text(math.max(0, call.now_us + tonumber(after_us)))
+    end))
 end
 
 -- Returns a setting as a number, `otherwise` if another client has written something else.
@@ -77,13 +87,6 @@ end
 -- Returns the due time in µs in field `due` of a job hash, as a string, or nil if there is none.
 function due_times.in_field(due)
     return due and string.match(string.sub(due, 1, protocol.MAX_NUMBER_LENGTH + 1), "^(%d+) ")
-end
-
--- Returns the words of a new job, with an absolute deadline.
-function due_times.absolute(words)
-    return (string.gsub(words, "d(%-?%d+)", function(after_us)
-        return "d" .. call.text(math.max(0, call.now_us + tonumber(after_us)))
-    end))
 end
 
 -- Returns the fields `head` and `due` of the hash of a job that becomes pending at `base_us`, each nil if the job has

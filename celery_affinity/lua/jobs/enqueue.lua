@@ -59,7 +59,10 @@ end
 -- From this table, `place` adds the job to its lane, or assigns it to a slot without a lane.
 function enqueue.insert(job, enqueued_us, is_only)
     local id, type, expires_us = job.id, job.type, job.expires_us
-    local delay_us = job.delay_us == "0" and 0 or tonumber(job.delay_us)
+    local delay_us, words = 0, ""
+    if job.times ~= "0" then
+        delay_us, words = due_times.split(job.times)
+    end
     local its = key.job(id)
     if redis.call("EXISTS", its) == 1 and is_known(id, its) then
         return protocol.IS_KNOWN, 1, false
@@ -91,8 +94,7 @@ function enqueue.insert(job, enqueued_us, is_only)
     end
     local initial_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
     local head, due
-    if job.due ~= "" or call.stretches and waits then
-        local words = job.due ~= "" and due_times.absolute(job.due) or ""
+    if words ~= "" or call.stretches and waits then
         head, due = due_times.fields(type, job.task_name, words, tonumber(enqueued), waits)
     end
     enqueue.write_hash(its, job, lane, enqueued, initial_state, rule, joined, head, due)

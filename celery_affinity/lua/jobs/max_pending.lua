@@ -42,7 +42,7 @@ local function adds_waiting_job(job, enqueued, seen, opened)
     end
     seen[job.id] = true
     local has_expired = job.expires_us ~= "" and tonumber(job.expires_us) <= 0
-    if tonumber(job.delay_us) > 0 or has_expired or job_index.is_revoked(job.task_id) then
+    if due_times.split(job.times) > 0 or has_expired or job_index.is_revoked(job.task_id) then
         return false
     end
     return not hooks.of(job.id).adds_none(job, enqueued, opened)

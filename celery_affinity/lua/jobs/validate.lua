@@ -20,9 +20,15 @@ local function is_invalid_number(text)
     return #text > protocol.MAX_NUMBER_LENGTH or not string.find(text, "^%-?%d+$")
 end
 
+-- Returns true if field `times` is invalid: not a number, or followed by invalid words of a due time.
+local function are_invalid_times(text)
+    local number, blank, words = string.match(text, "^(%S*)( ?)(.*)$")
+    return is_invalid_number(number) or blank == " " and not due_times.are_valid(words)
+end
+
 -- Returns the name of the first invalid field of `job`, in the order of the fields, or nil.
 function validate.first_invalid_field(job)
-    local id, priority, delay_us, expires_us, stamps = job.id, job.priority, job.delay_us, job.expires_us, job.stamps
+    local id, priority, times, expires_us, stamps = job.id, job.priority, job.times, job.expires_us, job.stamps
     if #id > protocol.MAX_ID_LENGTH or not string.find(id, "^[!-~]+$") or job.mark == protocol.BATCH then
         return "id"
     elseif not (good_types.of[job.type] or validate.is_type(job.type)) then
@@ -37,8 +43,8 @@ function validate.first_invalid_field(job)
         return "mode"
     elseif priority ~= "0" and priority ~= "10" and not string.find(priority, "^%d$") then
         return "priority"
-    elseif delay_us ~= "0" and is_invalid_number(delay_us) then
-        return "delay_us"
+    elseif times ~= "0" and are_invalid_times(times) then
+        return "times"
     elseif expires_us ~= "" and is_invalid_number(expires_us) then
         return "expires_us"
     elseif stamps ~= "" and (#stamps > protocol.MAX_STAMP_BYTES or string.find(stamps, "[^%w_.~%%: -]")
@@ -47,8 +53,6 @@ function validate.first_invalid_field(job)
     elseif job.rules == "" and hooks.is_mark[job.last]
         or job.rules ~= "" and rules_codec.suffix(job.rules) ~= id_suffix.whole(id) then
         return "rules"
-    elseif job.due ~= "" and not due_times.is_valid(job.due) then
-        return "due"
     end
     return nil
 end

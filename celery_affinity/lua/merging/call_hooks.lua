@@ -59,11 +59,8 @@ function merge.is_due(id, type, lane, enqueued, head, due)
 end
 
 function merge.adds_none(job, enqueued, opened)
-    local _, due = nil, nil
-    if job.due ~= "" then
-        local words = due_times.absolute(job.due)
-        _, due = due_times.fields(job.type, job.task_name, words, tonumber(enqueued), false)
-    end
+    local _, words = due_times.split(job.times)
+    local _, due = due_times.fields(job.type, job.task_name, words, tonumber(enqueued), false)
     return merge.will_join(job, opened)
         or merge_window.end_for_first(lanes.name(job.mode, job.priority), enqueued, job.rules, #job.message, due)
 end

@@ -31,6 +31,8 @@ function facts(job) {
     ["mode", job.mode && `${mode(job.mode === "on_demand")}, priority ${job.priority}`],
     ["enqueued", job.enqueued_s && moment(job.enqueued_s)],
     ["due", job.due_s && moment(job.due_s)],
+    ["starts by", job.start_by_s && moment(job.start_by_s)],
+    ["deadline", job.deadline_s && moment(job.deadline_s)],
     ["waits for more calls until", job.patient_until_s && moment(job.patient_until_s)],
     ["starts again at", job.paused_until_s && moment(job.paused_until_s)],
     ["claimed", job.claimed_s && moment(job.claimed_s)],

@@ -16,17 +16,18 @@ const HINTS = {
 const GROUPS = {
   "limits and reserves": ["limits", "reserve", "key_"],
   tenants: ["tenant", "preemption"],
-  "order of jobs": ["priority_", "age_", "rarity", "on_demand_"],
+  "order of jobs": ["priority_", "age_", "rarity", "on_demand_", "target_wait", "stretch"],
   "choice of the worker": ["placement", "sample_size", "locality_"],
   "crashes and requeues": ["worker_timeout", "max_", "requeue_"],
   "what is kept": ["dead_", "keep"],
 };
 const UNITS = {
-  s: ["worker_timeout", "on_demand_age_cap", "requeue_delay_max", "keep", "tenant_half_life", "reserve_patience", "key_patience", "preemption_delay", "preemption_grace", "preemption_exempt"],
+  s: ["worker_timeout", "target_wait", "on_demand_age_cap", "requeue_delay_max", "keep", "tenant_half_life", "reserve_patience", "key_patience", "preemption_delay", "preemption_grace", "preemption_exempt"],
   points: ["priority_weight", "rarity_weight", "on_demand_weight", "locality_bonus"],
   "points/s": ["age_weight", "on_demand_age_weight"],
   "%": ["priority_percentage"],
   jobs: ["dead_max", "keep_max"],
+  "times the run time": ["stretch"],
 };
 const groupOf = ({ name }) => Object.keys(GROUPS).find((group) => GROUPS[group].some((start) => name.startsWith(start))) ?? "others";
 const unitOf = (name) => Object.keys(UNITS).find((unit) => UNITS[unit].includes(name));
