@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..clock import SECOND_US
+from ..options.due_times import StoredDue, stored_due
 from ..policy.forecast import Arrival, ExpectedStart, FreeSlot, Kind, Situation, Wait, expected_starts
 from ..policy.run_times import RunTime
 from ..scheduler.cohorts import CohortRow
@@ -24,7 +25,7 @@ from ..schema.job_record import is_batch
 from ..schema.keys import ALL, type_address
 from ..schema.values import decode_number, decode_part, decode_text, encode_part, is_on_demand, without_mark
 from ..settings.wire import complete_settings, weights_of
-from .job_rows import NO_DUE_WORDS, DueWords, calls_of, due_words
+from .job_rows import calls_of
 from .render import pluralize, printable_cell
 from .report import Answer, Source, report, with_cohort_name
 from .sentences import late_sentence, unserved_sentence
@@ -140,7 +141,7 @@ class _Row(NamedTuple):
     enqueued_us: int
     rank_us: int
     head_us: int
-    due: DueWords
+    due: StoredDue
     name: str
     into: str
     since_us: int
@@ -157,6 +158,9 @@ class _Row(NamedTuple):
 _FIELDS = ("state", "type", "lane", "enqueued", "rank", "head", "due", "name", "into", "claimed", "started")
 
 
+_NO_DUE = stored_due("")
+
+
 def _row(values: Sequence[bytes | None]) -> _Row:
     state, type_, lane, enqueued, rank, head, due, name, into, claimed, started = values
     enqueued_us, head_us = decode_number(enqueued), decode_number(head) if head else 0
@@ -167,11 +171,15 @@ def _row(values: Sequence[bytes | None]) -> _Row:
         enqueued_us,
         ((decode_number(rank) if rank else 0) or enqueued_us) - head_us,
         head_us,
-        due_words(decode_text(due)) if due else NO_DUE_WORDS,
+        stored_due(decode_text(due)) if due else _NO_DUE,
         decode_text(name),
         decode_text(into) if into else "",
         decode_number(started or claimed) if claimed else 0,
     )
+
+
+def _size_in(due: StoredDue) -> float | None:
+    return None if due.size_millionths is None else due.size_millionths / SECOND_US
 
 
 @lru_cache(maxsize=1_000)
@@ -204,7 +212,7 @@ class _RunTimes:
 
     def end_us(self, row: _Row, now_us: int) -> int:
         """Return when a running job is expected to end. An overdue one takes its typical error longer."""
-        expected_us = self.expected_us(row.name, row.type, row.due.size)
+        expected_us = self.expected_us(row.name, row.type, _size_in(row.due))
         end_us = int((row.since_us or now_us) + expected_us)
         if end_us > now_us:
             return end_us
@@ -366,11 +374,11 @@ class _Forecast:
 
     def _expected_in_lane_us(self, type_: str, values: Sequence[bytes | None]) -> float:
         name, due, _ = values
-        size = due_words(decode_text(due)).size if due else None
+        size = _size_in(stored_due(decode_text(due))) if due else None
         return self._run_times.expected_us(decode_text(name), type_, size)
 
     def _expected_us(self, row: _Row) -> float:
-        return self._run_times.expected_us(row.name, row.type, row.due.size)
+        return self._run_times.expected_us(row.name, row.type, _size_in(row.due))
 
     def _is_paused(self, type_: str) -> bool:
         return not self._paused.isdisjoint((ALL, type_address(type_)))

@@ -16,29 +16,6 @@ from . import sentences
 _MAX_WHY_LENGTH = 300
 
 
-class DueWords(NamedTuple):
-    """Field "due" of a job hash. Times are in µs; None if they are missing.
-
-    *due_us*: the job's own due time. *deadline_us*: its deadline. *size*: its size, None if it has none.
-    """
-
-    due_us: int | None = None
-    deadline_us: int | None = None
-    size: float | None = None
-
-
-NO_DUE_WORDS = DueWords()
-
-
-def due_words(text: str) -> DueWords:
-    """Return the values in field "due" of a job hash."""
-    first, *words = text.split(" ")
-    numbers = {word[:1]: number for word in words if (number := decode_number(word[1:], -1)) >= 0}
-    due_us = decode_number(first, -1)
-    size = numbers["s"] / 1_000_000 if "s" in numbers else None
-    return DueWords(None if due_us < 0 else due_us, numbers.get("d"), size)
-
-
 @dataclass(frozen=True)
 class JobRow:
     """A parsed job hash. A missing string is "", a missing number 0, a missing optional field None.
@@ -66,7 +43,6 @@ class JobRow:
     lane: Lane
     enqueued_us: int
     head_us: int
-    due: DueWords
     deliveries: int
     requeues: int
     paused_until_us: int | None
@@ -123,7 +99,6 @@ def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         lane=Lane((rank_us or enqueued_us) - head_us, job_id, row.get("type", ""), row.get("lane", "")),
         enqueued_us=enqueued_us,
         head_us=head_us,
-        due=due_words(row["due"]) if "due" in row else NO_DUE_WORDS,
         deliveries=deliveries,
         requeues=decode_number(row.get("requeues")),
         paused_until_us=rank_us if row.get("state") == "scheduled" else None,
