@@ -59,8 +59,8 @@ FIELDS: dict[str, JobField] = {
     # time (`lua/jobs/due_times.lua`), so neither depends on the publisher's clock.
     "times": JobField(
         f"a whole number of microseconds, of up to {MAX_NUMBER_LENGTH} characters, then nothing or words in this "
-        "order: 'w' and the time in µs within which the job should start, 'd' and the time in µs until its deadline, 's' and "
-        f"its size in millionths, each with at most {MAX_DUE_DIGITS} digits",
+        "order: 'w' and the time in µs within which the job should start, 'd' and the time in µs until its deadline, "
+        f"'s' and its size in millionths, each with at most {MAX_DUE_DIGITS} digits",
         f"(?:{_NUMBER})(?: {_WITHIN})?(?: {_DEADLINE})?(?: {_SIZE})?",
         0,
     ),

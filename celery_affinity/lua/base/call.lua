@@ -11,8 +11,6 @@
 --   found: findings of a repair that changes nothing.
 --   has_new_hints: true if the calling worker's hints have changed during the invocation.
 --   near: jobs of the current claim that are local to its worker (`hooks.near`).
---   due_settings: settings of due times, after their first use.
---   stretches: true if run times give jobs a head start (`due_times`), once `shares` is known.
 --   shares: "on" or "off" once it is known whether tenants have fair shares (`hooks.has_shares`).
 
 -- Copies globals to local variables. The first function that runs in a server process gets them from `its_globals`.
@@ -48,7 +46,6 @@ function call.begin(base)
     call.claiming, call.keys, call.limits, call.bounds = false, false, false, false
     call.published, call.sequence, call.found, call.tenants = false, false, false, false
     call.has_new_hints, call.near, call.shares = false, false, false
-    call.stretches, call.due_settings = false, false
 end
 
 -- Raises an error, before any write, if the caller lacks the permissions of a worker. Producers may invoke functions,

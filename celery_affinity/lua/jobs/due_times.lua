@@ -52,13 +52,14 @@ end
 
 -- Returns the target wait in µs and `stretch`. Read once per invocation.
 local function settings()
-    if not call.due_settings then
+    local cache = key_state.cache()
+    if not cache.due_settings then
         local target_us, stretch = unpack(redis.call("HMGET", key.settings, "target_wait_us", "stretch"))
-        call.due_settings = {
+        cache.due_settings = {
             number_in(target_us, defaults.OF.target_wait_us), number_in(stretch, defaults.OF.stretch),
         }
     end
-    return unpack(call.due_settings)
+    return unpack(cache.due_settings)
 end
 
 -- Returns true if run times give jobs a head start.
@@ -72,7 +73,7 @@ due_times.FIELD = "!stretch"
 
 -- Writes this field after a change of settings.
 function due_times.settings_have_changed()
-    call.due_settings = false
+    key_state.cache().due_settings = nil
     if due_times.may_stretch() ~= (redis.call("HEXISTS", key.type_rules, due_times.FIELD) == 1) then
         type_limits.write_flag(due_times.FIELD, due_times.may_stretch())
     end
@@ -89,8 +90,8 @@ function due_times.in_field(due)
     return due and string.match(string.sub(due, 1, protocol.MAX_NUMBER_LENGTH + 1), "^(%d+) ")
 end
 
--- Returns the fields `head` and `due` of the hash of a job that becomes pending at `base_us`, each nil if the job has
--- none.
+-- Returns a table with the fields `head` and `due` of the hash of a job that becomes pending at `base_us`, without
+-- fields that it does not have; nil if it has neither.
 --   words: its words with an absolute deadline, or "".
 --   may_stretch: true if `stretch` can give it a head start.
 function due_times.fields(type, name, words, base_us, may_stretch)
@@ -111,19 +112,25 @@ function due_times.fields(type, name, words, base_us, may_stretch)
         due_us = expected_us and base_us + stretch * expected_us
     end
     local head = due_us and head_start(base_us, due_us)
-    return head ~= "0" and head or nil, words ~= "" and (own_due or "-") .. " " .. words or nil
+    local early = {
+        head = head ~= "0" and head or nil, due = words ~= "" and (own_due or "-") .. " " .. words or nil,
+    }
+    return next(early) and early
 end
 
 -- Writes the fields of job `id`, which becomes pending at `base_us` and waits in no lane. `due`: its field, or nil.
 -- Returns its new fields `head` and `due`, or nil.
 function due_times.renew(id, type, name, due, base_us)
-    local head, new_due = due_times.fields(type, name or "", string.match(due or "", "^%S+ (.+)$") or "", base_us, true)
-    hash.write(key.job(id), "head", head)
-    hash.write(key.job(id), "due", new_due)
-    if head or new_due then
+    local words = string.match(due or "", "^%S+ (.+)$") or ""
+    local early = due_times.fields(type, name or "", words, base_us, true)
+    if early then
         redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`
+    else
+        early = {}
     end
-    return head, new_due
+    hash.write(key.job(id), "head", early.head)
+    hash.write(key.job(id), "due", early.due)
+    return early.head, early.due
 end
 
 -- Called when job `id` pauses until `rank`. Returns its new field `head`. `head`, `due`: its fields, or nil.

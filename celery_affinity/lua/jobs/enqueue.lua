@@ -2,15 +2,16 @@
 -- fire_recurring share this code.
 
 -- Writes the hash `its` of `job`. `rule`: the hooks of a job with rules, or nil. `joined`: the batch that the job
--- joins. `head`, `due`: fields of a due time, or nil.
-function enqueue.write_hash(its, job, lane, enqueued, state, rule, joined, head, due)
-    if rule or head or due then
+-- joins. `early`: see `due_times.fields`.
+function enqueue.write_hash(its, job, lane, enqueued, state, rule, joined, early)
+    if rule or early then
         local fields = rule and rule.fields(job, joined) or {}
-        if head or due then
+        if early then
             local number = #fields
             fields[number + 1], fields[number + 2] = "claimed", "" -- see `claims.grant`
-            fields[number + 3], fields[number + 4] = head and "head" or "due", head or due
-            fields[number + 5], fields[number + 6] = due and "due" or "head", due or head
+            for name, value in pairs(early) do
+                fields[#fields + 1], fields[#fields + 2] = name, value
+            end
         end
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(fields)))
     else
@@ -81,23 +82,24 @@ function enqueue.insert(job, enqueued_us, is_only)
     local lane = lanes.name(job.mode, job.priority)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local rule, joined = hooks.of_new(job), nil
-    local waits, heads, has_type_rules = delay_us <= 0 and not (is_expired or is_revoked), nil, nil
+    local waits, stretches, heads, has_type_rules = delay_us <= 0 and not (is_expired or is_revoked), false, nil, nil
     if waits then
         joined = rule and rule.joins(job)
         local found = redis.call("HMGET", key.heads, type, "!")
         heads, has_type_rules = found[1], found[2]
         if has_type_rules then
-            has_type_rules = hooks.read_word(has_type_rules)
+            local kinds, _, has_stretch = hooks.read_word(has_type_rules)
+            has_type_rules, stretches = kinds, has_stretch
         elseif rule then
             call.shares = "off"
         end
     end
     local initial_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
-    local head, due
-    if words ~= "" or call.stretches and waits then
-        head, due = due_times.fields(type, job.task_name, words, tonumber(enqueued), waits)
+    local early
+    if stretches or words ~= "" then
+        early = due_times.fields(type, job.task_name, words, tonumber(enqueued), waits)
     end
-    enqueue.write_hash(its, job, lane, enqueued, initial_state, rule, joined, head, due)
+    enqueue.write_hash(its, job, lane, enqueued, initial_state, rule, joined, early)
     local is_again = false
     if not is_first_of_task or expires_us ~= "" or job.stamps ~= "" then
         local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
@@ -120,15 +122,16 @@ function enqueue.insert(job, enqueued_us, is_only)
     if delay_us > 0 then
         redis.call("HSET", its, "published", call.text(enqueued_us))
         redis.call("ZADD", key.scheduled, enqueued, id)
-        due_times.add(id, due)
+        due_times.add(id, early and early.due)
         workers.tick_in_time(delay_us, key.scheduled, id)
         return protocol.IS_SCHEDULED, 1, false
     end
-    local rank, alone = head and lanes.order(enqueued, nil, head) or enqueued, nil
-    if due and not joined then
-        due_times.add(id, due)
+    local rank, alone = enqueued, nil
+    if early then
+        rank = lanes.order(enqueued, nil, early.head)
+        due_times.add(id, not joined and early.due)
     end
-    local waits_as = rule and rule.enters(job, lane, enqueued, joined, is_again, head, due)
+    local waits_as = rule and rule.enters(job, lane, enqueued, joined, is_again, early or {})
     if waits_as == "patient" then
         return protocol.IS_SCHEDULED, 1, false
     elseif waits_as == "merged" then

@@ -174,9 +174,10 @@ end
 function default_hooks.is_retried(job) end
 
 -- Called when the stored job `job` must be queued in `lane`, with its enqueue time. `joined`: result of `joins`.
--- `head`, `due`: fields of its hash, or nil (`due_times`). Returns "merged" if the job waits as a part of a batch, or
--- "patient" if its merge window has begun. If it returns nil, the caller queues the job.
-function default_hooks.enters(job, lane, enqueued, joined, is_again, head, due) return nil end
+-- `early`: a table with the fields `head` and `due` of its hash, if it has them (`due_times`). Returns "merged" if the
+-- job waits as a part of a batch, or "patient" if its merge window has begun. If it returns nil, the caller queues the
+-- job.
+function default_hooks.enters(job, lane, enqueued, joined, is_again, early) return nil end
 
 -- Called when the time of a scheduled job has come. Returns true if the job waits elsewhere than in its lane.
 function default_hooks.is_due(id, type, lane, enqueued, head, due) return false end

@@ -23,13 +23,13 @@ function merge.is_retried(job)
 end
 
 -- A retry postpones no recurring call.
-function merge.enters(job, lane, enqueued, joined, is_again, head, due)
+function merge.enters(job, lane, enqueued, joined, is_again, early)
     local id, type, name, bytes = job.id, job.type, job.task_name, #job.message
     local is_patient
     if joined then
-        merge.join(id, type, lane, enqueued, name, bytes, joined.batch, joined.open, true, head, due)
+        merge.join(id, type, lane, enqueued, name, bytes, joined.batch, joined.open, true, early.head, early.due)
     else
-        is_patient = merge.open(id, type, lane, enqueued, job.rules, name, bytes, due)
+        is_patient = merge.open(id, type, lane, enqueued, job.rules, name, bytes, early.due)
     end
     if not is_again then
         recurring.match(type, job.rules, name, job.task_id, job.recurring)
@@ -60,9 +60,10 @@ end
 
 function merge.adds_none(job, enqueued, opened)
     local _, words = due_times.split(job.times)
-    local _, due = due_times.fields(job.type, job.task_name, words, tonumber(enqueued), false)
+    local early = due_times.fields(job.type, job.task_name, words, tonumber(enqueued), false)
+    local lane, due = lanes.name(job.mode, job.priority), early and early.due
     return merge.will_join(job, opened)
-        or merge_window.end_for_first(lanes.name(job.mode, job.priority), enqueued, job.rules, #job.message, due)
+        or merge_window.end_for_first(lane, enqueued, job.rules, #job.message, due)
 end
 
 function merge.representative(id, into)

@@ -50,17 +50,18 @@ local function without(word, flag)
 end
 
 -- Returns `word`, field "!" of key `heads`, without HAS_SHARES and HAS_STRETCH, or false if nothing remains. Also
--- returns true if it has HAS_SHARES, and records both.
+-- returns true if it has HAS_SHARES, and records that; and true if it has HAS_STRETCH.
 function hooks.read_word(word)
-    call.shares, call.stretches = "off", false
+    local stretches = false
+    call.shares = "off"
     if word and string.sub(word, -#protocol.HAS_SHARES) == protocol.HAS_SHARES then
         call.shares = tenants.shares() and "on" or "off" -- off: another client deleted the setting
         word = without(word, protocol.HAS_SHARES)
     end
     if word and string.sub(word, -#protocol.HAS_STRETCH) == protocol.HAS_STRETCH then
-        call.stretches, word = true, without(word, protocol.HAS_STRETCH)
+        stretches, word = true, without(word, protocol.HAS_STRETCH)
     end
-    return word, call.shares == "on"
+    return word, call.shares == "on", stretches
 end
 
 -- Returns true if tenants have fair shares. Reads field "!" of key `heads` unless this invocation has read it.
