@@ -253,6 +253,17 @@ def late_job(job: DueJob, found: DueForecast) -> LateJob | None:
     )
 
 
+def expected_start(reader: Reader, job_id: str) -> tuple[float | None, str | None]:
+    """Return the Unix time at which a waiting job is expected to start, and why it is late; None if it is not."""
+    found = forecast(reader, job_id)
+    job = next((job for job in found.jobs if job.job_id == job_id), None)
+    if job is None:
+        return None, None
+    start, late = found.starts.get(job_id), late_job(job, found)
+    why_late = None if late is None else _with_names(reader, [late])[0].why
+    return None if start is None else start.start_us / SECOND_US, why_late
+
+
 def _with_names(reader: Reader, late: Sequence[LateJob]) -> list[LateJob]:
     """Return *late* with their tasks, and with the reasons as sentences. A batch has the name of its first call."""
     calls = calls_of(reader, [job.job_id for job in late if is_batch(job.job_id)])

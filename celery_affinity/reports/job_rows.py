@@ -22,7 +22,6 @@ class JobRow:
 
     - *lane*: the lane where the job waits or would wait, with its type (encoded) and the time that orders it in the
       lane: the end of its last pause or, without one, its enqueue time, minus its head start.
-    - *head_us*: its head start.
     - *published_us*: set only for a job with an ETA, whose enqueue time is the ETA.
     - *requeues*: number of requeues by its task.
     - *paused_until_us*: end of the pause after a requeue or an aborted run, while the job is scheduled.
@@ -42,7 +41,6 @@ class JobRow:
     task: str
     lane: Lane
     enqueued_us: int
-    head_us: int
     deliveries: int
     requeues: int
     paused_until_us: int | None
@@ -96,9 +94,10 @@ def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         state=row.get("state", ""),
         task_id=decode_part(row.get("task", "")),
         task=row.get("name", ""),
-        lane=Lane((rank_us or enqueued_us) - head_us, job_id, row.get("type", ""), row.get("lane", "")),
+        lane=Lane(
+            (rank_us or enqueued_us) - head_us, job_id, row.get("type", ""), row.get("lane", ""), head_us=head_us
+        ),
         enqueued_us=enqueued_us,
-        head_us=head_us,
         deliveries=deliveries,
         requeues=decode_number(row.get("requeues")),
         paused_until_us=rank_us if row.get("state") == "scheduled" else None,
