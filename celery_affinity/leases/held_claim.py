@@ -110,6 +110,8 @@ class HeldClaim:
     slot_since_s: float | None = None
     ended_s: float | None = None
     enqueued_us: int = 0
+    #: The job's own due time; None without one.
+    due_us: int | None = None
     #: From the message, with *priority* in the app's order; None until the claim has a slot.
     on_demand: bool | None = None
     priority: object = None

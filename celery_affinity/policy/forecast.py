@@ -192,11 +192,10 @@ class _ListSchedule:
         return True
 
     def _serving_profiles(self, type_: str) -> list[_Profile]:
-        found = self._serving.get(type_)
-        if found is None:
+        if type_ not in self._serving:
             serving = [profile for profile in self._profiles.values() if type_ in profile.types]
-            found = self._serving[type_] = sorted(serving, key=lambda profile: len(profile.types))
-        return found
+            self._serving[type_] = sorted(serving, key=lambda profile: len(profile.types))
+        return self._serving[type_]
 
     def _wake(self, type_: str, jobs: float, at_us: float) -> None:
         """Let idle slots choose, the most specialised first."""

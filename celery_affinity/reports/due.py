@@ -230,14 +230,20 @@ def read_due(reader: Reader) -> DueReport:
     late = _unmeetable(reader, now_us) if overdue else []
     if not waiting:
         return DueReport(overdue=overdue, late=late)
-    found = forecast(reader)
-    late += _with_names(reader, [row for row in (late_job(job, found) for job in found.jobs) if row is not None])
-    return DueReport(waiting, len(found.jobs), overdue, late)
+    forecast_now = forecast(reader)
+    late += _with_names(
+        reader, [row for row in (late_job(job, forecast_now) for job in forecast_now.jobs) if row is not None]
+    )
+    return DueReport(waiting, len(forecast_now.jobs), overdue, late)
 
 
-def late_job(job: DueJob, found: DueForecast) -> LateJob | None:
+def late_job(job: DueJob, forecast_now: DueForecast) -> LateJob | None:
     """Return the report of a *job*, without its task, or None if it is expected to start in time."""
-    start, slots, is_paused = found.starts.get(job.job_id), found.fits.get(job.kind.type, 0), found.is_paused(job)
+    start, slots, is_paused = (
+        forecast_now.starts.get(job.job_id),
+        forecast_now.fits.get(job.kind.type, 0),
+        forecast_now.is_paused(job),
+    )
     if job.due_us is None or (start and not is_paused and start.start_us - job.due_us <= _LATE_US):
         return None
     late = LateJob(job.job_id, "", "", decode_part(job.kind.type), job.due_us / SECOND_US, slots=slots)
@@ -255,11 +261,11 @@ def late_job(job: DueJob, found: DueForecast) -> LateJob | None:
 
 def expected_start(reader: Reader, job_id: str) -> tuple[float | None, str | None]:
     """Return the Unix time at which a waiting job is expected to start, and why it is late; None if it is not."""
-    found = forecast(reader, job_id)
-    job = next((job for job in found.jobs if job.job_id == job_id), None)
+    forecast_now = forecast(reader, job_id)
+    job = next((job for job in forecast_now.jobs if job.job_id == job_id), None)
     if job is None:
         return None, None
-    start, late = found.starts.get(job_id), late_job(job, found)
+    start, late = forecast_now.starts.get(job_id), late_job(job, forecast_now)
     why_late = None if late is None else _with_names(reader, [late])[0].why
     return None if start is None else start.start_us / SECOND_US, why_late
 
@@ -348,13 +354,13 @@ class _Forecast:
             profile: frozenset(type_ for type_ in packed.split() if type_ == without_mark(type_))
             for profile, packed in self._reader.large_hash("profiles").items()
         }
-        found: dict[str, frozenset[str]] = {}
+        profiles: dict[str, frozenset[str]] = {}
         reached = {*types}
         while near := [profile for profile, its_types in remaining.items() if not reached.isdisjoint(its_types)]:
             for profile in near:
-                found[profile] = remaining.pop(profile)
-                reached |= found[profile]
-        return found
+                profiles[profile] = remaining.pop(profile)
+                reached |= profiles[profile]
+        return profiles
 
     def _waiting(
         self, types: Sequence[str], jobs: Sequence[DueJob]
@@ -368,7 +374,7 @@ class _Forecast:
         lanes = [lane for lane in self._reader.lanes(types) if not self._is_paused(lane.type)]
         lengths = self._reader.ask([("zcard", self._reader.lane_key(lane)) for lane in lanes])
         number, samples = (max(1, most // max(1, len(lanes))) for most in (_MAX_FIRST, _MAX_SAMPLES))
-        known = {job.job_id for job in jobs}
+        due_ids = {job.job_id for job in jobs}
         parts = [_LanePart(lane, length, number, samples) for lane, length in zip(lanes, lengths, strict=True)]
         replies = iter(self._reader.ask([command for part in parts for command in part.commands(self._reader)]))
         for part in parts:
@@ -379,7 +385,7 @@ class _Forecast:
         heads: list[tuple[Kind, int]] = []
         for part in parts:
             expected_us = {job_id: self._expected_in_lane_us(part.kind.type, values[job_id]) for job_id in part.ids}
-            waiting[part.kind] += part.waits(expected_us, known, sorted(alone[part.kind]))
+            waiting[part.kind] += part.waits(expected_us, due_ids, sorted(alone[part.kind]))
             heads += [(part.kind, head_us) for head_us in part.recent_heads(values, self._now_us - _RECENT_US)]
         return waiting, heads
 
@@ -412,12 +418,12 @@ class _Forecast:
         claims = reader.ask([("hgetall", reader.key("claims", worker)) for worker in slots])
         ids = [decode_text(job_id) for of_worker in claims for job_id in (of_worker or {})][: 2 * _MAX_CLAIMS]
         rows = dict(zip(ids, self._rows(ids), strict=True))
-        found = []
+        free_slots = []
         for (types, number), of_worker in zip(slots.values(), claims, strict=True):
             held = sorted((of_worker or {}).items(), key=lambda claim: decode_number(claim[1]))
             held_rows = [rows[decode_text(job_id)] for job_id, _ in held if decode_text(job_id) in rows]
-            found += self._worker_slots(types, number, held_rows)
-        return found, list(rows.values())
+            free_slots += self._worker_slots(types, number, held_rows)
+        return free_slots, list(rows.values())
 
     def _worker_slots(self, types: frozenset[str], number: int, held: Sequence[_Row]) -> list[FreeSlot]:
         """Return the slots of a worker. *held*: its jobs in the order of claims; prefetched jobs start after others."""
@@ -432,14 +438,14 @@ class _Forecast:
     def _evenly_free(self, profiles: Mapping[str, frozenset[str]]) -> list[FreeSlot]:
         """Return the slots of a large fleet: the busy ones become free evenly within the usual time of their types."""
         numbers, free = (self._reader.fields(name, list(profiles)) for name in ("slots", "free_slots"))
-        found = []
+        free_slots = []
         for profile, types in profiles.items():
             idle = decode_number(free.get(profile))
             busy = max(0, decode_number(numbers.get(profile)) - idle)
             usual_us = sum(map(self._run_times.usual_us, types)) / max(1, len(types))
-            found += [FreeSlot(self._now_us, types)] * idle
-            found += [FreeSlot(self._now_us + int(usual_us * (nth + 0.5) / busy), types) for nth in range(busy)]
-        return found
+            free_slots += [FreeSlot(self._now_us, types)] * idle
+            free_slots += [FreeSlot(self._now_us + int(usual_us * (nth + 0.5) / busy), types) for nth in range(busy)]
+        return free_slots
 
     def _arrivals(
         self,
@@ -523,10 +529,10 @@ class _LanePart:
         heads = [(rank_us, decode_number(values[job_id][2])) for job_id, rank_us in self._members[::every]]
         return [head_us for rank_us, head_us in heads if rank_us + head_us > since_us]
 
-    def waits(self, expected_us: Mapping[str, float], known: Collection[str], alone: Sequence[int]) -> list[Wait]:
-        """Return the jobs without the *known* ones, which have the ranks *alone* (sorted)."""
+    def waits(self, expected_us: Mapping[str, float], due_ids: Collection[str], alone: Sequence[int]) -> list[Wait]:
+        """Return the jobs without the *due_ids* ones, which have the ranks *alone* (sorted)."""
         first, others = self._members[: self._number], self._members[self._number :]
-        waits = [Wait(rank, "", expected_us[job_id], 1, rank) for job_id, rank in first if job_id not in known]
+        waits = [Wait(rank, "", expected_us[job_id], 1, rank) for job_id, rank in first if job_id not in due_ids]
         for begin in range(0, len(others) - 1, self._per_block):
             block = others[begin : begin + self._per_block + 1]  # and the first job after it
             positions = [*self._positions, self._length][begin : begin + self._per_block + 1]
@@ -538,15 +544,15 @@ class _LanePart:
         return waits
 
 
-def due_text(found: DueReport) -> str:
+def due_text(due_report: DueReport) -> str:
     """Return the report as text: numbers, and a sentence for each late job."""
-    many = "" if found.forecast == found.waiting else f" (the next {found.forecast:,} are forecast)"
-    late = sum(job.deadline_s is None for job in found.late)
+    many = "" if due_report.forecast == due_report.waiting else f" (the next {due_report.forecast:,} are forecast)"
+    late = sum(job.deadline_s is None for job in due_report.late)
     numbers = (
-        f"{pluralize(found.waiting, 'waiting job')} with a due time to come{many}: {late or 'none'} of them "
-        f"{'is' if late == 1 else 'are'} expected to start late; {found.overdue:,} more are overdue"
+        f"{pluralize(due_report.waiting, 'waiting job')} with a due time to come{many}: {late or 'none'} of them "
+        f"{'is' if late == 1 else 'are'} expected to start late; {due_report.overdue:,} more are overdue"
     )
-    return "\n".join([numbers, *map(_line, found.late)])
+    return "\n".join([numbers, *map(_line, due_report.late)])
 
 
 def _line(job: LateJob) -> str:
@@ -558,6 +564,8 @@ def due(source: Source) -> Answer[DueReport]:
     """Show which jobs with a due time (start_within, deadline) will probably start late, and why."""
     answers = source.fleet.each(lambda scheduler: read_due(scheduler.reader))
     total = DueReport()
-    for name, found in answers.answers.items():
-        total = total.plus(replace(found, late=with_cohort_name(found.late, name)) if answers.is_split else found)
+    for name, in_cohort in answers.answers.items():
+        total = total.plus(
+            replace(in_cohort, late=with_cohort_name(in_cohort.late, name)) if answers.is_split else in_cohort
+        )
     return Answer(total, answers.down)

@@ -32,7 +32,7 @@ _UNREADABLE_HEAD_US = LARGEST
 class Lane(NamedTuple):
     """The waiting jobs of one type, mode and priority, with the first job. Lanes are sorted by the rank of that job.
 
-    *rank_us*: the time that orders the job in the lane: its enqueue time, or the end of its pause, minus its head start.
+    *rank_us*: orders the job in its lane: the time at which it became pending, minus its head start.
     """
 
     rank_us: int
