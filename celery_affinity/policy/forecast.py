@@ -5,7 +5,8 @@ job's expected run time. Slots that are free at the same time choose in the orde
 specialised first. Most waiting jobs are not known one by one: a `Wait` can be a block of jobs.
 
 A slot takes several jobs of a block at once. Its time with them is a fixed part of the time since the forecast began,
-so the number of steps grows only with the logarithm of the time that is forecast.
+so the number of steps grows only with the logarithm of the time that is forecast. Slots have then taken jobs that
+would start later. A job that is forecast starts later by the mean of these times over the slots that fit it.
 """
 
 import heapq
@@ -15,8 +16,9 @@ from typing import NamedTuple
 
 from .score import Weights, is_by_age, score
 
-#: Maximum number of slots that are forecast one by one. In a larger fleet, a slot stands for several ones.
-_MAX_SLOTS = 256
+#: Maximum number of slots that are forecast one by one, with few and with many jobs. In a larger fleet, a slot stands
+#: for several ones.
+_MAX_SLOTS, _MAX_SLOTS_OF_MANY_JOBS = 256, 64
 #: Up to this number of jobs, each is forecast by itself.
 _MAX_SINGLE_JOBS = 2_000
 #: With more jobs, the mean time between two choices is the time since the beginning divided by this number.
@@ -120,8 +122,16 @@ class _Profile:
         self.types = types
         self.lanes: list[_Lane] = []
         self.idle: list[int] = []
+        self.slots = 0
         self.jobs = 0.0
         self.work_us = 0.0
+        #: Sums over its slots that have taken several jobs at once: the part of the jobs after the first, and this
+        #: part times the end of the slot's time.
+        self.parts = self.ends = 0.0
+
+    def ahead_us(self, at_us: float) -> float:
+        """Return the time that its slots have taken for jobs which have not started yet."""
+        return self.ends - self.parts * at_us
 
 
 class _ListSchedule:
@@ -136,22 +146,25 @@ class _ListSchedule:
         self._running = dict.fromkeys(situation.limits, 0)
         self._number = 0
         self._claims = situation.claims
-        slots, self._speed = _grouped(situation.slots)
+        waits = [wait for of_kind in situation.waiting.values() for wait in of_kind]
+        waits += [arrival.wait for arrival in situation.coming]
+        has_many_jobs = sum(wait.jobs for wait in waits) > _MAX_SINGLE_JOBS
+        slots, self._speed = _grouped(situation.slots, _MAX_SLOTS_OF_MANY_JOBS if has_many_jobs else _MAX_SLOTS)
         self._number_of_slots = len(slots)
+        self._grain = self._number_of_slots / _STEPS if has_many_jobs else 0.0
+        self._open = {wait.job_id for wait in waits if wait.job_id}
+        #: Slot that has taken several jobs -> what it adds to the sums of its profile.
+        self._ahead: dict[int, tuple[float, float]] = {}
         #: Time, number of types, number, profile and limited type of each slot that has a job, or chooses one.
         self._free: list[tuple[float, int, int, _Profile, str]] = []
         for number, slot in enumerate(slots):
             profile = self._profiles.setdefault(slot.types, _Profile(slot.types))
+            profile.slots += 1
             limited = slot.limited if slot.limited in self._running else ""
             if limited:
                 self._running[limited] += 1
             self._free.append((max(slot.free_us, self._now_us), len(slot.types), number, profile, limited))
         heapq.heapify(self._free)
-        waits = [wait for of_kind in situation.waiting.values() for wait in of_kind]
-        waits += [arrival.wait for arrival in situation.coming]
-        jobs = sum(wait.jobs for wait in waits)
-        self._grain = self._number_of_slots / _STEPS if jobs > _MAX_SINGLE_JOBS else 0.0
-        self._open = {wait.job_id for wait in waits if wait.job_id}
 
     def run(self) -> dict[str, ExpectedStart]:
         for kind, waits in self._situation.waiting.items():
@@ -207,6 +220,9 @@ class _ListSchedule:
     def _choose(self) -> None:
         """Let the slot that is free first take its best job, or jobs of the best block."""
         at_us, size, number, profile, limited = heapq.heappop(self._free)
+        if number in self._ahead:
+            part, end = self._ahead.pop(number)
+            profile.parts, profile.ends = profile.parts - part, profile.ends - end
         if limited:
             self._running[limited] -= 1
             self._wake(limited, 1, at_us)
@@ -231,6 +247,10 @@ class _ListSchedule:
             self._running[lane.type] += 1
             limited = lane.type
         free_us = at_us + taken * max(each_us, 1.0) / self._speed
+        if taken > 1:
+            part = (taken - 1) / taken
+            self._ahead[number] = part, part * free_us
+            profile.parts, profile.ends = profile.parts + part, profile.ends + part * free_us
         heapq.heappush(self._free, (free_us, size, number, profile, limited))
 
     def _best(self, profile: _Profile, at_us: float) -> _Lane | None:
@@ -271,9 +291,12 @@ class _ListSchedule:
         return min(jobs, float(max(1, int(most))))
 
     def _expected_start(self, job_id: str, type_: str, at_us: float) -> ExpectedStart:
-        jobs, work_us = _taken(self._serving_profiles(type_))
+        serving = self._serving_profiles(type_)
+        jobs, work_us = _taken(serving)
         jobs_at_first, work_at_first_us = self._before[job_id]
-        return ExpectedStart(round(at_us), round(jobs - jobs_at_first), work_us - work_at_first_us)
+        ahead_us = max(0.0, sum(profile.ahead_us(at_us) for profile in serving))
+        later_us = ahead_us / sum(profile.slots for profile in serving)
+        return ExpectedStart(round(at_us + later_us), round(jobs - jobs_at_first), work_us - work_at_first_us)
 
 
 def _taken(profiles: Iterable[_Profile]) -> tuple[float, float]:
@@ -284,9 +307,9 @@ def _taken(profiles: Iterable[_Profile]) -> tuple[float, float]:
     return jobs, work_us
 
 
-def _grouped(slots: Sequence[FreeSlot]) -> tuple[list[FreeSlot], int]:
-    """Return at most about `_MAX_SLOTS` slots, and how many times as fast as a real one each of them works."""
-    speed = -(-len(slots) // _MAX_SLOTS)
+def _grouped(slots: Sequence[FreeSlot], most: int) -> tuple[list[FreeSlot], int]:
+    """Return at most about *most* slots, and how many times as fast as a real one each of them works."""
+    speed = -(-len(slots) // most)
     if speed <= 1:
         return list(slots), 1
     by_types: dict[frozenset[str], list[FreeSlot]] = {}
