@@ -1,12 +1,12 @@
 """Forecast when waiting jobs start: list scheduling with expected run times.
 
-Each slot that becomes free takes the job with the highest score, as the scheduler does, and is free again after the
-job's expected run time. Slots that are free at the same time choose in the order of their number of types, the most
-specialised first. Most waiting jobs are not known one by one: a `Wait` can be a block of jobs.
+A slot that becomes free takes the job with the highest score, like the scheduler, and is free again after the job's
+expected run time. If several slots are free, the most specialised slot chooses first. A `Wait` is a job, or a block of
+jobs that were not read individually.
 
-A slot takes several jobs of a block at once. Its time with them is a fixed part of the time since the forecast began,
-so the number of steps grows only with the logarithm of the time that is forecast. Slots have then taken jobs that
-would start later. A job that is forecast starts later by the mean of these times over the slots that fit it.
+A slot can take several jobs of a block together. Its time with them is a fixed part of the time since the forecast
+began, so the number of steps grows only with the logarithm of the forecast time. Slots then hold jobs that would start
+later. The start of a forecast job is therefore delayed by the mean of these times over the fitting slots.
 """
 
 import heapq
@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from .score import Weights, is_by_age, score
 
-#: Maximum number of slots that are forecast one by one, with few and with many jobs. In a larger fleet, a slot stands
-#: for several ones.
+#: Maximum number of simulated slots, with few and with many jobs. In a larger fleet, a simulated slot represents
+#: several slots.
 _MAX_SLOTS, _MAX_SLOTS_OF_MANY_JOBS = 256, 64
-#: Up to this number of jobs, each is forecast by itself.
+#: Maximum number of jobs that slots always take individually.
 _MAX_SINGLE_JOBS = 2_000
 #: With more jobs, the mean time between two choices is the time since the beginning divided by this number.
 _STEPS = 150
@@ -125,7 +125,7 @@ class _Profile:
         self.slots = 0
         self.jobs = 0.0
         self.work_us = 0.0
-        #: Sums over its slots that have taken several jobs at once: the part of the jobs after the first, and this
+        #: Sums over its slots that have taken several jobs together: the part of the jobs after the first, and this
         #: part times the end of the slot's time.
         self.parts = self.ends = 0.0
 
@@ -155,7 +155,7 @@ class _ListSchedule:
         self._open = {wait.job_id for wait in waits if wait.job_id}
         #: Slot that has taken several jobs -> what it adds to the sums of its profile.
         self._ahead: dict[int, tuple[float, float]] = {}
-        #: Time, number of types, number, profile and limited type of each slot that has a job, or chooses one.
+        #: Time, number of types, number, profile and limited type of the slots that have a job, or choose a job.
         self._free: list[tuple[float, int, int, _Profile, str]] = []
         for number, slot in enumerate(slots):
             profile = self._profiles.setdefault(slot.types, _Profile(slot.types))
@@ -280,7 +280,7 @@ class _ListSchedule:
         return self._running[type_] * self._speed >= self._situation.limits[type_]
 
     def _taken_jobs(self, heap: Sequence[_Entry], entry: _Entry, at_us: float, number: int) -> float:
-        """Return how many jobs of a block a slot takes at once."""
+        """Return the number of jobs of a block that a slot takes together."""
         rank_us, _, _, jobs, each_us, last_us = entry
         # Slots that begin together take different numbers of jobs, so that they do not end together.
         phase = 0.5 + (number + 0.5) / self._number_of_slots
@@ -308,7 +308,7 @@ def _taken(profiles: Iterable[_Profile]) -> tuple[float, float]:
 
 
 def _grouped(slots: Sequence[FreeSlot], most: int) -> tuple[list[FreeSlot], int]:
-    """Return at most about *most* slots, and how many times as fast as a real one each of them works."""
+    """Return about *most* slots or fewer, and their speed compared to real slots."""
     speed = -(-len(slots) // most)
     if speed <= 1:
         return list(slots), 1

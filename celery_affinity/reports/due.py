@@ -211,13 +211,14 @@ class _RunTimes:
         return expected_us
 
     def end_us(self, row: _Row, now_us: int) -> int:
-        """Return when a running job is expected to end. An overdue one takes its typical error longer."""
-        expected_us = self.expected_us(row.name, row.type, _size_in(row.due))
-        end_us = int((row.since_us or now_us) + expected_us)
-        if end_us > now_us:
-            return end_us
-        learned = self._learned.get(row.name)
-        return now_us + int(learned.typical_error * expected_us if learned else 0)
+        """Return when a running job is expected to end: its typical error from now, or later.
+
+        A job that has run for most of its expected time is probably longer than expected, because a shorter one would
+        have ended.
+        """
+        expected_us, learned = self.expected_us(row.name, row.type, _size_in(row.due)), self._learned.get(row.name)
+        remaining_us = (row.since_us or now_us) + expected_us - now_us
+        return now_us + int(max(remaining_us, learned.typical_error * expected_us if learned else 0, 0))
 
     def usual_us(self, type_: str) -> float:
         return float(decode_number(self._usual.get(type_)) or _UNKNOWN_US)
@@ -284,7 +285,12 @@ def _with_names(reader: Reader, late: Sequence[LateJob]) -> list[LateJob]:
 def _unmeetable(reader: Reader, now_us: int) -> list[LateJob]:
     """Return the last waiting jobs whose deadline was too close for their run time when they became pending."""
     key = reader.key("due_times")
-    ids = list(map(decode_text, reader.ask_one("zrevrangebyscore", key, f"({now_us}", "-inf", 0, _MAX_OVERDUE)))
+    ids = list(
+        map(
+            decode_text,
+            reader.ask_one("zrange", key, f"({now_us}", "-inf", True, False, float, True, False, 0, _MAX_OVERDUE),
+        )
+    )
     late = []
     for job_id, row in zip(ids, map(_row, reader.fields_of_jobs(ids, _FIELDS)), strict=True):
         due_us, deadline_us = row.due.due_us, row.due.deadline_us
@@ -546,6 +552,8 @@ class _LanePart:
 
 def due_text(due_report: DueReport) -> str:
     """Return the report as text: numbers, and a sentence for each late job."""
+    if not due_report.waiting and not due_report.overdue:
+        return "no waiting job has a due time"
     many = "" if due_report.forecast == due_report.waiting else f" (the next {due_report.forecast:,} are forecast)"
     late = sum(job.deadline_s is None for job in due_report.late)
     numbers = (

@@ -43,7 +43,7 @@ SHORT = {
     "scheduled|dead": {"ZCARD", "ZCOUNT"},
     "heartbeats": {"ZSCAN", "ZRANGE"},
     "serving": {"ZRANGE"},
-    "due_times": {"EXISTS"},
+    "due_times": {"EXISTS", "ZCOUNT"},
     "worker|job|settings|counters": {"HGETALL", "HGET", "HMGET"},
     "claims": {"HLEN", "HKEYS"},
     "task": {"GET"},
@@ -111,7 +111,6 @@ def publish(fleet, name, number):
         if each % 10 == 9:
             fleet.publish(f"keyed-{name}{each}!", ("pdf", "excel")[each % 2], rules="key=city%3AHH limit=1")
         fleet.publish(f"{name}{each}", ("pdf", "excel")[each % 2], priority=each // 2 % 3, on_demand=each % 4 < 2)
-    fleet.publish(f"due-{name}", "pdf", due="w60000000")
 
 
 @pytest.mark.parametrize("observer", OBSERVERS)
