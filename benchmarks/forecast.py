@@ -346,7 +346,7 @@ def _waves(name: str, rng: random.Random, length: int) -> Scenario:
     """A load that rises and falls within half an hour. Two in five jobs have a due time, so that many compete."""
     scenario, at_s = Scenario(name, [(("a",), 8)]), 0.0
     while len(scenario.jobs) < length:
-        at_s += rng.expovariate(8 / 2.0 * (1 + 0.45 * math.sin(at_s / 1_800 * 2 * math.pi)))
+        at_s += rng.expovariate(8 / 2.0 * (1 + 0.35 * math.sin(at_s / 1_800 * 2 * math.pi)))
         took_s, within_s = 2.0 * rng.lognormvariate(-0.125, 0.5), None
         if rng.random() < 0.4:
             within_s = rng.uniform(65, 240)

@@ -96,3 +96,35 @@ def test_health_check_takes_no_reply_of_a_command(lists, server):
     with redis.Redis.from_url(server.url, health_check_interval=1e-9) as client:
         numbers = [number for some in read_numbers(client, of_pages(lists, 22)) for number in some]
     assert numbers == [number % 7 + 1 for number in range(1500)]
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_values_with_line_breaks_and_missing_values_are_read_exactly(protocol, server, redis_client):
+    odd = [b"", b"\r\n", b"$5\r\nghost\r\n", b"*1", b"a\r\n" * 30_000, "ü€".encode(), b"\x00_\r\n"]
+    names = [str(number) for number in range(1200)]
+    with redis_client.pipeline() as pipe:
+        for number in range(0, 1200, 2):
+            pipe.hset(f"ü:{number}", mapping={"a": odd[number % 7], "b": str(number)})
+        pipe.execute()
+    with redis.Redis.from_url(server.url, protocol=protocol) as client:
+        commands = (run_pipelined("HMGET", "ü:", names[first : first + 70], ("a", "b")) for first in range(0, 1200, 70))
+        rows = [row for some in read_values(client, commands) for row in some]
+        assert client.echo("mine") == b"mine"
+    assert rows == [[None] * 2 if number % 2 else [odd[number % 7], str(number).encode()] for number in range(1200)]
+
+
+def test_hash_of_wrong_type_yields_none_and_hides_no_other(lists, redis_client):
+    redis_client.hset("ü:700x", "a", "value")
+    names = [*lists[:700], "700x", *lists[700:]]
+    commands = (run_pipelined("HMGET", "ü:", names[first : first + 70], ("a",)) for first in range(0, 1501, 70))
+    rows = [row for some in read_values(redis_client, commands) for row in some]
+    assert rows == [[b"value"] if number == 700 else None for number in range(1501)]
+    assert redis_client.echo("mine") == b"mine"
+
+
+def test_push_message_between_values_is_no_reply(server, redis_client):
+    redis_client.hset("ü:1", "a", "value")
+    with redis.Redis.from_url(server.url, protocol=3) as client:
+        client.execute_command("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "pushed")
+        redis_client.set("pushed", "now")
+        assert list(read_values(client, [run_pipelined("HMGET", "ü:", ["1"] * 800, ("a",))])) == [[[b"value"]] * 800]
