@@ -1,4 +1,4 @@
-"""Measure the forecast of late jobs: ``python -m benchmarks.forecast [--jobs N] [--write]``.
+"""Measure the forecast of late jobs: ``python -m benchmarks.forecast [--jobs N] [--time N]``.
 
 Each scenario is a made-up day of a fleet. Jobs are claimed as the scheduler does it, by rank, and run times are learned
 from the runs that have ended. The state is written to a server as the server functions write it. 60 s before a waiting
@@ -14,6 +14,7 @@ import heapq
 import json
 import math
 import random
+import statistics
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +31,6 @@ from celery_affinity.reports.due import LateJob, read_due
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.constants import AVERAGED_OVER
 from celery_affinity.schema.keys import Keys
-from tests.support.pages import RESULTS, write_block
 
 START_US = 1_800_000_000 * SECOND_US
 #: A report about a job is made this long before its due time.
@@ -346,7 +346,7 @@ def _waves(name: str, rng: random.Random, length: int) -> Scenario:
     """A load that rises and falls within half an hour. Two in five jobs have a due time, so that many compete."""
     scenario, at_s = Scenario(name, [(("a",), 8)]), 0.0
     while len(scenario.jobs) < length:
-        at_s += rng.expovariate(8 / 2.0 * (1 + 0.35 * math.sin(at_s / 1_800 * 2 * math.pi)))
+        at_s += rng.expovariate(8 / 2.0 * (1 + 0.4 * math.sin(at_s / 1_800 * 2 * math.pi)))
         took_s, within_s = 2.0 * rng.lognormvariate(-0.125, 0.5), None
         if rng.random() < 0.4:
             within_s = rng.uniform(65, 240)
@@ -383,17 +383,89 @@ def _what_happened(scenario: Scenario, job: Job) -> str:
     )
 
 
+#: Writes jobs from ARGV[1] on, up to ARGV[2] of ARGV[3]: of three types in nine lanes, of 50 tasks. Every 200th has a
+#: due time within an hour.
+_MANY = """
+local base, now, total = KEYS[1], tonumber(ARGV[4]), tonumber(ARGV[3])
+for n = tonumber(ARGV[1]), tonumber(ARGV[2]) - 1 do
+    local id, type = string.format("job-%07d", n), "t" .. n % 3
+    local lane = ({ "queued.0", "queued.5", "demand.5" })[math.floor(n / 3) % 3 + 1]
+    local enqueued, its = now - (total - n) * 500, base .. "job:" .. id
+    redis.call("HSET", its, "state", "pending", "type", type, "lane", lane, "enqueued",
+        string.format("%.0f", enqueued), "name", "task" .. n % 50, "task", id)
+    local rank = enqueued
+    if n % 200 == 0 then
+        local due = now + (n * 7919 % 3600 + 1) * 1000000
+        local head = math.max(0, math.min(256000000, enqueued + 256000000 - due))
+        redis.call("HSET", its, "due", string.format("%.0f s2000000", due))
+        if head > 0 then redis.call("HSET", its, "head", string.format("%.0f", head)) end
+        rank = enqueued - head
+        redis.call("ZADD", base .. "lane:key:due_times", string.format("%.0f", due), id)
+    end
+    redis.call("ZADD", base .. "lane:" .. type .. ":" .. lane, string.format("%.0f", rank), id)
+end
+"""
+
+
+def measure_time(client: "redis.Redis[bytes]", number: int) -> str:
+    """Return the time of a report with *number* pending jobs and 320 slots."""
+    client.flushall()
+    keys = Keys()
+    reader = Reader(client, keys)
+    now_us, key = reader.now_us(), keys.key
+    for first in range(0, number, 20_000):
+        client.eval(_MANY, 1, keys.base, first, min(number, first + 20_000), number, now_us)
+    for type_ in ("t0", "t1", "t2"):
+        heads = []
+        for lane in ("queued.0", "queued.5", "demand.5"):
+            ((job_id, rank_us),) = client.zrange(key("lane", type_, lane), 0, 0, withscores=True)
+            heads += [lane, f"{rank_us:.0f}", job_id.decode()]
+        client.hset(key("heads"), type_, " ".join(heads))
+        client.hset(key("capacity"), type_, 200)
+        client.hset(key("durations"), type_, 2 * SECOND_US)
+    learned = RunTime()
+    for took_s in range(1, 11):
+        learned.add(took_s, took_s * SECOND_US)
+    client.hset(key("run_times"), mapping={f"task{nth}": learned.text for nth in range(1_000)})
+    with client.pipeline(transaction=False) as pipe:
+        for nth in range(40):
+            profile, types = f"p{nth % 4}", ("t0", "t1", "t0 t1", "t0 t1 t2")[nth % 4]
+            pipe.hset(key("profiles"), profile, types)
+            pipe.hset(key("worker", f"w{nth}"), mapping={"profile": profile, "slots": 8, "name": f"w{nth}"})
+            pipe.zadd(key("heartbeats"), {f"w{nth}": now_us})
+            for slot in range(8):
+                job_id = f"running-{nth}-{slot}"
+                pipe.hset(key("claims", f"w{nth}"), job_id, 8 * nth + slot + 1)
+                row = {"state": "claimed", "type": types[:2], "lane": "queued.0", "enqueued": now_us - 9 * SECOND_US}
+                pipe.hset(key("job", job_id), mapping={**row, "name": "task1", "claimed": now_us, "started": now_us})
+        pipe.execute()
+    wall_ms, cpu_ms = [], []
+    for _ in range(40):
+        began_s, cpu_s = time.perf_counter(), time.process_time()
+        report = read_due(reader)
+        wall_ms.append((time.perf_counter() - began_s) * 1_000)
+        cpu_ms.append((time.process_time() - cpu_s) * 1_000)
+    return (
+        f"{number:,} pending jobs, {report.waiting:,} of them with a due time to come, {len(report.late):,} named: "
+        f"{min(wall_ms):.0f} ms at best, median {statistics.median(wall_ms):.0f} ms; of these "
+        f"{min(cpu_ms):.0f} ms at best in the process, median {statistics.median(cpu_ms):.0f} ms"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=10_000, help="jobs of each scenario")
     parser.add_argument("--reports", type=int, default=1_500, help="reports of each scenario, about")
     parser.add_argument("--only", default="", help="a scenario whose name has this part")
     parser.add_argument("--reasons", type=int, default=0, help="print this many reasons, with what happened")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/results")
+    parser.add_argument("--time", type=int, default=0, help="measure only the time, with this many pending jobs")
     given = parser.parse_args()
     rows = ["| scenario | reports | late | named | precision | recall | naive precision | naive recall |"]
     rows.append("|---|---|---|---|---|---|---|---|")
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
+        if given.time:
+            print(measure_time(client, given.time))
+            return
         for scenario in scenarios(given.jobs):
             if given.only not in scenario.name:
                 continue
@@ -414,8 +486,6 @@ def main() -> None:
                         f"  {outcome.late[number].why}\n    in fact {_what_happened(scenario, scenario.jobs[number])}"
                     )
     print("\n".join(rows))
-    if given.write:
-        write_block(RESULTS / "forecast.md", "forecast", "\n".join(rows))
 
 
 if __name__ == "__main__":
