@@ -129,7 +129,7 @@ class DueForecast(NamedTuple):
     paused: frozenset[str]
 
     def is_paused(self, job: DueJob) -> bool:
-        return not self.paused.isdisjoint((ALL, type_address(job.kind.type)))
+        return bool(self.paused) and not self.paused.isdisjoint((ALL, type_address(job.kind.type)))
 
 
 class _Row(NamedTuple):
@@ -247,16 +247,22 @@ def late_job(job: DueJob, forecast_now: DueForecast) -> LateJob | None:
     )
     if job.due_us is None or (start and not is_paused and start.start_us - job.due_us <= _LATE_US):
         return None
-    late = LateJob(job.job_id, "", "", decode_part(job.kind.type), job.due_us / SECOND_US, slots=slots)
+    type_, why = decode_part(job.kind.type), ""
     if is_paused or start is None:
-        unserved = unserved_sentence(late.type) if not slots else "the forecast does not reach that far"
-        return replace(late, why=f"type {late.type!r} is paused" if is_paused else unserved)
-    return replace(
-        late,
-        expected_s=start.start_us / SECOND_US,
-        late_s=(start.start_us - job.due_us) / SECOND_US,
-        jobs_before=start.jobs_before,
-        work_before_s=start.work_us / SECOND_US,
+        unserved = "the forecast does not reach that far" if slots else unserved_sentence(type_)
+        why, start = f"type {type_!r} is paused" if is_paused else unserved, None
+    return LateJob(
+        job.job_id,
+        "",
+        "",
+        type_,
+        job.due_us / SECOND_US,
+        expected_s=None if start is None else start.start_us / SECOND_US,
+        late_s=None if start is None else (start.start_us - job.due_us) / SECOND_US,
+        slots=slots,
+        jobs_before=start.jobs_before if start else 0,
+        work_before_s=start.work_us / SECOND_US if start else 0.0,
+        why=why,
     )
 
 
@@ -277,8 +283,9 @@ def _with_names(reader: Reader, late: Sequence[LateJob]) -> list[LateJob]:
     ids = [calls[job.job_id].first if job.job_id in calls else job.job_id for job in late]
     named = []
     for job, (task, name) in zip(late, reader.fields_of_jobs(ids, ("task", "name")), strict=True):
-        with_name = replace(job, task_id=decode_part(decode_text(task)), task=decode_text(name))
-        named.append(replace(with_name, why=late_sentence(with_name)))
+        task_id, task_name = decode_part(decode_text(task)), decode_text(name)
+        why = late_sentence(job, f"{task_id or job.job_id} ({task_name})" if task_name else task_id or job.job_id)
+        named.append(replace(job, task_id=task_id, task=task_name, why=why))
     return named
 
 

@@ -4,6 +4,7 @@ Other modules of the package find the facts. Commands, HTTP and the web UI show 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..schema.constants import MAX_PRIORITY, REASONS
@@ -170,9 +171,11 @@ def _kept_by_tenant(key: "KeyName", name: str, before: int) -> str:
     return f"tenant {name!r} has {key.held} slots and is below its maximum; {others}"
 
 
-def late_sentence(job: "LateJob") -> str:
-    """Return when *job* is due and expected to start, and why. Without an expected start, its *why* is the reason."""
-    name = f"{job.task_id or job.job_id} ({job.task})" if job.task else job.task_id or job.job_id
+def late_sentence(job: "LateJob", name: str) -> str:
+    """Return when *job* is due and expected to start, and why. Without an expected start, its *why* is the reason.
+
+    *name*: the job as text.
+    """
     if job.deadline_s is not None:
         return f"{name}: its deadline {_clock_text(job.deadline_s)} cannot be met, its run time is longer"
     begin = f"{name} is due to start at {_clock_text(job.due_s)}"
@@ -190,6 +193,11 @@ def late_sentence(job: "LateJob") -> str:
 
 
 def _clock_text(unix_s: float) -> str:
+    return _clock_text_of_second(int(unix_s))
+
+
+@lru_cache(maxsize=10_000)
+def _clock_text_of_second(unix_s: int) -> str:
     return time_text(unix_s).partition(" ")[2] or "?"
 
 
