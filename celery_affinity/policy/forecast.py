@@ -22,7 +22,7 @@ _MAX_SLOTS, _MAX_SLOTS_OF_MANY_JOBS = 256, 64
 #: Maximum number of jobs that slots always take individually.
 _MAX_SINGLE_JOBS = 2_000
 #: With more jobs, the mean time between two choices is the time since the beginning divided by this number.
-_STEPS = 100
+_STEPS = 60
 #: Maximum number of choices.
 _MAX_CHOICES = 20_000
 

@@ -133,7 +133,10 @@ class DueForecast(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What the forecast reads of a job: the fields of `_FIELDS`. *rank_us*: what orders it in its lane."""
+    """What the forecast reads of a job: the fields of `_FIELDS`. *rank_us*: what orders it in its lane.
+
+    *since_us*: when its run, or else its claim, began; 0 if that was not read.
+    """
 
     state: str
     type: str
@@ -143,7 +146,6 @@ class _Row(NamedTuple):
     head_us: int
     due: StoredDue
     name: str
-    into: str
     since_us: int
 
     @property
@@ -155,14 +157,15 @@ class _Row(NamedTuple):
         return self.state in ("pending", "scheduled")
 
 
-_FIELDS = ("state", "type", "lane", "enqueued", "rank", "head", "due", "name", "into", "claimed", "started")
+_FIELDS = ("state", "type", "lane", "enqueued", "rank", "head", "due", "name")
+_FIELDS_OF_CLAIMED = (*_FIELDS, "claimed", "started")
 
 
 _NO_DUE = stored_due("")
 
 
 def _row(values: Sequence[bytes | None]) -> _Row:
-    state, type_, lane, enqueued, rank, head, due, name, into, claimed, started = values
+    state, type_, lane, enqueued, rank, head, due, name, *claimed = values
     enqueued_us, head_us = decode_number(enqueued), decode_number(head) if head else 0
     return _Row(
         decode_text(state),
@@ -173,8 +176,7 @@ def _row(values: Sequence[bytes | None]) -> _Row:
         head_us,
         stored_due(decode_text(due)) if due else _NO_DUE,
         decode_text(name),
-        decode_text(into) if into else "",
-        decode_number(started or claimed) if claimed else 0,
+        max(map(decode_number, claimed), default=0),
     )
 
 
@@ -356,8 +358,8 @@ class _Forecast:
                 jobs.append(DueJob(job_id, row.kind, row.rank_us, from_us, row.due.due_us, each_us))
         return jobs
 
-    def _rows(self, ids: Sequence[str]) -> list[_Row]:
-        rows = list(map(_row, self._reader.fields_of_jobs(ids, _FIELDS)))
+    def _rows(self, ids: Sequence[str], fields: Sequence[str] = _FIELDS) -> list[_Row]:
+        rows = list(map(_row, self._reader.fields_of_jobs(ids, fields)))
         self._run_times.read({row.name for row in rows})
         return rows
 
@@ -430,7 +432,7 @@ class _Forecast:
             return self._evenly_free(profiles), []
         claims = reader.ask([("hgetall", reader.key("claims", worker)) for worker in slots])
         ids = [decode_text(job_id) for of_worker in claims for job_id in (of_worker or {})][: 2 * _MAX_CLAIMS]
-        rows = dict(zip(ids, self._rows(ids), strict=True))
+        rows = dict(zip(ids, self._rows(ids, _FIELDS_OF_CLAIMED), strict=True))
         free_slots = []
         for (types, number), of_worker in zip(slots.values(), claims, strict=True):
             held = sorted((of_worker or {}).items(), key=lambda claim: decode_number(claim[1]))
