@@ -126,12 +126,8 @@ class _Profile:
         self.jobs = 0.0
         self.work_us = 0.0
         #: Sums over its slots that have taken several jobs together: the part of the jobs after the first, and this
-        #: part times the end of the slot's time.
+        #: part times the end of the slot's time. At a time t, ends - parts * t is held for jobs that start later.
         self.parts = self.ends = 0.0
-
-    def ahead_us(self, at_us: float) -> float:
-        """Return the time that its slots have taken for jobs which have not started yet."""
-        return self.ends - self.parts * at_us
 
 
 class _ListSchedule:
@@ -141,7 +137,8 @@ class _ListSchedule:
         self._profiles: dict[frozenset[str], _Profile] = {}
         self._serving: dict[str, list[_Profile]] = {}
         self._starts: dict[str, ExpectedStart] = {}
-        #: Job to forecast -> what the slots that fit it had taken when it became pending.
+        self._starts_any = False
+        #: Job to forecast -> what the slots that fit it had taken when it became pending, if that was anything.
         self._before: dict[str, tuple[float, float]] = {}
         self._running = dict.fromkeys(situation.limits, 0)
         self._number = 0
@@ -170,6 +167,7 @@ class _ListSchedule:
         for kind, waits in self._situation.waiting.items():
             for wait in waits:
                 self._add(kind, wait)
+        self._starts_any = True
         coming, position, free = self._situation.coming, 0, self._free
         for _ in range(_MAX_CHOICES):
             if not self._open:
@@ -200,7 +198,7 @@ class _ListSchedule:
         self._number += 1
         rank_us, job_id, each_us, jobs, last_us = wait
         heapq.heappush(lane.heap, (rank_us, job_id, self._number, jobs, each_us, last_us))
-        if job_id:
+        if job_id and self._starts_any:
             self._before[job_id] = _taken(serving)
         return True
 
@@ -291,12 +289,14 @@ class _ListSchedule:
         return min(jobs, float(max(1, int(most))))
 
     def _expected_start(self, job_id: str, type_: str, at_us: float) -> ExpectedStart:
-        serving = self._serving_profiles(type_)
-        jobs, work_us = _taken(serving)
-        jobs_at_first, work_at_first_us = self._before[job_id]
-        ahead_us = max(0.0, sum(profile.ahead_us(at_us) for profile in serving))
-        later_us = ahead_us / sum(profile.slots for profile in serving)
-        return ExpectedStart(round(at_us + later_us), round(jobs - jobs_at_first), work_us - work_at_first_us)
+        jobs, work_us = self._before.get(job_id, (0.0, 0.0))
+        jobs, work_us, ahead_us, slots = -jobs, -work_us, 0.0, 0
+        for profile in self._serving_profiles(type_):
+            jobs += profile.jobs
+            work_us += profile.work_us
+            ahead_us += profile.ends - profile.parts * at_us
+            slots += profile.slots
+        return ExpectedStart(round(at_us + max(0.0, ahead_us) / slots), round(jobs), work_us)
 
 
 def _taken(profiles: Iterable[_Profile]) -> tuple[float, float]:
