@@ -4,7 +4,7 @@ A job's own due time comes from ``start_within`` or ``deadline``. The forecast i
 the jobs that wait, the jobs that run, and the jobs that are expected to be published. It does not model keys, reserves,
 turns of tenants and the placement of hints.
 
-The first jobs of each lane are read one by one, and the rest as blocks, so the time does not depend on the backlog.
+The first jobs of each lane are read individually, and the rest as blocks, so the time does not depend on the backlog.
 """
 
 import heapq
@@ -36,7 +36,7 @@ from .type_metrics import read_trends
 MAX_DUE = 1_000
 #: Maximum number of overdue jobs that are searched for deadlines that cannot be met, the last ones.
 _MAX_OVERDUE = 100
-#: Number of other waiting jobs that are read one by one, of all lanes, and of the jobs that are read for blocks.
+#: Number of other waiting jobs that are read individually in all lanes, and number of jobs that are read for blocks.
 _MAX_FIRST, _MAX_SAMPLES = 512, 128
 #: Maximum number of workers and of their jobs that are read. The busy slots of larger fleets become free evenly.
 _MAX_WORKERS, _MAX_CLAIMS = 500, 1_000
@@ -44,7 +44,7 @@ _MAX_WORKERS, _MAX_CLAIMS = 500, 1_000
 _LATE_US = SECOND_US
 #: Expected run time of a job whose task and type have never ended a job.
 _UNKNOWN_US = float(SECOND_US)
-#: Number of blocks of the jobs of a lane that are not read one by one.
+#: Number of blocks for the lane's jobs that are not read individually.
 BLOCKS = 16
 #: Jobs that became pending within this time tell where further ones come.
 _RECENT_US = 60 * SECOND_US
@@ -60,7 +60,7 @@ _FIELDS_OF_LANES = ("name", "due", "head")
 class LateJob(CohortRow):
     """A job that is expected to start late. Times are Unix times.
 
-    - *expected_s*: expected start; None if it cannot be told: no live worker serves the type, or it is paused.
+    - *expected_s*: expected start; None if it is unknown: no live worker serves the type, or it is paused.
     - *late_s*: seconds between both; None without an expected start.
     - *slots*: number of slots that fit it.
     - *jobs_before*, *work_before_s*: jobs that start before it on these slots, and the sum of their run times.
@@ -87,7 +87,7 @@ class LateJob(CohortRow):
 class DueReport:
     """Which jobs with an own due time are expected to start late.
 
-    - *waiting*: number of waiting jobs whose due time is still to come.
+    - *waiting*: number of waiting jobs whose due time is in the future.
     - *forecast*: number of these jobs that are forecast, the next ones; at most 1,000.
     - *overdue*: number of waiting jobs whose due time has passed.
     - *late*: the jobs that are expected to start more than 1 s late, the next due time first. Jobs whose deadline
@@ -133,9 +133,9 @@ class DueForecast(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What the forecast reads of a job: the fields of `_FIELDS`. *rank_us*: what orders it in its lane.
+    """The parts of a job that the forecast reads: the fields of `_FIELDS`. *rank_us*: what orders it in its lane.
 
-    *since_us*: when its run, or else its claim, began; 0 if that was not read.
+    *since_us*: when its run began, or its claim; 0 if that was not read.
     """
 
     state: str
@@ -508,7 +508,7 @@ def _coming(now_us: int, last_us: int, kind: Kind, per_us: float, each_us: float
 
 
 class _LanePart:
-    """The jobs of a lane: the first ones one by one, and the others as blocks, of which some jobs are read.
+    """The jobs of a lane: the first jobs individually, and the others as blocks with some jobs as samples.
 
     *number*: of the first jobs. *samples*: number of jobs that are read of the others.
     """
