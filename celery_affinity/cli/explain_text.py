@@ -54,6 +54,7 @@ def explanation_text(job: Explanation) -> str:
         ("needs", f"type {job.type}, priority {job.priority}, {mode_text(job.mode == 'on_demand')}"),
         ("waits for", _waits_for(job) if job.state == "scheduled" else None),
         ("due", _due(job)),
+        ("late", job.why_late),
         ("origin", f"recurring call {job.recurring!r}" if job.recurring else None),
         ("worker", job.worker or None),
         *_wait_and_run(job),
@@ -73,11 +74,12 @@ def explanation_text(job: Explanation) -> str:
 
 
 def _due(job: Explanation) -> str | None:
-    """Return the due time and the deadline that the call set."""
-    if job.start_by_s is None:
-        return None
-    deadline = "" if job.deadline_s is None else f", to end by {time_text(job.deadline_s)}"
-    return f"to start by {time_text(job.start_by_s)}{deadline}"
+    """Return the due time and the deadline that the call set, the head start, and the expected start."""
+    texts = [] if job.start_by_s is None else [f"to start by {time_text(job.start_by_s)}"]
+    texts += [] if job.deadline_s is None else [f"to end by {time_text(job.deadline_s)}"]
+    texts += [f"head start {duration_text(job.head_start_s)}"] if job.head_start_s else []
+    texts += [] if job.expected_start_s is None else [f"expected at {time_text(job.expected_start_s)}"]
+    return ", ".join(texts) or None
 
 
 def _deliveries(job: Explanation) -> str | None:

@@ -115,7 +115,9 @@ class ClaimTable:
             held.on_demand, held.priority = on_demand, priority
             held.slot_since_s = time.monotonic()
             here_us = round((held.slot_since_s - held.held_since_s) * SECOND_US)  # a prefetched job also waited here
-            self.sums.waited(held.type, on_demand, held.waited_us + here_us)
+            waited_us = held.waited_us + here_us
+            late_us = None if held.due_us is None else held.enqueued_us + waited_us - held.due_us
+            self.sums.waited(held.type, on_demand, waited_us, late_us)
 
     def bind(self, tag: str, request: TaskRequest | None) -> None:
         """Record that *request* runs the claim, so that the claim ends with the request.

@@ -110,11 +110,11 @@ class HeldClaim:
     slot_since_s: float | None = None
     ended_s: float | None = None
     enqueued_us: int = 0
+    #: The job's own due time; None without one.
+    due_us: int | None = None
     #: From the message, with *priority* in the app's order; None until the claim has a slot.
     on_demand: bool | None = None
     priority: object = None
-    #: Server time at which the job should start, by its own rules; None without such a rule.
-    due_us: int | None = None
     #: Recording in which the claim is already listed.
     opened_in: str = ""
     #: End of the grace period of a task that was asked to stop.

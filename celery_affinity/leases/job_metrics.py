@@ -122,9 +122,15 @@ class MetricDeltas:
         #: True if observers, and workers with look-ahead, need the sums before the next heartbeat.
         self.are_urgent = False
 
-    def waited(self, type_: str, on_demand: bool, waited_us: int) -> None:
+    def waited(self, type_: str, on_demand: bool, waited_us: int, late_us: int | None = None) -> None:
+        """Add a job's wait. *late_us*: time from its own due time to its start; None without a due time."""
         with self._lock:
-            self._sums_of(type_).add(histograms.WAITS[on_demand], waited_us)
+            sums = self._sums_of(type_)
+            sums.add(histograms.WAITS[on_demand], waited_us)
+            if late_us is not None and late_us > 0:
+                sums.add(histograms.LATE, late_us)
+            elif late_us is not None:
+                sums.grown[histograms.IN_TIME] += 1
 
     def ran(self, type_: str, kind: str, took_us: int) -> None:
         """Add a job's slot time of a *kind* from `histograms.RUNS`."""

@@ -21,6 +21,7 @@ REPORTS = {
     "requeues": "requeues",
     "tasks": "tasks",
     "run-times": "run_times",
+    "due": "due",
     "memory": "memory",
     "/api/history": "history",
 }

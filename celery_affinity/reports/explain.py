@@ -17,6 +17,7 @@ from ..settings.wire import complete_settings
 from . import key_usage, sentences
 from .blockers import OverdueJob, PreemptedJob, StopOrder, last_preempted, overdue_jobs, stop_orders, why_not_preempted
 from .blockers import why_reserve_blocks as why_kept_back_by_reserve
+from .due import expected_start
 from .job_rows import JobRow, read_jobs
 from .jobs import Job, LocalWorkers, describe_jobs, local_workers, settings_command
 from .key_usage import KeyWait, waiting_for_key, why_keys_block
@@ -81,8 +82,8 @@ class Waiting:
       blocked too.
     - *ahead*: the jobs before it, by type, mode and priority.
     - *blocked_by*: all rules that keep the job pending. Empty if a slot has just become free.
-    - *bound_s*: only jobs published less than this time after the job can overtake it. None while a rule blocks the
-      job.
+    - *bound_s*: only jobs published less than this time after the job can overtake it, their head starts included.
+      None while a rule blocks the job.
     - *passed_until_s*: the Unix time from which no new job can overtake it. None while a rule blocks the job.
     - *estimate_s*: an estimate of the remaining wait from recent run times, or None.
     - *key*: the key that the job waits for, or None. A rate comes before another key.
@@ -155,9 +156,10 @@ def waiting_for_slots(
     kept_back: bool,
 ) -> Waiting:
     """Return the reasons, except the job's own key."""
-    groups = jobs_ahead(reader, order, lanes, order.place(lane, lane.enqueued_us, lane.job_id))
+    groups = jobs_ahead(reader, order, lanes, order.place(lane, lane.rank_us, lane.job_id))
     before = [group for group in groups if kept_back or not group.kept_back]
     bound_s = wire.overtaking_seconds(lane.priority, lane.on_demand, order.weights, bonus=order.bonus)
+    bound_s += (order.head_us - lane.head_us) / SECOND_US
     type_ = decode_part(lane.type)
     slots = [
         SlotsOfTypes(
@@ -179,14 +181,14 @@ def waiting_for_slots(
         slots=slots,
         blocked_by=[replace(blocker, why=blocker.why + sentences.overdue_sentence(overdue)) for blocker in blocked_by],
         bound_s=bound_s,
-        passed_until_s=lane.enqueued_us / SECOND_US + bound_s,
+        passed_until_s=(lane.rank_us + lane.head_us) / SECOND_US + bound_s,
         estimate_s=_estimate_s(reader, lane.type, before, profiles, overdue=len(overdue)),
         overdue=overdue,
     )
 
 
 def _points(order: ClaimOrder, lane: Lane) -> ScorePoints:
-    terms = order.terms(lane, lane.enqueued_us)
+    terms = order.terms(lane, lane.rank_us)
     fits = order.fits.get(lane.type, 0)
     rarity = terms.rarity if fits else 0
     return ScorePoints(
@@ -339,7 +341,7 @@ def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waiting: 
         waiting,
         blocked_by=[Blocker("reserve", why), *waiting.blocked_by],
         bound_s=bound_s,
-        passed_until_s=None if bound_s is None else lane.enqueued_us / SECOND_US + bound_s,
+        passed_until_s=None if bound_s is None else (lane.rank_us + lane.head_us) / SECOND_US + bound_s,
         estimate_s=None if waiting.estimate_s is None else waiting.estimate_s * live / max(1, live - kept),
     )
 
@@ -413,6 +415,9 @@ class Explanation(Job):
     - *stops*: the eviction of a running job; for a pending job, the evictions for its tenant and type.
     - *why_no_stop*: why there are none although its tenant is below its minimum and the job has waited long enough.
     - *left_workers*: when and why the job left workers unfinished, the newest first. Kept for a day.
+    - *head_start_s*: seconds by which the job ranks before its enqueue time, because of its due time; or None.
+    - *expected_start_s*: Unix time at which a waiting job with an own due time is expected to start, or None.
+    - *why_late*: why it is expected to start late, or None.
     - *in_list*: the stock Celery list that has the message of a task without a job.
     """
 
@@ -424,6 +429,9 @@ class Explanation(Job):
     near: LocalWorkers | None = None
     why_no_stop: str | None = None
     left_workers: list[Requeue] = field(default_factory=list)
+    head_start_s: float | None = None
+    expected_start_s: float | None = None
+    why_late: str | None = None
     in_list: StockMessage | None = None
 
 
@@ -467,9 +475,13 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     facts = {**vars(job), "note": note}
     orders = stop_orders(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else []
     is_due = waiting is not None and waiting.goes_first and not waiting.kept_back
-    is_due = is_due and now_us - run.lane.enqueued_us >= int(settings["preemption_delay_us"])
+    is_due = is_due and now_us - run.lane.rank_us - run.lane.head_us >= int(settings["preemption_delay_us"])
+    expected_s, why_late = expected_start(reader, run.job_id) if run.due.due_us is not None else (None, None)
     return Explanation(
         **facts,
+        head_start_s=run.lane.head_us / SECOND_US or None,
+        expected_start_s=expected_s,
+        why_late=why_late,
         since_s=since_us / SECOND_US,
         now_s=now_us / SECOND_US,
         waiting=waiting,

@@ -21,7 +21,7 @@ class JobRow:
     """A parsed job hash. A missing string is "", a missing number 0, a missing optional field None.
 
     - *lane*: the lane where the job waits or would wait, with its type (encoded) and the time that orders it in the
-      lane: the end of its last pause or, without one, its enqueue time.
+      lane: the end of its last pause or, without one, its enqueue time, minus its head start.
     - *published_us*: set only for a job with an ETA, whose enqueue time is the ETA.
     - *requeues*: number of requeues by its task.
     - *paused_until_us*: end of the pause after a requeue or an aborted run, while the job is scheduled.
@@ -82,7 +82,11 @@ def read_jobs(reader: Reader, ids: Sequence[str], fields: Sequence[str] = ()) ->
 def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
     """Return the row of a job from its hash."""
     row = {name: decode_text(value) for name, value in raw.items()}
-    enqueued_us, rank_us = decode_number(row.get("enqueued")), _time_in(row, "rank")
+    enqueued_us, rank_us, head_us = (
+        decode_number(row.get("enqueued")),
+        _time_in(row, "rank"),
+        _time_in(row, "head") or 0,
+    )
     deliveries, is_dead = decode_number(row.get("deliveries")), row.get("state") == "dead"
     why_dead = sentences.dead_sentence(row.get("reason", ""), deliveries) if is_dead else None
     return JobRow(
@@ -90,7 +94,9 @@ def parse_row(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
         state=row.get("state", ""),
         task_id=decode_part(row.get("task", "")),
         task=row.get("name", ""),
-        lane=Lane(rank_us or enqueued_us, job_id, row.get("type", ""), row.get("lane", "")),
+        lane=Lane(
+            (rank_us or enqueued_us) - head_us, job_id, row.get("type", ""), row.get("lane", ""), head_us=head_us
+        ),
         enqueued_us=enqueued_us,
         deliveries=deliveries,
         requeues=decode_number(row.get("requeues")),

@@ -284,7 +284,7 @@ def waiting_for_key(reader: Reader, order: ClaimOrder, key: str, sublanes: Seque
     """
     (state,) = read_keys(reader, [key], order.now_us)
     served = [sublane for sublane in sublanes if sublane.type in (lane.type, *order.fits)]
-    rank = order.place(lane, lane.enqueued_us, lane.job_id)
+    rank = order.place(lane, lane.rank_us, lane.job_id)
     groups = jobs_ahead(
         reader, order, served, rank, lambda sublane: reader.key("key_queue", key, sublane.type, sublane.name)
     )
@@ -407,7 +407,7 @@ def is_below_minimum(reader: Reader, lane: Lane) -> bool:
 
 def minimum_jobs_ahead(reader: Reader, order: ClaimOrder, types: Sequence[str], lane: Lane) -> list[ClaimGroup]:
     """Return the jobs of *types* (encoded) before *lane*'s job, among jobs of tenants below their minimum."""
-    rank = order.place(lane, lane.enqueued_us, lane.job_id)
+    rank = order.place(lane, lane.rank_us, lane.job_id)
     return jobs_ahead(reader, order, reader.first_lanes(types), rank, lambda minimum_lane: _place(reader, minimum_lane))
 
 

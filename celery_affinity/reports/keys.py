@@ -1,6 +1,7 @@
 """Report the keys that jobs hold or wait for: the limit in force, the holders, and the numbers of waiting jobs."""
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -129,7 +130,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[KeyName]
     retries = {key: key_facts.retry for key, key_facts in facts.items() if key_facts.retry}
     rows = read_jobs(reader, list(retries.values()), ("task", "state", "enqueued", "rank"))
     kept_for = dict(zip(retries, rows, strict=True))
-    due_us = {key: retry.lane.enqueued_us for key, retry in kept_for.items() if retry.state == "scheduled"}
+    due_us = {key: retry.lane.rank_us for key, retry in kept_for.items() if retry.state == "scheduled"}
     holders = _holders(reader, keys, now_us)
     waiting = _waiting(reader, {key: key_facts.sublanes for key, key_facts in facts.items()})
     return [
@@ -247,12 +248,17 @@ def _waiting(reader: Reader, sublanes: Mapping[str, Sequence[Lane]]) -> dict[str
     ]
     lengths = reader.ask([("zcard", name) for _, name in of_keys])
     heads = reader.ask([("zrange", name, 0, 0, False, True) for _, name in of_keys])
-    waiting: dict[str, tuple[int, int | None]] = dict.fromkeys(sublanes, (0, None))
+    jobs, firsts = Counter[str](), dict[str, tuple[int, str]]()
     for (key, _), length, head in zip(of_keys, lengths, heads, strict=True):
-        jobs, oldest_us = waiting[key]
-        times_us = [decode_number(at_us) for _, at_us in head] + ([] if oldest_us is None else [oldest_us])
-        waiting[key] = (jobs + int(length), min(times_us, default=None))
-    return waiting
+        jobs[key] += int(length)
+        of_key = [(decode_number(rank), decode_text(job_id)) for job_id, rank in head]
+        if of_key:
+            firsts[key] = min([*of_key, *([firsts[key]] if key in firsts else [])])
+    names: dict[str, list[str]] = defaultdict(list)
+    for key, name in of_keys:
+        names[key].append(name)
+    oldest_us = reader.oldest_enqueued_us(firsts, names)
+    return {key: (jobs[key], oldest_us.get(key)) for key in sublanes}
 
 
 def _holders(reader: Reader, keys: Sequence[str], now_us: int) -> dict[str, Holder]:

@@ -18,6 +18,8 @@ from ..schema.constants import LARGEST_BATCH_COUNTED, REASONS
 from ..schema.histograms import BOUNDS_S, OTHER_ENDS, RUNS, TimeHistogram
 from ..schema.values import decode_number, decode_part, is_on_demand
 from ..settings import wire
+from .due import DueReport, read_due
+from .queue_order import largest_head_us
 from .scale import scale_of_types
 from .status import Report, Status, TypeStatus
 from .tenants import TenantStatus, generation_in
@@ -88,20 +90,25 @@ _MAX_PROFILE_LENGTH = 200
 class Metrics(Status):
     """A status with counters.
 
-    *bounds_s*: type -> overtaking bound in seconds, infinite while a rule lets any job overtake. *of_cohorts*: the
-    metrics of each cohort, if there are several.
+    *bounds_s*: type -> overtaking bound in seconds, infinite while a rule lets any job overtake. *due*: the jobs with
+    an own due time. *of_cohorts*: the metrics of each cohort, if there are several.
     """
 
     of_types: list[TypeMetrics] = field(default_factory=list)
     bounds_s: dict[str, float] = field(default_factory=dict)
+    due: DueReport = field(default_factory=DueReport)
     of_cohorts: dict[str, "Metrics"] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, status: Status, of_types: list[TypeMetrics] | None = None, bounds_s: dict[str, float] | None = None
+        cls,
+        status: Status,
+        of_types: list[TypeMetrics] | None = None,
+        bounds_s: dict[str, float] | None = None,
+        due: DueReport | None = None,
     ) -> "Metrics":
         values = {status_field.name: getattr(status, status_field.name) for status_field in fields(status)}
-        return cls(**values, of_types=of_types or [], bounds_s=bounds_s or {})
+        return cls(**values, of_types=of_types or [], bounds_s=bounds_s or {}, due=due or DueReport())
 
 
 def read_metrics(reader: Reader, bounds: Mapping[str, int | Bound] | None = None) -> Metrics:
@@ -112,7 +119,7 @@ def read_metrics(reader: Reader, bounds: Mapping[str, int | Bound] | None = None
     report = Report(reader, bounds)
     status = report.status()
     of_types = metrics_of(reader, [row.type for row in status.types])
-    return Metrics.of(status, of_types, _overtaking_bounds(reader, status, report.lanes))
+    return Metrics.of(status, of_types, _overtaking_bounds(reader, status, report.lanes), read_due(reader))
 
 
 def _overtaking_bounds(reader: Reader, status: Status, lanes: Mapping[str, Sequence[str]]) -> dict[str, float]:
@@ -126,8 +133,10 @@ def _overtaking_bounds(reader: Reader, status: Status, lanes: Mapping[str, Seque
     stored = reader.hash("settings")
     settings = wire.complete_settings(stored)
     in_force, bonus = wire.weights_of(settings), wire.bonus_seconds_in(settings)
+    head_s = largest_head_us(reader, settings) / SECOND_US
     bound_s_by_lane = {
-        name: wire.overtaking_seconds(decode_number(name.rpartition(".")[2]), is_on_demand(name), in_force, bonus=bonus)
+        name: head_s
+        + wire.overtaking_seconds(decode_number(name.rpartition(".")[2]), is_on_demand(name), in_force, bonus=bonus)
         for name in set(chain.from_iterable(lanes.values()))
     }
     with_turns = {decode_part(type_) for type_ in lanes} if generation_in(stored.get("shares", "")) else set[str]()
@@ -213,6 +222,23 @@ def wait_times(metrics: Metrics) -> Iterable[Buckets]:
         for mode, times in (("queued", row.queued), ("on_demand", row.on_demand)):
             if times.number:  # most types have jobs of one mode
                 yield _buckets((row.type, mode), times)
+
+
+def due_starts(metrics: Metrics) -> Iterable[Value]:
+    for row in metrics.of_types:
+        if row.in_time or row.late.number:  # few types have jobs with due times
+            yield (row.type, "yes"), row.in_time
+            yield (row.type, "no"), row.late.number
+
+
+def late_starts(metrics: Metrics) -> Iterable[Buckets]:
+    return [_buckets((row.type,), row.late) for row in metrics.of_types if row.in_time or row.late.number]
+
+
+def expected_late_jobs(metrics: Metrics) -> Iterable[Value]:
+    late = Counter(job.type for job in metrics.due.late)
+    types = {*late, *(row.type for row in metrics.of_types if row.in_time or row.late.number)}
+    return [((type_,), late[type_]) for type_ in sorted(types)]
 
 
 def run_times(metrics: Metrics) -> Iterable[Buckets]:
@@ -359,6 +385,19 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
         "Jobs that wait for their ETA, for more calls to merge with, or for the end of a pause after a requeue.",
         lambda metrics: metrics.scheduled,
     ),
+    _figure(
+        "due_starts_total",
+        "Starts of jobs with their own due time, by whether it was met.",
+        ("type", "met"),
+        due_starts,
+    ),
+    _figure(
+        "expected_late_jobs",
+        "Waiting jobs that are expected to start after their due time (`celery affinity due`).",
+        ("type",),
+        expected_late_jobs,
+    ),
+    _of_fleet("overdue_jobs", "Waiting jobs whose due time has passed.", lambda metrics: metrics.due.overdue),
     _figure("workers", "Live workers.", ("state",), worker_counts),
     _figure(
         "slow_workers",
@@ -463,6 +502,9 @@ METRICS: tuple[MetricFigure | Histogram, ...] = (
         wait_times,
     ),
     Histogram(f"{_PREFIX}run_seconds", "Time that jobs spent in a slot until they ended.", ("type",), run_times),
+    Histogram(
+        f"{_PREFIX}late_seconds", "Time from a job's own due time until it got a slot, if late.", ("type",), late_starts
+    ),
     Histogram(BATCH_SIZE, "Number of calls in a run of merged calls.", (), batch_sizes),
 )
 

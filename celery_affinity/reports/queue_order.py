@@ -84,7 +84,8 @@ class NextJob(CohortRow):
 class ClaimOrder:
     """The rules at one instant. *fits*: type (encoded) -> fitting slots, without types that no live worker serves.
 
-    *bonus*: maximum points for a job where its hint is held. *paused*: addresses of pauses (`pause_address`), set
+    *bonus*: maximum points for a job where its hint is held. *head_us*: the largest head start that a job can have;
+    0 if no job has a due time. *paused*: addresses of pauses (`pause_address`), set
     only by `upcoming_jobs`.
     """
 
@@ -93,20 +94,21 @@ class ClaimOrder:
     fits: Mapping[str, int]
     by_age_alone: bool
     bonus: float = 0.0
+    head_us: int = 0
     paused: frozenset[str] = frozenset()
 
     def is_paused(self, lane: Lane) -> bool:
         """Return True if the type of *lane* or all types are paused."""
         return ALL in self.paused or type_address(lane.type) in self.paused
 
-    def terms(self, lane: Lane, enqueued_us: int) -> Terms:
+    def terms(self, lane: Lane, rank_us: int) -> Terms:
         """Return the score terms of a job in *lane*. An unserved type is treated as if one slot served it."""
         fits = self.fits.get(lane.type, 1)
-        return score(lane.priority, lane.on_demand, self.now_us - enqueued_us, fits, self.weights)
+        return score(lane.priority, lane.on_demand, self.now_us - rank_us, fits, self.weights)
 
-    def place(self, lane: Lane, enqueued_us: int, job_id: str) -> QueueRank:
-        total = 0 if self.by_age_alone else self.terms(lane, enqueued_us).total
-        return QueueRank(total, enqueued_us, job_id)
+    def place(self, lane: Lane, rank_us: int, job_id: str) -> QueueRank:
+        total = 0 if self.by_age_alone else self.terms(lane, rank_us).total
+        return QueueRank(total, rank_us, job_id)
 
     def kind(self, lane: Lane) -> tuple[str, int | None]:
         """Return all inputs of the score of a job in *lane*, without its age."""
@@ -148,7 +150,14 @@ def current_order(reader: Reader, types: Sequence[str] | None, now_us: int, sett
         {type_: 1 if by_free_slots else slots for type_, slots in capacity.items()},
         by_age_alone=settings["priority_percentage"] == "0",
         bonus=wire.bonus_seconds_in(settings),
+        head_us=largest_head_us(reader, settings),
     )
+
+
+def largest_head_us(reader: Reader, settings: Mapping[str, str]) -> int:
+    """Return the largest head start in µs that a job can have; 0 if no job has a due time."""
+    has_due_times = settings["stretch"] not in ("0", "0.0") or reader.ask_one("exists", reader.key("due_times"))
+    return int(settings["target_wait_us"]) if has_due_times else 0
 
 
 def _first_not(test: Callable[[int], bool], guess: int, low: int, high: int) -> int:
@@ -183,7 +192,7 @@ def jobs_ahead(
     key_of = key_of or reader.lane_key
     kinds = {order.kind(lane): lane for lane in lanes}
     until_us_of = {kind: order.passes_until_us(lane, mine) for kind, lane in kinds.items()}
-    bounds = [(lane, max(lane.enqueued_us, until_us_of[order.kind(lane)])) for lane in lanes]
+    bounds = [(lane, max(lane.rank_us, until_us_of[order.kind(lane)])) for lane in lanes]
     counts = reader.ask([("zcount", key_of(lane), "-inf", f"({until_us}") for lane, until_us in bounds])
     tied_lanes = [lane for lane, until_us in bounds if until_us == mine.enqueued_us]
     tied = _tied(reader, order, tied_lanes, mine, key_of)
@@ -223,12 +232,12 @@ def upcoming_jobs(reader: Reader, order: ClaimOrder, lanes: Sequence[Lane], limi
     best = _first(order, lanes, limit)
     heads = reader.ask([("zrange", reader.lane_key(lane), 0, limit - 1, False, True) for lane in best])
     jobs = [
-        (lane, decode_number(enqueued_us), decode_text(job_id))
+        (lane, decode_number(rank_us), decode_text(job_id))
         for lane, members in zip(best, heads, strict=True)
-        for job_id, enqueued_us in members
+        for job_id, rank_us in members
     ]
     jobs.sort(key=lambda job: _rank(order, *job))
-    rows = read_jobs(reader, [job_id for _, _, job_id in jobs[:limit]], ("task", "name", "rules"))
+    rows = read_jobs(reader, [job_id for _, _, job_id in jobs[:limit]], ("task", "name", "rules", "enqueued"))
     keys_of = [stated_keys(row.rules) for row in rows]
     return [
         NextJob(
@@ -238,14 +247,14 @@ def upcoming_jobs(reader: Reader, order: ClaimOrder, lanes: Sequence[Lane], limi
             type=decode_part(lane.type),
             on_demand=lane.on_demand,
             priority=order.weights.read(lane.priority),
-            score=order.terms(lane, enqueued_us).total / MICRO,
-            waited_s=max(0, order.now_us - enqueued_us) / SECOND_US,
+            score=order.terms(lane, rank_us).total / MICRO,
+            waited_s=max(0, order.now_us - (row.enqueued_us or rank_us)) / SECOND_US,
             served=lane.type in order.fits,
             kept_back=lane.is_kept_back,
             waits_for=_waits_for(keys) if lane.is_kept_back else "",
             paused=order.is_paused(lane) or any(key_address(key.key) in order.paused for key in keys),
         )
-        for (lane, enqueued_us, job_id), row, keys in zip(jobs, rows, keys_of, strict=False)
+        for (lane, rank_us, job_id), row, keys in zip(jobs, rows, keys_of, strict=False)
     ]
 
 
@@ -264,11 +273,11 @@ def _first(order: ClaimOrder, lanes: Iterable[Lane], limit: int) -> list[Lane]:
     for lane in lanes:
         alike.setdefault((*order.kind(lane), lane.is_kept_back, order.is_paused(lane)), []).append(lane)
     oldest = [nsmallest(limit, of_kind) for of_kind in alike.values()]
-    return list(islice(merge(*oldest, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id)), limit))
+    return list(islice(merge(*oldest, key=lambda lane: _rank(order, lane, lane.rank_us, lane.job_id)), limit))
 
 
-def _rank(order: ClaimOrder, lane: Lane, enqueued_us: int, job_id: str) -> tuple[bool, bool, bool, int, int, str]:
-    place = order.place(lane, enqueued_us, job_id)
+def _rank(order: ClaimOrder, lane: Lane, rank_us: int, job_id: str) -> tuple[bool, bool, bool, int, int, str]:
+    place = order.place(lane, rank_us, job_id)
     return (
         lane.type not in order.fits,
         order.is_paused(lane),

@@ -4,14 +4,17 @@ Other modules of the package find the facts. Commands, HTTP and the web UI show 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..schema.constants import MAX_PRIORITY, REASONS
 from ..schema.values import decode_part
+from .render import time_text
 
 if TYPE_CHECKING:
     from ..settings.reserves import Reserve
     from .blockers import OverdueJob, ReservedSlots
+    from .due import LateJob
     from .job_rows import JobRow
     from .key_usage import KeyWait
     from .keys import KeyName
@@ -166,6 +169,36 @@ def _kept_by_tenant(key: "KeyName", name: str, before: int) -> str:
     if not key.has_room:
         return f"tenant {name!r} has {key.held} of {key.limit} slots, its maximum; {others}"
     return f"tenant {name!r} has {key.held} slots and is below its maximum; {others}"
+
+
+def late_sentence(job: "LateJob", name: str) -> str:
+    """Return when *job* is due and expected to start, and why. Without an expected start, its *why* is the reason.
+
+    *name*: the job as text.
+    """
+    if job.deadline_s is not None:
+        return f"{name}: its deadline {_clock_text(job.deadline_s)} cannot be met, its run time is longer"
+    begin = f"{name} is due to start at {_clock_text(job.due_s)}"
+    if job.expected_s is None or job.late_s is None:
+        return f"{begin}: {job.why}"
+    expected = f"{begin}, expected at {_clock_text(job.expected_s)}, {job.late_s:,.0f} s late"
+    slots = f"{job.slots} {'slot fits' if job.slots == 1 else 'slots fit'}"
+    if not job.jobs_before:
+        return f"{expected}: {slots}, busy until then"
+    jobs = f"{job.jobs_before:,} {'job ranks' if job.jobs_before == 1 else 'jobs rank'} before it"
+    work_s = job.work_before_s
+    return (
+        f"{expected}: {slots}, {jobs} with {f'{work_s:,.1f} s' if work_s < 60 else f'{work_s / 60:,.1f} min'} of work"
+    )
+
+
+def _clock_text(unix_s: float) -> str:
+    return _clock_text_of_second(int(unix_s))
+
+
+@lru_cache(maxsize=10_000)
+def _clock_text_of_second(unix_s: int) -> str:
+    return time_text(unix_s).partition(" ")[2] or "?"
 
 
 def _holder(key: "KeyName") -> str:

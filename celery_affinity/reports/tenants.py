@@ -14,7 +14,7 @@ from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Lane, Reader
 from ..scheduler.scheduler import Scheduler
 from ..schema.constants import TENANT_PREFIX
-from ..schema.values import NAMES, decode_text, encode_part
+from ..schema.values import NAMES, decode_number, decode_text, encode_part
 from ..settings.tenants import EMPTY, OTHERS, quotas_in, weight_of
 from .key_usage import KeysInUse, Limit, Pattern, keys_of_cohorts, sample_keys, table_of_keys
 from .keys import KeyName, facts_of, limits_in_force, read_keys
@@ -86,16 +86,16 @@ def tenants_status(reader: Reader, now_us: int) -> list[TenantStatus]:
 def _without_tenant(reader: Reader, generation: str, quotas: str, now_us: int) -> TenantStatus:
     lanes = [reader.key("untenanted", lane.type, lane.name) for lane in reader.lanes()]
     lengths = reader.ask([("zcard", lane) for lane in lanes])
-    firsts = zip(lanes, reader.ask([("zrange", lane, 0, 0) for lane in lanes]), strict=True)
-    times_us = reader.ask([("zscore", lane, first[0]) for lane, first in firsts if first])
+    firsts = [first for (first,) in filter(None, reader.ask([("zrange", lane, 0, 0, False, True) for lane in lanes]))]
     shares = [reader.key("share", name, TENANT_PREFIX, generation) for name in NAMES]
     running = (_read_share(text).running for text in reader.ask_one("mget", *shares))
-    oldest_us = min((float(time_us) for time_us in times_us if time_us is not None), default=None)
+    first = {"": min((decode_number(rank), decode_text(job_id)) for job_id, rank in firsts)} if firsts else {}
+    oldest_us = reader.oldest_enqueued_us(first, {"": lanes}).get("")
     return TenantStatus(
         name="",
         held=sum(running),
         waiting=sum(map(int, lengths)),
-        oldest_wait_s=None if oldest_us is None else max(0.0, (now_us - oldest_us) / SECOND_US),
+        oldest_wait_s=None if oldest_us is None else max(0, now_us - oldest_us) / SECOND_US,
         minimum=0,
         limit=None,
         weight=weight_of(TENANT_PREFIX, quotas),

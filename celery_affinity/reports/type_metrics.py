@@ -19,7 +19,8 @@ class TypeMetrics:
     """What has happened to the jobs of a type. Metrics are deleted a day after the type's last worker.
 
     *published*: jobs published while live workers served the type. *queued*, *on_demand*: wait times, one for each
-    claim of a job. *runs*: slot times. *ended*: jobs by outcome.
+    claim of a job. *runs*: slot times. *ended*: jobs by outcome. *in_time*: claims before the job's own due time.
+    *late*: times between the due time and the claim of other such jobs.
     """
 
     type: str
@@ -28,6 +29,8 @@ class TypeMetrics:
     on_demand: TimeHistogram = field(default_factory=TimeHistogram)
     runs: TimeHistogram = field(default_factory=TimeHistogram)
     ended: Mapping[str, int] = field(default_factory=dict)
+    in_time: int = 0
+    late: TimeHistogram = field(default_factory=TimeHistogram)
 
     @property
     def started(self) -> int:
@@ -42,6 +45,8 @@ class TypeMetrics:
             self.on_demand.since(before.on_demand),
             self.runs.since(before.runs),
             {outcome: _grown(number, before.ended.get(outcome, 0)) for outcome, number in self.ended.items()},
+            _grown(self.in_time, before.in_time),
+            self.late.since(before.late),
         )
 
 
@@ -70,6 +75,8 @@ def metrics_of_row(type_: str, row: Mapping[str, str]) -> TypeMetrics:
         histogram_of(row, "demand"),
         histogram_of(row, *histograms.RUNS),
         ended,
+        max(0, decode_number(row.get(histograms.IN_TIME))),
+        histogram_of(row, histograms.LATE),
     )
 
 

@@ -3,7 +3,7 @@
 All reads use few round trips and write nothing. Two round trips can see different states.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple, cast
 
@@ -30,13 +30,17 @@ _UNREADABLE_HEAD_US = LARGEST
 
 
 class Lane(NamedTuple):
-    """The waiting jobs of one type, mode and priority, with the first job. Lanes are sorted by the age of that job."""
+    """The waiting jobs of one type, mode and priority, with the first job. Lanes are sorted by the rank of that job.
 
-    enqueued_us: int
+    *rank_us*: orders the job in its lane: the time at which it became pending, minus its head start.
+    """
+
+    rank_us: int
     job_id: str
     type: str  #: encoded, as in Redis
     name: str
     is_kept_back: bool = False  #: True for the jobs that keys block from the lane
+    head_us: int = 0  #: head start of the job, if it was read
 
     @property
     def on_demand(self) -> bool:
@@ -53,7 +57,7 @@ class Backlog(NamedTuple):
 
     jobs: int
     on_demand: int
-    oldest_us: int  #: enqueue time of the first job
+    oldest_us: int  #: enqueue time of the oldest job
     kept_back: int = 0  #: number of jobs blocked by keys
     lanes: tuple[str, ...] = ()  #: names of the non-empty lanes, without jobs blocked by keys
 
@@ -91,10 +95,21 @@ def backlog_of(names: tuple[str, ...], times: Sequence[str], lengths: Sequence[i
     return Backlog(sum(lengths), sum(on_demand), oldest_us, 0, names)
 
 
+def _first_job(words: Sequence[str]) -> tuple[int, str]:
+    """Return rank and id of the first job in *words*: name, rank and job id of each head of a type."""
+    times, ids = words[1::3], words[2::3]
+    return min(
+        ((decode_number(time, _UNREADABLE_HEAD_US), id_) for time, id_ in zip(times, ids, strict=False)),
+        default=(_UNREADABLE_HEAD_US, ""),
+    )
+
+
 #: Maximum number of commands in one round trip: an observer must not block the server.
 _MAX_COMMANDS = 200
 #: Maximum number of fields that one command reads from a large hash. A field of `heads` lists up to 22 lanes.
 _MAX_FIELDS = 100
+#: Maximum number of jobs with head starts that are read of a lane to find its oldest job.
+_MAX_HEAD_STARTS = 10
 #: Reply per command for a key of another type; None for all other commands.
 _EMPTY_REPLIES: dict[str, Reply] = {
     "hgetall": {},
@@ -250,9 +265,39 @@ class Reader:
         for lane, jobs in zip(
             blocked_lanes, self.ask([("zcard", self.lane_key(lane)) for lane in blocked_lanes]), strict=True
         ):
-            blocked = Backlog(jobs, jobs if lane.on_demand else 0, lane.enqueued_us, jobs)
+            blocked = Backlog(jobs, jobs if lane.on_demand else 0, lane.rank_us, jobs)
             backlogs[lane.type] = blocked.plus(backlogs.get(lane.type, NO_JOBS))
-        return backlogs
+        firsts = {type_: _first_job(words) for type_, words in heads.items()}
+        lane_keys = {type_: [self.key("lane", type_, name) for name in words[::3]] for type_, words in heads.items()}
+        for lane in blocked_lanes:
+            firsts[lane.type] = min(firsts.get(lane.type, (_UNREADABLE_HEAD_US, "")), (lane.rank_us, lane.job_id))
+            lane_keys.setdefault(lane.type, []).append(self.lane_key(lane))
+        oldest_us = self.oldest_enqueued_us(firsts, lane_keys)
+        return {type_: backlog._replace(oldest_us=oldest_us[type_]) for type_, backlog in backlogs.items()}
+
+    def oldest_enqueued_us(
+        self, firsts: Mapping[str, tuple[int, str]], keys: Mapping[str, Sequence[str]]
+    ) -> dict[str, int]:
+        """Return the earliest enqueue time in µs of each group of waiting jobs.
+
+        *firsts*: rank and job id of the first job of each group. *keys*: the Redis keys of its sorted sets. A job with
+        a head start has a rank before its enqueue time, so older jobs can follow it. Then the first jobs are read, up
+        to one without a head start, at most `_MAX_HEAD_STARTS`.
+        """
+        heads = self.fields_of_jobs([job_id for _, job_id in firsts.values()], ("head",))
+        moved = [name for name, (head,) in zip(firsts, heads, strict=True) if head is not None]
+        pages_of = [(name, key) for name in moved for key in keys[name]]
+        pages = self.ask([("zrange", key, 0, _MAX_HEAD_STARTS - 1, False, True) for _, key in pages_of])
+        ids = [decode_text(job_id) for page in pages for job_id, _ in page]
+        head_of = dict(zip(ids, self.fields_of_jobs(ids, ("head",)), strict=True))
+        enqueued_us: dict[str, list[int]] = {name: [] for name in moved}
+        for (name, _), page in zip(pages_of, pages, strict=True):
+            for job_id, rank in page:
+                (head,) = head_of[decode_text(job_id)]
+                enqueued_us[name].append(decode_number(rank) + decode_number(head))
+                if head is None:
+                    break
+        return {name: min(enqueued_us.get(name) or [rank_us]) for name, (rank_us, _) in firsts.items()}
 
     def pending(self, type_: str) -> int:
         """Return the number of pending jobs of a type."""

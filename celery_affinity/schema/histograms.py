@@ -22,6 +22,8 @@ PUBLISHED_BEFORE = "published before"
 #: Kinds of waiting times (by mode), and of slot-times (by the job's end).
 WAITS = ("queued", "demand")
 RUNS = ("done", "failed", "revoked", "expired")
+#: Kind of the lateness of starts after a job's own due time, and the field that counts the starts in time.
+LATE, IN_TIME = "late", "in time"
 #: Ends of jobs without a recorded slot-time: they never started, or became dead letters.
 OTHER_ENDS = ("revoked", "expired", *(name for name, reason in REASONS.items() if not reason.is_run))
 

@@ -258,7 +258,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "metrics": (
         "lane:key:metrics:%s",
         "hash",
-        "type -> job counts: published (before, if no worker serves the type), by wait, by slot-time and end",
+        "type -> job counts: published (before, if no worker serves the type), by wait, lateness, slot-time and end",
     ),
     "trend": (
         "trend",

@@ -98,7 +98,7 @@ def test_the_first_lanes_are_those_that_a_score_for_each_finds(heads, limit, by_
     rules = ClaimOrder(
         300_000_000, Weights(priority_reversed=priority_reversed), {"a": 1, "b": 1, "c": 7}, by_age_alone
     )
-    ranked = sorted(lanes, key=lambda lane: queue_order._rank(rules, lane, lane.enqueued_us, lane.job_id))
+    ranked = sorted(lanes, key=lambda lane: queue_order._rank(rules, lane, lane.rank_us, lane.job_id))
     found = queue_order._first(rules, lanes, limit)
-    key = [queue_order._rank(rules, lane, lane.enqueued_us, lane.job_id) for lane in found]
-    assert key == [queue_order._rank(rules, lane, lane.enqueued_us, lane.job_id) for lane in ranked[:limit]]
+    key = [queue_order._rank(rules, lane, lane.rank_us, lane.job_id) for lane in found]
+    assert key == [queue_order._rank(rules, lane, lane.rank_us, lane.job_id) for lane in ranked[:limit]]

@@ -142,6 +142,7 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
         ("workers", "draining"): 0,
         ("workers", "stalled"): 0,
         ("dead_letters",): before["dead"],
+        ("overdue_jobs",): 0,
         **{("dead_lettered_jobs_total", reason): 0 for reason in REASONS},
         ("dead_lettered_jobs_total", "rejected"): before["counters"]["rejected"],
         ("published_unserved_jobs_total",): before["counters"]["unserved"],

@@ -43,6 +43,7 @@ SHORT = {
     "scheduled|dead": {"ZCARD", "ZCOUNT"},
     "heartbeats": {"ZSCAN", "ZRANGE"},
     "serving": {"ZRANGE"},
+    "due_times": {"EXISTS", "ZCOUNT"},
     "worker|job|settings|counters": {"HGETALL", "HGET", "HMGET"},
     "claims": {"HLEN", "HKEYS"},
     "task": {"GET"},

@@ -100,7 +100,8 @@ class ScriptedFleet:
         """Send the metric deltas of the workers, or of all workers, like the heartbeats of real workers."""
         for worker, claim in self.came:
             waited_us = self._claimed_us(claim) - claim.enqueued_us
-            self.sums[worker].waited(claim.type, claim.job_id in self.on_demand, waited_us)
+            late_us = None if claim.due_us is None else claim.enqueued_us + waited_us - claim.due_us
+            self.sums[worker].waited(claim.type, claim.job_id in self.on_demand, waited_us, late_us)
         for worker, claim, kind, at_us in self.ended:
             self.sums[worker].ran(claim.type, kind, at_us - self._claimed_us(claim))
         self.came, self.ended = [], []

@@ -32,7 +32,7 @@ def busy(fleet):
     fleet.bury("buried", "mail")
     fleet.publish("held!", "pdf", rules="key=city%3AHH limit=1")
     fleet.publish("waits!", "pdf", rules="key=city%3AHH limit=1")
-    fleet.publish("next", "pdf")
+    fleet.publish("next", "pdf", due="w1000000")
     fleet.scheduler.pause("type:mail", for_s=None, why="")
     return fleet
 

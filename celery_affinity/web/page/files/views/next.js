@@ -1,5 +1,6 @@
 // What is next, and why: the pending jobs in the order of claims; and what waits because of a rule.
 import { duration, el, link, mode, number, table } from "../dom.js";
+import { due } from "./due.js";
 import { notes } from "./now.js";
 
 function note({ cohort, served, note: why }) {
@@ -50,9 +51,11 @@ export function next() {
     (row) => row.type,
     "No rule blocks a job. Jobs wait only for free slots.",
   );
+  const { section, gone } = due();
   return {
     title: "Next",
-    parts: [el("section", {}, upcoming), el("section", {}, kept)],
+    parts: [el("section", {}, upcoming), section, el("section", {}, kept)],
+    gone,
     update({ status, next: jobs }) {
       upcoming.update(grouped(jobs), (row) => (row.served ? "" : "bad"));
       kept.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).filter((each) => each.pending && (each.paused || each.kept_back || each.kept_back_by_limit || each.kept_back_by_reserves || each.unserved)));
