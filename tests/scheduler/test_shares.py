@@ -556,3 +556,17 @@ def test_no_waiting_tenant_leads_by_more_than_the_bound(valkey, redis_client, sl
         for (one, weight), (other, other_weight) in permutations(zip(names, weights, strict=True), 2):
             allowed = slots * (max(times) / weight + usual / other_weight) + 1e-3
             assert used[one] / weight - used[other] / other_weight <= allowed
+
+
+@pytest.mark.timeout(30)  # it would be chosen again and again
+def test_candidate_that_already_runs_is_forgotten(fleet):
+    """Another client added the running job to the candidates. Its key has no capacity, because it holds the key."""
+    fleet.scheduler.configure({"tenant_turns": "share"})
+    fleet.join("worker", "pdf", slots=2)
+    fleet.publish("a&", "pdf", rules=f"key=k limit=1 {of('acme')}")
+    (claim,) = fleet.inbox("worker")
+    turns = fleet.scheduler.keys.key("turns", "pdf", "queued.0")
+    fleet.scheduler.client.zadd(turns, {f"{claim.enqueued_us} a&": 0})
+    fleet.publish("b$", "pdf", rules=of("other"))
+    assert fleet.jobs("worker") == ["b$"]
+    assert fleet.scheduler.client.exists(turns) == 0

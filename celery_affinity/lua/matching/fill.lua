@@ -64,6 +64,9 @@ function fill.from(waiting, caller, view, fresh)
             begin_hook(waiting)
             may_start = hooks.may_start(id, job.type, job.lane)
             end_hook(waiting)
+            if has_shares and not may_start then
+                hooks.forget_candidate(job) -- if another client added it, it is not in the lane that it left
+            end
         end
         if may_start and fresh and not fresh[id] then
             reply[1] = reply[1] .. unfilled_types(waiting)
