@@ -193,7 +193,7 @@ READS_OF_FILES = {
     "merging/batch_hooks": 1,
     "merging/batches": 4,
     "merging/call_hooks": 1,
-    "preemption/evictions": 2,
+    "preemption/evictions": 3,
     "preemption/victims": 3,
     "recurring/recurring": 1,
     "types/reserves": 1,
