@@ -64,6 +64,7 @@ CONVERTED = {
     ("publishing/publish_call.py", "_connect"): "a URL of an app's own settings",
     ("publishing/publish_call.py", "publish_call_of"): "a name in a message that this process publishes",
     ("publishing/bulk.py", "publish_many"): "a UUID made here",
+    ("reports/dead_letters.py", "_value_text"): "a part of a literal of limited length, or a text",
     ("reports/celery_inspect.py", "responder_id"): "a setting, which `complete` has checked",
     ("http_workers/worker.py", "join_worker"): "a setting, which `complete_settings` has checked",
     ("http_workers/worker.py", "claims_of_worker"): "digits of a limited number",

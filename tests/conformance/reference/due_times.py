@@ -52,7 +52,7 @@ def renew(cohort: Cohort, job: Job, text: str, *, stretches: bool) -> None:
     job.head_us = 0 if due_us is None else head_start(cohort, base_us, due_us)
 
 
-def absolute(text: str, now_us: int) -> str:
+def split(text: str, now_us: int) -> str:
     """Return the words of a message with an absolute deadline instead of the time until it."""
     return " ".join(
         f"d{max(0.0, float(now_us) + float(word[1:])):.0f}" if word[0] == "d" else word for word in text.split()

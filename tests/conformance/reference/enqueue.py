@@ -34,7 +34,7 @@ def insert(cohort: Cohort, new: job_record.NewJob, enqueued_us: int, now_us: int
     )
     cohort.jobs[new.id] = job
     has_ended = job_index.is_revoked(cohort, job.task_id) or (new.expires_us is not None and new.expires_us <= 0)
-    due_times.renew(cohort, job, due_times.absolute(new.due, now_us), stretches=is_due and not has_ended)
+    due_times.renew(cohort, job, due_times.split(new.due, now_us), stretches=is_due and not has_ended)
     expires_us = None if new.expires_us is None else now_us + new.expires_us
     is_again = job_index.add(cohort, job, expires_us, new.stamps, now_us)
     is_revoked = job_index.is_revoked(cohort, job.task_id)
