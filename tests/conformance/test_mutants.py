@@ -185,18 +185,19 @@ def test_mutant_is_killed_by_steps_or_test_or_survives(tmp_path, monkeypatch):
     test = "tests/scheduler/test_part.py::test_split_off_calls_are_their_own_run_in_order"
     monkeypatch.setattr(judge, "judges_of", lambda file: [test])
     with EmbeddedServer() as server:
-        runs = recorded(server, 200, 7)
+        runs = recorded(server, 200, 9)
         assert len(runs) == 2, "the library as it is makes the same bytes twice"
         judges = Replay(server, runs), Tree(tmp_path), ()
         noticed = _verdict(
             "jobs/enqueue", "negate a condition", "if [delay_us > 0 -> not (delay_us > 0)] then", *judges
         )
         assert noticed.verdict == KILLED
-        assert noticed.by.startswith("SEED=7 step ")
+        assert noticed.by.startswith("SEED=9 step ")
         runs.clear()
         moved = '[redis.call("ZADD", key.callers(part), number, id) ->]'
         assert _verdict("functions/results", "drop a Redis write", moved, *judges) == Verdict(KILLED, f"{test}[valkey]")
-        always = 'return [lane or "queued.0" -> lane], call.text(enqueued), bytes'
+        returned = "call.text(enqueued), bytes, merge.common_head(enqueued, rank, rank), due"
+        always = f'return [lane or "queued.0" -> lane], {returned}'
         assert _verdict("functions/results", "drop an operand", always, *judges) == Verdict(SURVIVED)
 
 
@@ -212,9 +213,9 @@ def test_mutant_with_an_endless_loop_is_killed(monkeypatch):
     begins = "function call.begin(base)\n"
     endless = walked(assemble().replace(begins, f"{begins}while true do end\n"))
     with EmbeddedServer() as server:
-        replay = Replay(server, recorded(server, 100, 7))
+        replay = Replay(server, recorded(server, 100, 9))
         for _ in range(2):
-            assert replay.notices(endless).startswith("SEED=7 step ")
+            assert replay.notices(endless).startswith("SEED=9 step ")
         assert replay.notices(walked(assemble())) == ""
 
 

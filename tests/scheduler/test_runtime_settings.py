@@ -197,7 +197,7 @@ def test_settings_survive_a_restart_of_the_server(tmp_path):
             "affinity_heartbeat_interval can only be set in app.conf; changeable at run time: ",
         ),
         ("worker_timeout", "9", "affinity_worker_timeout must be at least twice affinity_heartbeat_interval (5 s)"),
-        ("age_wait", "9", "unknown setting 'affinity_age_wait'; did you mean 'affinity_age_weight'?"),
+        ("age_weigth", "9", "unknown setting 'affinity_age_weigth'; did you mean 'affinity_age_weight'?"),
     ],
 )
 def test_invalid_change_is_named_and_changes_nothing(fleet, redis_client, name, value, message):

@@ -139,7 +139,7 @@ def test_settings_are_changed_and_reset(fleet, web):
             {"age_weight": 0},
             "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got: '0'",
         ),
-        ({"age_wait": 1}, "unknown setting 'affinity_age_wait'; did you mean 'affinity_age_weight'?"),
+        ({"age_weigth": 1}, "unknown setting 'affinity_age_weigth'; did you mean 'affinity_age_weight'?"),
         ({"guard": True}, "guard must be a text, a number or null, got: 'True'"),
         ({}, "name at least one setting"),
     ],

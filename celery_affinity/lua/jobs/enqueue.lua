@@ -7,10 +7,11 @@ function enqueue.write_hash(its, job, lane, enqueued, state, rule, joined, early
     if rule or early then
         local fields = rule and rule.fields(job, joined) or {}
         if early then
-            local number = #fields
-            fields[number + 1], fields[number + 2] = "claimed", "" -- see `claims.grant`
-            for name, value in pairs(early) do
-                fields[#fields + 1], fields[#fields + 2] = name, value
+            fields[#fields + 1], fields[#fields + 2] = "claimed", "" -- see `claims.grant`
+            for _, name in ipairs({ "head", "due" }) do -- in this order, so that equal invocations send equal commands
+                if early[name] then
+                    fields[#fields + 1], fields[#fields + 2] = name, early[name]
+                end
             end
         end
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(fields)))
