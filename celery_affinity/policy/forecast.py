@@ -48,7 +48,7 @@ class Wait(NamedTuple):
     last_us: int = 0
 
 
-class Arrival(NamedTuple):
+class ComingJobs(NamedTuple):
     """Jobs that become pending at *at_us*."""
 
     at_us: int
@@ -87,7 +87,7 @@ class Situation:
     fits: Mapping[str, int]
     waiting: Mapping[Kind, Sequence[Wait]]
     slots: Sequence[FreeSlot]
-    coming: Sequence[Arrival] = ()
+    coming: Sequence[ComingJobs] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
     priority_percentage: int = 100
     claims: int = 0

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..options.due_times import StoredDue, stored_due
-from ..policy.forecast import Arrival, ExpectedStart, FreeSlot, Kind, Situation, Wait, expected_starts
+from ..policy.forecast import ComingJobs, ExpectedStart, FreeSlot, Kind, Situation, Wait, expected_starts
 from ..policy.run_times import RunTime
 from ..scheduler.cohorts import CohortRow
 from ..scheduler.reader import Command, Lane, Reader
@@ -334,7 +334,7 @@ class _Forecast:
         slots, running = self._slots(profiles)
         recent += [(row.kind, row.head_us) for row in running if row.lane]
         last_us = max((job.due_us or now_us for job in jobs), default=now_us)
-        coming = [Arrival(job.from_us, job.kind, _wait_of(job)) for job in startable if job.from_us > now_us]
+        coming = [ComingJobs(job.from_us, job.kind, _wait_of(job)) for job in startable if job.from_us > now_us]
         coming += self._arrivals(types, waiting, recent, last_us)
         fits = reader.capacity(sorted({*types, *(job.kind.type for job in jobs)}))
         situation = Situation(
@@ -468,7 +468,7 @@ class _Forecast:
         waiting: Mapping[Kind, Sequence[Wait]],
         recent: Sequence[tuple[Kind, int]],
         last_us: int,
-    ) -> Iterator[Arrival]:
+    ) -> Iterator[ComingJobs]:
         """Yield the jobs that are expected to become pending, in blocks.
 
         *recent*: kinds and head starts (µs) of jobs that came lately: further ones are like them.
@@ -494,7 +494,7 @@ def _wait_of(job: DueJob) -> Wait:
     return Wait(job.rank_us, job.job_id, job.each_us)
 
 
-def _coming(now_us: int, last_us: int, kind: Kind, per_us: float, each_us: float, head_us: int) -> Iterator[Arrival]:
+def _coming(now_us: int, last_us: int, kind: Kind, per_us: float, each_us: float, head_us: int) -> Iterator[ComingJobs]:
     """Yield blocks of arriving jobs of *kind*, longer ones later: *per_us* jobs in a µs, with a head start."""
     at_us, jobs = now_us, 0.0
     while at_us < 2 * last_us - now_us + _RECENT_US:
@@ -503,7 +503,7 @@ def _coming(now_us: int, last_us: int, kind: Kind, per_us: float, each_us: float
         at_us += interval_us
         if jobs >= 1:
             rank_us = at_us - interval_us // 2 - head_us
-            yield Arrival(at_us - interval_us // 2, kind, Wait(rank_us, "", each_us, int(jobs), rank_us))
+            yield ComingJobs(at_us - interval_us // 2, kind, Wait(rank_us, "", each_us, int(jobs), rank_us))
             jobs -= int(jobs)
 
 

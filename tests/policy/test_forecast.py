@@ -7,7 +7,7 @@ import pytest
 
 from celery_affinity.clock import SECOND_US as S
 from celery_affinity.policy import forecast
-from celery_affinity.policy.forecast import Arrival, FreeSlot, Kind, Situation, Wait, expected_starts
+from celery_affinity.policy.forecast import ComingJobs, FreeSlot, Kind, Situation, Wait, expected_starts
 from celery_affinity.policy.score import Weights, score
 
 NOW = 1_000 * S
@@ -45,7 +45,7 @@ def test_oldest_job_starts_first_when_all_claims_are_by_age():
 
 
 def test_most_specialised_idle_slot_takes_an_arriving_job():
-    coming = [Arrival(NOW + 5 * S, PDF, job("pdf", 5, 100)), Arrival(NOW + 6 * S, EXCEL, job("excel", 6, 1))]
+    coming = [ComingJobs(NOW + 5 * S, PDF, job("pdf", 5, 100)), ComingJobs(NOW + 6 * S, EXCEL, job("excel", 6, 1))]
     slots = [("excel pdf", 0), ("pdf", 0)]
     assert starts_s(situation({}, slots, coming=coming)) == {"pdf": 5, "excel": 6}
 
@@ -68,7 +68,7 @@ def test_reason_counts_the_jobs_and_the_work_that_start_before():
 
 def test_arrived_job_counts_only_jobs_that_start_while_it_waits():
     block = Wait(NOW - 100 * S, "", 1.0 * S, 10, NOW - 50 * S)
-    coming = [Arrival(NOW + round(4.5 * S), PDF, job("late", 4.5))]
+    coming = [ComingJobs(NOW + round(4.5 * S), PDF, job("late", 4.5))]
     start = expected_starts(situation({PDF: [block]}, [("pdf", 0)], coming=coming))["late"]
     assert (start.start_us - NOW, start.jobs_before) == (10 * S, 5)
 
