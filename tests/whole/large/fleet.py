@@ -213,7 +213,7 @@ class LargeFleet:
         """Record the maximum number of claims per call."""
         recordings.begin_recording(self.scheduler, "large", for_s=60, kept_s=0)
         claims = [
-            (job_id, fence, ("type", "", "done"), 1, 1, 1, 1, 1, 0, 0)
+            (job_id, fence, ("type", "", "done"), 1, 1, 1, 1, 1, 0, 0, None)
             for job_id, fence in self.claims(worker)[:MAX_RECORDED]
         ]
         assert self.scheduler.record("large", [("{}", claims)])
