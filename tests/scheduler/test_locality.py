@@ -453,3 +453,20 @@ def test_no_job_is_passed_beyond_the_bound_and_bonus(some, bonus):
             is_near = any(started.rules == f"near={hint}" for hint in held)
             bound_s = (1024 * (started.priority - other.priority) + bonus * is_near) / 16
             assert later_s <= max(bound_s, 0) or later_s <= 0
+
+
+@pytest.mark.timeout(30)  # it would be chosen again and again
+def test_running_job_in_a_hint_lane_stops_no_other_job(fleet, redis_client):
+    """Another client added a running job, whose key has no capacity, to the hint lane of its worker."""
+    fleet.scheduler.configure({"locality_bonus": "80"})
+    fleet.join("worker", "pdf", slots=2)
+    fleet.publish("first~", "pdf", rules="near=h")
+    fleet.end("worker", *fleet.inbox("worker"))
+    fleet.publish("running~!", "pdf", rules="near=h key=k limit=1")
+    fleet.publish("busy", "pdf")
+    _, busy = fleet.inbox("worker")
+    fleet.publish("waiting", "pdf")
+    key = fleet.scheduler.keys.key
+    redis_client.zadd(key("hint_lane", "h", "pdf", "queued.0"), {"running~!": 5})
+    redis_client.hset(key("hint_heads"), "h pdf", "queued.0 5 running~!")
+    assert [*fleet.end("worker", busy), *fleet.inbox("worker")][0].job_id == "waiting"
