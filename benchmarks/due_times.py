@@ -164,7 +164,7 @@ def compare(case: Case, best: Mapping[str, Schedule]) -> str:
 
 
 def _bound_s(schedule: Schedule) -> float:
-    """Return the largest D + h: nobody enqueued so much later passes a job without a head start."""
+    """Return the largest D + h: no job enqueued that much later passes a job without a head start."""
     settings = complete_settings(schedule.scenario.settings)
     weights = weights_of(settings)
     bounds_s = (overtaking_seconds(job.priority, job.on_demand, weights) for job in schedule.scenario.arrivals)
