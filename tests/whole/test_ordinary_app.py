@@ -7,6 +7,8 @@ import pytest
 from celery import chain, chord, group
 from celery.exceptions import ChordError, TaskRevokedError
 
+from celery_affinity.schema.keys import Keys
+
 from ..support.processes import Process, start_worker, wait_until, wait_until_it_listens
 
 APP = "tests.support.apps.ordinary"
@@ -52,6 +54,24 @@ def test_callbacks_and_errbacks_run(app, tasks):
 def test_retries_return_the_final_result(tasks):
     assert tasks["third_time_lucky"].delay().get(timeout=15) == 2
     assert tasks["autoretried"].delay().get(timeout=15) == 1
+
+
+def test_calls_with_due_times_return_their_results(app, tasks):
+    add, total = tasks["add"], tasks["total"]
+    assert chain(add.s(1, 2), add.s(3)).apply_async(deadline=60).get(timeout=10) == 6
+    assert chord([add.s(n, 1) for n in range(3)])(total.s(), deadline=60).get(timeout=10) == 6
+    assert group(add.s(n, n) for n in range(3)).apply_async(start_within=60).get(timeout=10) == [0, 2, 4]
+    assert tasks["third_time_lucky"].apply_async(start_within=60).get(timeout=15) == 2
+    assert add.apply_async((1, 1), countdown=0.5, start_within=5).get(timeout=10) == 2
+    revoked = add.apply_async((1, 1), countdown=60, deadline=90)
+    revoked.revoke()
+    with pytest.raises(TaskRevokedError):
+        revoked.get(timeout=10)
+    chain(add.s(1, 1).set(queue="nobody"), add.s(1)).apply_async(deadline=90)
+    assert app.backend.client.zcard(Keys().key("due_times")) == 1, "only this call waits"
+    with app.connection_for_write() as connection:
+        assert connection.default_channel.queue_purge("nobody") == 1
+    assert app.backend.client.exists(Keys().key("due_times")) == 0
 
 
 def test_eta_expiry_and_revoke_apply(tasks):
