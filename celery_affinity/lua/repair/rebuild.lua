@@ -131,11 +131,13 @@ function rebuild.each(entries)
     return any_differs
 end
 
--- Compares the given entries of a key, {member, value, ...}.
+-- Compares the given entries of a key, {member, value, ...}. Returns true if any differed.
 function rebuild.compare_all(kind, name, entries, expected)
+    local any_differs = false
     for i = 1, #entries, 2 do
-        rebuild.entry(kind, name, entries[i], entries[i + 1], expected)
+        any_differs = rebuild.entry(kind, name, entries[i], entries[i + 1], expected) or any_differs
     end
+    return any_differs
 end
 
 -- Calls `fix` with the first member of the sorted set `name` and its score, and with one other member. The time of day
@@ -162,19 +164,19 @@ function rebuild.keep(name, belongs)
     end)
 end
 
--- Compares all entries of a hash or a sorted set, and the missing entries among the keys of `wanted`.
+-- Compares all entries of a hash or a sorted set, and the missing entries among the keys of `wanted`. Returns true if
+-- any differed.
 function rebuild.all(kind, name, expected, wanted)
     local entries = {}
     if rebuild.exists(name, kind) then
         entries = kind == "hash" and redis.call("HGETALL", name) or redis.call("ZRANGE", name, 0, -1, "WITHSCORES")
     end
     local is_there = flat.values(entries)
-    rebuild.compare_all(kind, name, entries, expected)
+    local any_differs = rebuild.compare_all(kind, name, entries, expected)
     for member in pairs(wanted or {}) do
-        if not is_there[member] then
-            rebuild.entry(kind, name, member, nil, expected)
-        end
+        any_differs = not is_there[member] and rebuild.entry(kind, name, member, nil, expected) or any_differs
     end
+    return any_differs
 end
 
 -- repair_single_keys: fixes the keys that exist once per cohort: settings, data derived from settings, counters, and

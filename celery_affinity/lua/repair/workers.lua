@@ -268,17 +268,18 @@ local function fix_totals()
     rebuild.all("hash", key.names, function(worker)
         return is_worker[worker] and worker
     end)
+    local any_differs = false
     for name, total in pairs(totals) do
         local kind, entries = unpack(total)
-        rebuild.all(kind, name, function(actual, member)
+        any_differs = rebuild.all(kind, name, function(actual, member)
             local expected = entries[member]
             if expected == 0 and (name == key.capacity or name == key.free_slots and not actual) then
                 return nil -- a type without slots has no entry; a profile without free slots need not have one
             end
             return type(expected) ~= "function" and expected or expected and expected(actual)
-        end, entries)
+        end, entries) or any_differs
     end
-    if not call.found then
+    if any_differs and not call.found then
         settings_in_force.renew_for_claims()
     end
     for _, type in ipairs(served) do
