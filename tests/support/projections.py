@@ -89,7 +89,7 @@ class Projections:
                     continue
                 if (job["state"], job.get("worker"), job.get("fence")) != ("claimed", worker, fence):
                     yield f"claim of {job_id} by {worker}: its hash has {job}"
-                for name in _keys_of(job, holds=True):
+                for name in _keys_of(job, holds=True) if fence.isdecimal() else ():
                     holders[name][job_id] = float(fence)
         for name in self._scores("waiting_keys"):  # other holders block no job, and are repaired once one waits
             if name.startswith(RATE_PREFIX):

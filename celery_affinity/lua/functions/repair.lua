@@ -93,11 +93,11 @@ local function stages()
         { fix_members, "due_keys", repair_keyed.fix_hash, MAX_KEYS },
         { fix_members, "rates", repair_keyed.fix_hash, MAX_KEYS },
         { fix_members, "waiting_keys", repair_keyed.fix, MAX_KEYS },
-        { fix_fields, "minimum_heads", repair_minimums.fix },
+        { fix_fields, "minimum_heads", repair_keyed.fix_minimums },
         { fix_fields, "hint_heads", repair_locality.fix },
         { fix_members, "recurring", repair_recurring.fix },
         { fix_fields, "recurring_matches", repair_recurring.fix_place },
-        { fix_members, "due_times", repair_jobs.fix_due_time, MAX_KEYS },
+        { fix_members, "due_times", projections.fix_due_time, MAX_KEYS },
     }
 end
 

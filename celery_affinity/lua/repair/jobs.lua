@@ -1,5 +1,146 @@
 -- jobs: repairs what belongs to single jobs.
 
+-- projections: the entries of other keys that follow from the hash of a job, its place in its lane, and its claim. They
+-- are compared with the actual entries, and a member of a sorted set of jobs that does not follow is removed. The lane
+-- itself does not follow from the hash: a job whose hash is lost is dead-lettered from there.
+
+-- Returns the number of keys that admit the waiting `job`. These are all keys if it is in its lane, otherwise the keys
+-- before the last sub-lane that it waits in.
+local function number_admitted(id, job)
+    for nth = job.in_lane and 0 or #job.keys, 2, -1 do
+        if rebuild.score(key.key_queue(job.keys[nth].key, job.type, job.lane), id) then
+            return nth - 1
+        end
+    end
+    return job.in_lane and #job.keys or 0
+end
+
+-- Returns the fields of job `id` as a table, or nil if its hash is missing.
+--   keys: its keys.
+--   waits: true if it waits in a lane or for a key. Only then it has these:
+--   order: the time that orders it in its lane.
+--   in_lane: its score in its lane, or false.
+--   admitted: number of keys that admit it.
+function projections.read(id)
+    local rules, state, type, lane, enqueued, name, worker, rank, head, due, is_limited = rebuild.fields(key.job(id),
+        "rules", "state", "type", "lane", "enqueued", "name", "worker", "rank", "head", "due", "limited")
+    if state == nil then
+        return nil
+    end
+    local job = {
+        keys = id_suffix.has_key(id) and rules_codec.keys(rules) or {},
+        hint = id_suffix.has_hint(id) and rules_codec.hint(rules or nil), state = state, type = type,
+        lane = lanes.is_lane(lane) and lane, task = "=" .. (name or ""), worker = worker or "", due = due,
+        is_limited = is_limited,
+    }
+    job.waits = state == "pending" and type and job.lane and rebuild.integer(enqueued)
+    if job.waits then
+        job.order, job.in_lane = lanes.order(enqueued, rank, head), rebuild.score(key.lane(type, lane), id)
+        job.admitted = number_admitted(id, job)
+    end
+    return job
+end
+
+-- Returns the expected heads if they must contain a head of `lane`. A later stage of the repair checks which.
+local function with_head(id, lane, time)
+    return function(heads)
+        local head = lane .. " " .. time .. " " .. id
+        return lanes.place(heads or "", lane) and heads or heads and heads .. " " .. head or head
+    end
+end
+
+-- Calls `add` with the entries of the waiting `job`.
+local function add_waiting(add, id, job)
+    local type, lane, order = job.type, job.lane, job.order
+    local where, is_blocked = type .. " " .. lane, job.admitted < #job.keys
+    if job.hint then
+        add("zset", key.hint_lane(job.hint, type, lane), id, job.in_lane)
+        if job.in_lane then
+            add("hash", key.hint_heads, locality.field_of(job.hint, type), with_head(id, lane, job.in_lane))
+        end
+    end
+    if job.keys[1] then
+        add("zset", key.kept_back(type, lane), id, is_blocked and order)
+        add("hash", key.kept_lanes, where, rebuild.actual_or(is_blocked and "1"))
+    end
+    for nth, stated in ipairs(job.keys) do
+        local waits = nth <= job.admitted + 1
+        add("zset", key.key_queue(stated.key, type, lane), id, waits and order)
+        if key_state.is_stated(stated) then
+            add("hash", key.key_state(stated.key), job.task, rebuild.actual_or(stated.states))
+            if nth > 1 then
+                add("zset", key.second_key_jobs(stated.key), id, order)
+                add("hash", key.key_state(stated.key), "coming", "1")
+            end
+        end
+        if waits then
+            add("zset", key.waiting_keys, stated.key, rebuild.actual_or(gate.revision()))
+        end
+        local sublane = key_state.sublane_of(type, lane, rebuild.fields(key.key_state(stated.key), where))
+        if sublane.is_first and sublane.standing == id then
+            add("zset", key.minimum_lane(type, lane), id, order)
+            add("hash", key.minimum_heads, type, with_head(id, lane, order))
+        end
+    end
+end
+
+-- Calls `add` with the entries of the claimed `job`.
+local function add_claimed(add, id, job)
+    local fence = rebuild.integer(rebuild.fields(key.claims(job.worker), id))
+    if job.is_limited and job.type and job.lane then
+        add("zset", key.type_running(job.type), id, lanes.number(job.lane))
+    end
+    for _, stated in ipairs(job.keys) do
+        if not string.find(stated.states, "/", 1, true) then -- a rate has no holders
+            if fence and key_state.is_stated(stated) then
+                add("hash", key.key_state(stated.key), job.task, rebuild.actual_or(stated.states))
+            end
+            add("zset", key.held(stated.key), id, fence)
+        end
+        if stated.is_preemptible then
+            add("zset", key.preemptible(stated.key), id, fence)
+            add("zset", key.preemptible_tenants, stated.key, function()
+                return evictions.number_of(stated.key) -- computed after this job has been counted
+            end)
+        end
+    end
+end
+
+-- Compares the entries that follow from the hash of job `id`.
+--   found_in: a sorted set with the job, which is removed if no entry of this set follows; nil for none.
+-- Returns true if anything differed, and the result of `projections.read`.
+function projections.fix(id, found_in)
+    local job, entries, belongs = projections.read(id), {}, not found_in
+    local function add(...)
+        entries[#entries + 1] = { ... }
+        belongs = belongs or entries[#entries][2] == found_in
+    end
+    if job and job.due then
+        local can_start = job.state == "pending" or job.state == "scheduled"
+        add("zset", key.due_times, id, can_start and due_times.in_field(job.due))
+    end
+    if job and job.waits then
+        add_waiting(add, id, job)
+    elseif job and job.state == "claimed" then
+        add_claimed(add, id, job)
+    end
+    local differs = rebuild.each(entries)
+    if not belongs then
+        differs = rebuild.compare("zset", found_in, id, nil) or differs
+    end
+    return job and repair_keyed.fix_sublanes(id, job, differs) or differs, job
+end
+
+-- Fixes some jobs of a sorted set.
+function projections.fix_some(name)
+    rebuild.fix_sample(name, function(id)
+        return (projections.fix(id, name))
+    end)
+end
+
+-- Fixes the entry of job `id` among the jobs with their own due time.
+function projections.fix_due_time(id) projections.fix(id, key.due_times) end
+
 -- repair_jobs: fixes the keys of a job, the indexes that list it, and the hashes of batches, which are derived from
 -- their calls.
 local MAX_TASK_JOBS = 1000 -- jobs of a task
@@ -48,13 +189,6 @@ local function fix_call(id)
         hooks.wait(id, type, lane, lanes.order(enqueued, nil, head))
         due_times.add(id, due)
     end
-end
-
--- Fixes the entry of job `id` among the jobs with their own due time.
-function repair_jobs.fix_due_time(id)
-    local state, due = rebuild.fields(key.job(id), "state", "due")
-    local waits = state == "pending" or state == "scheduled"
-    rebuild.compare("zset", key.due_times, id, waits and due_times.in_field(due))
 end
 
 -- Fixes the keys of a job and the indexes named in its hash; for a batch, also the keys of its calls.
@@ -106,41 +240,17 @@ end
 
 -- repair_locality: fixes data derived from hints of jobs and workers: hint lanes, their heads, and holders of hints.
 
--- Fixes the heads in `field`, for jobs of `type` with `hint`.
---   lane: a lane that may be missing there.
-local function fix_heads(field, hint, type, lane)
-    local names = { lane }
-    for lane_name in lanes.each(rebuild.fields(key.hint_heads, field) or "") do
-        names[#names + 1] = hint and lanes.is_lane(lane_name) and lane_name or nil
-    end
-    return repair_types.fix_heads(key.hint_heads, field, hint and locality.place_of(hint, type), names)
-end
-
--- Adds job `id`, in its lane since `time`, to its hint lane if it has a hint. Returns true if anything differed.
-function repair_locality.fix_job(id, type, lane, time)
-    local hint = id_suffix.has_hint(id) and rules_codec.hint(rebuild.fields(key.job(id), "rules") or nil)
-    if not hint then
-        return false
-    end
-    local field = locality.field_of(hint, type)
-    local differs = rebuild.compare("zset", key.hint_lane(hint, type, lane), id, time)
-    if differs or not lanes.place(rebuild.fields(key.hint_heads, field) or "", lane) then
-        return fix_heads(field, hint, type, lane) or differs
-    end
-    return false
-end
-
--- Fixes the hint lanes of one field of key `hint_heads`, which names a hint and a type.
+-- Fixes the hint lanes of one field of key `hint_heads`, which names a hint and a type, and their heads.
 function repair_locality.fix(field)
     local hint, type = locality.parts_of(field)
+    local names = {}
     for lane in lanes.each(hint and rebuild.fields(key.hint_heads, field) or "") do
         if lanes.is_lane(lane) then
-            rebuild.keep(key.hint_lane(hint, type, lane), function(id)
-                return rebuild.score(key.lane(type, lane), id)
-            end)
+            projections.fix_some(key.hint_lane(hint, type, lane))
+            names[#names + 1] = lane
         end
     end
-    fix_heads(field, hint, type)
+    repair_types.fix_heads(key.hint_heads, field, hint and locality.place_of(hint, type), names)
 end
 
 -- Makes the hints of a worker with a hash agree with the holders of these hints.

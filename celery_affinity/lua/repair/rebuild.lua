@@ -56,6 +56,17 @@ function rebuild.members(name, max, ...)
     return rebuild.exists(name, "zset") and redis.call("ZRANGE", name, 0, max - 1, ...) or {}
 end
 
+-- Returns the first job in a sorted set of waiting jobs and its time. An invalid member is removed, or only recorded.
+function rebuild.first_of(name)
+    local first = call.found and redis.call("ZRANGE", name, 0, 0, "WITHSCORES") or corrupt.first_of(name, 1)
+    local id, time = first[1], first[2]
+    if id and not (string.find(time, "^%d+$") and corrupt.is_word(id)) then
+        rebuild.record_finding(id .. " of " .. name .. ", which is no job that waits since " .. time)
+        return nil
+    end
+    return id, time
+end
+
 -- Returns a member's score in a sorted set, or false.
 function rebuild.score(name, member)
     return rebuild.exists(name, "zset") and redis.call("ZSCORE", name, member)

@@ -38,20 +38,6 @@ function repair_types.fix_published(type)
     end
 end
 
--- Returns the head of a lane as in key `heads`, or "" if the lane is empty.
-local function head_of(type, lane)
-    local name = key.lane(type, lane)
-    local id, time = unpack(redis.call("ZRANGE", name, 0, 0, "WITHSCORES"))
-    if not id or string.find(time, "^%d+$") and corrupt.is_word(id) then
-        return id and lane .. " " .. time .. " " .. id or ""
-    elseif call.found then
-        rebuild.record_finding(id .. " of " .. name .. ", which is no job that waits since " .. time)
-        return ""
-    end
-    id, time = unpack(corrupt.first_of(name, 1))
-    return id and lane .. " " .. time .. " " .. id or ""
-end
-
 -- Fixes heads, which can be in any order, in a field of hash `name`. Returns true if the heads differed.
 --   type: type of the lanes; a pseudo-type for minimum lanes (`minimums`) and hint lanes (`locality`).
 --   names: names of the lanes; nil for all.
@@ -59,8 +45,9 @@ function repair_types.fix_heads(name, field, type, names)
     return rebuild.compare("hash", name, field, function(stored)
         local heads, expected = {}, {}
         for _, lane in ipairs(names or lanes.NAMES) do
-            local head = head_of(type, lane)
-            if head ~= "" and not expected[head] then
+            local id, time = rebuild.first_of(key.lane(type, lane))
+            local head = id and lane .. " " .. time .. " " .. id
+            if head and not expected[head] then
                 heads[#heads + 1], expected[head] = head, true
             end
         end
@@ -310,12 +297,11 @@ function repair_workers.fix_profile(profile)
     end
 end
 
--- Fixes data derived from a claim: the fields of the job hash, the count of the type's limit, and the holders of keys.
--- If the job hash names another worker that has the claim, only that worker keeps it.
+-- Fixes data derived from a claim: the fields of the job hash, and what follows from them. If the job hash names another
+-- worker that has the claim, only that worker keeps it.
 local function fix_claim(worker, id, fence)
     repair_jobs.fix_batch(id)
-    local holder, job_fence, type, lane, is_limited =
-        rebuild.fields(key.job(id), "worker", "fence", "type", "lane", "limited")
+    local holder, job_fence = rebuild.fields(key.job(id), "worker", "fence")
     if holder == nil then
         return -- the job hash is missing: its release will find no job to end
     elseif holder and holder ~= worker and job_fence and rebuild.fields(key.claims(holder), id) == job_fence then
@@ -327,10 +313,8 @@ local function fix_claim(worker, id, fence)
         { "hash", key.job(id), "fence", fence },
         { "hash", key.job(id), "state", "claimed" },
         { "hash", key.job(id), "claimed", rebuild.any_time },
-        is_limited and type and lanes.is_lane(lane)
-            and { "zset", key.type_running(type), id, lanes.number(lane) },
     })
-    repair_keyed.fix_job(id)
+    projections.fix(id)
 end
 
 -- Fixes a worker, its claims, and the counter of fencing tokens; if `thorough`, also its claimed jobs.
