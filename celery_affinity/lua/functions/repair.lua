@@ -101,20 +101,16 @@ local function stages()
     }
 end
 
--- Continues a stage at position `at`. Returns the next position, or nil when the stage is finished.
-local function fix(stage, at, thorough, names)
-    if stage == 0 then
-        return fix_first(thorough, names)
-    end
-    local iterate, name, fix_entry, max_members = unpack(stages()[stage])
-    return iterate(name, at, thorough, fix_entry, max_members)
-end
-
 -- Continues at `first`, an argument of the function, within one stage. `how`: argument of the function. Returns the
 -- next value of `first`, or -1 when finished.
 local function run_stage(first, how, names)
-    local stage = math.floor(first / STAGE)
-    local following = try(fix, stage, first % STAGE, how ~= "0", names)
+    local stage, following = math.floor(first / STAGE), nil
+    if stage == 0 then
+        try(fix_first, how ~= "0", names)
+    else
+        local iterate, name, fix_entry, max_members = unpack(stages()[stage], 1, 4)
+        following = try(iterate, name, first % STAGE, how ~= "0", fix_entry, max_members)
+    end
     if following then
         return stage * STAGE + following
     end

@@ -49,86 +49,87 @@ local function with_head(id, lane, time)
     end
 end
 
--- Calls `add` with the entries of the waiting `job`.
-local function add_waiting(add, id, job)
+-- Calls `expect` with the entries of a waiting job: kind of the key, key, member, expected value (`rebuild.entry`).
+local function of_waiting(id, job, expect)
     local type, lane, order = job.type, job.lane, job.order
-    local where, is_blocked = type .. " " .. lane, job.admitted < #job.keys
+    local field, is_blocked = type .. " " .. lane, job.admitted < #job.keys
     if job.hint then
-        add("zset", key.hint_lane(job.hint, type, lane), id, job.in_lane)
+        expect("zset", key.hint_lane(job.hint, type, lane), id, job.in_lane)
         if job.in_lane then
-            add("hash", key.hint_heads, locality.field_of(job.hint, type), with_head(id, lane, job.in_lane))
+            expect("hash", key.hint_heads, locality.field_of(job.hint, type), with_head(id, lane, job.in_lane))
         end
     end
     if job.keys[1] then
-        add("zset", key.kept_back(type, lane), id, is_blocked and order)
-        add("hash", key.kept_lanes, where, rebuild.actual_or(is_blocked and "1"))
+        expect("zset", key.kept_back(type, lane), id, is_blocked and order)
+        expect("hash", key.kept_lanes, field, rebuild.actual_or(is_blocked and "1"))
     end
     for nth, stated in ipairs(job.keys) do
-        local waits = nth <= job.admitted + 1
-        add("zset", key.key_queue(stated.key, type, lane), id, waits and order)
+        local its_key, job_key, waits = key.key_state(stated.key), stated.key, nth <= job.admitted + 1
+        expect("zset", key.key_queue(job_key, type, lane), id, waits and order)
         if key_state.is_stated(stated) then
-            add("hash", key.key_state(stated.key), job.task, rebuild.actual_or(stated.states))
+            expect("hash", its_key, job.task, rebuild.actual_or(stated.states))
             if nth > 1 then
-                add("zset", key.second_key_jobs(stated.key), id, order)
-                add("hash", key.key_state(stated.key), "coming", "1")
+                expect("zset", key.second_key_jobs(job_key), id, order)
+                expect("hash", its_key, "coming", "1")
             end
         end
         if waits then
-            add("zset", key.waiting_keys, stated.key, rebuild.actual_or(gate.revision()))
+            local standing = nth <= job.admitted and id
+            expect("zset", key.waiting_keys, job_key, rebuild.actual_or(gate.revision()))
+            expect("hash", its_key, field, repair_keyed.sublane_field(job_key, type, lane, standing))
         end
-        local sublane = key_state.sublane_of(type, lane, rebuild.fields(key.key_state(stated.key), where))
+        local sublane = key_state.sublane_of(type, lane, rebuild.fields(its_key, field))
         if sublane.is_first and sublane.standing == id then
-            add("zset", key.minimum_lane(type, lane), id, order)
-            add("hash", key.minimum_heads, type, with_head(id, lane, order))
+            expect("zset", key.minimum_lane(type, lane), id, order)
+            expect("hash", key.minimum_heads, type, with_head(id, lane, order))
         end
     end
 end
 
--- Calls `add` with the entries of the claimed `job`.
-local function add_claimed(add, id, job)
+-- Calls `expect` with the entries of a claimed job.
+local function of_claimed(id, job, expect)
     local fence = rebuild.integer(rebuild.fields(key.claims(job.worker), id))
     if job.is_limited and job.type and job.lane then
-        add("zset", key.type_running(job.type), id, lanes.number(job.lane))
+        expect("zset", key.type_running(job.type), id, lanes.number(job.lane))
     end
     for _, stated in ipairs(job.keys) do
         if not string.find(stated.states, "/", 1, true) then -- a rate has no holders
             if fence and key_state.is_stated(stated) then
-                add("hash", key.key_state(stated.key), job.task, rebuild.actual_or(stated.states))
+                expect("hash", key.key_state(stated.key), job.task, rebuild.actual_or(stated.states))
             end
-            add("zset", key.held(stated.key), id, fence)
+            expect("zset", key.held(stated.key), id, fence)
         end
         if stated.is_preemptible then
-            add("zset", key.preemptible(stated.key), id, fence)
-            add("zset", key.preemptible_tenants, stated.key, function()
-                return evictions.number_of(stated.key) -- computed after this job has been counted
-            end)
+            expect("zset", key.preemptible(stated.key), id, fence)
+            expect("zset", key.preemptible_tenants, stated.key, evictions.number_of(stated.key))
         end
     end
 end
 
 -- Compares the entries that follow from the hash of job `id`.
---   found_in: a sorted set with the job, which is removed if no entry of this set follows; nil for none.
+--   found_in: a sorted set with the job, which is removed there if no entry of this set follows; nil for none.
 -- Returns true if anything differed, and the result of `projections.read`.
 function projections.fix(id, found_in)
-    local job, entries, belongs = projections.read(id), {}, not found_in
-    local function add(...)
-        entries[#entries + 1] = { ... }
-        belongs = belongs or entries[#entries][2] == found_in
+    local job, differs, belongs = projections.read(id), false, not found_in
+    local function expect(kind, name, member, expected)
+        differs, belongs = rebuild.compare(kind, name, member, expected) or differs, belongs or name == found_in
     end
     if job and job.due then
         local can_start = job.state == "pending" or job.state == "scheduled"
-        add("zset", key.due_times, id, can_start and due_times.in_field(job.due))
+        expect("zset", key.due_times, id, can_start and due_times.in_field(job.due))
     end
     if job and job.waits then
-        add_waiting(add, id, job)
+        of_waiting(id, job, expect)
     elseif job and job.state == "claimed" then
-        add_claimed(add, id, job)
+        of_claimed(id, job, expect)
     end
-    local differs = rebuild.each(entries)
     if not belongs then
-        differs = rebuild.compare("zset", found_in, id, nil) or differs
+        expect("zset", found_in, id, nil)
     end
-    return job and repair_keyed.fix_sublanes(id, job, differs) or differs, job
+    for _, stated in ipairs(differs and job and job.keys or {}) do
+        repair_keyed.reevaluate_later(stated.key)
+    end
+    return differs, job
 end
 
 -- Fixes some jobs of a sorted set.

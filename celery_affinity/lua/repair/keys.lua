@@ -13,37 +13,31 @@ local function is_admitted(id, job_key, type, lane)
     return job and job.type == type and job.lane == lane and (job.admitted or 0) >= position
 end
 
--- Fixes the field of a sub-lane: its first and its admitted job, or the state that all are in the lane (`unbounded`).
+-- Returns the expected field of a sub-lane, for `rebuild.entry`: its first and its admitted job, or the state that all
+-- are in the lane (`unbounded`).
 --   standing: id of a job that is admitted; false if some job is not admitted; nil if unknown.
--- Returns true if the field differed.
-local function fix_written(job_key, type, lane, standing)
-    local sublane, name, is_bounded = key.key_queue(job_key, type, lane), type .. " " .. lane, false
-    if rebuild.fields(key.key_state(job_key), "+" .. name) then
-        standing = nil -- the lane also has jobs that must still be blocked
-    end
-    local differs = rebuild.compare("hash", key.key_state(job_key), name, function(actual)
+function repair_keyed.sublane_field(job_key, type, lane, standing)
+    return function(actual, name)
+        local sublane = key.key_queue(job_key, type, lane)
+        local is_limited = rebuild.fields(key.key_state(job_key), "+" .. name) -- the lane has jobs still to be blocked
         local first, enqueued
         if rebuild.exists(sublane, "zset") then
             first, enqueued = rebuild.first_of(sublane)
         end
-        if unbounded.is_value(actual) and standing ~= false then
+        if not first or unbounded.is_value(actual) and (standing ~= false or is_limited) then
             return first and actual
+        elseif tenants.is_tenant_key(job_key) and (not actual or unbounded.is_value(actual)) and not call.found then
+            redis.call("HSET", key.key_state(job_key), "+" .. name, redis.call("ZCARD", sublane))
         end
-        is_bounded = first and tenants.is_tenant_key(job_key) and (not actual or unbounded.is_value(actual))
         local stored = key_state.sublane_of(type, lane, actual)
-        if standing and standing ~= stored.standing then
+        if standing and standing ~= stored.standing and not is_limited then
             stored = { standing = standing }
         end
         local admitted = stored.standing
         local is_valid = admitted and redis.call("ZSCORE", sublane, admitted)
             and is_admitted(admitted, job_key, type, lane)
-        return first and enqueued .. " " .. first
-            .. key_state.standing_text(is_valid and admitted or "", stored.is_first)
-    end)
-    if is_bounded and not call.found then
-        redis.call("HSET", key.key_state(job_key), "+" .. name, redis.call("ZCARD", sublane))
+        return enqueued .. " " .. first .. key_state.standing_text(is_valid and admitted or "", stored.is_first)
     end
-    return differs
 end
 
 -- Fixes the fields of a key: limits by task, times by type, a turn, a retry, and sub-lanes.
@@ -72,40 +66,13 @@ local function fix_fields(job_key)
 end
 
 -- Lets a tick re-evaluate a key that has changed.
-local function reevaluate_later(job_key)
+function repair_keyed.reevaluate_later(job_key)
     if not call.found then
         fix_fields(job_key)
         unbounded.mark_for_count(job_key)
         key_state.cache().known[job_key] = nil
         redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, job_key)
     end
-end
-
--- Fixes the sub-lanes of the keys of `job`, a result of `projections.read`, and lets a tick re-evaluate its keys if
--- anything differs. `differs`: true if any of its entries did. Returns true if anything differed.
-function repair_keyed.fix_sublanes(id, job, differs)
-    for nth = 1, job.waits and math.min(job.admitted + 1, #job.keys) or 0 do
-        differs = fix_written(job.keys[nth].key, job.type, job.lane, nth <= job.admitted and id) or differs
-    end
-    for _, stated in ipairs(differs and job.keys or {}) do
-        reevaluate_later(stated.key)
-    end
-    return differs
-end
-
--- Fixes jobs with a key or a hint in `redis_key`: a lane, or the jobs that keys block.
-function repair_keyed.fix_place(redis_key, type, lane)
-    rebuild.fix_sample(redis_key, function(id, time)
-        if redis_key == key.lane(type, lane) then
-            return (id_suffix.has_key(id) or id_suffix.has_hint(id)) and (projections.fix(id))
-        end
-        local differs, job = projections.fix(id, redis_key)
-        if not (job and job.keys[1]) and not call.found and corrupt.is_word(id) then
-            hooks.enters_lane(id, type, lane, rebuild.integer(time) or call.now)
-            lanes.add(id, type, lane, rebuild.integer(time) or call.now) -- treated like a job without rules
-        end
-        return differs
-    end)
 end
 
 -- Updates the lanes to the capacity of a key, unless a tick is about to do so.
@@ -159,7 +126,7 @@ local function fix_sublane(job_key, name, value)
         if other and other ~= "" then
             projections.fix(other, sublane)
         end
-        fix_written(job_key, type, lane)
+        rebuild.compare("hash", key.key_state(job_key), name, repair_keyed.sublane_field(job_key, type, lane))
     end
 end
 

@@ -262,14 +262,20 @@ local function fix_settings()
 end
 
 -- Fixes the rules of types, which are derived from the settings `limits` and `reserve` and from the pauses, and their
--- indicator in key `heads`. Claims are counted again for a limit that was missing.
+-- indicator in key `heads`. Claims are counted again for a limit or reserves that were missing.
 local function fix_type_rules()
     local text, reserve = unpack(redis.call("HMGET", key.settings, "limits", "reserve"))
-    local limit_of, pauses, wanted = {}, {}, {
-        ["!"] = true, [minimums.ANY] = true, [placement.FIELD] = true, [fair_share.FIELD] = true,
-        [due_times.FIELD] = true,
+    reserve = string.find(reserve or "", "%S") and reserve or false
+    local is_counting = rebuild.compare("hash", key.type_rules, "!", reserve)
+    local other_fields = {
+        ["!"] = reserve, [placement.FIELD] = placement.words(), [fair_share.FIELD] = tenants.words_of_shares() and 1,
+        [due_times.FIELD] = due_times.may_stretch() and 1,
+        [minimums.ANY] = rebuild.exists(key.minimum_heads, "hash") and 1,
     }
-    local is_counting = false
+    local limit_of, pauses, wanted = {}, {}, {}
+    for name in pairs(other_fields) do
+        wanted[name] = true
+    end
     for type, limit in limits.of_types(text) do
         limit_of[type], wanted[type] = tonumber(limit), true
     end
@@ -280,18 +286,8 @@ local function fix_type_rules()
         end
     end
     rebuild.all("hash", key.type_rules, function(value, type)
-        if type == "!" then
-            is_counting = is_counting or (reserve or "") ~= (value or "")
-            return string.find(reserve or "", "%S") and reserve
-        end
-        if type == placement.FIELD then
-            return placement.words()
-        elseif type == fair_share.FIELD then
-            return tenants.words_of_shares() and 1
-        elseif type == due_times.FIELD then
-            return due_times.may_stretch() and 1
-        elseif type == minimums.ANY then
-            return rebuild.exists(key.minimum_heads, "hash") and 1
+        if string.sub(type, 1, 1) == "!" then
+            return other_fields[type]
         end
         local rule = type_limits.read(value)
         local was_closed = type_limits.is_closed(rule)

@@ -79,6 +79,22 @@ local function fix_waiting_calls(type, redis_keys)
     rebuild.compare("hash", key.waiting_calls, type, calls > 0 and calls)
 end
 
+-- Fixes jobs with a key or a hint in `redis_key`: a lane, or the jobs that keys block. A blocked job without keys is moved
+-- to the lane, and also an id without a hash.
+local function fix_place(redis_key, type, lane)
+    rebuild.fix_sample(redis_key, function(id, time)
+        if redis_key == key.lane(type, lane) then
+            return (id_suffix.has_key(id) or id_suffix.has_hint(id)) and (projections.fix(id))
+        end
+        local differs, job = projections.fix(id, redis_key)
+        if not (job and job.keys[1]) and not call.found and corrupt.is_word(id) then
+            hooks.enters_lane(id, type, lane, rebuild.integer(time) or call.now)
+            lanes.add(id, type, lane, rebuild.integer(time) or call.now)
+        end
+        return differs
+    end)
+end
+
 -- Fixes data derived from the lanes of a type. If `thorough`, also fixes the first jobs of its lanes: per lane as many
 -- as an invocation assigns, if there are few lanes.
 local function fix_type(type, thorough)
@@ -92,7 +108,7 @@ local function fix_type(type, thorough)
         for _, redis_key in ipairs({ key.lane(type, lane), key.kept_back(type, lane) }) do
             if rebuild.exists(redis_key, "zset") then
                 redis_keys[#redis_keys + 1] = redis_key
-                repair_keyed.fix_place(redis_key, type, lane)
+                fix_place(redis_key, type, lane)
                 repair_shares.fix(type, lane)
             end
         end
