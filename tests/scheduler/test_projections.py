@@ -65,8 +65,8 @@ def violations_after_damage(client, make, seeds, max_damages):
         if endless := scene.scheduler.repair(thorough=True):
             found.append(f"repairs find something without an end: {endless[:3]}")
         after = damage.everything(client)
-        if changed := {key for key in {*before, *after} if before.get(key) != after.get(key)}:
-            found.append(f"a repair without an end changes {changed}")
+        changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
+        found += [f"a later repair changes {key}" for key in sorted(changed)]
         found += Projections(client).violations(lost)
         lines += [f"seed {seed}: {[*map(str, done)]}: {line}" for line in found]
     return lines

@@ -4,6 +4,7 @@ Server functions write these keys step by step, and a repair rebuilds them. Both
 """
 
 from collections import Counter, defaultdict
+from hashlib import sha1
 from itertools import pairwise
 
 from celery_affinity.schema.constants import RATE_PREFIX
@@ -102,6 +103,8 @@ class Projections:
         members, slots, free_slots, capacity = Counter(), Counter(), Counter(), Counter()
         for worker, fields in self.workers.items():
             profile, types = fields.get("profile"), fields.get("types", "").split()
+            if profile != sha1(fields.get("types", "").encode(), usedforsecurity=False).hexdigest()[:16]:
+                continue  # its hash was damaged while its jobs were recovered
             number, other = int(fields.get("slots", 0)), int(fields.get("other", 0))
             takes_jobs = fields.get("accepting") == "1" and "stalled" not in fields and number > 0
             free = max(0, number - other - len(self.claims.get(worker, ()))) if takes_jobs else 0

@@ -113,8 +113,8 @@ function repair_keyed.fix_hash(job_key)
     rebuild.exists(key.key_state(job_key), "hash")
 end
 
--- Fixes the sub-lane in field `name` of a key, if it is one: a sample of its jobs, and the admitted job, or the last job
--- of an unbounded sub-lane. After another client deleted the lane, it may contain only its heads.
+-- Fixes the sub-lane in field `name` of a key, if it is one: a sample of its jobs, and the admitted job, or the last
+-- job of an unbounded sub-lane. After another client deleted the lane, it may contain only its heads.
 local function fix_sublane(job_key, name, value)
     local type, lane = string.match(name, "^([^+%s]%S*) (%S+)$")
     if type then

@@ -229,11 +229,11 @@ end
 local function fix_values()
     local conf, invalid = rebuild.table_of(key.conf_last), {}
     rebuild.all("hash", key.settings, function(value, name)
-        local valid = setting(value, name)
-        if not valid and not COUNTS[name] then
+        local valid = setting(value, name) or setting(conf[name], name) or nil
+        if valid ~= value and not COUNTS[name] then
             invalid[#invalid + 1] = name
         end
-        return valid or setting(conf[name], name)
+        return valid
     end, conf)
     if #invalid > 0 and not call.found then
         for _, name in ipairs(invalid) do

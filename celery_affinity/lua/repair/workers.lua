@@ -79,8 +79,8 @@ local function fix_waiting_calls(type, redis_keys)
     rebuild.compare("hash", key.waiting_calls, type, calls > 0 and calls)
 end
 
--- Fixes jobs with a key or a hint in `redis_key`: a lane, or the jobs that keys block. A blocked job without keys is moved
--- to the lane, and also an id without a hash.
+-- Fixes jobs with a key or a hint in `redis_key`: a lane, or the jobs that keys block. A blocked job without keys, and
+-- a blocked id without a hash, is moved to the lane.
 local function fix_place(redis_key, type, lane)
     rebuild.fix_sample(redis_key, function(id, time)
         if redis_key == key.lane(type, lane) then
@@ -313,8 +313,8 @@ function repair_workers.fix_profile(profile)
     end
 end
 
--- Fixes data derived from a claim: the fields of the job hash, and what follows from them. If the job hash names another
--- worker that has the claim, only that worker keeps it.
+-- Fixes data derived from a claim: the fields of the job hash, and what follows from them. If the job hash names
+-- another worker that has the claim, only that worker keeps it.
 local function fix_claim(worker, id, fence)
     repair_jobs.fix_batch(id)
     local holder, job_fence = rebuild.fields(key.job(id), "worker", "fence")
