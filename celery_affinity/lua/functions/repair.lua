@@ -97,7 +97,7 @@ local function stages()
         { fix_fields, "hint_heads", repair_locality.fix },
         { fix_members, "recurring", repair_recurring.fix },
         { fix_fields, "recurring_matches", repair_recurring.fix_place },
-        { fix_members, "due_times", projections.fix_due_time, MAX_KEYS },
+        { fix_members, "due_times", function(id) projections.fix(id, key.due_times) end, MAX_KEYS },
     }
 end
 

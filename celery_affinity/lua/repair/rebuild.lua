@@ -90,11 +90,6 @@ function rebuild.actual_or(default)
     end
 end
 
--- Returns the expected value of an entry that can have any time: the actual time, or now.
-function rebuild.any_time(actual)
-    return actual or call.now
-end
-
 local READ = { hash = "HGET", zset = "ZSCORE", string = "GET" }
 local WRITE = { hash = "HSET", string = "SET" }
 local REMOVE = { hash = "HDEL", zset = "ZREM", string = "UNLINK" }
@@ -206,10 +201,8 @@ local COUNTS = { revision = true, limits_revision = true, priority_reversed = tr
 -- Returns the value of a setting if it is valid, or nil.
 local function setting(value, name)
     local is_defined = COUNTS[name] or LISTS[name] or defaults.OF[name] ~= nil
-    if name == "for_claims" or name == "shares" or name == "has_pauses" then
-        return value -- derived from the others
-    elseif not is_defined then
-        return value -- a setting of a newer release, which cannot be checked here
+    if not is_defined then
+        return value -- a setting of a newer release, or a field that is derived from the others
     elseif LISTS[name] then
         local other = value and string.gsub(value, LISTS[name], "")
         return other and not string.find(other, "%S") and value or nil -- a space: an empty list, set at run time

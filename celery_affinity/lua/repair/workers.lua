@@ -177,17 +177,17 @@ end
 local function fix_worker(worker)
     local has_claims, fields = rebuild.exists(key.claims(worker), "hash"), slot_fields(worker)
     if not fields then
-        rebuild.compare("zset", key.heartbeats, worker, has_claims and rebuild.any_time)
-        rebuild.compare("zset", key.joined, worker, has_claims and rebuild.any_time)
+        rebuild.compare("zset", key.heartbeats, worker, has_claims and rebuild.actual_or(call.now))
+        rebuild.compare("zset", key.joined, worker, has_claims and rebuild.actual_or(call.now))
         return true, nil, 0, has_claims
     end
     local profile, free = free_slots.count(worker, fields)
     return rebuild.each({
         { "hash", key.worker(worker), "free", free },
         { "hash", key.worker(worker), "terms", free_slots.terms_of(fields) },
-        { "zset", key.heartbeats, worker, rebuild.any_time },
-        { "zset", key.joined, worker, rebuild.any_time },
-        { "zset", key.free(profile), worker, free > 0 and rebuild.any_time },
+        { "zset", key.heartbeats, worker, rebuild.actual_or(call.now) },
+        { "zset", key.joined, worker, rebuild.actual_or(call.now) },
+        { "zset", key.free(profile), worker, free > 0 and rebuild.actual_or(call.now) },
         { "hash", key.profiles, profile, fields[TYPES] },
     }), fields, free, true
 end
@@ -240,7 +240,7 @@ local function add_worker(totals, worker, fields, free)
         set("hash", name, member, (totals[name][2][member] or 0) + number)
     end
     set("hash", key.profiles, profile, fields[TYPES])
-    set("zset", key.free(profile), worker, free > 0 and rebuild.any_time)
+    set("zset", key.free(profile), worker, free > 0 and rebuild.actual_or(call.now))
     add(key.members, profile, 1)
     add(key.slots, profile, slots)
     add(key.free_slots, profile, free)
@@ -328,7 +328,7 @@ local function fix_claim(worker, id, fence)
         { "hash", key.job(id), "worker", worker },
         { "hash", key.job(id), "fence", fence },
         { "hash", key.job(id), "state", "claimed" },
-        { "hash", key.job(id), "claimed", rebuild.any_time },
+        { "hash", key.job(id), "claimed", rebuild.actual_or(call.now) },
     })
     projections.fix(id)
 end
