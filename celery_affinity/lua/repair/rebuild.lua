@@ -128,11 +128,11 @@ function rebuild.compare(kind, name, member, expected)
     return rebuild.entry(kind, name, member, actual, expected)
 end
 
--- Compares entries of several keys, each a list of arguments of `one`, or false. Returns true if any differed.
+-- Compares entries of several keys, each a list of arguments of `compare`. Returns true if any differed.
 function rebuild.each(entries)
     local any_differs = false
     for _, entry in ipairs(entries) do
-        any_differs = entry and rebuild.compare(unpack(entry, 1, 4)) or any_differs
+        any_differs = rebuild.compare(unpack(entry, 1, 4)) or any_differs
     end
     return any_differs
 end

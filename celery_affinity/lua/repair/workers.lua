@@ -79,15 +79,15 @@ local function fix_waiting_calls(type, redis_keys)
     rebuild.compare("hash", key.waiting_calls, type, calls > 0 and calls)
 end
 
--- Fixes jobs with a key or a hint in `redis_key`: a lane, or the jobs that keys block. A blocked job without keys, and
--- a blocked id without a hash, is moved to the lane.
+-- Fixes jobs with a key or a hint in `redis_key`: a lane, or the jobs that keys block. A waiting job without keys, and
+-- an id without a hash, is moved from there to the lane.
 local function fix_place(redis_key, type, lane)
     rebuild.fix_sample(redis_key, function(id, time)
         if redis_key == key.lane(type, lane) then
             return (id_suffix.has_key(id) or id_suffix.has_hint(id)) and (projections.fix(id))
         end
         local differs, job = projections.fix(id, redis_key)
-        if not (job and job.keys[1]) and not call.found and corrupt.is_word(id) then
+        if (not job or job.waits and not job.keys[1]) and not call.found and corrupt.is_word(id) then
             hooks.enters_lane(id, type, lane, rebuild.integer(time) or call.now)
             lanes.add(id, type, lane, rebuild.integer(time) or call.now)
         end
