@@ -134,31 +134,14 @@ def test_reporting_repair_changes_nothing(valkey, redis_client, fault):
         scene, rng = Scene(redis_client), random.Random(f"{name} {fault}")
         for key in scene.keys_of(name):
             damage.do(redis_client, name, key, fault, rng.choice(damage.TEXTS), rng)
-        before = everything(redis_client)
+        before = damage.everything(redis_client)
         said = scene.scheduler.repair(thorough=True, says_only=True)
-        if everything(redis_client) != before:
+        if damage.everything(redis_client) != before:
             wrong.append(f"{name}: the report changes something")
         found = scene.scheduler.repair(thorough=True)
         if bool(said) != bool(found):
             wrong.append(f"{name}: reported {said}, repaired {found}")
     assert not wrong, "\n".join(wrong)
-
-
-def everything(client):
-    """Return all data of the server. Large hashes are returned as fields, because their dumps have no fixed order."""
-    keys = sorted(client.scan_iter(count=1000))
-    with client.pipeline(transaction=False) as pipe:
-        for key in keys:
-            pipe.type(key)
-            pipe.dump(key)
-        found = pipe.execute()
-    kinds, dumps = found[::2], found[1::2]
-    with client.pipeline(transaction=False) as pipe:
-        hashes = [key for key, kind in zip(keys, kinds, strict=True) if kind == b"hash"]
-        for key in hashes:
-            pipe.hgetall(key)
-        fields = dict(zip(hashes, pipe.execute(), strict=True))
-    return {key: fields.get(key, dump) for key, dump in zip(keys, dumps, strict=True)}
 
 
 def test_findings_are_logged_counted_and_quarantined(redis_client, caplog):

@@ -91,6 +91,17 @@ def test_head_of_a_running_job_starts_nothing(fleet):
     assert not fleet.inbox("other"), "the other worker has the job"
 
 
+def test_running_job_among_the_blocked_jobs_starts_once(fleet):
+    fleet.join("worker", "pdf", slots=2)
+    fleet.publish("runs", "pdf")
+    assert fleet.jobs("worker") == ["runs"]
+    fleet.scheduler.client.zadd(KEY("kept_back", "pdf", "queued.0"), {"runs": 5})
+    assert len(repaired(fleet)) == 1
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == []
+    assert not fleet.scheduler.client.exists(KEY("lane", "pdf", "queued.0"))
+
+
 def test_batch_runs_only_members_that_are_calls(fleet):
     rules = "merge=city most=100 bytes=10000"
     fleet.scheduler.publish(*fleet.made(["a+", "b+"], "pdf", task_name="n", rules=rules))

@@ -53,3 +53,15 @@ def test_repair_keeps_unknown_settings_and_drops_invalid_ones(redis_client):
     assert b"slowly" not in left[1:]
     assert b"one" not in left[1:]
     assert not scheduler.repair(thorough=True)
+
+
+def test_setting_without_a_valid_value_anywhere_is_reset_once(redis_client):
+    """Each repair once announced it again: workers logged it, and a tick re-evaluated all keys."""
+    scheduler, key = Scheduler(redis_client, Keys()), Keys().key
+    ScriptedFleet(scheduler).join("worker", "pdf")
+    for name in ("settings", "conf_last"):
+        redis_client.hset(key(name), "heartbeat_interval_us", "slowly")
+    assert scheduler.repair(thorough=True)
+    revision = redis_client.hget(key("settings"), "revision")
+    assert not scheduler.repair(thorough=True)
+    assert redis_client.hget(key("settings"), "revision") == revision

@@ -27,6 +27,9 @@ TEXTS = tuple(
         "ghost",
         *(f"{begin}{mark}" for begin in ("ghost", "g h") for mark in ("!", "&", "$", "~", "*", "+", "*!")),
         "1e400",
+        "nan",
+        "-inf",
+        "1e300",
         "-5",
         "9" * 30,
         "key:tenant%3Ax y",
@@ -164,6 +167,23 @@ def _members(client, key, kind):
     if kind == "hash":
         return client.hkeys(key)
     return [b""] * client.llen(key) if kind == "list" else []
+
+
+def everything(client):
+    """Return all data of the server. Large hashes are returned as fields, because their dumps have no fixed order."""
+    keys = sorted(client.scan_iter(count=1000))
+    with client.pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.type(key)
+            pipe.dump(key)
+        found = pipe.execute()
+    kinds, dumps = found[::2], found[1::2]
+    with client.pipeline(transaction=False) as pipe:
+        hashes = [key for key, kind in zip(keys, kinds, strict=True) if kind == b"hash"]
+        for key in hashes:
+            pipe.hgetall(key)
+        fields = dict(zip(hashes, pipe.execute(), strict=True))
+    return {key: fields.get(key, dump) for key, dump in zip(keys, dumps, strict=True)}
 
 
 def at_random(scene, rng, number, names=KEYS):

@@ -3,11 +3,14 @@
 Server functions write these keys step by step, and a repair rebuilds them. Both must agree with `violations`.
 """
 
+import re
 from collections import Counter, defaultdict
+from hashlib import sha1
 from itertools import pairwise
 
-from celery_affinity.schema.constants import RATE_PREFIX
+from celery_affinity.schema.constants import MAX_NUMBER_LENGTH, RATE_PREFIX
 from celery_affinity.schema.keys import Keys
+from celery_affinity.schema.rules_codec import HINTED, SUFFIX
 from celery_affinity.schema.values import NAMES
 
 #: Separates the limit or rate of a key from its name in the rules of a job.
@@ -49,7 +52,8 @@ class Projections:
         *without*: ids of jobs that another client has damaged.
         """
         without = set(without)
-        return [*self._of_jobs(without), *self._of_lanes(), *self._of_claims(without), *self._of_workers()]
+        of_jobs = [*self._of_jobs(without), *self._of_due_times(without)]
+        return [*of_jobs, *self._of_lanes(), *self._of_claims(without), *self._of_workers()]
 
     def _of_jobs(self, without):
         for job_id, job in self.jobs.items():
@@ -63,8 +67,18 @@ class Projections:
             key_names = _keys_of(job)
             if key_names and job_id not in self._scores("key_queue", key_names[0], type_, lane):
                 yield f"pending job {job_id} is not in the sub-lane of {key_names[0]}"
+            hint = _hint_of(job_id, job)
+            if hint and (job_id in self._scores("hint_lane", hint, type_, lane)) != is_in_lane:
+                yield f"pending job {job_id} with hint {hint}: in its lane {is_in_lane}, in its hint lane otherwise"
             if is_blocked and not self.client.hexists(self.keys.key("kept_lanes"), f"{type_} {lane}"):
                 yield f"blocked job {job_id}: its lane is not listed"
+
+    def _of_due_times(self, without):
+        for job_id, due in self._scores("due_times").items():
+            job = self.jobs.get(job_id, {})
+            waits = job.get("state") in ("pending", "scheduled")
+            if job_id not in without and not (waits and job.get("due", "").startswith(f"{due:.0f} ")):
+                yield f"{job_id} is due at {due:.0f}: its hash has {job}"
 
     def _of_lanes(self):
         heads = self._hash(self.keys.key("heads"))
@@ -89,7 +103,8 @@ class Projections:
                     continue
                 if (job["state"], job.get("worker"), job.get("fence")) != ("claimed", worker, fence):
                     yield f"claim of {job_id} by {worker}: its hash has {job}"
-                for name in _keys_of(job, holds=True):
+                is_fence = fence.isdecimal() and len(fence) <= MAX_NUMBER_LENGTH
+                for name in _keys_of(job, holds=True) if is_fence else ():
                     holders[name][job_id] = float(fence)
         for name in self._scores("waiting_keys"):  # other holders block no job, and are repaired once one waits
             if name.startswith(RATE_PREFIX):
@@ -102,6 +117,8 @@ class Projections:
         members, slots, free_slots, capacity = Counter(), Counter(), Counter(), Counter()
         for worker, fields in self.workers.items():
             profile, types = fields.get("profile"), fields.get("types", "").split()
+            if profile != sha1(fields.get("types", "").encode(), usedforsecurity=False).hexdigest()[:16]:
+                continue  # its hash was damaged while its jobs were recovered
             number, other = int(fields.get("slots", 0)), int(fields.get("other", 0))
             takes_jobs = fields.get("accepting") == "1" and "stalled" not in fields and number > 0
             free = max(0, number - other - len(self.claims.get(worker, ()))) if takes_jobs else 0
@@ -128,3 +145,9 @@ def _keys_of(job, *, holds=False):
     words = job.get("rules", "").split(" ")
     pairs = [(word[len("key=") :], limit) for word, limit in pairwise(words) if word[:4] == "key="]
     return [name for name, limit in pairs if not (holds and _RATE in limit)]
+
+
+def _hint_of(job_id, job):
+    """Return the hint of a job, or None."""
+    hints = [word[len("near=") :] for word in job.get("rules", "").split(" ") if word.startswith("near=")]
+    return hints[0] if hints and HINTED in re.search(f"{SUFFIX}$", job_id)[0] else None

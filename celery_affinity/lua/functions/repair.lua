@@ -93,28 +93,24 @@ local function stages()
         { fix_members, "due_keys", repair_keyed.fix_hash, MAX_KEYS },
         { fix_members, "rates", repair_keyed.fix_hash, MAX_KEYS },
         { fix_members, "waiting_keys", repair_keyed.fix, MAX_KEYS },
-        { fix_fields, "minimum_heads", repair_minimums.fix },
+        { fix_fields, "minimum_heads", repair_keyed.fix_minimums },
         { fix_fields, "hint_heads", repair_locality.fix },
         { fix_members, "recurring", repair_recurring.fix },
         { fix_fields, "recurring_matches", repair_recurring.fix_place },
-        { fix_members, "due_times", repair_jobs.fix_due_time, MAX_KEYS },
+        { fix_members, "due_times", function(id) projections.fix(id, key.due_times) end, MAX_KEYS },
     }
-end
-
--- Continues a stage at position `at`. Returns the next position, or nil when the stage is finished.
-local function fix(stage, at, thorough, names)
-    if stage == 0 then
-        return fix_first(thorough, names)
-    end
-    local iterate, name, fix_entry, max_members = unpack(stages()[stage])
-    return iterate(name, at, thorough, fix_entry, max_members)
 end
 
 -- Continues at `first`, an argument of the function, within one stage. `how`: argument of the function. Returns the
 -- next value of `first`, or -1 when finished.
 local function run_stage(first, how, names)
-    local stage = math.floor(first / STAGE)
-    local following = try(fix, stage, first % STAGE, how ~= "0", names)
+    local stage, following = math.floor(first / STAGE), nil
+    if stage == 0 then
+        try(fix_first, how ~= "0", names)
+    else
+        local iterate, name, fix_entry, max_members = unpack(stages()[stage], 1, 4)
+        following = try(iterate, name, first % STAGE, how ~= "0", fix_entry, max_members)
+    end
     if following then
         return stage * STAGE + following
     end

@@ -50,13 +50,6 @@ local function fix_call(id)
     end
 end
 
--- Fixes the entry of job `id` among the jobs with their own due time.
-function repair_jobs.fix_due_time(id)
-    local state, due = rebuild.fields(key.job(id), "state", "due")
-    local waits = state == "pending" or state == "scheduled"
-    rebuild.compare("zset", key.due_times, id, waits and due_times.in_field(due))
-end
-
 -- Fixes the keys of a job and the indexes named in its hash; for a batch, also the keys of its calls.
 function repair_jobs.fix(id)
     rebuild.exists(key.message(id), "string")
@@ -106,41 +99,17 @@ end
 
 -- repair_locality: fixes data derived from hints of jobs and workers: hint lanes, their heads, and holders of hints.
 
--- Fixes the heads in `field`, for jobs of `type` with `hint`.
---   lane: a lane that may be missing there.
-local function fix_heads(field, hint, type, lane)
-    local names = { lane }
-    for lane_name in lanes.each(rebuild.fields(key.hint_heads, field) or "") do
-        names[#names + 1] = hint and lanes.is_lane(lane_name) and lane_name or nil
-    end
-    return repair_types.fix_heads(key.hint_heads, field, hint and locality.place_of(hint, type), names)
-end
-
--- Adds job `id`, in its lane since `time`, to its hint lane if it has a hint. Returns true if anything differed.
-function repair_locality.fix_job(id, type, lane, time)
-    local hint = id_suffix.has_hint(id) and rules_codec.hint(rebuild.fields(key.job(id), "rules") or nil)
-    if not hint then
-        return false
-    end
-    local field = locality.field_of(hint, type)
-    local differs = rebuild.compare("zset", key.hint_lane(hint, type, lane), id, time)
-    if differs or not lanes.place(rebuild.fields(key.hint_heads, field) or "", lane) then
-        return fix_heads(field, hint, type, lane) or differs
-    end
-    return false
-end
-
--- Fixes the hint lanes of one field of key `hint_heads`, which names a hint and a type.
+-- Fixes the hint lanes of one field of key `hint_heads`, which names a hint and a type, and their heads.
 function repair_locality.fix(field)
     local hint, type = locality.parts_of(field)
+    local names = {}
     for lane in lanes.each(hint and rebuild.fields(key.hint_heads, field) or "") do
         if lanes.is_lane(lane) then
-            rebuild.keep(key.hint_lane(hint, type, lane), function(id)
-                return rebuild.score(key.lane(type, lane), id)
-            end)
+            projections.fix_some(key.hint_lane(hint, type, lane))
+            names[#names + 1] = lane
         end
     end
-    fix_heads(field, hint, type)
+    repair_types.fix_heads(key.hint_heads, field, hint and locality.place_of(hint, type), names)
 end
 
 -- Makes the hints of a worker with a hash agree with the holders of these hints.

@@ -56,6 +56,17 @@ function rebuild.members(name, max, ...)
     return rebuild.exists(name, "zset") and redis.call("ZRANGE", name, 0, max - 1, ...) or {}
 end
 
+-- Returns the first job in a sorted set of waiting jobs and its time. An invalid member is removed, or only recorded.
+function rebuild.first_of(name)
+    local first = call.found and redis.call("ZRANGE", name, 0, 0, "WITHSCORES") or corrupt.first_of(name, 1)
+    local id, time = first[1], first[2]
+    if id and not (string.find(time, "^%d+$") and corrupt.is_word(id)) then
+        rebuild.record_finding(id .. " of " .. name .. ", which is no job that waits since " .. time)
+        return nil
+    end
+    return id, time
+end
+
 -- Returns a member's score in a sorted set, or false.
 function rebuild.score(name, member)
     return rebuild.exists(name, "zset") and redis.call("ZSCORE", name, member)
@@ -77,11 +88,6 @@ function rebuild.actual_or(default)
     return function(actual)
         return actual or default
     end
-end
-
--- Returns the expected value of an entry that can have any time: the actual time, or now.
-function rebuild.any_time(actual)
-    return actual or call.now
 end
 
 local READ = { hash = "HGET", zset = "ZSCORE", string = "GET" }
@@ -122,20 +128,22 @@ function rebuild.compare(kind, name, member, expected)
     return rebuild.entry(kind, name, member, actual, expected)
 end
 
--- Compares entries of several keys, each a list of arguments of `one`, or false. Returns true if any differed.
+-- Compares entries of several keys, each a list of arguments of `compare`. Returns true if any differed.
 function rebuild.each(entries)
     local any_differs = false
     for _, entry in ipairs(entries) do
-        any_differs = entry and rebuild.compare(unpack(entry, 1, 4)) or any_differs
+        any_differs = rebuild.compare(unpack(entry, 1, 4)) or any_differs
     end
     return any_differs
 end
 
--- Compares the given entries of a key, {member, value, ...}.
+-- Compares the given entries of a key, {member, value, ...}. Returns true if any differed.
 function rebuild.compare_all(kind, name, entries, expected)
+    local any_differs = false
     for i = 1, #entries, 2 do
-        rebuild.entry(kind, name, entries[i], entries[i + 1], expected)
+        any_differs = rebuild.entry(kind, name, entries[i], entries[i + 1], expected) or any_differs
     end
+    return any_differs
 end
 
 -- Calls `fix` with the first member of the sorted set `name` and its score, and with one other member. The time of day
@@ -162,19 +170,19 @@ function rebuild.keep(name, belongs)
     end)
 end
 
--- Compares all entries of a hash or a sorted set, and the missing entries among the keys of `wanted`.
+-- Compares all entries of a hash or a sorted set, and the missing entries among the keys of `wanted`. Returns true if
+-- any differed.
 function rebuild.all(kind, name, expected, wanted)
     local entries = {}
     if rebuild.exists(name, kind) then
         entries = kind == "hash" and redis.call("HGETALL", name) or redis.call("ZRANGE", name, 0, -1, "WITHSCORES")
     end
     local is_there = flat.values(entries)
-    rebuild.compare_all(kind, name, entries, expected)
+    local any_differs = rebuild.compare_all(kind, name, entries, expected)
     for member in pairs(wanted or {}) do
-        if not is_there[member] then
-            rebuild.entry(kind, name, member, nil, expected)
-        end
+        any_differs = not is_there[member] and rebuild.entry(kind, name, member, nil, expected) or any_differs
     end
+    return any_differs
 end
 
 -- repair_single_keys: fixes the keys that exist once per cohort: settings, data derived from settings, counters, and
@@ -193,10 +201,8 @@ local COUNTS = { revision = true, limits_revision = true, priority_reversed = tr
 -- Returns the value of a setting if it is valid, or nil.
 local function setting(value, name)
     local is_defined = COUNTS[name] or LISTS[name] or defaults.OF[name] ~= nil
-    if name == "for_claims" or name == "shares" or name == "has_pauses" then
-        return value -- derived from the others
-    elseif not is_defined then
-        return value -- a setting of a newer release, which cannot be checked here
+    if not is_defined then
+        return value -- a setting of a newer release, or a field that is derived from the others
     elseif LISTS[name] then
         local other = value and string.gsub(value, LISTS[name], "")
         return other and not string.find(other, "%S") and value or nil -- a space: an empty list, set at run time
@@ -216,11 +222,11 @@ end
 local function fix_values()
     local conf, invalid = rebuild.table_of(key.conf_last), {}
     rebuild.all("hash", key.settings, function(value, name)
-        local valid = setting(value, name)
-        if not valid and not COUNTS[name] then
+        local valid = setting(value, name) or setting(conf[name], name) or nil
+        if valid ~= value and not COUNTS[name] then
             invalid[#invalid + 1] = name
         end
-        return valid or setting(conf[name], name)
+        return valid
     end, conf)
     if #invalid > 0 and not call.found then
         for _, name in ipairs(invalid) do
@@ -249,14 +255,20 @@ local function fix_settings()
 end
 
 -- Fixes the rules of types, which are derived from the settings `limits` and `reserve` and from the pauses, and their
--- indicator in key `heads`. Claims are counted again for a limit that was missing.
+-- indicator in key `heads`. Claims are counted again for a limit or reserves that were missing.
 local function fix_type_rules()
     local text, reserve = unpack(redis.call("HMGET", key.settings, "limits", "reserve"))
-    local limit_of, pauses, wanted = {}, {}, {
-        ["!"] = true, [minimums.ANY] = true, [placement.FIELD] = true, [fair_share.FIELD] = true,
-        [due_times.FIELD] = true,
+    reserve = string.find(reserve or "", "%S") and reserve or false
+    local is_counting = rebuild.compare("hash", key.type_rules, "!", reserve)
+    local other_fields = {
+        ["!"] = reserve, [placement.FIELD] = placement.words(), [fair_share.FIELD] = tenants.words_of_shares() and 1,
+        [due_times.FIELD] = due_times.may_stretch() and 1,
+        [minimums.ANY] = rebuild.exists(key.minimum_heads, "hash") and 1,
     }
-    local is_counting = false
+    local limit_of, pauses, wanted = {}, {}, {}
+    for name in pairs(other_fields) do
+        wanted[name] = true
+    end
     for type, limit in limits.of_types(text) do
         limit_of[type], wanted[type] = tonumber(limit), true
     end
@@ -267,18 +279,8 @@ local function fix_type_rules()
         end
     end
     rebuild.all("hash", key.type_rules, function(value, type)
-        if type == "!" then
-            is_counting = is_counting or (reserve or "") ~= (value or "")
-            return string.find(reserve or "", "%S") and reserve
-        end
-        if type == placement.FIELD then
-            return placement.words()
-        elseif type == fair_share.FIELD then
-            return tenants.words_of_shares() and 1
-        elseif type == due_times.FIELD then
-            return due_times.may_stretch() and 1
-        elseif type == minimums.ANY then
-            return rebuild.exists(key.minimum_heads, "hash") and 1
+        if string.sub(type, 1, 1) == "!" then
+            return other_fields[type]
         end
         local rule = type_limits.read(value)
         local was_closed = type_limits.is_closed(rule)

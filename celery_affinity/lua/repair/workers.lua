@@ -38,20 +38,6 @@ function repair_types.fix_published(type)
     end
 end
 
--- Returns the head of a lane as in key `heads`, or "" if the lane is empty.
-local function head_of(type, lane)
-    local name = key.lane(type, lane)
-    local id, time = unpack(redis.call("ZRANGE", name, 0, 0, "WITHSCORES"))
-    if not id or string.find(time, "^%d+$") and corrupt.is_word(id) then
-        return id and lane .. " " .. time .. " " .. id or ""
-    elseif call.found then
-        rebuild.record_finding(id .. " of " .. name .. ", which is no job that waits since " .. time)
-        return ""
-    end
-    id, time = unpack(corrupt.first_of(name, 1))
-    return id and lane .. " " .. time .. " " .. id or ""
-end
-
 -- Fixes heads, which can be in any order, in a field of hash `name`. Returns true if the heads differed.
 --   type: type of the lanes; a pseudo-type for minimum lanes (`minimums`) and hint lanes (`locality`).
 --   names: names of the lanes; nil for all.
@@ -59,8 +45,9 @@ function repair_types.fix_heads(name, field, type, names)
     return rebuild.compare("hash", name, field, function(stored)
         local heads, expected = {}, {}
         for _, lane in ipairs(names or lanes.NAMES) do
-            local head = head_of(type, lane)
-            if head ~= "" and not expected[head] then
+            local id, time = rebuild.first_of(key.lane(type, lane))
+            local head = id and lane .. " " .. time .. " " .. id
+            if head and not expected[head] then
                 heads[#heads + 1], expected[head] = head, true
             end
         end
@@ -92,6 +79,22 @@ local function fix_waiting_calls(type, redis_keys)
     rebuild.compare("hash", key.waiting_calls, type, calls > 0 and calls)
 end
 
+-- Fixes jobs with a key or a hint in `redis_key`: a lane, or the jobs that keys block. A waiting job without keys, and
+-- an id without a hash, is moved from there to the lane.
+local function fix_place(redis_key, type, lane)
+    rebuild.fix_sample(redis_key, function(id, time)
+        if redis_key == key.lane(type, lane) then
+            return (id_suffix.has_key(id) or id_suffix.has_hint(id)) and (projections.fix(id))
+        end
+        local differs, job = projections.fix(id, redis_key)
+        if (not job or job.waits and not job.keys[1]) and not call.found and corrupt.is_word(id) then
+            hooks.enters_lane(id, type, lane, rebuild.integer(time) or call.now)
+            lanes.add(id, type, lane, rebuild.integer(time) or call.now)
+        end
+        return differs
+    end)
+end
+
 -- Fixes data derived from the lanes of a type. If `thorough`, also fixes the first jobs of its lanes: per lane as many
 -- as an invocation assigns, if there are few lanes.
 local function fix_type(type, thorough)
@@ -105,7 +108,7 @@ local function fix_type(type, thorough)
         for _, redis_key in ipairs({ key.lane(type, lane), key.kept_back(type, lane) }) do
             if rebuild.exists(redis_key, "zset") then
                 redis_keys[#redis_keys + 1] = redis_key
-                repair_keyed.fix_place(redis_key, type, lane)
+                fix_place(redis_key, type, lane)
                 repair_shares.fix(type, lane)
             end
         end
@@ -174,17 +177,17 @@ end
 local function fix_worker(worker)
     local has_claims, fields = rebuild.exists(key.claims(worker), "hash"), slot_fields(worker)
     if not fields then
-        rebuild.compare("zset", key.heartbeats, worker, has_claims and rebuild.any_time)
-        rebuild.compare("zset", key.joined, worker, has_claims and rebuild.any_time)
+        rebuild.compare("zset", key.heartbeats, worker, has_claims and rebuild.actual_or(call.now))
+        rebuild.compare("zset", key.joined, worker, has_claims and rebuild.actual_or(call.now))
         return true, nil, 0, has_claims
     end
     local profile, free = free_slots.count(worker, fields)
     return rebuild.each({
         { "hash", key.worker(worker), "free", free },
         { "hash", key.worker(worker), "terms", free_slots.terms_of(fields) },
-        { "zset", key.heartbeats, worker, rebuild.any_time },
-        { "zset", key.joined, worker, rebuild.any_time },
-        { "zset", key.free(profile), worker, free > 0 and rebuild.any_time },
+        { "zset", key.heartbeats, worker, rebuild.actual_or(call.now) },
+        { "zset", key.joined, worker, rebuild.actual_or(call.now) },
+        { "zset", key.free(profile), worker, free > 0 and rebuild.actual_or(call.now) },
         { "hash", key.profiles, profile, fields[TYPES] },
     }), fields, free, true
 end
@@ -237,7 +240,7 @@ local function add_worker(totals, worker, fields, free)
         set("hash", name, member, (totals[name][2][member] or 0) + number)
     end
     set("hash", key.profiles, profile, fields[TYPES])
-    set("zset", key.free(profile), worker, free > 0 and rebuild.any_time)
+    set("zset", key.free(profile), worker, free > 0 and rebuild.actual_or(call.now))
     add(key.members, profile, 1)
     add(key.slots, profile, slots)
     add(key.free_slots, profile, free)
@@ -268,17 +271,18 @@ local function fix_totals()
     rebuild.all("hash", key.names, function(worker)
         return is_worker[worker] and worker
     end)
+    local any_differs = false
     for name, total in pairs(totals) do
         local kind, entries = unpack(total)
-        rebuild.all(kind, name, function(actual, member)
+        any_differs = rebuild.all(kind, name, function(actual, member)
             local expected = entries[member]
             if expected == 0 and (name == key.capacity or name == key.free_slots and not actual) then
                 return nil -- a type without slots has no entry; a profile without free slots need not have one
             end
             return type(expected) ~= "function" and expected or expected and expected(actual)
-        end, entries)
+        end, entries) or any_differs
     end
-    if not call.found then
+    if any_differs and not call.found then
         settings_in_force.renew_for_claims()
     end
     for _, type in ipairs(served) do
@@ -309,12 +313,11 @@ function repair_workers.fix_profile(profile)
     end
 end
 
--- Fixes data derived from a claim: the fields of the job hash, the count of the type's limit, and the holders of keys.
--- If the job hash names another worker that has the claim, only that worker keeps it.
+-- Fixes data derived from a claim: the fields of the job hash, and what follows from them. If the job hash names
+-- another worker that has the claim, only that worker keeps it.
 local function fix_claim(worker, id, fence)
     repair_jobs.fix_batch(id)
-    local holder, job_fence, type, lane, is_limited =
-        rebuild.fields(key.job(id), "worker", "fence", "type", "lane", "limited")
+    local holder, job_fence = rebuild.fields(key.job(id), "worker", "fence")
     if holder == nil then
         return -- the job hash is missing: its release will find no job to end
     elseif holder and holder ~= worker and job_fence and rebuild.fields(key.claims(holder), id) == job_fence then
@@ -325,11 +328,9 @@ local function fix_claim(worker, id, fence)
         { "hash", key.job(id), "worker", worker },
         { "hash", key.job(id), "fence", fence },
         { "hash", key.job(id), "state", "claimed" },
-        { "hash", key.job(id), "claimed", rebuild.any_time },
-        is_limited and type and lanes.is_lane(lane)
-            and { "zset", key.type_running(type), id, lanes.number(lane) },
+        { "hash", key.job(id), "claimed", rebuild.actual_or(call.now) },
     })
-    repair_keyed.fix_job(id)
+    projections.fix(id)
 end
 
 -- Fixes a worker, its claims, and the counter of fencing tokens; if `thorough`, also its claimed jobs.
