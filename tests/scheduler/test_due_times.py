@@ -51,6 +51,12 @@ def learn(fleet, name, took_s, *, size=1.0):
     return learned
 
 
+def repair(fleet):
+    following = 0
+    while following >= 0:
+        following, _, _ = fleet.scheduler._run("repair", [], first=following, how="1")
+
+
 # -- The rank.
 
 
@@ -93,6 +99,15 @@ def test_earlier_of_two_due_times_counts(fleet):
     fleet.publish("second", "pdf", due="w60000000 d5000000")
     now_us = fleet.now_us
     assert index(fleet) == {"first": now_us + 5_000_000, "second": now_us + 5_000_000}
+
+
+def test_equal_words_count_from_each_publish(fleet):
+    for job, due in (("d1", "d9000000 s7"), ("d2", "d9000000 s7"), ("w1", "w4000000"), ("w2", "w4000000")):
+        fleet.publish(job, "pdf", due=due)
+        fleet.scheduler.advance(1)
+    found = index(fleet)
+    assert [found[job] - found["d1"] for job in ("d2", "w1", "w2")] == [1_000_000, -3_000_000, -2_000_000]
+    assert row(fleet, "d2")["due"] == f"{found['d2']} d{found['d2']} s7"
 
 
 def test_deadline_counts_from_the_expected_end(fleet):
@@ -379,10 +394,13 @@ def test_turn_of_a_tenant_goes_to_its_job_with_the_least_rank(fleet):
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-5", "much", "1e300", ""])
 def test_damaged_settings_fail_no_publish(fleet, value):
-    fleet.scheduler.client.hset(
-        fleet.scheduler.keys.key("settings"), mapping={"target_wait_us": value, "stretch": value}
-    )
+    client, keys = fleet.scheduler.client, fleet.scheduler.keys
+    client.hset(keys.key("settings"), mapping={"target_wait_us": value, "stretch": value})
+    fleet.scheduler.configure({"keep_us": "1000000"})
+    assert client.hget(keys.key("heads"), "!") is None
+    client.hset(keys.key("heads"), "!", f"+due={value}/{value}")
     fleet.publish("due", "pdf", due=SOON)
+    assert row(fleet, "due")["head"] == str(HEAD_US)
     fleet.publish("plain", "pdf")
     assert fleet.order(2, "pdf") == ["due", "plain"]
 
@@ -399,6 +417,18 @@ def test_damaged_fields_fail_no_claim(fleet, field, value):
     assert sorted(fleet.order(2, "pdf")) == ["due", "plain"]
 
 
+@pytest.mark.parametrize("tenant_turns", ["age", "share"])
+def test_repair_restores_the_settings_that_publish_reads(fleet, tenant_turns):
+    client, keys = fleet.scheduler.client, fleet.scheduler.keys
+    fleet.scheduler.configure({"target_wait_us": "50000000", "stretch": "0.1", "tenant_turns": tenant_turns})
+    before = client.hget(keys.key("heads"), "!")
+    client.delete(keys.key("heads"), keys.key("type_rules"))
+    repair(fleet)
+    assert client.hget(keys.key("heads"), "!") == before
+    fleet.publish("due", "pdf", due=SOON)
+    assert row(fleet, "due")["head"] == "40000000"
+
+
 def test_repair_restores_the_index_and_the_order_of_a_key(fleet):
     for job, due in (("a!", ""), ("b!", "w200000000"), ("c!", SOON)):
         fleet.publish(job, "pdf", rules="key=k limit=1", due=due)
@@ -406,8 +436,6 @@ def test_repair_restores_the_index_and_the_order_of_a_key(fleet):
     before = index(fleet)
     client.zadd(keys.key("due_times"), {"gone": 5, "a!": 7, "c!": 9})
     client.delete(keys.key("key_queue", "k", "pdf", "queued.0"))
-    following = 0
-    while following >= 0:
-        following, _, _ = fleet.scheduler._run("repair", [], first=following, how="1")
+    repair(fleet)
     assert index(fleet) == before
     assert fleet.order(3, "pdf") == ["c!", "b!", "a!"]

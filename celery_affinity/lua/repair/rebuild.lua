@@ -276,7 +276,7 @@ local function fix_type_rules()
         elseif type == fair_share.FIELD then
             return tenants.words_of_shares() and 1
         elseif type == due_times.FIELD then
-            return due_times.may_stretch() and 1
+            return due_times.settings_words()
         elseif type == minimums.ANY then
             return rebuild.exists(key.minimum_heads, "hash") and 1
         end
