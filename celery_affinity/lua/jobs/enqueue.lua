@@ -117,22 +117,16 @@ function enqueue.insert(job, enqueued_us, is_only)
     else
         is_served = is_counted(type)
     end
+    if early and early.own_due and not joined then
+        redis.call("ZADD", key.due_times, early.own_due, id)
+    end
     if delay_us > 0 then
         redis.call("HSET", its, "published", call.text(enqueued_us))
         redis.call("ZADD", key.scheduled, enqueued, id)
-        if early and early.own_due then
-            redis.call("ZADD", key.due_times, early.own_due, id)
-        end
         workers.tick_in_time(delay_us, key.scheduled, id)
         return protocol.IS_SCHEDULED, 1, false
     end
-    local rank, alone = enqueued, nil
-    if early then
-        rank = call.text(enqueued_us - early.head_us)
-        if early.own_due and not joined then
-            redis.call("ZADD", key.due_times, early.own_due, id)
-        end
-    end
+    local rank, alone = early and call.text(enqueued_us - early.head_us) or enqueued, nil
     local waits_as = rule and rule.enters(job, lane, enqueued, joined, is_again, early or {})
     if waits_as == "patient" then
         return protocol.IS_SCHEDULED, 1, false

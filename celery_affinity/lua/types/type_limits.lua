@@ -50,26 +50,22 @@ function type_limits.word()
     return flags ~= "" and (word or "") .. flags or word
 end
 
--- Parsed values of this field, and the meaning of a field that is not set.
-local meanings, no_meaning = memo.cache(), nil
+local meanings = memo.cache()
 
 local function parsed(word)
-    local kinds, shares_begin = word, #word - #protocol.HAS_SHARES + 1
-    local has_shares = string.find(word, protocol.HAS_SHARES, math.max(1, shares_begin), true) ~= nil
-    if has_shares then
-        kinds = string.sub(word, 1, shares_begin - 1)
-    end
-    local first, last = string.find(kinds, protocol.HAS_DUE_SETTINGS, 1, true)
-    local due_settings = due_times.settings_in(first and string.sub(kinds, last + 1))
-    kinds = first and string.sub(kinds, 1, first - 1) or kinds
-    return { kinds = kinds ~= "" and kinds, has_shares = has_shares, due_settings = due_settings }
+    local rest, shares = string.gsub(word, "%" .. protocol.HAS_SHARES .. "$", "")
+    local kinds, due_settings = string.match(rest, "^(.-)%" .. protocol.HAS_DUE_SETTINGS .. "(.*)$")
+    kinds = kinds or rest
+    return {
+        kinds = kinds ~= "" and kinds, has_shares = shares == 1, due_settings = due_times.settings_in(due_settings),
+    }
 end
 
 -- Returns `word`, field "!" of key `heads`, without what follows the rules of types, or false if nothing remains. Also
 -- returns true if tenants have fair shares, and true if run times give jobs a head start, and records both.
 function hooks.read_word(word)
-    no_meaning = no_meaning or parsed("")
-    local meaning = word and (meanings.of[word] or memo.keep(meanings, word, parsed(word))) or no_meaning
+    word = word or ""
+    local meaning = meanings.of[word] or memo.keep(meanings, word, parsed(word))
     -- off: another client deleted the setting
     call.shares = meaning.has_shares and tenants.shares() and "on" or "off"
     call.due_settings = meaning.due_settings
