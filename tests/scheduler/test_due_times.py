@@ -5,6 +5,7 @@ import pytest
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.run_times import RunTime
 from celery_affinity.schema.bounds import Bound
+from celery_affinity.schema.constants import MAX_RUN_US
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.reserves import encoded_reserves
@@ -87,6 +88,12 @@ def test_job_due_later_than_the_target_wait_has_no_head_start(fleet, due):
     assert fleet.order(2, "pdf") == ["old", "due"]
 
 
+def test_least_head_start_is_a_microsecond(fleet):
+    fleet.publish("due", "pdf", due=f"w{TARGET_S * 1_000_000 - 1}")
+    assert row(fleet, "due")["head"] == "1"
+    assert rank_in_lane(fleet, "due") == fleet.now_us - 1
+
+
 def test_missed_deadline_counts_as_due_at_once(fleet):
     fleet.publish("missed", "pdf", due="d-99999999999")
     fleet.publish("now", "pdf", due="w0")
@@ -120,6 +127,12 @@ def test_deadline_counts_from_the_expected_end(fleet):
     assert due_s == pytest.approx(
         {job: 100 - each / 1e6 * (1 + learned.typical_error) for job, each in expected_s.items()}, abs=1e-5
     )
+
+
+def test_longest_target_wait_is_a_billion_seconds(fleet):
+    fleet.scheduler.configure({"target_wait_us": str(MAX_RUN_US)})
+    fleet.publish("due", "pdf", due=SOON)
+    assert row(fleet, "due")["head"] == str(MAX_RUN_US - 10_000_000)
 
 
 def test_target_wait_of_0_turns_due_times_off(fleet):
@@ -166,6 +179,7 @@ def test_stretch_counts_from_the_eta(fleet):
     fleet.advance_and_tick(60)
     eta_us = fleet.now_us - 10_000_000
     assert rank_in_lane(fleet, "later") == eta_us - (TARGET_S - 1) * 1_000_000
+    assert fleet.join_and_claim("worker", "pdf").enqueued_us == eta_us
 
 
 def test_end_of_stretch_applies_to_jobs_published_from_then_on(fleet):
@@ -316,7 +330,7 @@ def test_moved_job_keeps_its_head_start(fleet):
 
 def test_replay_begins_start_within_anew_and_keeps_the_deadline(fleet):
     fleet.join("worker", "pdf")
-    for job, due in (("within", SOON), ("deadline", "d100000000 s3000000")):
+    for job, due in (("within", SOON), ("deadline", "d100000000 s3000000"), ("far", "d99999999999999999")):
         fleet.publish(job, "pdf", due=due)
         (claim,) = fleet.inbox("worker")
         fleet.end("worker", claim, outcome="rejected")
@@ -324,8 +338,12 @@ def test_replay_begins_start_within_anew_and_keeps_the_deadline(fleet):
     fleet.scheduler.leave("worker")
     fleet.scheduler.advance(50)
     assert index(fleet) == {}
-    fleet.scheduler.replay(["within", "deadline"])
-    assert index(fleet) == {"within": fleet.now_us + 10_000_000, "deadline": begun_us + 100_000_000}
+    fleet.scheduler.replay(["within", "deadline", "far"])
+    assert index(fleet) == {
+        "within": fleet.now_us + 10_000_000,
+        "deadline": begun_us + 100_000_000,
+        "far": pytest.approx(begun_us + 10**17, rel=1e-15),
+    }
     assert rank_in_lane(fleet, "deadline") == fleet.now_us - (TARGET_S - 50) * 1_000_000
 
 

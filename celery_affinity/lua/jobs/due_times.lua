@@ -67,17 +67,17 @@ local function number_in(value, otherwise)
     return number and number >= 0 and number <= protocol.MAX_RUN_US and number or otherwise
 end
 
--- Returns the target wait in µs and `stretch` in two strings. Both can be nil or false.
-local function settings_in(target_us, stretch)
+-- Returns the target wait in µs and `stretch` as numbers. Another client may have written or deleted either.
+local function numbers_of(target_us, stretch)
     return number_in(target_us, defaults.OF.target_wait_us), number_in(stretch, defaults.OF.stretch)
 end
 
--- The field of key `type_rules` that has these settings, unless both have their defaults.
+-- The field of key `type_rules` that has these settings (`settings_words`).
 due_times.FIELD = "!due"
 
--- Returns the value of this field, or nil.
+-- Returns the settings as a string, or nil if both have their defaults.
 function due_times.settings_words()
-    local target_us, stretch = settings_in(unpack(redis.call("HMGET", key.settings, "target_wait_us", "stretch")))
+    local target_us, stretch = numbers_of(unpack(redis.call("HMGET", key.settings, "target_wait_us", "stretch")))
     if target_us ~= defaults.OF.target_wait_us or stretch ~= defaults.OF.stretch then
         return string.format("%.17g/%.17g", target_us, stretch)
     end
@@ -86,7 +86,7 @@ end
 
 -- Returns the settings in `words`, a result of `due_times.settings_words`, as a table.
 function due_times.settings_in(words)
-    local target_us, stretch = settings_in(string.match(words or "", "^(%S+)/(%S+)$"))
+    local target_us, stretch = numbers_of(string.match(words or "", "^(%S+)/(%S+)$"))
     return { target_us = target_us, stretch = stretch }
 end
 
