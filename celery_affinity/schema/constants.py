@@ -138,8 +138,8 @@ HAS_TYPE_RULES = "rules"
 HAS_RESERVES = "reserves"
 #: End of that value if tenants have fair shares.
 HAS_SHARES = "+shares"
-#: Part of it before that, if run times give jobs a head start (`affinity_stretch`).
-HAS_STRETCH = "+stretch"
+#: Part of it before that, followed by target wait and stretch, unless both have their defaults.
+HAS_DUE_SETTINGS = "+due="
 #: Control messages in an inbox: the first token of a line that is not a job. They make the worker run a tick, return
 #: prefetched jobs, return paused jobs, or stop the task of a job.
 TICK_SIGN, BACK_SIGN, PAUSED_SIGN, PREEMPT_SIGN = "tick", "back", "paused", "preempt"

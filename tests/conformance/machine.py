@@ -43,7 +43,7 @@ class Conformance(Stories):
     def see_all_end(self):
         self.full_next = self.is_full = self.goes_on = False
         self._configure({"limits": " ", "reserve": " ", "tenants": " ", "tenant_turns": "age", "keep_us": "60000000"})
-        self._configure({"placement": "idle", "locality_bonus": "0", "stretch": "0"})
+        self._configure({"placement": "idle", "locality_bonus": "0", "stretch": "0", "target_wait_us": "256000000"})
         for what in [*self.reference.pauses]:
             self._resume(what)
         for worker in sorted(self.reference.workers):

@@ -657,10 +657,12 @@ def _expect_heads(reference, state, entry, standing):
         entry(["type_rules"], "!first", "1")
         if state[key("heads")].get("!") != "reserves":
             entry(["heads"], "!", "rules")
+    settings = due_times.settings_words(reference)
     flags = {
-        "stretch": due_times.may_stretch(reference),
-        "shares": reference.settings.half_life_us is not None,
+        "due": (settings, f"+due={settings}"),
+        "shares": ("1" if reference.settings.half_life_us is not None else "", "+shares"),
     }
-    for name in [name for name, is_on in flags.items() if is_on]:
-        entry(["type_rules"], f"!{name}", "1")
-        entry(["heads"], "!", f"{state[key('heads')].get('!', '')}+{name}")
+    for name, (value, word) in flags.items():
+        if value:
+            entry(["type_rules"], f"!{name}", value)
+            entry(["heads"], "!", f"{state[key('heads')].get('!', '')}{word}")

@@ -5,6 +5,7 @@ import pytest
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.policy.run_times import RunTime
 from celery_affinity.schema.bounds import Bound
+from celery_affinity.schema.constants import MAX_RUN_US
 from celery_affinity.schema.job_record import NewJob
 from celery_affinity.schema.keys import Keys
 from celery_affinity.settings.reserves import encoded_reserves
@@ -51,6 +52,12 @@ def learn(fleet, name, took_s, *, size=1.0):
     return learned
 
 
+def repair(fleet):
+    following = 0
+    while following >= 0:
+        following, _, _ = fleet.scheduler._run("repair", [], first=following, how="1")
+
+
 # -- The rank.
 
 
@@ -81,6 +88,12 @@ def test_job_due_later_than_the_target_wait_has_no_head_start(fleet, due):
     assert fleet.order(2, "pdf") == ["old", "due"]
 
 
+def test_least_head_start_is_a_microsecond(fleet):
+    fleet.publish("due", "pdf", due=f"w{TARGET_S * 1_000_000 - 1}")
+    assert row(fleet, "due")["head"] == "1"
+    assert rank_in_lane(fleet, "due") == fleet.now_us - 1
+
+
 def test_missed_deadline_counts_as_due_at_once(fleet):
     fleet.publish("missed", "pdf", due="d-99999999999")
     fleet.publish("now", "pdf", due="w0")
@@ -95,6 +108,15 @@ def test_earlier_of_two_due_times_counts(fleet):
     assert index(fleet) == {"first": now_us + 5_000_000, "second": now_us + 5_000_000}
 
 
+def test_equal_words_count_from_each_publish(fleet):
+    for job, due in (("d1", "d9000000 s7"), ("d2", "d9000000 s7"), ("w1", "w4000000"), ("w2", "w4000000")):
+        fleet.publish(job, "pdf", due=due)
+        fleet.scheduler.advance(1)
+    found = index(fleet)
+    assert [found[job] - found["d1"] for job in ("d2", "w1", "w2")] == [1_000_000, -3_000_000, -2_000_000]
+    assert row(fleet, "d2")["due"] == f"{found['d2']} d{found['d2']} s7"
+
+
 def test_deadline_counts_from_the_expected_end(fleet):
     """Names are stored percent-encoded. A call of twice the mean size takes twice as long."""
     learned = learn(fleet, "caf%C3%A9.render", 20)
@@ -105,6 +127,12 @@ def test_deadline_counts_from_the_expected_end(fleet):
     assert due_s == pytest.approx(
         {job: 100 - each / 1e6 * (1 + learned.typical_error) for job, each in expected_s.items()}, abs=1e-5
     )
+
+
+def test_longest_target_wait_is_a_billion_seconds(fleet):
+    fleet.scheduler.configure({"target_wait_us": str(MAX_RUN_US)})
+    fleet.publish("due", "pdf", due=SOON)
+    assert row(fleet, "due")["head"] == str(MAX_RUN_US - 10_000_000)
 
 
 def test_target_wait_of_0_turns_due_times_off(fleet):
@@ -151,6 +179,7 @@ def test_stretch_counts_from_the_eta(fleet):
     fleet.advance_and_tick(60)
     eta_us = fleet.now_us - 10_000_000
     assert rank_in_lane(fleet, "later") == eta_us - (TARGET_S - 1) * 1_000_000
+    assert fleet.join_and_claim("worker", "pdf").enqueued_us == eta_us
 
 
 def test_end_of_stretch_applies_to_jobs_published_from_then_on(fleet):
@@ -301,7 +330,7 @@ def test_moved_job_keeps_its_head_start(fleet):
 
 def test_replay_begins_start_within_anew_and_keeps_the_deadline(fleet):
     fleet.join("worker", "pdf")
-    for job, due in (("within", SOON), ("deadline", "d100000000 s3000000")):
+    for job, due in (("within", SOON), ("deadline", "d100000000 s3000000"), ("far", "d99999999999999999")):
         fleet.publish(job, "pdf", due=due)
         (claim,) = fleet.inbox("worker")
         fleet.end("worker", claim, outcome="rejected")
@@ -309,8 +338,12 @@ def test_replay_begins_start_within_anew_and_keeps_the_deadline(fleet):
     fleet.scheduler.leave("worker")
     fleet.scheduler.advance(50)
     assert index(fleet) == {}
-    fleet.scheduler.replay(["within", "deadline"])
-    assert index(fleet) == {"within": fleet.now_us + 10_000_000, "deadline": begun_us + 100_000_000}
+    fleet.scheduler.replay(["within", "deadline", "far"])
+    assert index(fleet) == {
+        "within": fleet.now_us + 10_000_000,
+        "deadline": begun_us + 100_000_000,
+        "far": pytest.approx(begun_us + 10**17, rel=1e-15),
+    }
     assert rank_in_lane(fleet, "deadline") == fleet.now_us - (TARGET_S - 50) * 1_000_000
 
 
@@ -379,10 +412,13 @@ def test_turn_of_a_tenant_goes_to_its_job_with_the_least_rank(fleet):
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-5", "much", "1e300", ""])
 def test_damaged_settings_fail_no_publish(fleet, value):
-    fleet.scheduler.client.hset(
-        fleet.scheduler.keys.key("settings"), mapping={"target_wait_us": value, "stretch": value}
-    )
+    client, keys = fleet.scheduler.client, fleet.scheduler.keys
+    client.hset(keys.key("settings"), mapping={"target_wait_us": value, "stretch": value})
+    fleet.scheduler.configure({"keep_us": "1000000"})
+    assert client.hget(keys.key("heads"), "!") is None
+    client.hset(keys.key("heads"), "!", f"+due={value}/{value}")
     fleet.publish("due", "pdf", due=SOON)
+    assert row(fleet, "due")["head"] == str(HEAD_US)
     fleet.publish("plain", "pdf")
     assert fleet.order(2, "pdf") == ["due", "plain"]
 
@@ -399,6 +435,18 @@ def test_damaged_fields_fail_no_claim(fleet, field, value):
     assert sorted(fleet.order(2, "pdf")) == ["due", "plain"]
 
 
+@pytest.mark.parametrize("tenant_turns", ["age", "share"])
+def test_repair_restores_the_settings_that_publish_reads(fleet, tenant_turns):
+    client, keys = fleet.scheduler.client, fleet.scheduler.keys
+    fleet.scheduler.configure({"target_wait_us": "50000000", "stretch": "0.1", "tenant_turns": tenant_turns})
+    before = client.hget(keys.key("heads"), "!")
+    client.delete(keys.key("heads"), keys.key("type_rules"))
+    repair(fleet)
+    assert client.hget(keys.key("heads"), "!") == before
+    fleet.publish("due", "pdf", due=SOON)
+    assert row(fleet, "due")["head"] == "40000000"
+
+
 def test_repair_restores_the_index_and_the_order_of_a_key(fleet):
     for job, due in (("a!", ""), ("b!", "w200000000"), ("c!", SOON)):
         fleet.publish(job, "pdf", rules="key=k limit=1", due=due)
@@ -406,8 +454,6 @@ def test_repair_restores_the_index_and_the_order_of_a_key(fleet):
     before = index(fleet)
     client.zadd(keys.key("due_times"), {"gone": 5, "a!": 7, "c!": 9})
     client.delete(keys.key("key_queue", "k", "pdf", "queued.0"))
-    following = 0
-    while following >= 0:
-        following, _, _ = fleet.scheduler._run("repair", [], first=following, how="1")
+    repair(fleet)
     assert index(fleet) == before
     assert fleet.order(3, "pdf") == ["c!", "b!", "a!"]

@@ -12,11 +12,16 @@
 --   has_new_hints: true if the calling worker's hints have changed during the invocation.
 --   near: jobs of the current claim that are local to its worker (`hooks.near`).
 --   shares: "on" or "off" once it is known whether tenants have fair shares (`hooks.has_shares`).
+--   due_settings: the settings of `due_times`, after their first use.
+
+-- Limit of the integers that "%d" formats: 0 on a server of 32 bits.
+local max_long
 
 -- Copies globals to local variables. The first function that runs in a server process gets them from `its_globals`.
 function call.take_globals()
     if not redis then
         redis, string, math, table, tonumber, unpack, ipairs, pairs, next = its_globals()
+        max_long = string.format("%d", 2 ^ 53) == "9007199254740992" and 2 ^ 53 or 0
     end
 end
 
@@ -47,7 +52,7 @@ function call.begin(base)
     -- up.
     call.claiming, call.keys, call.limits, call.bounds = false, false, false, false
     call.published, call.sequence, call.found, call.tenants = false, false, false, false
-    call.has_new_hints, call.near, call.shares = false, false, false
+    call.has_new_hints, call.near, call.shares, call.due_settings = false, false, false, false
 end
 
 -- Raises an error, before any write, if the caller lacks the permissions of a worker. Producers may invoke functions,
@@ -56,9 +61,14 @@ function call.refuse_producers()
     redis.call("UNLINK", key.base .. "nothing")
 end
 
--- Returns a time in µs as digits. Lua's own conversion would return 1.7e+15.
+-- Returns a time in µs as digits. Lua's own conversion would return 1.7e+15. "%d" costs half of "%.0f".
 function call.text(us)
-    return us == call.now_us and call.now or string.format("%.0f", us)
+    if us == call.now_us then
+        return call.now
+    elseif us > 0 and us < max_long and us % 1 == 0 then
+        return string.format("%d", us)
+    end
+    return string.format("%.0f", us)
 end
 
 -- memo: caches values parsed from strings across invocations. A cached value may depend only on its string, so a

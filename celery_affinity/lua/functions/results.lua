@@ -44,7 +44,7 @@ function functions.next_report(ARGV)
             "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries", "why")
         local state, reason, type, task, name, deliveries, ended, left, tries, why = unpack(fields)
         local is_id = corrupt.is_word(id)
-        local ended_us = is_id and not fields.err and tonumber(ended)
+        local ended_us = not fields.err and tonumber(ended)
         if not is_id then
             corrupt.remove(key.unreported, id)
         elseif not ended_us then
@@ -54,7 +54,7 @@ function functions.next_report(ARGV)
         local age_us = math.max(0, call.now_us - (ended_us or 0))
         local attempts = tonumber(tries) or 0
         local is_for_anyone = age_us >= (attempts > 0 and protocol.OTHERS_WHO_TRY_HAVE_US or protocol.OTHERS_HAVE_US)
-        if ended_us and not is_reporting[id] and (is_for_anyone or not texts.has_word(left, app)) then
+        if is_id and not is_reporting[id] and (is_for_anyone or not texts.has_word(left, app)) then
             local delay_us = math.min(again_us * 2 ^ attempts, protocol.MAX_PAUSE_US)
             redis.call("ZADD", key.unreported, call.text(call.now_us + delay_us), id)
             redis.call("HSET", key.job(id), "tries", attempts + 1)

@@ -4,17 +4,14 @@
 -- Writes the hash `its` of `job`. `rule`: the hooks of a job with rules, or nil. `joined`: the batch that the job
 -- joins. `early`: see `due_times.fields`.
 function enqueue.write_hash(its, job, lane, enqueued, state, rule, joined, early)
-    if rule or early then
-        local fields = rule and rule.fields(job, joined) or {}
-        if early then
-            fields[#fields + 1], fields[#fields + 2] = "claimed", "" -- see `claims.grant`
-            for _, name in ipairs({ "head", "due" }) do -- in this order, so that equal invocations send equal commands
-                if early[name] then
-                    fields[#fields + 1], fields[#fields + 2] = name, early[name]
-                end
-            end
+    if rule then
+        local fields = rule.fields(job, joined)
+        for _, value in ipairs(early and { due_times.row(early) } or {}) do
+            fields[#fields + 1] = value
         end
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(fields)))
+    elseif early then
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, due_times.row(early)))
     else
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state))
     end
@@ -61,9 +58,9 @@ end
 -- From this table, `place` adds the job to its lane, or assigns it to a slot without a lane.
 function enqueue.insert(job, enqueued_us, is_only)
     local id, type, expires_us = job.id, job.type, job.expires_us
-    local delay_us, words = 0, ""
+    local delay_us, asked = 0, nil
     if job.times ~= "0" then
-        delay_us, words = due_times.split(job.times)
+        delay_us, asked = due_times.split(job.times)
     end
     local its = key.job(id)
     if redis.call("EXISTS", its) == 1 and is_known(id, its) then
@@ -91,14 +88,14 @@ function enqueue.insert(job, enqueued_us, is_only)
         if has_type_rules then
             local kinds, _, has_stretch = hooks.read_word(has_type_rules)
             has_type_rules, stretches = kinds, has_stretch
-        elseif rule then
-            call.shares = "off"
+        elseif rule or asked then
+            hooks.read_word(nil)
         end
     end
     local initial_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
     local early
-    if stretches or words ~= "" then
-        early = due_times.fields(type, job.task_name, words, tonumber(enqueued), waits)
+    if stretches or asked then
+        early = due_times.fields(type, job.task_name, asked, enqueued_us + math.max(0, delay_us), waits)
     end
     enqueue.write_hash(its, job, lane, enqueued, initial_state, rule, joined, early)
     local is_again = false
@@ -120,18 +117,16 @@ function enqueue.insert(job, enqueued_us, is_only)
     else
         is_served = is_counted(type)
     end
+    if early and early.own_due and not joined then
+        redis.call("ZADD", key.due_times, early.own_due, id)
+    end
     if delay_us > 0 then
         redis.call("HSET", its, "published", call.text(enqueued_us))
         redis.call("ZADD", key.scheduled, enqueued, id)
-        due_times.add(id, early and early.due)
         workers.tick_in_time(delay_us, key.scheduled, id)
         return protocol.IS_SCHEDULED, 1, false
     end
-    local rank, alone = enqueued, nil
-    if early then
-        rank = lanes.order(enqueued, nil, early.head)
-        due_times.add(id, not joined and early.due)
-    end
+    local rank, alone = early and call.text(enqueued_us - early.head_us) or enqueued, nil
     local waits_as = rule and rule.enters(job, lane, enqueued, joined, is_again, early or {})
     if waits_as == "patient" then
         return protocol.IS_SCHEDULED, 1, false

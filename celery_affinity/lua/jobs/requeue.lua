@@ -15,22 +15,21 @@ local function free(id)
     hooks.free(id, type, is_limited, rules, name, charged)
 end
 
+-- Increments a counter in the hash of a job. Returns the new number.
+local function incremented(id, field)
+    local number = texts.count(redis.call("HGET", key.job(id), field)) + 1
+    redis.call("HSET", key.job(id), field, number)
+    return number
+end
+
 -- Counts a pause of a job that is in no lane and no slot. Returns the length of the pause in µs: 0, 1, 2, 4, 8 s and
 -- so on, up to `requeue_delay_max_us`.
 local function next_pause(id, settings)
-    local number = texts.count(redis.call("HGET", key.job(id), "pauses")) + 1
-    redis.call("HSET", key.job(id), "pauses", number)
+    local number = incremented(id, "pauses")
     if number == 1 then
         return 0
     end
     return math.min(FIRST_PAUSE_US * 2 ^ math.min(number - 2, MAX_DOUBLED), settings.requeue_delay_max_us)
-end
-
--- Counts a requeue of a job. Returns true if the job may run again.
-local function may_requeue(id, settings)
-    local number = texts.count(redis.call("HGET", key.job(id), "requeues")) + 1
-    redis.call("HSET", key.job(id), "requeues", number)
-    return number <= settings.max_requeues
 end
 
 -- Starts the pause of a job of `type` that is in no lane and no slot. If the length of the pause is 0, returns the time
@@ -78,7 +77,7 @@ local function put_back(worker, id, how, settings, why)
         redis.call("HSET", key.job(id), "deliveries", new_deliveries)
         requeue.dead_letter(id, "max_deliveries", settings, why)
         return nil
-    elseif how == "requeued" and not may_requeue(id, settings) then
+    elseif how == "requeued" and incremented(id, "requeues") > settings.max_requeues then
         requeue.dead_letter(id, "max_requeues", settings, why)
         return nil
     end

@@ -20,12 +20,6 @@ local function is_invalid_number(text)
     return #text > protocol.MAX_NUMBER_LENGTH or not string.find(text, "^%-?%d+$")
 end
 
--- Returns true if field `times` is invalid: not a number, or followed by invalid words of a due time.
-local function are_invalid_times(text)
-    local number, blank, words = string.match(text, "^(%S*)( ?)(.*)$")
-    return is_invalid_number(number) or blank == " " and not due_times.are_valid(words)
-end
-
 -- Returns the name of the first invalid field of `job`, in the order of the fields, or nil.
 function validate.first_invalid_field(job)
     local id, priority, times, expires_us, stamps = job.id, job.priority, job.times, job.expires_us, job.stamps
@@ -43,7 +37,7 @@ function validate.first_invalid_field(job)
         return "mode"
     elseif priority ~= "0" and priority ~= "10" and not string.find(priority, "^%d$") then
         return "priority"
-    elseif times ~= "0" and are_invalid_times(times) then
+    elseif times ~= "0" and not due_times.read(times) and is_invalid_number(times) then
         return "times"
     elseif expires_us ~= "" and is_invalid_number(expires_us) then
         return "expires_us"

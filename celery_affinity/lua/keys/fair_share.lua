@@ -367,7 +367,7 @@ function fair_share.restart()
             end
         end
     end
-    type_limits.write_flag(fair_share.FIELD, is_on)
+    type_limits.write_flag(fair_share.FIELD, is_on and 1)
     fair_share.list_some()
 end
 

@@ -59,8 +59,8 @@ function merge.is_due(id, type, lane, enqueued, head, due)
 end
 
 function merge.adds_none(job, enqueued, opened)
-    local _, words = due_times.split(job.times)
-    local early = due_times.fields(job.type, job.task_name, words, tonumber(enqueued), false)
+    local _, asked = due_times.split(job.times)
+    local early = due_times.fields(job.type, job.task_name, asked, tonumber(enqueued), false)
     local lane, due = lanes.name(job.mode, job.priority), early and early.due
     return merge.will_join(job, opened)
         or merge_window.end_for_first(lane, enqueued, job.rules, #job.message, due)

@@ -43,12 +43,16 @@ end
 
 -- Writes the fields of a due time of a waiting batch, each nil if it has none.
 function merge.write_due_time(batch, head, due)
-    if due_times.in_field(due) then
-        redis.call("HSET", key.job(batch), "due", due, "claimed", "") -- see `claims.grant`
+    local has_due = due_times.in_field(due)
+    if has_due then
+        redis.call("HSET", key.job(batch), "due", due)
         due_times.add(batch, due)
     end
     if head then
-        redis.call("HSET", key.job(batch), "head", head, "claimed", "")
+        redis.call("HSET", key.job(batch), "head", head)
+    end
+    if has_due or head then -- a replayed batch was claimed before
+        redis.call("HSETNX", key.job(batch), "claimed", "") -- see `claims.grant`
     end
 end
 

@@ -262,7 +262,7 @@ local function fix_type_rules()
     local is_counting = rebuild.compare("hash", key.type_rules, "!", reserve)
     local other_fields = {
         ["!"] = reserve, [placement.FIELD] = placement.words(), [fair_share.FIELD] = tenants.words_of_shares() and 1,
-        [due_times.FIELD] = due_times.may_stretch() and 1,
+        [due_times.FIELD] = due_times.settings_words(),
         [minimums.ANY] = rebuild.exists(key.minimum_heads, "hash") and 1,
     }
     local limit_of, pauses, wanted = {}, {}, {}

@@ -37,36 +37,39 @@ function type_limits.in_words(rule)
 end
 
 -- Returns the value of field "!" of key `heads`, or false. A preference without other rules is stored there in full, so
--- that a claim does not read another key. HAS_SHARES at the end means that tenants have fair shares, HAS_STRETCH before
--- it that run times give jobs a head start (`due_times`).
+-- that a claim does not read another key. HAS_SHARES at the end means that tenants have fair shares. Before it,
+-- HAS_DUE_SETTINGS is followed by settings of `due_times` other than the defaults.
 function type_limits.word()
-    local reserve, preferred, shares, stretch =
+    local reserve, preferred, shares, due_settings =
         unpack(redis.call("HMGET", key.type_rules, "!", placement.FIELD, fair_share.FIELD, due_times.FIELD))
-    local number = redis.call("HLEN", key.type_rules) - (shares and 1 or 0) - (stretch and 1 or 0)
+    local number = redis.call("HLEN", key.type_rules) - (shares and 1 or 0) - (due_settings and 1 or 0)
     local word = reserve and protocol.HAS_RESERVES or number == 1 and preferred
         or number > 0 and protocol.HAS_TYPE_RULES
-    local flags = (stretch and protocol.HAS_STRETCH or "") .. (shares and protocol.HAS_SHARES or "")
+    local flags = (due_settings and protocol.HAS_DUE_SETTINGS .. due_settings or "")
+        .. (shares and protocol.HAS_SHARES or "")
     return flags ~= "" and (word or "") .. flags or word
 end
 
--- Returns `word`, which ends with `flag`, without it, or false if nothing remains.
-local function without(word, flag)
-    return #word > #flag and string.sub(word, 1, -#flag - 1)
+local meanings = memo.cache()
+
+local function parsed(word)
+    local rest, shares = string.gsub(word, "%" .. protocol.HAS_SHARES .. "$", "")
+    local kinds, due_settings = string.match(rest, "^(.-)%" .. protocol.HAS_DUE_SETTINGS .. "(.*)$")
+    kinds = kinds or rest
+    return {
+        kinds = kinds ~= "" and kinds, has_shares = shares == 1, due_settings = due_times.settings_in(due_settings),
+    }
 end
 
--- Returns `word`, field "!" of key `heads`, without HAS_SHARES and HAS_STRETCH, or false if nothing remains. Also
--- returns true if it has HAS_SHARES, and records that; and true if it has HAS_STRETCH.
+-- Returns `word`, field "!" of key `heads`, without what follows the rules of types, or false if nothing remains. Also
+-- returns true if tenants have fair shares, and true if run times give jobs a head start, and records both.
 function hooks.read_word(word)
-    local stretches = false
-    call.shares = "off"
-    if word and string.sub(word, -#protocol.HAS_SHARES) == protocol.HAS_SHARES then
-        call.shares = tenants.shares() and "on" or "off" -- off: another client deleted the setting
-        word = without(word, protocol.HAS_SHARES)
-    end
-    if word and string.sub(word, -#protocol.HAS_STRETCH) == protocol.HAS_STRETCH then
-        stretches, word = true, without(word, protocol.HAS_STRETCH)
-    end
-    return word, call.shares == "on", stretches
+    word = word or ""
+    local meaning = meanings.of[word] or memo.keep(meanings, word, parsed(word))
+    -- off: another client deleted the setting
+    call.shares = meaning.has_shares and tenants.shares() and "on" or "off"
+    call.due_settings = meaning.due_settings
+    return meaning.kinds, call.shares == "on", meaning.due_settings.stretch > 0
 end
 
 -- Returns true if tenants have fair shares. Reads field "!" of key `heads` unless this invocation has read it.
@@ -80,7 +83,7 @@ end
 -- Writes field "!" of key `heads`.
 function type_limits.write_heads_flag()
     hash.write(key.heads, "!", type_limits.word())
-    call.shares = false
+    call.shares, call.due_settings = false, false
 end
 
 -- Returns true if a result of `read_word` indicates pauses, limits or reserves. Otherwise it is false, or a value for
@@ -129,9 +132,9 @@ function hooks.write_type_rule(name, value)
     end
 end
 
--- Writes or deletes the field for fair shares or for `stretch`.
-function type_limits.write_flag(field, is_on)
-    hash.write(key.type_rules, field, is_on and 1)
+-- Writes the field for fair shares or for settings of due times; nil or false deletes it.
+function type_limits.write_flag(field, value)
+    hash.write(key.type_rules, field, value)
     type_limits.write_heads_flag()
 end
 

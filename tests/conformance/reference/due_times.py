@@ -26,6 +26,12 @@ def may_stretch(cohort: Cohort) -> bool:
     return _setting(cohort, "stretch", 0) > 0
 
 
+def settings_words(cohort: Cohort) -> str:
+    """Return the settings of due times, or "" if they have their defaults."""
+    target_us, stretch = _setting(cohort, "target_wait_us", 256_000_000), _setting(cohort, "stretch", 0)
+    return "" if (target_us, stretch) == (256_000_000, 0) else f"{target_us:.17g}/{stretch:.17g}"
+
+
 def head_start(cohort: Cohort, base_us: float, due_us: float) -> int:
     """Return the head start of a job that becomes pending at *base_us* and is due at *due_us*."""
     target_us = _setting(cohort, "target_wait_us", 256_000_000)

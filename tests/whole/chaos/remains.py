@@ -255,9 +255,10 @@ def _look_at_keys(client: redis.Redis, remains: Remains, keys: Keys = HOME) -> N
 
 def _has_only_flags(client: redis.Redis, name: str, key: str) -> bool:
     """Return True if a key of rules says only that tenants have shares or that run times give head starts."""
+    due = b"256000000/2"  # hints.py changes `stretch` only
     fields = {
-        "heads": [{b"!": b"+shares"}, {b"!": b"+stretch"}, {b"!": b"+stretch+shares"}],
-        "type_rules": [{b"!shares": b"1"}, {b"!stretch": b"1"}, {b"!shares": b"1", b"!stretch": b"1"}],
+        "heads": [{b"!": b"+shares"}, {b"!": b"+due=" + due}, {b"!": b"+due=" + due + b"+shares"}],
+        "type_rules": [{b"!shares": b"1"}, {b"!due": due}, {b"!shares": b"1", b"!due": due}],
     }
     return name in fields and client.type(key) == b"hash" and client.hgetall(key) in fields[name]
 
