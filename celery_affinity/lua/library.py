@@ -69,7 +69,7 @@ _OFTEN_USED = {
     "free_slots": "count|own|remaining|takes_jobs|terms|write",
     "head_cache": "first|popped",
     "id_suffix": "has_hint|of",
-    "job_choice": "among|first",
+    "job_choice": "begin|first",
     "key": "claims|held|job|key_state|lane|message|task|worker",
     "key_state": "cache|keys_of|read",
     "lanes": "checked_job|heads|only_job|pop|with_new_head|write",

@@ -132,7 +132,7 @@ end
 -- heads.
 --   names: types, or fields of key `hint_heads`.
 --   heads: the heads of each name, by name, or false or nil; by position without `rarity`.
---   rarity: points for rarity of each name, by position, or nil.
+--   rarity: points for rarity of each name, or nil.
 --   budget: table whose field `bytes` is the number of bytes of heads that may still be compared. Heads beyond it are
 --     skipped unless a valid comparison is cached.
 function head_cache.first(names, heads, settings, rarity, budget)
@@ -158,7 +158,7 @@ function head_cache.first(names, heads, settings, rarity, budget)
                 place, points = best_of(comparison, slow_rate, fast_rate)
             end
             if rarity then
-                points = points + rarity[nth]
+                points = points + rarity[name]
             end
             if points > best_points -- not for a text without heads, written by another client
                 or (best and points == best_points and head_cache.is_older(text, place, best_heads, best_place)) then

@@ -65,11 +65,10 @@ end
 -- Returns `heads` with a new head for `lane`, or without a head if `enqueued` is nil. The present head is from `first`
 -- to `last` in `heads`; nil for an empty lane.
 local function with_head(heads, first, last, lane, enqueued, id)
-    local head = enqueued and lane .. " " .. enqueued .. " " .. id
     if not first then
-        return heads == "" and head or heads .. " " .. head
-    elseif head then
-        return string.sub(heads, 1, first - 1) .. head .. string.sub(heads, last + 1)
+        return (heads == "" and "" or heads .. " ") .. lane .. " " .. enqueued .. " " .. id
+    elseif enqueued then
+        return string.sub(heads, 1, first - 1) .. lane .. " " .. enqueued .. " " .. id .. string.sub(heads, last + 1)
     elseif last == #heads then
         return string.sub(heads, 1, math.max(0, first - 2))
     end
