@@ -68,6 +68,7 @@ _OFTEN_USED = {
     "fill": "fill|from",
     "free_slots": "count|own|remaining|takes_jobs|terms|write",
     "head_cache": "first|popped",
+    "hooks": "is_mark",
     "id_suffix": "has_hint|of",
     "job_choice": "begin|first",
     "key": "claims|held|job|key_state|lane|message|task|worker",

@@ -1,5 +1,4 @@
 -- capacity: computes how many more jobs can hold a key, or start now, from limits, rates and pauses. Writes nothing.
--- Also computes how many more jobs of a type can run.
 -- A rate of N per period lets one job start per interval, which is period / N. Key `rates` has the time at which a
 -- burst of N jobs is possible again; each start moves this time by one interval.
 
@@ -87,12 +86,6 @@ function capacity.capacity_of(job_key, state)
     end
     local limit = limit_of(job_key, state)
     return limit == math.huge and limit or limit - key_state.held(job_key, state) - (state.retry and 1 or 0)
-end
-
--- Returns the number of jobs that can still start before the type reaches its limit. `type_limits` stores whether it is
--- above 0, because a claim of many types cannot count the jobs of each.
-function capacity.of_type(type, limit)
-    return limit - redis.call("ZCARD", key.type_running(type))
 end
 
 -- tenants: parses the setting `tenants`: tokens "name=max:number", "name=max:none,min:number,weight:number" with

@@ -19,12 +19,11 @@
 --
 -- Cost: one command per type for a turn, about ten per claim and per end; O(log n) in tenants and jobs.
 local UNTENANTED = protocol.TENANT_PREFIX -- the key of jobs without a tenant
+fair_share.FIELD = "!shares" -- the field of key `type_rules` that is set while tenants have fair shares
 
 -- Returns the tenant key of job `id`, UNTENANTED if it has none.
 local function tenant_of(id)
-    local job_keys = id_suffix.may_have_tenant(id) and key_state.keys_of(id) or {}
-    local stated = job_keys[#job_keys]
-    return stated and tenants.is_tenant_key(stated.key) and stated.key or UNTENANTED
+    return key_state.tenant_key_of(id) or UNTENANTED
 end
 
 -- Returns a number as text, without loss.
@@ -321,7 +320,7 @@ function hooks.turn(waiting, job, view)
         if candidate and not is_blocked(waiting, view, type, lane, candidate) then
             eligible[type] = nth
             if not first or candidate.start < first.start or candidate.start == first.start
-                and score.is_older(tonumber(candidate.enqueued), candidate.id, tonumber(first.enqueued), first.id) then
+                and score.is_before(candidate, first) then
                 first = candidate
             end
         end
@@ -407,9 +406,6 @@ function fair_share.list_some()
     end
     return budget == 0 and #fields > 0
 end
-
--- The field of key `type_rules` that is set while tenants have fair shares.
-fair_share.FIELD = "!shares"
 
 -- half_life: computes a tenant's tag when the weight of used slot-time halves per half-life (`fair_share`). The tag is
 -- log2(sum of u * 2 ^ (t / half-life)) over all slot-time that the tenant used. u is the slot-time in µs divided by the

@@ -62,6 +62,13 @@ function key_state.keys_of(id)
     return state.keys
 end
 
+-- Returns the key of the tenant of job `id`, which is its last key, or nil.
+function key_state.tenant_key_of(id)
+    local job_keys = id_suffix.may_have_tenant(id) and key_state.keys_of(id) or {}
+    local stated = job_keys[#job_keys]
+    return stated and stated.tenant and stated.key or nil
+end
+
 -- Returns true if jobs specify the limit or rate of the key. For a tenant, the settings do.
 function key_state.is_stated(stated)
     return stated.states ~= protocol.BY_SETTINGS

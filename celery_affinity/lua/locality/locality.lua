@@ -178,8 +178,8 @@ local function best_of(hint_choice, type)
         heads = redis.call("HMGET", key.hint_heads, unpack(fields))
         hint_choice.heads[type] = heads
     end
-    local nth, place, points = head_cache.first(fields, heads, hint_choice.settings, nil, hint_choice)
-    return nth and { nth = nth, heads = heads[nth], place = place, points = points }
+    local nth, head, points = head_cache.first(fields, heads, hint_choice.settings, nil, hint_choice)
+    return nth and { nth = nth, heads = heads[nth], place = head.place, points = points }
 end
 
 -- Returns the best job with one of the worker's hints that fits a free slot (see `best_of`), its points and its type;
@@ -235,8 +235,7 @@ function hooks.nearer(waiting, job)
         return job
     end
     local lead = best_points + math.floor(hint_choice.bonus * MICRO) - points_of(hint_choice, job)
-    if lead < 0 or (lead == 0
-        and score.is_older(tonumber(job.enqueued), job.id, tonumber(other.enqueued), other.id)) then
+    if lead < 0 or (lead == 0 and score.is_before(job, other)) then
         return job
     end
     other.place, other.hint, other.near, other.near_place = nil, hint_choice.hints[best.nth], best.nth, best.place

@@ -3,25 +3,10 @@
 --
 -- Cost: grows with the types that have pending jobs, and with the lanes of types whose best heads are not cached.
 
--- Returns true if the next job is chosen by age only.
-local function goes_by_age(settings)
-    if settings.priority_percentage == 100 then
-        return false
-    end
-    return score.goes_by_age(tonumber(redis.call("GET", key.claim_number) or 0), settings.priority_percentage)
-end
-
--- Counts a claim with a choice. Does not write if no claims are made by age.
-local function count_claim(settings)
-    if settings.priority_percentage ~= 100 then
-        redis.call("INCR", key.claim_number)
-    end
-end
-
 local fleets = memo.cache(protocol.MAX_FLEETS) -- key prefix of a fleet -> list of types -> their points for rarity
 
--- Returns the points for rarity of each of `types`, a list that many invocations share, if they depend on all slots of a
--- type. A change of slots or settings changes `text` (`settings_in_force.read_for_claim`).
+-- Returns the points for rarity of each of `types`, a list that many invocations share, if they depend on all slots of
+-- a type. A change of slots or settings changes `text` (`settings_in_force.read_for_claim`).
 local function shared_rarity(types, settings, text)
     local lists = fleets.of[key.base] or memo.keep(fleets, key.base, memo.cache(protocol.MAX_COMPARISONS))
     local rarity = lists.of[types] or memo.keep(lists, types, { of = {} })
@@ -89,29 +74,34 @@ end
 
 -- Returns the best job of `choice` that fits a free slot, or nil, and true if it was chosen by age only.
 function job_choice.first(choice)
-    local by_age = goes_by_age(choice.settings)
-    local nth, place
+    local types, heads, percentage, by_age = choice.types, choice.heads, choice.settings.priority_percentage, false
+    local nth, place, head
     if choice.shared_rarity then
-        nth, place = head_cache.first(choice.types, choice.heads, choice.settings, choice.shared_rarity, choice)
+        nth, head = head_cache.first(types, heads, choice.settings, choice.shared_rarity, choice)
     else
+        if percentage ~= 100 then -- otherwise claims are not counted
+            by_age = score.goes_by_age(tonumber(redis.call("GET", key.claim_number) or 0), percentage)
+        end
         nth, place = first_type(choice, by_age)
     end
     if not nth then
         return nil
     end
-    local type = choice.types[nth]
-    local job = lanes.checked_job(type, choice.heads[type], place)
+    local type = types[nth]
+    local job = lanes.checked_job(type, heads[type], place, head)
     if not job then
         error("spoiled heads of type " .. type)
     end
-    count_claim(choice.settings)
+    if percentage ~= 100 then
+        redis.call("INCR", key.claim_number)
+    end
     return job, by_age
 end
 
 -- Makes `waiting` (`queue_heads.of`) a choice: a table with the fields types, heads, view, kept_back, and these:
 --   settings: as `settings_in_force.read_for_claim` returns them.
 --   is_cached: true if `head_cache` may keep the comparison of a type's heads.
---   shared_rarity: type -> points for rarity, if a free slot fits all types and no claim is made by age; otherwise false.
+--   shared_rarity: type -> points for rarity, if a free slot fits all types and no claim is made by age, or false.
 --   capacities: number of slots by position of a type, nil until they are read.
 --   bytes: bytes of heads that the choice can still compare, negative if it skips the heads of a type.
 function job_choice.begin(waiting)
@@ -173,8 +163,8 @@ end
 --   place: start of its lane's head in the heads of its type, nil if another job is that head.
 function queue_heads.find_place(waiting, job)
     local heads = waiting.heads[job.type]
-    local place = lanes.place(heads, job.lane)
-    job.place = place and select(3, lanes.head_at(heads, place)) == job.id and place or nil
+    local place, _, _, id = lanes.place(heads, job.lane)
+    job.place = id == job.id and place or nil
     return job.place
 end
 

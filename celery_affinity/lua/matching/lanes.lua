@@ -47,7 +47,7 @@ end
 
 -- Returns the first and last position of a lane's head in `heads`, its enqueue time and its id; nil for an empty lane.
 -- An id can look like a lane name, but is not followed by a time.
-local function find(heads, lane)
+function lanes.place(heads, lane)
     local name, first = lane .. " ", 0
     while true do
         first = string.find(heads, name, first + 1, true)
@@ -121,7 +121,7 @@ local function is_older(enqueued, id, other_enqueued, other_id)
 end
 
 -- Returns true if a quick check shows that the head of `lane` in `heads` is older than `enqueued` (the usual case);
--- false if `find` must be used.
+-- false if `lanes.place` must be used.
 local function has_older(heads, lane, enqueued)
     local first, last = string.find(heads, lane, 1, true)
     local head_enqueued = first and (first == 1 or string.byte(heads, first - 1) == SPACE)
@@ -135,7 +135,7 @@ function lanes.insert(id, type, lane, enqueued, heads)
     if has_older(heads, lane, enqueued) then
         return heads
     end
-    local first, last, head_enqueued, head_id = find(heads, lane)
+    local first, last, head_enqueued, head_id = lanes.place(heads, lane)
     if not first or is_older(enqueued, id, head_enqueued, head_id) then
         return with_head(heads, first, last, lane, enqueued, id)
     end
@@ -171,7 +171,7 @@ end
 -- Removes any job from its lane. Returns the new `heads` of its type, which the caller writes.
 function lanes.take_out(id, type, lane, heads)
     redis.call("ZREM", key.lane(type, lane), id)
-    local first, last, _, head_id = find(heads, lane)
+    local first, last, _, head_id = lanes.place(heads, lane)
     if head_id == id then
         return (lanes.with_new_head(type, lane, heads, first, last))
     end
@@ -219,14 +219,16 @@ function lanes.head_at(heads, place)
     return string.match(heads, "^(%l+%.%d+) (%d+) (%S+)", place)
 end
 
--- Returns the place of a lane's head, or nil.
-function lanes.place(heads, lane)
-    return (find(heads, lane))
-end
-
 -- Returns the job whose head begins at `place` in the heads of `type`, or nil if no head begins there.
-function lanes.checked_job(type, heads, place)
-    local lane, enqueued, id = string.match(heads, "^(%a+%.%d+) (%d+) (%S+)", place)
+--   head: a table with its `place`, `lane` and `enqueued`, if they are known.
+function lanes.checked_job(type, heads, place, head)
+    local lane, enqueued, id
+    if head then
+        place, lane, enqueued = head.place, head.lane, head.enqueued
+        id = string.match(heads, "^%S+", place + #lane + #enqueued + 2)
+    else
+        lane, enqueued, id = string.match(heads, "^(%a+%.%d+) (%d+) (%S+)", place)
+    end
     if not lane or place > 1 and string.byte(heads, place - 1) ~= SPACE then
         return nil
     end

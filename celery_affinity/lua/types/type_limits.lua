@@ -24,9 +24,10 @@ function type_limits.is_closed(rule)
     return rule.is_full or rule.is_being_counted or rule.is_paused
 end
 
--- Returns true if the running jobs of a type, once they are counted, reach its limit.
+-- Returns true if the running jobs of a type, once they are counted, reach its limit. `rule` stores this, because a
+-- claim of many types cannot count the jobs of each.
 local function is_full(type, rule)
-    return rule.limit ~= nil and not rule.is_being_counted and capacity.of_type(type, rule.limit) <= 0
+    return rule.limit ~= nil and not rule.is_being_counted and redis.call("ZCARD", key.type_running(type)) >= rule.limit
 end
 
 -- Returns `rule` as a field value, or "" if the type is not blocked.
