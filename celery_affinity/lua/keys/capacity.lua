@@ -143,7 +143,6 @@ local function read_settings()
     return values
 end
 
--- Returns the name of the tenant that owns a key.
 function tenants.name_of(job_key)
     return string.sub(job_key, #protocol.TENANT_PREFIX + 1)
 end
@@ -160,7 +159,6 @@ function tenants.quota_of(name)
     return quotas[name] or quotas["*"] or NONE
 end
 
--- Returns true if a key belongs to a tenant.
 function tenants.is_tenant_key(job_key)
     return string.sub(job_key, 1, #protocol.TENANT_PREFIX) == protocol.TENANT_PREFIX
 end

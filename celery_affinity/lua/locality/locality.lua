@@ -83,10 +83,11 @@ function locality.words(hints)
     return table.concat(hints, " ")
 end
 
--- Records that `worker` ended a job with `rules` successfully: the job's hint becomes its latest one. Above MAX_HINTS,
--- the worker's oldest hint is deleted. Counts a hit if the worker held the hint before, otherwise a miss.
-function locality.record(worker, rules)
-    local hint = rules_codec.hint(rules or nil)
+-- Called when a worker has completed job `id` successfully. `known`: result of `claims.remove`. The job's hint becomes
+-- the worker's latest one. Above MAX_HINTS, the worker's oldest hint is deleted. Counts a hit if the worker held the
+-- hint before, otherwise a miss.
+function hooks.has_succeeded(worker, id, known)
+    local hint = id_suffix.has_hint(id) and rules_codec.hint(known.rules or nil)
     if not hint then
         return
     end

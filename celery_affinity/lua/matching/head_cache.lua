@@ -96,16 +96,13 @@ local function is_valid(comparison, heads, settings)
         and comparison.made_us <= now_us and now_us <= comparison.until_us
 end
 
--- Returns a valid comparison of all `heads` under `name`: a type, or a field of key `hint_heads`.
+-- Compares all `heads` under `name`, a type or a field of key `hint_heads`, and caches the comparison.
 local function compared(name, heads, settings)
-    local comparisons = fleet_comparisons()
-    local comparison = comparisons.of[name]
-    if not comparison then
-        return memo.keep(comparisons, name, compare(heads, settings))
-    elseif not is_valid(comparison, heads, settings) then
-        comparison = compare(heads, settings)
-        comparisons.of[name] = comparison
+    local comparison, comparisons = compare(heads, settings), fleet_comparisons()
+    if not comparisons.of[name] then
+        return memo.keep(comparisons, name, comparison)
     end
+    comparisons.of[name] = comparison
     return comparison
 end
 

@@ -310,11 +310,8 @@ function queue_heads.of(types, view, settings)
     end
     local limit_of, reserve_filter, first_heads, preferred = NO_LIMITS, nil, nil, nil
     if rules_field then
-        preferred = hooks.preferred(rules_field)
-        if not preferred then
-            waiting, limit_of, reserve_filter, first_heads, preferred =
-                hooks.open(waiting, heads, settings, view.is_ahead)
-        end
+        waiting, limit_of, reserve_filter, first_heads, preferred =
+            hooks.open(waiting, heads, settings, view.is_ahead, rules_field)
         view = reserve_filter and view.of_all and view:of_all() or view -- jobs may wait although any slot is free
         view.weights = preferred and preferred.weights
     end

@@ -19,7 +19,6 @@ function lanes.name(mode, priority)
     return name
 end
 
--- Returns true if `lane` is a lane name.
 function lanes.is_lane(lane)
     return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
 end
@@ -101,7 +100,6 @@ function lanes.heads_of(type)
     return values[1] or ""
 end
 
--- Writes the heads of `type`.
 function lanes.write(type, heads)
     if holds_heads_of(type) then
         queue_heads.change(call.claiming, type, heads)
@@ -188,12 +186,10 @@ function lanes.remove(id, type, lane)
     end
 end
 
--- Returns true if jobs of `lane` are on-demand.
 function lanes.is_on_demand(lane)
     return string.byte(lane) == DEMAND_BYTE
 end
 
--- Returns the priority of a lane's jobs.
 function lanes.priority(lane)
     return tonumber(string.match(lane, "%d+$"))
 end

@@ -13,7 +13,6 @@ function evictions.number_of(tenant_key)
     return number > 0 and number or nil
 end
 
--- Writes this number.
 local function count(tenant_key)
     local number = evictions.number_of(tenant_key)
     if number then
@@ -23,7 +22,6 @@ local function count(tenant_key)
     end
 end
 
--- Records the claim of the preemptible job `id` of a tenant.
 function evictions.hold(id, tenant_key, fence)
     redis.call("ZADD", key.preemptible(tenant_key), fence, id)
     count(tenant_key)

@@ -16,7 +16,6 @@ local function recent_stops(text, settings)
     return times
 end
 
--- Records an eviction in a worker's hash.
 function victims.note_stop(worker, settings)
     local times = recent_stops(redis.call("HGET", key.worker(worker), "preempted"), settings)
     times[#times + 1] = call.now

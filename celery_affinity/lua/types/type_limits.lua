@@ -4,6 +4,8 @@
 -- "!" of key `heads` is set if any of these exist, so a claim, which reads heads anyway, can skip the lookup. The field
 -- is also set for a worker preference (`placement`), which claims need.
 
+local NO_LIMITS = {}
+
 -- Returns a parsed field of key `type_rules`, as a table.
 --   limit: a number, or nil.
 --   is_full: true if the limit is reached.
@@ -78,7 +80,6 @@ function hooks.has_shares()
     return call.shares == "on"
 end
 
--- Writes field "!" of key `heads`.
 function type_limits.write_heads_flag()
     hash.write(key.heads, "!", type_limits.word())
     call.shares = false
@@ -142,7 +143,11 @@ end
 
 -- Returns the open types of `types`, a table (type -> its limit), the result of `reserves.among`, the result of
 -- `minimums.heads`, and the worker preference (`placement.read`). Removes closed types from `heads`.
-function hooks.open(types, heads, settings, is_ahead)
+--   word: result of `hooks.read_word`, or nil. If it has a preference, there are no other rules.
+function hooks.open(types, heads, settings, is_ahead, word)
+    if word and not type_limits.holds_back(word) then
+        return types, NO_LIMITS, nil, nil, placement.read(word)
+    end
     local open, limit_of = {}, {}
     local fields = hash.read(key.type_rules, { "*", "!", minimums.ANY, placement.FIELD, unpack(types) })
     local pause_of_all, text, has_minimum_heads, preferred = unpack(fields, 1, 4)
@@ -215,7 +220,6 @@ local function limits_in(text)
     return limit_of
 end
 
--- Returns the types whose limits differ.
 local function differing(old, new)
     local types = {}
     for type in pairs(old) do
