@@ -14,6 +14,7 @@ from celery_affinity.errors import SettingError
 from celery_affinity.lab.scripts_engine import FakeClockScheduler
 from celery_affinity.lua import generated
 from celery_affinity.lua.library import (
+    _OFTEN_USED,
     BRING_JOBS,
     FUNCTION_NAMES,
     assemble,
@@ -45,6 +46,16 @@ def test_loaded_text_calls_redis_by_a_local_variable(by_script):
     text = library.script(brings_jobs=True) if by_script else library.functions
     assert "redis.call(" not in text
     assert text.count("\nredis_call = redis.call\n") == 1
+
+
+@pytest.mark.parametrize("by_script", [False, True])
+def test_loaded_text_has_often_used_names_as_local_variables(by_script):
+    library = load_library()
+    text = library.script(brings_jobs=True) if by_script else library.functions
+    names = {f"{table}_{name}" for table, names in _OFTEN_USED.items() for name in names.split("|") if name != r"\w+"}
+    assert {"call_now", *names} <= set(re.findall(r"^local (\w+)$", text, re.MULTILINE))
+    assert re.findall(r"(?<![\w.])(?:call\.\w+|key\.job)\b", text) == []
+    assert "protocol.MAX_MOVES" not in text
 
 
 def test_table_belongs_to_the_files_of_one_folder():

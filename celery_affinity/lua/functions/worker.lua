@@ -218,7 +218,8 @@ function functions.heartbeat(ARGV)
     local settings = settings_in_force.read()
     local types = {}
     if not loop_runs then
-        workers.stall(worker)
+        redis.call("HSET", key.worker(worker), "stalled", "1") -- no jobs are placed until `workers.resume`
+        free_slots.recount(worker)
         types = return_unread(worker, settings)
     elseif workers.resume(worker) then
         types = workers.types_of(worker)

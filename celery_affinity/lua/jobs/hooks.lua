@@ -77,13 +77,6 @@ function hooks.leaves_lane(id, type, lane, job)
     end
 end
 
--- Called when a worker has completed job `id` successfully. `known`: result of `claims.remove`.
-function hooks.has_succeeded(worker, id, known)
-    if id_suffix.has_hint(id) then
-        locality.record(worker, known.rules)
-    end
-end
-
 -- Called before a setting becomes `value`; nil means its default. Returns true if this changes the limits of keys.
 function hooks.setting_changes(name, value)
     if name == "limits" then
@@ -105,12 +98,6 @@ function hooks.settings_have_changed()
         fair_share.restart()
     end
     return has_changed
-end
-
--- Returns the worker preferences (`placement.read`), or nil. They are returned only if `word` (`hooks.read_word`)
--- indicates that there are no other rules of types.
-function hooks.preferred(word)
-    return not type_limits.holds_back(word) and placement.read(word) or nil
 end
 
 -- Frees the keys of a job whose claim was removed, and its part of the type's limit, and corrects its tenant's charge.

@@ -1,5 +1,4 @@
 -- capacity: computes how many more jobs can hold a key, or start now, from limits, rates and pauses. Writes nothing.
--- Also computes how many more jobs of a type can run.
 -- A rate of N per period lets one job start per interval, which is period / N. Key `rates` has the time at which a
 -- burst of N jobs is possible again; each start moves this time by one interval.
 
@@ -89,12 +88,6 @@ function capacity.capacity_of(job_key, state)
     return limit == math.huge and limit or limit - key_state.held(job_key, state) - (state.retry and 1 or 0)
 end
 
--- Returns the number of jobs that can still start before the type reaches its limit. `type_limits` stores whether it is
--- above 0, because a claim of many types cannot count the jobs of each.
-function capacity.of_type(type, limit)
-    return limit - redis.call("ZCARD", key.type_running(type))
-end
-
 -- tenants: parses the setting `tenants`: tokens "name=max:number", "name=max:none,min:number,weight:number" with
 -- percent-encoded names (settings/tenants.py). "*" is the quota of every tenant that is not listed. A tenant is the
 -- last key of its jobs. The settings `tenant_turns` and `tenant_half_life_us` control fair shares (`fair_share`). While
@@ -150,7 +143,6 @@ local function read_settings()
     return values
 end
 
--- Returns the name of the tenant that owns a key.
 function tenants.name_of(job_key)
     return string.sub(job_key, #protocol.TENANT_PREFIX + 1)
 end
@@ -167,7 +159,6 @@ function tenants.quota_of(name)
     return quotas[name] or quotas["*"] or NONE
 end
 
--- Returns true if a key belongs to a tenant.
 function tenants.is_tenant_key(job_key)
     return string.sub(job_key, 1, #protocol.TENANT_PREFIX) == protocol.TENANT_PREFIX
 end

@@ -19,12 +19,11 @@
 --
 -- Cost: one command per type for a turn, about ten per claim and per end; O(log n) in tenants and jobs.
 local UNTENANTED = protocol.TENANT_PREFIX -- the key of jobs without a tenant
+fair_share.FIELD = "!shares" -- the field of key `type_rules` that is set while tenants have fair shares
 
 -- Returns the tenant key of job `id`, UNTENANTED if it has none.
 local function tenant_of(id)
-    local job_keys = id_suffix.may_have_tenant(id) and key_state.keys_of(id) or {}
-    local stated = job_keys[#job_keys]
-    return stated and tenants.is_tenant_key(stated.key) and stated.key or UNTENANTED
+    return key_state.tenant_key_of(id) or UNTENANTED
 end
 
 -- Returns a number as text, without loss.
@@ -291,15 +290,14 @@ end
 
 -- Returns the best candidate of a tenant, by score.
 --   first: its candidate with the smallest start tag.
---   eligible: type -> position in the types of the choice, for types whose jobs can be claimed.
+--   eligible: type -> position in the types of `waiting`, for types whose jobs can be claimed.
 local function best_of_tenant(waiting, view, first, eligible)
-    local choice, best, best_points = waiting.choice, first, nil
+    local best, best_points = first, nil
     for type, entry in pairs(read_share(first.lane, tenant_of(first.id)).of) do
         if entry.id and eligible[type] and not is_blocked(waiting, view, type, first.lane, entry) then
-            local rarity = choice.shared_rarity and choice.shared_rarity[eligible[type]]
-                or job_choice.rarity(choice, eligible[type])
+            local rarity = job_choice.rarity(waiting, eligible[type])
             local enqueued_us = tonumber(entry.enqueued)
-            local points = head_cache.points(first.lane, call.now_us - enqueued_us, choice.settings) + rarity
+            local points = head_cache.points(first.lane, call.now_us - enqueued_us, waiting.settings) + rarity
             if not best_points or points > best_points or points == best_points
                 and score.is_older(enqueued_us, entry.id, tonumber(best.enqueued), best.id) then
                 best = { id = entry.id, type = type, lane = first.lane, enqueued = entry.enqueued }
@@ -314,15 +312,15 @@ end
 -- false if there is no turn: reserves block all candidates, or no job of the class is listed yet. The job is then
 -- `job`.
 function hooks.turn(waiting, job, view)
-    local lane, choice, eligible, first = job.lane, waiting.choice, {}, nil
-    for nth, type in ipairs(choice and choice.types or waiting.types) do
+    local lane, eligible, first = job.lane, {}, nil
+    for nth, type in ipairs(waiting.types) do
         local heads = waiting.heads[type]
         local candidate = heads and (type == job.type or lanes.place(heads, lane)) and view:any_free(type)
             and first_candidate(type, lane)
         if candidate and not is_blocked(waiting, view, type, lane, candidate) then
             eligible[type] = nth
             if not first or candidate.start < first.start or candidate.start == first.start
-                and score.is_older(tonumber(candidate.enqueued), candidate.id, tonumber(first.enqueued), first.id) then
+                and score.is_before(candidate, first) then
                 first = candidate
             end
         end
@@ -330,7 +328,7 @@ function hooks.turn(waiting, job, view)
     if not first then
         return job, false
     end
-    local chosen = choice and best_of_tenant(waiting, view, first, eligible) or first
+    local chosen = waiting.settings and best_of_tenant(waiting, view, first, eligible) or first
     if chosen.id == job.id then
         return job, first.start
     end
@@ -408,9 +406,6 @@ function fair_share.list_some()
     end
     return budget == 0 and #fields > 0
 end
-
--- The field of key `type_rules` that is set while tenants have fair shares.
-fair_share.FIELD = "!shares"
 
 -- half_life: computes a tenant's tag when the weight of used slot-time halves per half-life (`fair_share`). The tag is
 -- log2(sum of u * 2 ^ (t / half-life)) over all slot-time that the tenant used. u is the slot-time in µs divided by the

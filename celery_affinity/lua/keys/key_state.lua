@@ -48,18 +48,23 @@ end
 -- is then treated as a job without rules.
 function key_state.keys_of(id)
     local jobs = key_state.cache().jobs
-    local state = jobs[id]
-    if not state then
+    if not jobs[id] then
         local rules, name
         if id_suffix.has_only_tenant(id) then
             rules = redis.call("HGET", key.job(id), "rules")
         else
             rules, name = unpack(redis.call("HMGET", key.job(id), "rules", "name"))
         end
-        state = { keys = rules_codec.keys(rules or nil), task = name or "" }
-        jobs[id] = state
+        key_state.put(id, rules or nil, name)
     end
-    return state.keys
+    return jobs[id].keys
+end
+
+-- Returns the key of the tenant of job `id`, which is its last key, or nil.
+function key_state.tenant_key_of(id)
+    local job_keys = id_suffix.may_have_tenant(id) and key_state.keys_of(id) or {}
+    local stated = job_keys[#job_keys]
+    return stated and stated.tenant and stated.key or nil
 end
 
 -- Returns true if jobs specify the limit or rate of the key. For a tenant, the settings do.
@@ -67,7 +72,6 @@ function key_state.is_stated(stated)
     return stated.states ~= protocol.BY_SETTINGS
 end
 
--- Returns true if job `id` has this key.
 function key_state.has(id, job_key)
     for _, stated in ipairs(key_state.keys_of(id)) do
         if stated.key == job_key then
@@ -77,7 +81,6 @@ function key_state.has(id, job_key)
     return false
 end
 
--- Returns true if a key is paused.
 function key_state.is_paused(job_key)
     return tenants.may_be_paused() and redis.call("HEXISTS", key.pauses, "key:" .. job_key) == 1
 end
@@ -212,7 +215,6 @@ function key_state.add(job_key, state, id, type, lane, enqueued)
     return false
 end
 
--- Deletes an empty sub-lane.
 function key_state.end_sublane(job_key, state, name)
     redis.call("HDEL", key.key_state(job_key), name)
     state.sublanes[name] = nil

@@ -142,7 +142,8 @@ end
 -- lanes. Field "!first" of `type_rules` is set while any minimum lane has jobs, so other claims can skip the lookup.
 --
 -- Cost: about three commands per job added to or removed from a minimum lane; O(log n).
-local PREFIX, ANY = "key:minimum:", "!first"
+local PREFIX = "key:minimum:"
+minimums.ANY = "!first" -- the field of key `type_rules` that is set while there are minimum heads
 
 -- Returns the pseudo-type of the minimum lanes of `type`.
 function minimums.place_of(type)
@@ -154,10 +155,10 @@ local function write(type, heads)
     if heads == "" then
         redis.call("HDEL", key.minimum_heads, type)
         if redis.call("EXISTS", key.minimum_heads) == 0 then
-            hooks.write_type_rule(ANY, false)
+            hooks.write_type_rule(minimums.ANY, false)
         end
     elseif redis.call("HSET", key.minimum_heads, type, heads) == 1 then
-        hooks.write_type_rule(ANY, 1)
+        hooks.write_type_rule(minimums.ANY, 1)
     end
 end
 
@@ -237,6 +238,3 @@ function hooks.waits_first(id, type, lane)
     move(id, type, lane)
     return false
 end
-
--- The field of key `type_rules` that is set while there are minimum heads.
-minimums.ANY = ANY

@@ -83,10 +83,11 @@ function locality.words(hints)
     return table.concat(hints, " ")
 end
 
--- Records that `worker` ended a job with `rules` successfully: the job's hint becomes its latest one. Above MAX_HINTS,
--- the worker's oldest hint is deleted. Counts a hit if the worker held the hint before, otherwise a miss.
-function locality.record(worker, rules)
-    local hint = rules_codec.hint(rules or nil)
+-- Called when a worker has completed job `id` successfully. `known`: result of `claims.remove`. The job's hint becomes
+-- the worker's latest one. Above MAX_HINTS, the worker's oldest hint is deleted. Counts a hit if the worker held the
+-- hint before, otherwise a miss.
+function hooks.has_succeeded(worker, id, known)
+    local hint = id_suffix.has_hint(id) and rules_codec.hint(known.rules or nil)
     if not hint then
         return
     end
@@ -178,8 +179,8 @@ local function best_of(hint_choice, type)
         heads = redis.call("HMGET", key.hint_heads, unpack(fields))
         hint_choice.heads[type] = heads
     end
-    local nth, place, points = head_cache.first(fields, heads, hint_choice.settings, nil, hint_choice)
-    return nth and { nth = nth, heads = heads[nth], place = place, points = points }
+    local nth, head, points = head_cache.first(fields, heads, hint_choice.settings, nil, hint_choice)
+    return nth and { nth = nth, heads = heads[nth], place = head.place, points = points }
 end
 
 -- Returns the best job with one of the worker's hints that fits a free slot (see `best_of`), its points and its type;
@@ -235,8 +236,7 @@ function hooks.nearer(waiting, job)
         return job
     end
     local lead = best_points + math.floor(hint_choice.bonus * MICRO) - points_of(hint_choice, job)
-    if lead < 0 or (lead == 0
-        and score.is_older(tonumber(job.enqueued), job.id, tonumber(other.enqueued), other.id)) then
+    if lead < 0 or (lead == 0 and score.is_before(job, other)) then
         return job
     end
     other.place, other.hint, other.near, other.near_place = nil, hint_choice.hints[best.nth], best.nth, best.place

@@ -42,7 +42,7 @@ function fill.from(waiting, caller, view, fresh)
             job, is_out_of_turn = queue_heads.best(waiting)
         end
         if not job then
-            if view.left ~= 0 and waiting.choice and waiting.choice.bytes < 0 then
+            if view.left ~= 0 and waiting.settings and waiting.bytes < 0 then
                 reply[1] = reply[1] .. unfilled_types(waiting)
             end
             break

@@ -122,7 +122,7 @@ function free_slots.free_for(type)
     return sum
 end
 
-local own_view = {} -- functions of the view of one worker's slots
+local own_view = { fits_all = true } -- the view of one worker's slots; no invocation has two of them
 
 function own_view.free_for(view, type)
     return free_slots.free_for(type) + view.left - view.was
@@ -153,13 +153,10 @@ end
 --   row, known_free: as in `free_slots.count`.
 -- Field `left` of the view is the number of free slots; only views of one worker have it.
 function free_slots.own(worker, row, known_free)
-    local profile, free, stored = free_slots.count(worker, row, known_free)
-    return {
-        worker = worker, profile = profile, left = free or 0, was = stored, fits_all = true,
-        free_for = own_view.free_for, any_free = own_view.any_free, best = own_view.best,
-        occupy = own_view.occupy, write = own_view.write, of_all = own_view.of_all,
-        hints = row.hints,
-    }
+    local view, profile, free, stored = own_view, free_slots.count(worker, row, known_free)
+    view.worker, view.profile, view.left, view.was = worker, profile or false, free or 0, stored
+    view.hints, view.is_taken = row.hints or false, false
+    return view
 end
 
 -- open_profiles: finds the profiles with a free slot, for a view of all slots (`slot_choice`). Reads as few profiles as

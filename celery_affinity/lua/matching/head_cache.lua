@@ -39,10 +39,9 @@ end
 
 -- Compares all `heads` and returns the comparison.
 --   made_us, until_us: the period in which it is valid (µs).
---   slow, fast: points of the best slow and the best fast head.
---   next_slow, next_fast: points of the second best head of the group, or an upper bound of them.
---   slow_place, fast_place: place of the best head of the group in the heads.
---   slow_us, fast_us: enqueue time of its job.
+--   slow, fast: the best head of each group, as a table:
+--     points: its points, and in `next` those of the second best head of the group, or an upper bound of them.
+--     place, lane, enqueued, enqueued_us: its place in the heads, its lane, and the enqueue time of its job.
 local function compare(heads, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
     -- If a job gains a whole number of points per µs, rounding never changes an order.
@@ -55,7 +54,7 @@ local function compare(heads, settings)
         if points > group.points
             or (points == group.points and score.is_older(enqueued_us, id, group.enqueued_us, group.id)) then
             group.points, group.next, group.place = points, group.points, place
-            group.enqueued_us, group.id = enqueued_us, id
+            group.lane, group.enqueued, group.enqueued_us, group.id = lane, enqueued, enqueued_us, id
         elseif points > group.next then
             group.next = points
         end
@@ -65,11 +64,8 @@ local function compare(heads, settings)
             until_us = math.min(until_us, enqueued_us + settings.on_demand_age_cap_us)
         end
     end
-    return {
-        heads = heads, settings = settings, made_us = call.now_us, until_us = until_us,
-        slow = slow.points, next_slow = slow.next, slow_place = slow.place, slow_us = slow.enqueued_us,
-        fast = fast.points, next_fast = fast.next, fast_place = fast.place, fast_us = fast.enqueued_us,
-    }
+    slow.id, fast.id = nil, nil -- `head_cache.popped` does not know the next one
+    return { heads = heads, settings = settings, made_us = call.now_us, until_us = until_us, slow = slow, fast = fast }
 end
 
 -- Returns the points that slow jobs and fast jobs gain per µs.
@@ -77,15 +73,15 @@ local function rates(settings)
     return settings.age_weight, settings.age_weight + settings.on_demand_age_weight
 end
 
--- Returns the place of the best head of a comparison, and its present points. `slow_rate`, `fast_rate`: see `rates`.
+-- Returns the best head of a comparison, and its present points. `slow_rate`, `fast_rate`: see `rates`.
 local function best_of(comparison, slow_rate, fast_rate)
-    local us, heads = call.now_us - comparison.made_us, comparison.heads
-    local slow, fast = comparison.slow + us * slow_rate, comparison.fast + us * fast_rate
-    if fast > slow
-        or (fast == slow and head_cache.is_older(heads, comparison.fast_place, heads, comparison.slow_place)) then
-        return comparison.fast_place, fast
+    local us, heads, slow, fast = call.now_us - comparison.made_us, comparison.heads, comparison.slow, comparison.fast
+    local slow_points, fast_points = slow.points + us * slow_rate, fast.points + us * fast_rate
+    if fast_points > slow_points
+        or (fast_points == slow_points and head_cache.is_older(heads, fast.place, heads, slow.place)) then
+        return fast, fast_points
     end
-    return comparison.slow_place, slow
+    return slow, slow_points
 end
 
 -- Returns the cached comparisons of this fleet: type -> comparison.
@@ -100,16 +96,13 @@ local function is_valid(comparison, heads, settings)
         and comparison.made_us <= now_us and now_us <= comparison.until_us
 end
 
--- Returns a valid comparison of all `heads` under `name`: a type, or a field of key `hint_heads`.
+-- Compares all `heads` under `name`, a type or a field of key `hint_heads`, and caches the comparison.
 local function compared(name, heads, settings)
-    local comparisons = fleet_comparisons()
-    local comparison = comparisons.of[name]
-    if not comparison then
-        return memo.keep(comparisons, name, compare(heads, settings))
-    elseif not is_valid(comparison, heads, settings) then
-        comparison = compare(heads, settings)
-        comparisons.of[name] = comparison
+    local comparison, comparisons = compare(heads, settings), fleet_comparisons()
+    if not comparisons.of[name] then
+        return memo.keep(comparisons, name, comparison)
     end
+    comparisons.of[name] = comparison
     return comparison
 end
 
@@ -125,20 +118,21 @@ function head_cache.best(name, heads, settings, budget)
         end
         comparison = name and compared(name, heads, settings) or compare(heads, settings)
     end
-    return best_of(comparison, rates(settings))
+    local head, points = best_of(comparison, rates(settings))
+    return head.place, points
 end
 
--- Returns the position of the name with the best head, the place of that head, and its points. Returns nil without
+-- Returns the position of the name with the best head, that head (see `compare`), and its points. Returns nil without
 -- heads.
 --   names: types, or fields of key `hint_heads`.
 --   heads: the heads of each name, by name, or false or nil; by position without `rarity`.
---   rarity: points for rarity of each name, by position, or nil.
+--   rarity: points for rarity of each name, or nil.
 --   budget: table whose field `bytes` is the number of bytes of heads that may still be compared. Heads beyond it are
 --     skipped unless a valid comparison is cached.
 function head_cache.first(names, heads, settings, rarity, budget)
     local comparisons, now_us = fleet_comparisons().of, call.now_us
     local slow_rate, fast_rate = rates(settings)
-    local best, best_heads, best_place, best_points = nil, nil, nil, NONE
+    local best, best_heads, best_head, best_points = nil, nil, nil, NONE
     for nth = 1, #names do
         local name = names[nth]
         local text = heads[rarity and name or nth]
@@ -150,23 +144,24 @@ function head_cache.first(names, heads, settings, rarity, budget)
         end
         if comparison then
             local us = now_us - comparison.made_us
-            local place, points = comparison.slow_place, comparison.slow + us * slow_rate
-            local fast = comparison.fast + us * fast_rate
-            if fast > points then -- as in `best_of`
-                place, points = comparison.fast_place, fast
-            elseif fast == points and fast ~= NONE then
-                place, points = best_of(comparison, slow_rate, fast_rate)
+            local head, fast = comparison.slow, comparison.fast
+            local points, fast_points = head.points + us * slow_rate, fast.points + us * fast_rate
+            if fast_points > points then -- as in `best_of`
+                head, points = fast, fast_points
+            elseif fast_points == points and points ~= NONE then
+                head, points = best_of(comparison, slow_rate, fast_rate)
             end
             if rarity then
-                points = points + rarity[nth]
+                points = points + rarity[name]
             end
             if points > best_points -- not for a text without heads, written by another client
-                or (best and points == best_points and head_cache.is_older(text, place, best_heads, best_place)) then
-                best, best_heads, best_place, best_points = nth, text, place, points
+                or (best and points == best_points
+                    and head_cache.is_older(text, head.place, best_heads, best_head.place)) then
+                best, best_heads, best_head, best_points = nth, text, head, points
             end
         end
     end
-    return best, best_place, best_points
+    return best, best_head, best_points
 end
 
 -- Updates the cached comparison after the job at `place` was popped from the heads of `name`, without comparing all
@@ -181,24 +176,17 @@ function head_cache.popped(name, place, lane, before, after, next_enqueued, sett
         return
     end
     local slow_rate, fast_rate = rates(settings)
-    local shift = #after - #before
-    if place == comparison.fast_place and next_us >= comparison.fast_us then -- a younger job is fast, too
-        local points = comparison.fast - (next_us - comparison.fast_us) * fast_rate
-        if points <= comparison.next_fast then
-            return
-        end
-        comparison.fast, comparison.fast_us = points, next_us
-        comparison.slow_place = comparison.slow_place > place and comparison.slow_place + shift or comparison.slow_place
-    elseif place == comparison.slow_place and next_us >= comparison.slow_us
-        and (not lanes.is_on_demand(lane) or next_us + settings.on_demand_age_cap_us <= now_us) then
-        local points = comparison.slow - (next_us - comparison.slow_us) * slow_rate
-        if points <= comparison.next_slow then
-            return
-        end
-        comparison.slow, comparison.slow_us = points, next_us
-        comparison.fast_place = comparison.fast_place > place and comparison.fast_place + shift or comparison.fast_place
-    else
+    local group, other, rate = comparison.slow, comparison.fast, slow_rate
+    if place == other.place then
+        group, other, rate = other, group, fast_rate
+    elseif place ~= group.place
+        or lanes.is_on_demand(lane) and next_us + settings.on_demand_age_cap_us > now_us then -- the next job is fast
         return
     end
-    comparison.heads = after
+    local points = next_us >= group.enqueued_us and group.points - (next_us - group.enqueued_us) * rate or NONE
+    if points > group.next then
+        group.points, group.enqueued, group.enqueued_us = points, next_enqueued, next_us
+        other.place = other.place > place and other.place + #after - #before or other.place
+        comparison.heads = after
+    end
 end

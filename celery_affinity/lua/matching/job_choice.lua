@@ -3,39 +3,27 @@
 --
 -- Cost: grows with the types that have pending jobs, and with the lanes of types whose best heads are not cached.
 
--- Returns true if the next job is chosen by age only.
-local function goes_by_age(settings)
-    if settings.priority_percentage == 100 then
-        return false
-    end
-    return score.goes_by_age(tonumber(redis.call("GET", key.claim_number) or 0), settings.priority_percentage)
-end
-
--- Counts a claim with a choice. Does not write if no claims are made by age.
-local function count_claim(settings)
-    if settings.priority_percentage ~= 100 then
-        redis.call("INCR", key.claim_number)
-    end
-end
-
 local fleets = memo.cache(protocol.MAX_FLEETS) -- key prefix of a fleet -> list of types -> their points for rarity
 
--- Returns the points for rarity of `types`, a list that many invocations share, if they depend on all slots of a type.
--- A change of slots or settings changes `text` (`settings_in_force.read_for_claim`).
+-- Returns the points for rarity of each of `types`, a list that many invocations share, if they depend on all slots of
+-- a type. A change of slots or settings changes `text` (`settings_in_force.read_for_claim`).
 local function shared_rarity(types, settings, text)
     local lists = fleets.of[key.base] or memo.keep(fleets, key.base, memo.cache(protocol.MAX_COMPARISONS))
-    local rarity = lists.of[types] or memo.keep(lists, types, {})
+    local rarity = lists.of[types] or memo.keep(lists, types, { of = {} })
     if rarity.text ~= text then
         rarity.text = text
         for nth, slots in ipairs(hash.read(key.capacity, types)) do
-            rarity[nth] = score.rarity(slots or 1, settings)
+            rarity.of[types[nth]] = score.rarity(slots or 1, settings)
         end
     end
-    return rarity
+    return rarity.of
 end
 
 -- Returns the points for rarity of the `nth` type in a choice.
 function job_choice.rarity(choice, nth)
+    if choice.shared_rarity then
+        return choice.shared_rarity[choice.types[nth]]
+    end
     local settings, type = choice.settings, choice.types[nth]
     if settings.rarity == "free" then
         return score.rarity(choice.view:free_for(type), settings)
@@ -84,54 +72,55 @@ local function first_type(choice, by_age)
     return first, first_place
 end
 
--- Returns the best job that fits a free slot, or nil, and true if it was chosen by age only.
+-- Returns the best job of `choice` that fits a free slot, or nil, and true if it was chosen by age only.
 function job_choice.first(choice)
-    local by_age = goes_by_age(choice.settings)
-    local nth, place
+    local types, heads, percentage, by_age = choice.types, choice.heads, choice.settings.priority_percentage, false
+    local nth, place, head
     if choice.shared_rarity then
-        nth, place = head_cache.first(choice.types, choice.heads, choice.settings, choice.shared_rarity, choice)
+        nth, head = head_cache.first(types, heads, choice.settings, choice.shared_rarity, choice)
     else
+        if percentage ~= 100 then -- otherwise claims are not counted
+            by_age = score.goes_by_age(tonumber(redis.call("GET", key.claim_number) or 0), percentage)
+        end
         nth, place = first_type(choice, by_age)
     end
     if not nth then
         return nil
     end
-    local type = choice.types[nth]
-    local job = lanes.checked_job(type, choice.heads[type], place)
+    local type = types[nth]
+    local job = lanes.checked_job(type, heads[type], place, head)
     if not job then
         error("spoiled heads of type " .. type)
     end
-    count_claim(choice.settings)
+    if percentage ~= 100 then
+        redis.call("INCR", key.claim_number)
+    end
     return job, by_age
 end
 
--- Returns a choice from the jobs of `types`.
---   heads: type -> its heads, which the caller updates.
---   reserve_filter: result of `reserves.among`, which depends on the free slots; nil without reserves.
---   served: the list of a worker's types, if later invocations use the same table; otherwise false or nil.
--- Other fields:
+-- Makes `waiting` (`queue_heads.of`) a choice: a table with the fields types, heads, view, kept_back, and these:
+--   settings: as `settings_in_force.read_for_claim` returns them.
 --   is_cached: true if `head_cache` may keep the comparison of a type's heads.
---   shared_rarity: points for rarity, if a free slot fits all types and no claim is made by age; otherwise false.
---   capacities: number of slots by position of a type, false until they are read.
+--   shared_rarity: type -> points for rarity, if a free slot fits all types and no claim is made by age, or false.
+--   capacities: number of slots by position of a type, nil until they are read.
 --   bytes: bytes of heads that the choice can still compare, negative if it skips the heads of a type.
-function job_choice.among(types, heads, view, reserve_filter, served)
+function job_choice.begin(waiting)
     local settings, text = settings_in_force.read_for_claim()
-    local is_shared = served and #types > 1 and view.fits_all and not reserve_filter and settings.rarity ~= "free"
-        and settings.priority_percentage == 100
-    return {
-        types = is_shared and served or types, heads = heads, view = view, settings = settings,
-        kept_back = reserve_filter, is_cached = true, capacities = false, bytes = protocol.MAX_COMPARED_BYTES,
-        shared_rarity = is_shared and shared_rarity(served, settings, text),
-    }
+    waiting.settings, waiting.is_cached, waiting.bytes = settings, true, protocol.MAX_COMPARED_BYTES
+    waiting.shared_rarity = waiting.served and #waiting.types > 1 and waiting.view.fits_all and not waiting.kept_back
+        and settings.rarity ~= "free" and settings.priority_percentage == 100
+        and shared_rarity(waiting.served, settings, text)
 end
 
 -- Returns the best job of tenants below their minimum, or nil if no free slot fits any. Such a claim is made by score,
 -- and is not counted.
---   heads: type -> its minimum heads.
-function job_choice.below_minimum(types, heads, view, reserve_filter)
-    local choice = job_choice.among(types, heads, view, reserve_filter)
-    choice.is_cached = false
-    local nth, place = first_type(choice, false)
+--   types: the types of `waiting` with such jobs.
+function job_choice.below_minimum(waiting, types)
+    local heads = waiting.first_heads
+    local nth, place = first_type({
+        types = types, heads = heads, view = waiting.view, kept_back = waiting.kept_back,
+        settings = waiting.settings or settings_in_force.read_for_claim(), bytes = protocol.MAX_COMPARED_BYTES,
+    }, false)
     return nth and lanes.checked_job(types[nth], heads[types[nth]], place)
 end
 
@@ -174,8 +163,8 @@ end
 --   place: start of its lane's head in the heads of its type, nil if another job is that head.
 function queue_heads.find_place(waiting, job)
     local heads = waiting.heads[job.type]
-    local place = lanes.place(heads, job.lane)
-    job.place = place and select(3, lanes.head_at(heads, place)) == job.id and place or nil
+    local place, _, _, id = lanes.place(heads, job.lane)
+    job.place = id == job.id and place or nil
     return job.place
 end
 
@@ -185,7 +174,7 @@ local function best_below_minimum(waiting)
     for _, type in ipairs(waiting.types) do
         types[#types + 1] = heads[type] and waiting.first_heads[type] and type
     end
-    local job = job_choice.below_minimum(types, waiting.first_heads, waiting.view, waiting.kept_back)
+    local job = job_choice.below_minimum(waiting, types)
     if not job then
         return nil
     end
@@ -208,9 +197,9 @@ function queue_heads.best(waiting)
     if not any_type then
         return nil
     end
-    local only = not waiting.choice and #waiting.types == 1 and lanes.only_job(any_type, heads[any_type])
-    if not only and not waiting.choice then
-        waiting.choice = job_choice.among(waiting.types, heads, view, reserve_filter, waiting.served)
+    local only = not waiting.settings and #waiting.types == 1 and lanes.only_job(any_type, heads[any_type])
+    if not only and not waiting.settings then
+        job_choice.begin(waiting)
     end
     local job = waiting.first_heads and best_below_minimum(waiting)
     if job then
@@ -222,7 +211,7 @@ function queue_heads.best(waiting)
             and not (reserve_filter and reserve_filter.open(any_type, heads[any_type], view) == "")
         job = is_open and only
     else
-        job, by_age = job_choice.first(waiting.choice)
+        job, by_age = job_choice.first(waiting)
     end
     if job and call.near and not by_age then
         job = hooks.nearer(waiting, job)
@@ -274,8 +263,8 @@ function queue_heads.pop(waiting, job, has_rules)
     local before = waiting.heads[type]
     local after, next_enqueued, was_there = lanes.pop(job, before)
     queue_heads.change(waiting, type, after)
-    if waiting.choice then
-        head_cache.popped(type, job.place, job.lane, before, after, next_enqueued, waiting.choice.settings)
+    if waiting.settings then
+        head_cache.popped(type, job.place, job.lane, before, after, next_enqueued, waiting.settings)
     end
     return was_there or is_waiting_job(job)
 end
@@ -306,8 +295,8 @@ end
 --   kept_back: the filter of the reserves, or nil.
 --   first_heads: heads of tenants below their minimum, as in `minimums.heads`.
 --   changed: types whose heads must be written, or false.
---   choice: chooses from several lanes, false until needed.
---   shares: true if tenants have fair shares, otherwise nil.
+--   settings: false until a job must be chosen from several lanes (`job_choice.begin`).
+--   shares: true if tenants have fair shares.
 --   served: the list of all types, if many invocations share it.
 function queue_heads.of(types, view, settings)
     local waiting, heads, word = lanes.heads(types)
@@ -321,21 +310,15 @@ function queue_heads.of(types, view, settings)
     end
     local limit_of, reserve_filter, first_heads, preferred = NO_LIMITS, nil, nil, nil
     if rules_field then
-        preferred = hooks.preferred(rules_field)
-        if not preferred then
-            waiting, limit_of, reserve_filter, first_heads, preferred =
-                hooks.open(waiting, heads, settings, view.is_ahead)
-        end
+        waiting, limit_of, reserve_filter, first_heads, preferred =
+            hooks.open(waiting, heads, settings, view.is_ahead, rules_field)
         view = reserve_filter and view.of_all and view:of_all() or view -- jobs may wait although any slot is free
         view.weights = preferred and preferred.weights
     end
     local candidates = {
         types = waiting, served = types.is_kept and types, heads = heads, left = unfilled, view = view,
-        limits = limit_of, changed = false, choice = false,
+        limits = limit_of, changed = false, settings = false, shares = has_shares,
     }
-    if has_shares then
-        candidates.shares = true -- a further field in the constructor would double its size
-    end
     if reserve_filter then
         candidates.kept_back = reserve_filter
     end

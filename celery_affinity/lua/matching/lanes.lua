@@ -19,7 +19,6 @@ function lanes.name(mode, priority)
     return name
 end
 
--- Returns true if `lane` is a lane name.
 function lanes.is_lane(lane)
     return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
 end
@@ -47,7 +46,7 @@ end
 
 -- Returns the first and last position of a lane's head in `heads`, its enqueue time and its id; nil for an empty lane.
 -- An id can look like a lane name, but is not followed by a time.
-local function find(heads, lane)
+function lanes.place(heads, lane)
     local name, first = lane .. " ", 0
     while true do
         first = string.find(heads, name, first + 1, true)
@@ -65,11 +64,10 @@ end
 -- Returns `heads` with a new head for `lane`, or without a head if `enqueued` is nil. The present head is from `first`
 -- to `last` in `heads`; nil for an empty lane.
 local function with_head(heads, first, last, lane, enqueued, id)
-    local head = enqueued and lane .. " " .. enqueued .. " " .. id
     if not first then
-        return heads == "" and head or heads .. " " .. head
-    elseif head then
-        return string.sub(heads, 1, first - 1) .. head .. string.sub(heads, last + 1)
+        return (heads == "" and "" or heads .. " ") .. lane .. " " .. enqueued .. " " .. id
+    elseif enqueued then
+        return string.sub(heads, 1, first - 1) .. lane .. " " .. enqueued .. " " .. id .. string.sub(heads, last + 1)
     elseif last == #heads then
         return string.sub(heads, 1, math.max(0, first - 2))
     end
@@ -102,7 +100,6 @@ function lanes.heads_of(type)
     return values[1] or ""
 end
 
--- Writes the heads of `type`.
 function lanes.write(type, heads)
     if holds_heads_of(type) then
         queue_heads.change(call.claiming, type, heads)
@@ -122,7 +119,7 @@ local function is_older(enqueued, id, other_enqueued, other_id)
 end
 
 -- Returns true if a quick check shows that the head of `lane` in `heads` is older than `enqueued` (the usual case);
--- false if `find` must be used.
+-- false if `lanes.place` must be used.
 local function has_older(heads, lane, enqueued)
     local first, last = string.find(heads, lane, 1, true)
     local head_enqueued = first and (first == 1 or string.byte(heads, first - 1) == SPACE)
@@ -136,7 +133,7 @@ function lanes.insert(id, type, lane, enqueued, heads)
     if has_older(heads, lane, enqueued) then
         return heads
     end
-    local first, last, head_enqueued, head_id = find(heads, lane)
+    local first, last, head_enqueued, head_id = lanes.place(heads, lane)
     if not first or is_older(enqueued, id, head_enqueued, head_id) then
         return with_head(heads, first, last, lane, enqueued, id)
     end
@@ -172,7 +169,7 @@ end
 -- Removes any job from its lane. Returns the new `heads` of its type, which the caller writes.
 function lanes.take_out(id, type, lane, heads)
     redis.call("ZREM", key.lane(type, lane), id)
-    local first, last, _, head_id = find(heads, lane)
+    local first, last, _, head_id = lanes.place(heads, lane)
     if head_id == id then
         return (lanes.with_new_head(type, lane, heads, first, last))
     end
@@ -189,12 +186,10 @@ function lanes.remove(id, type, lane)
     end
 end
 
--- Returns true if jobs of `lane` are on-demand.
 function lanes.is_on_demand(lane)
     return string.byte(lane) == DEMAND_BYTE
 end
 
--- Returns the priority of a lane's jobs.
 function lanes.priority(lane)
     return tonumber(string.match(lane, "%d+$"))
 end
@@ -220,14 +215,16 @@ function lanes.head_at(heads, place)
     return string.match(heads, "^(%l+%.%d+) (%d+) (%S+)", place)
 end
 
--- Returns the place of a lane's head, or nil.
-function lanes.place(heads, lane)
-    return (find(heads, lane))
-end
-
 -- Returns the job whose head begins at `place` in the heads of `type`, or nil if no head begins there.
-function lanes.checked_job(type, heads, place)
-    local lane, enqueued, id = string.match(heads, "^(%a+%.%d+) (%d+) (%S+)", place)
+--   head: a table with its `place`, `lane` and `enqueued`, if they are known.
+function lanes.checked_job(type, heads, place, head)
+    local lane, enqueued, id
+    if head then
+        place, lane, enqueued = head.place, head.lane, head.enqueued
+        id = string.match(heads, "^%S+", place + #lane + #enqueued + 2)
+    else
+        lane, enqueued, id = string.match(heads, "^(%a+%.%d+) (%d+) (%S+)", place)
+    end
     if not lane or place > 1 and string.byte(heads, place - 1) ~= SPACE then
         return nil
     end

@@ -39,3 +39,8 @@ function score.is_older(enqueued_us, id, other_enqueued_us, other_id)
     end
     return id < other_id
 end
+
+-- Returns the same for two tables with `enqueued` and `id`.
+function score.is_before(job, other)
+    return score.is_older(tonumber(job.enqueued), job.id, tonumber(other.enqueued), other.id)
+end

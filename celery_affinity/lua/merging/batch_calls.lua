@@ -42,7 +42,6 @@ function batch_calls.count_extra(batch)
     return math.max(0, redis.call("ZCARD", key.callers(batch)) - 1)
 end
 
--- Removes call `id` from `batch`.
 function batch_calls.remove(id, batch)
     redis.call("ZREM", key.callers(batch), id)
     redis.call("HDEL", key.job(id), "into")

@@ -84,6 +84,7 @@ function merge.ends_unrun(id)
     if state == "pending" or state == "claimed" or (state == "scheduled" and (patient or rank)) then
         recurring.take_back(type, its_rules, name, enqueued)
     end
+    return state
 end
 
 -- No further calls join a call or batch that has already run.
@@ -91,9 +92,7 @@ function merge.is_paused(id)
     batch_calls.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
 end
 
-function merge.let_go(id, how)
-    return batch_calls.let_go(id, how)
-end
+merge.let_go = batch_calls.let_go
 
 function merge.dead_letter(id, _, row)
     batch_calls.close(id, row.type, row.rules, row.name)
@@ -110,13 +109,7 @@ function merge.counts_as(id, type, do_some_recur)
 end
 
 function merge.is_purged(id, type)
-    local state, its_rules, name, enqueued, patient, rank =
-        unpack(redis.call("HMGET", key.job(id), "state", "rules", "name", "enqueued", "patient", "rank"))
-    batch_calls.close(id, type, its_rules, name)
-    if state == "pending" or patient or rank then
-        recurring.take_back(type, its_rules, name, enqueued)
-    end
-    if state ~= "scheduled" then
+    if merge.ends_unrun(id) ~= "scheduled" then
         batch_calls.count_waiting(type, -batch_calls.count_extra(id))
     end
     requeue.delete(id)

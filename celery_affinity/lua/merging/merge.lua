@@ -9,7 +9,6 @@ function merge.stores_rules(id, number)
     return number <= protocol.MAX_MOVES or id_suffix.has_key(id) or id_suffix.has_hint(id)
 end
 
--- Adds call `id` to `batch` under this number.
 local function add(id, batch, number)
     redis.call("HSET", key.job(id), "state", "merged", "into", batch)
     redis.call("HDEL", key.job(id), "bytes", merge.stores_rules(id, number) and "bytes" or "rules")

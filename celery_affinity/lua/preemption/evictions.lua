@@ -13,7 +13,6 @@ function evictions.number_of(tenant_key)
     return number > 0 and number or nil
 end
 
--- Writes this number.
 local function count(tenant_key)
     local number = evictions.number_of(tenant_key)
     if number then
@@ -23,7 +22,6 @@ local function count(tenant_key)
     end
 end
 
--- Records the claim of the preemptible job `id` of a tenant.
 function evictions.hold(id, tenant_key, fence)
     redis.call("ZADD", key.preemptible(tenant_key), fence, id)
     count(tenant_key)
@@ -134,10 +132,6 @@ local function is_needed(type, lane, enqueued, id, settings)
         and not (reserve_filter and reserve_filter.open(type, lane .. " " .. enqueued .. " " .. id, ONE_FREE) == "")
 end
 
-local function is_older(one, other)
-    return score.is_older(tonumber(one.enqueued), one.id, tonumber(other.enqueued), other.id)
-end
-
 -- Returns the sub-lanes of a tenant whose job in a minimum lane needs a slot, oldest job first.
 local function needy_sublanes(tenant_key, since, settings)
     local needy = {}
@@ -149,7 +143,7 @@ local function needy_sublanes(tenant_key, since, settings)
             needy[#needy + 1] = { type = sublane.type, lane = sublane.lane, enqueued = enqueued, id = id }
         end
     end
-    table.sort(needy, is_older)
+    table.sort(needy, score.is_before)
     return needy
 end
 
@@ -199,7 +193,7 @@ local function needy_lanes(since, settings)
             end
         end
     end
-    table.sort(heads, is_older)
+    table.sort(heads, score.is_before)
     for nth, head in ipairs(heads) do
         if nth > protocol.MAX_FIRST_LANES then
             break
@@ -220,15 +214,15 @@ function preemptors.find(since, settings)
             jobs[#jobs + 1] = { id = entries[i], enqueued = entries[i + 1] }
         end
     end
-    table.sort(jobs, is_older)
+    table.sort(jobs, score.is_before)
     for nth, job in ipairs(jobs) do
         if #needy == protocol.MAX_PREEMPTORS or nth > protocol.MAX_FIRST_JOBS then
             break
         end
-        local job_keys = lanes.waits_since(job.id, job.enqueued) <= tonumber(since) and key_state.keys_of(job.id) or {}
-        local last = job_keys[#job_keys]
-        if last and tenants.is_tenant_key(last.key) and not is_listed[last.key] then
-            needy[#needy + 1], is_listed[last.key] = last.key, true
+        local has_waited = lanes.waits_since(job.id, job.enqueued) <= tonumber(since)
+        local tenant_key = has_waited and key_state.tenant_key_of(job.id)
+        if tenant_key and not is_listed[tenant_key] then
+            needy[#needy + 1], is_listed[tenant_key] = tenant_key, true
         end
     end
     return needy

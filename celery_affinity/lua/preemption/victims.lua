@@ -6,13 +6,6 @@
 -- `preemption_exempt` old. A job that was preempted before is exempt for `preemption_exempt` after each start, and
 -- permanently after `preemption_max` preemptions.
 
--- Returns the tenant key of a job, or "" if another client deleted the job.
-function victims.key_of(id)
-    local job_keys = key_state.keys_of(id)
-    local last = job_keys[#job_keys]
-    return last and last.key or ""
-end
-
 -- Returns those evictions of a worker that are younger than `preemption_exempt`: a list of times (µs, strings).
 --   text: field of the worker's hash with all times, or nil or false.
 local function recent_stops(text, settings)
@@ -23,7 +16,6 @@ local function recent_stops(text, settings)
     return times
 end
 
--- Records an eviction in a worker's hash.
 function victims.note_stop(worker, settings)
     local times = recent_stops(redis.call("HGET", key.worker(worker), "preempted"), settings)
     times[#times + 1] = call.now
@@ -249,7 +241,8 @@ function stop_orders.review(since, settings)
         local is_needed = not is_late and number_for(stops, stop.its_key) < missing
             and number_for(stops, stop.its_key, stop.type) < needed
         if is_needed or redis.call("LREM", key.inbox(stop.worker), 1, control_message(stop)) == 0 then -- it was read
-            add(stops, victims.key_of(stop.id), is_needed and stop.its_key, stop.type)
+            -- "": another client deleted the job
+            add(stops, key_state.tenant_key_of(stop.id) or "", is_needed and stop.its_key, stop.type)
         else
             redis.call("HDEL", key.stop_orders, stop.id)
             if not is_late then

@@ -4,6 +4,8 @@
 -- "!" of key `heads` is set if any of these exist, so a claim, which reads heads anyway, can skip the lookup. The field
 -- is also set for a worker preference (`placement`), which claims need.
 
+local NO_LIMITS = {}
+
 -- Returns a parsed field of key `type_rules`, as a table.
 --   limit: a number, or nil.
 --   is_full: true if the limit is reached.
@@ -24,9 +26,10 @@ function type_limits.is_closed(rule)
     return rule.is_full or rule.is_being_counted or rule.is_paused
 end
 
--- Returns true if the running jobs of a type, once they are counted, reach its limit.
+-- Returns true if the running jobs of a type, once they are counted, reach its limit. `rule` stores this, because a
+-- claim of many types cannot count the jobs of each.
 local function is_full(type, rule)
-    return rule.limit ~= nil and not rule.is_being_counted and capacity.of_type(type, rule.limit) <= 0
+    return rule.limit ~= nil and not rule.is_being_counted and redis.call("ZCARD", key.type_running(type)) >= rule.limit
 end
 
 -- Returns `rule` as a field value, or "" if the type is not blocked.
@@ -80,7 +83,6 @@ function hooks.has_shares()
     return call.shares == "on"
 end
 
--- Writes field "!" of key `heads`.
 function type_limits.write_heads_flag()
     hash.write(key.heads, "!", type_limits.word())
     call.shares, call.due_settings = false, false
@@ -144,7 +146,11 @@ end
 
 -- Returns the open types of `types`, a table (type -> its limit), the result of `reserves.among`, the result of
 -- `minimums.heads`, and the worker preference (`placement.read`). Removes closed types from `heads`.
-function hooks.open(types, heads, settings, is_ahead)
+--   word: result of `hooks.read_word`, or nil. If it has a preference, there are no other rules.
+function hooks.open(types, heads, settings, is_ahead, word)
+    if word and not type_limits.holds_back(word) then
+        return types, NO_LIMITS, nil, nil, placement.read(word)
+    end
     local open, limit_of = {}, {}
     local fields = hash.read(key.type_rules, { "*", "!", minimums.ANY, placement.FIELD, unpack(types) })
     local pause_of_all, text, has_minimum_heads, preferred = unpack(fields, 1, 4)
@@ -217,7 +223,6 @@ local function limits_in(text)
     return limit_of
 end
 
--- Returns the types whose limits differ.
 local function differing(old, new)
     local types = {}
     for type in pairs(old) do

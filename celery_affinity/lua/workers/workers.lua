@@ -94,12 +94,6 @@ function workers.close(worker)
     free_slots.recount(worker)
 end
 
--- Stops placing jobs on the worker while its event loop is stalled, until `resume`.
-function workers.stall(worker)
-    redis.call("HSET", key.worker(worker), "stalled", "1")
-    free_slots.recount(worker)
-end
-
 -- Allows placing jobs on a stalled worker. The caller recounts the worker's free slots. Returns true if it was stalled.
 function workers.resume(worker)
     return redis.call("HDEL", key.worker(worker), "stalled") == 1
