@@ -96,33 +96,27 @@ def expected_start(reader: Reader, job_id: str) -> tuple[float | None, str | Non
 
 def _late_jobs(reader: Reader, forecast_now: Forecast) -> list[LateJob]:
     """Return the jobs of a forecast that are expected to start late."""
-    late = [
-        job
-        for job in forecast_now.jobs
-        if job.due.due_us is not None and not _is_in_time(job, job.due.due_us, forecast_now)
-    ]
+    late = []
+    for job in forecast_now.jobs:
+        due_us, start = job.due.due_us, forecast_now.start_of(job)
+        if due_us is not None and (start is None or start.start_us - due_us > _LATE_US):
+            late.append(job)
     return [_late_job(job, forecast_now) for job in _by_first_call(reader, late)]
-
-
-def _is_in_time(job: WaitingJob, due_us: int, forecast_now: Forecast) -> bool:
-    start = forecast_now.starts.get(job.job_id)
-    return start is not None and start.start_us - due_us <= _LATE_US and not forecast_now.is_paused(job)
 
 
 def _late_job(job: WaitingJob, forecast_now: Forecast) -> LateJob:
     task_id, type_, due_s = decode_part(job.task_id), decode_part(job.kind.type), (job.due.due_us or 0) / SECOND_US
-    slots = forecast_now.fits.get(job.kind.type, 0)
-    found = job.job_id, task_id, job.task, type_, due_s
-    start = None if forecast_now.is_paused(job) else forecast_now.starts.get(job.job_id)
+    slots, start = forecast_now.fits.get(job.kind.type, 0), forecast_now.start_of(job)
+    name, identity = _name(job, task_id), (job.job_id, task_id, job.task, type_, due_s)
     if start is not None:
         start_s, work_s = start.start_us / SECOND_US, start.work_us / SECOND_US
-        why = late_sentence(_name(job, task_id), due_s, start_s, slots, start.jobs_before, work_s)
-        return LateJob(*found, start_s, start_s - due_s, slots, start.jobs_before, work_s, why=why)
+        why = late_sentence(name, due_s, start_s, slots, start.jobs_before, work_s)
+        return LateJob(*identity, start_s, start_s - due_s, slots, start.jobs_before, work_s, None, why)
     if forecast_now.is_paused(job):
         why = f"type {type_!r} is paused"
     else:
         why = "the forecast does not reach that far" if slots else unserved_sentence(type_)
-    return LateJob(*found, slots=slots, why=no_start_sentence(_name(job, task_id), due_s, why))
+    return LateJob(*identity, slots=slots, why=no_start_sentence(name, due_s, why))
 
 
 def _name(job: WaitingJob, task_id: str) -> str:
@@ -149,9 +143,9 @@ def _unmeetable(reader: Reader, now_us: int) -> list[LateJob]:
         due_us, deadline_us = job.due.due_us, job.due.deadline_us
         if deadline_us is not None and due_us is not None and due_us <= job.enqueued_us:
             task_id, deadline_s = decode_part(job.task_id), deadline_us / SECOND_US
-            found = job.job_id, task_id, job.task, decode_part(job.kind.type), due_us / SECOND_US
+            identity = job.job_id, task_id, job.task, decode_part(job.kind.type), due_us / SECOND_US
             why = deadline_sentence(_name(job, task_id), deadline_s)
-            late.append(LateJob(*found, deadline_s=deadline_s, why=why))
+            late.append(LateJob(*identity, deadline_s=deadline_s, why=why))
     return late
 
 

@@ -71,6 +71,10 @@ class Forecast(NamedTuple):
     def is_paused(self, job: WaitingJob) -> bool:
         return _is_paused(self.paused, job.kind.type)
 
+    def start_of(self, job: WaitingJob) -> ExpectedStart | None:
+        """Return the expected start; None if it is unknown: no slot fits, or the type is paused."""
+        return None if self.paused and self.is_paused(job) else self.starts.get(job.job_id)
+
 
 class _Running(NamedTuple):
     """A running job. *end_us*: when it is expected to end. *each_us*: expected run time."""
@@ -248,9 +252,9 @@ class _Reading:
             return self._evenly_free(profiles), []
         slots: dict[str, tuple[frozenset[str], int]] = {}
         rows = reader.fields_of_hashes("worker", workers, ("profile", "slots", "accepting"))
-        for worker, (profile, number, accepting) in zip(workers, rows, strict=True):
+        for worker, (profile, its_slots, accepting) in zip(workers, rows, strict=True):
             if decode_text(profile) in profiles and accepting != b"0":
-                slots[worker] = profiles[decode_text(profile)], decode_number(number)
+                slots[worker] = profiles[decode_text(profile)], decode_number(its_slots)
         if sum(number for _, number in slots.values()) > _MAX_CLAIMS:
             return self._evenly_free(profiles), []
         claims = reader.ask([("hgetall", reader.key("claims", worker)) for worker in slots])
