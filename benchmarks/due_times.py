@@ -1,6 +1,6 @@
 """Compare waits with ``affinity_stretch`` and with due times, in the lab: ``python -m benchmarks.due_times [CASE]``.
 
-Run times are learned as the jobs end; nothing is known before. It prints the tables of benchmarks/results/due-times.md.
+Run times are learned as the jobs end, and unknown before. It prints the tables of benchmarks/results/due-times.md.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from examples.pipeline.documents import MAX_PAGES, UnreadableError, find, read, 
 from examples.pipeline.measure import WORKERS
 from tests.lab.traces import TRACES
 
-#: Sigma of the log-normal error with which a size predicts a run time.
+#: Sigma of the log-normal error of a run time predicted by a size.
 SIGMA = 0.35
 #: The demo's documents.
 DOCUMENTS = Path(__file__).parents[1] / "examples" / "documents"
@@ -47,7 +47,7 @@ _BINS = 2_048
 class Case:
     name: str
     scenario: Scenario
-    first: int = 0  #: number of the first job that counts
+    first: int = 0  #: number of the first job that is measured
 
 
 def traces() -> Iterator[Case]:
@@ -68,7 +68,7 @@ def traces() -> Iterator[Case]:
 
 
 def _second_day(name: str, scenario: Scenario) -> Case:
-    """Return a case with the jobs of *scenario* twice: on the second day the run times are known."""
+    """Return a case with the jobs of *scenario* twice. On the second day, their run times were learned."""
     jobs = scenario.arrivals
     later_us = 2 * max(run.ended_us for run in schedule_fast(scenario).runs)
     again = [replace(move_arrival(job, later_us), number=len(jobs) + job.number) for job in jobs]
@@ -76,7 +76,7 @@ def _second_day(name: str, scenario: Scenario) -> Case:
 
 
 def documents() -> Iterator[Case]:
-    """Yield the readings of `make demo`; pages are the sizes of PDFs, and kilobytes those of spreadsheets.
+    """Yield the readings of `make demo`; the size is the number of pages of a PDF, and of kilobytes of a spreadsheet.
 
     All documents are read in rounds, and some on demand, in 20 s.
     """
@@ -172,7 +172,7 @@ def _bound_s(schedule: Schedule) -> float:
 
 
 def with_start_within(load: float, count: int = 40_000) -> str:
-    """Return a row: 5 % of the jobs have ``start_within=10``. Runs take 1 s on average, and 5 s at most."""
+    """Return a row: 5 % of the jobs have ``start_within=10``. Runs take 1 s on average, up to 5 s."""
     rng, now_s, jobs = random.Random(1), 0.0, []
     for number in range(count):
         now_s += rng.expovariate(8 * load)

@@ -5,8 +5,8 @@ from the runs that have ended. The state is written to a server as the server fu
 job is due, the report `celery affinity due` is made, and at the end compared with what happened: a job is late if it
 starts more than 1 s after its due time. Nothing is read from the future.
 
-Beside it is the naive forecast: a job is late if the usual run times of the jobs that rank before it, divided by the
-slots that fit it, exceed the time that is left.
+The naive forecast is measured, too: a job is late if the usual run times of the jobs that rank before it, divided by
+the slots that fit it, exceed the time until it is due.
 """
 
 import argparse
@@ -41,14 +41,14 @@ _MINUTE_US = 60 * SECOND_US
 
 @dataclass(eq=False)
 class Job:
-    number: int
     at_us: int
     type: str
     task: str
     took_us: int
+    lane: str = "queued.0"
     size: float | None = None
     due_us: int | None = None
-    lane: str = "queued.0"
+    number: int = 0
     started_us: int | None = None
     worker: int = -1
     fence: int = 0
@@ -81,7 +81,7 @@ class Scenario:
 
 @dataclass
 class Outcome:
-    """What was forecast of each job: *named*, *naively*, and each report of a named job."""
+    """The forecasts: jobs that were named, also by the naive forecast, and the report of each named job."""
 
     asked: list[Job] = field(default_factory=list)
     named: set[int] = field(default_factory=set)
@@ -285,7 +285,7 @@ def _job(
 ) -> Job:
     at_us = START_US + round(at_s * SECOND_US)
     due_us = None if within_s is None else at_us + round(within_s * SECOND_US)
-    return Job(0, at_us, type_, task, max(1_000, round(took_s * SECOND_US)), size, due_us, lane)
+    return Job(at_us, type_, task, max(1_000, round(took_s * SECOND_US)), lane, size, due_us)
 
 
 #: Draws type, task, run time (s), size and lane of a job.

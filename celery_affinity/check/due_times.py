@@ -45,8 +45,9 @@ def due_too_late(fleet: FleetFacts) -> Problems:
     places = [f"{where} ({within_s:g} s)" for where, within_s in _due_within(fleet.app) if within_s >= target_s]
     if places:
         yield Problem(
-            f"Jobs of {join_names(places, 3)} are due no earlier than jobs without a due time, after "
-            f"{target_s:g} s (affinity_target_wait): start_within= has no effect on their order.",
+            f"start_within= has no effect on the order of jobs of {join_names(places, 3)}: "
+            "jobs without a due time are due no later, "
+            f"after {target_s:g} s (affinity_target_wait).",
             "Raise affinity_target_wait above these times, or lower start_within=.",
         )
 

@@ -124,4 +124,4 @@ _STORED = re.compile(rf"(?:-|{_NUMBER})(?: w{_NUMBER})?(?: d{_NUMBER})?(?: s{_NU
 def stored_due(text: str) -> StoredDue:
     """Return the values in field "due" of a job's hash. A damaged field has none."""
     match = _STORED.fullmatch(text)
-    return StoredDue(*(None if number is None else int(number) for number in match.groups())) if match else StoredDue()
+    return StoredDue(*[None if number is None else int(number) for number in match.groups()]) if match else StoredDue()

@@ -17,12 +17,14 @@ from typing import NamedTuple
 from .score import Weights, is_by_age, score
 
 #: Maximum number of simulated slots, with few and with many jobs. In a larger fleet, a simulated slot represents
-#: several slots.
-_MAX_SLOTS, _MAX_SLOTS_OF_MANY_JOBS = 256, 64
+#: several slots of one profile. There is at least one for each profile.
+_MAX_SLOTS, _MAX_SLOTS_OF_MANY_JOBS = 256, 16
 #: Maximum number of jobs that slots always take individually.
 _MAX_SINGLE_JOBS = 2_000
 #: With more jobs, the mean time between two choices is the time since the beginning divided by this number.
 _STEPS = 60
+#: A slot takes at least this part of what it may take of a block, although another job ranks before the last of them.
+_LEAST_PART = 0.25
 #: Maximum number of choices.
 _MAX_CHOICES = 20_000
 
@@ -146,21 +148,25 @@ class _ListSchedule:
         waits = [wait for of_kind in situation.waiting.values() for wait in of_kind]
         waits += [arrival.wait for arrival in situation.coming]
         has_many_jobs = sum(wait.jobs for wait in waits) > _MAX_SINGLE_JOBS
-        slots, self._speed = _grouped(situation.slots, _MAX_SLOTS_OF_MANY_JOBS if has_many_jobs else _MAX_SLOTS)
+        slots = _grouped(situation.slots, _MAX_SLOTS_OF_MANY_JOBS if has_many_jobs else _MAX_SLOTS)
         self._number_of_slots = len(slots)
         self._grain = self._number_of_slots / _STEPS if has_many_jobs else 0.0
         self._open = {wait.job_id for wait in waits if wait.job_id}
         #: Slot that has taken several jobs -> what it adds to the sums of its profile.
         self._ahead: dict[int, tuple[float, float]] = {}
-        #: Time, number of types, number, profile and limited type of the slots that have a job, or choose a job.
-        self._free: list[tuple[float, int, int, _Profile, str]] = []
-        for number, slot in enumerate(slots):
+        #: Number of real slots that each slot represents.
+        self._speeds = [speed for _, speed in slots]
+        #: Slot with a job of a limited type -> this type, and the number of its running jobs.
+        self._limited: dict[int, tuple[str, int]] = {}
+        #: Time, number of types, number and profile of the slots that have a job, or choose a job.
+        self._free: list[tuple[float, int, int, _Profile]] = []
+        for number, (slot, speed) in enumerate(slots):
             profile = self._profiles.setdefault(slot.types, _Profile(slot.types))
-            profile.slots += 1
-            limited = slot.limited if slot.limited in self._running else ""
-            if limited:
-                self._running[limited] += 1
-            self._free.append((max(slot.free_us, self._now_us), len(slot.types), number, profile, limited))
+            profile.slots += speed
+            if slot.limited in self._running:
+                self._limited[number] = slot.limited, speed
+                self._running[slot.limited] += speed
+            self._free.append((max(slot.free_us, self._now_us), len(slot.types), number, profile))
         heapq.heapify(self._free)
 
     def run(self) -> dict[str, ExpectedStart]:
@@ -212,18 +218,19 @@ class _ListSchedule:
         """Let idle slots choose, the most specialised first."""
         for profile in self._serving_profiles(type_):
             while profile.idle and jobs > 0:
-                heapq.heappush(self._free, (at_us, len(profile.types), profile.idle.pop(), profile, ""))
+                heapq.heappush(self._free, (at_us, len(profile.types), profile.idle.pop(), profile))
                 jobs -= 1
 
     def _choose(self) -> None:
         """Let the slot that is free first take its best job, or jobs of the best block."""
-        at_us, size, number, profile, limited = heapq.heappop(self._free)
+        at_us, size, number, profile = heapq.heappop(self._free)
         if number in self._ahead:
             part, end = self._ahead.pop(number)
             profile.parts, profile.ends = profile.parts - part, profile.ends - end
-        if limited:
-            self._running[limited] -= 1
-            self._wake(limited, 1, at_us)
+        if number in self._limited:
+            limited, running = self._limited.pop(number)
+            self._running[limited] -= running
+            self._wake(limited, running, at_us)
         lane = self._best(profile, at_us)
         if lane is None:
             profile.idle.append(number)
@@ -232,7 +239,13 @@ class _ListSchedule:
         if job_id:
             self._starts[job_id] = self._expected_start(job_id, lane.type, at_us)
             self._open.discard(job_id)
-        taken = self._taken_jobs(lane.heap, entry, at_us, number) if jobs > 1 else jobs
+        speed = self._speeds[number]
+        if lane.type in self._running:
+            speed = min(speed, self._situation.limits[lane.type] - self._running[lane.type])
+            self._running[lane.type] += speed
+            self._limited[number] = lane.type, speed
+        job_us = max(each_us, 1.0) / speed
+        taken = self._taken_jobs(lane.heap, entry, (at_us - self._now_us) / job_us, number) if jobs > 1 else jobs
         if taken < jobs:
             rank_us += (last_us - rank_us) * taken / jobs
             heapq.heapreplace(lane.heap, (rank_us, "", order, jobs - taken, each_us, last_us))
@@ -240,16 +253,12 @@ class _ListSchedule:
             heapq.heappop(lane.heap)
         profile.jobs += taken
         profile.work_us += taken * each_us
-        limited = ""
-        if lane.type in self._running:
-            self._running[lane.type] += 1
-            limited = lane.type
-        free_us = at_us + taken * max(each_us, 1.0) / self._speed
+        free_us = at_us + taken * job_us
         if taken > 1:
-            part = (taken - 1) / taken
+            part = self._speeds[number] * (taken - 1) / taken
             self._ahead[number] = part, part * free_us
             profile.parts, profile.ends = profile.parts + part, profile.ends + part * free_us
-        heapq.heappush(self._free, (free_us, size, number, profile, limited))
+        heapq.heappush(self._free, (free_us, size, number, profile))
 
     def _best(self, profile: _Profile, at_us: float) -> _Lane | None:
         """Return the lane whose first job has the highest score, or None if no job fits."""
@@ -257,9 +266,9 @@ class _ListSchedule:
         if self._situation.priority_percentage < 100 and sum(bool(lane.heap) for lane in profile.lanes) > 1:
             self._claims += 1
             by_age = is_by_age(self._claims, self._situation.priority_percentage)
-        best, best_score, best_first = None, 0.0, 0.0
+        best, best_score, best_first, running = None, 0.0, 0.0, self._running
         for lane in profile.lanes:
-            if not lane.heap or (lane.type in self._running and self._is_full(lane.type)):
+            if not lane.heap or (lane.type in running and running[lane.type] >= self._situation.limits[lane.type]):
                 continue
             first = lane.heap[0][0]
             points = 0.0
@@ -274,18 +283,17 @@ class _ListSchedule:
                 best, best_score, best_first = lane, points, first
         return best
 
-    def _is_full(self, type_: str) -> bool:
-        return self._running[type_] * self._speed >= self._situation.limits[type_]
+    def _taken_jobs(self, heap: Sequence[_Entry], entry: _Entry, most: float, number: int) -> float:
+        """Return the number of jobs of a block that a slot takes together.
 
-    def _taken_jobs(self, heap: Sequence[_Entry], entry: _Entry, at_us: float, number: int) -> float:
-        """Return the number of jobs of a block that a slot takes together."""
-        rank_us, _, _, jobs, each_us, last_us = entry
+        *most*: number that it could have run since the forecast began.
+        """
+        rank_us, _, _, jobs, _, last_us = entry
         # Slots that begin together take different numbers of jobs, so that they do not end together.
-        phase = 0.5 + (number + 0.5) / self._number_of_slots
-        most = (at_us - self._now_us) * self._grain * phase * self._speed / max(each_us, 1.0)
+        most *= self._grain * (0.5 + (number + 0.5) / self._number_of_slots)
         if len(heap) > 1 and last_us > rank_us and most > 1:
             next_us = heap[1][0] if len(heap) < 3 else min(heap[1][0], heap[2][0])
-            most = min(most, (next_us - rank_us) * jobs / (last_us - rank_us))
+            most = max(min(most, (next_us - rank_us) * jobs / (last_us - rank_us)), most * _LEAST_PART)
         return min(jobs, float(max(1, int(most))))
 
     def _expected_start(self, job_id: str, type_: str, at_us: float) -> ExpectedStart:
@@ -307,18 +315,18 @@ def _taken(profiles: Iterable[_Profile]) -> tuple[float, float]:
     return jobs, work_us
 
 
-def _grouped(slots: Sequence[FreeSlot], most: int) -> tuple[list[FreeSlot], int]:
-    """Return about *most* slots or fewer, and their speed compared to real slots."""
-    speed = -(-len(slots) // most)
-    if speed <= 1:
-        return list(slots), 1
+def _grouped(slots: Sequence[FreeSlot], most: int) -> list[tuple[FreeSlot, int]]:
+    """Return about *most* slots, and how many real slots each of them represents."""
+    size = -(-len(slots) // most)
+    if size <= 1:
+        return [(slot, 1) for slot in slots]
     by_types: dict[frozenset[str], list[FreeSlot]] = {}
     for slot in sorted(slots, key=lambda slot: slot.free_us):
         by_types.setdefault(slot.types, []).append(slot)
     grouped = []
     for of_types in by_types.values():
-        for first in range(0, len(of_types), speed):
-            group = of_types[first : first + speed]
+        for first in range(0, len(of_types), size):
+            group = of_types[first : first + size]
             mean_us = sum(slot.free_us for slot in group) // len(group)
-            grouped.append(FreeSlot(mean_us, group[0].types, group[0].limited))
-    return grouped, speed
+            grouped.append((FreeSlot(mean_us, group[0].types, group[0].limited), len(group)))
+    return grouped

@@ -14,7 +14,6 @@ from .render import time_text
 if TYPE_CHECKING:
     from ..settings.reserves import Reserve
     from .blockers import OverdueJob, ReservedSlots
-    from .due import LateJob
     from .job_rows import JobRow
     from .key_usage import KeyWait
     from .keys import KeyName
@@ -171,25 +170,34 @@ def _kept_by_tenant(key: "KeyName", name: str, before: int) -> str:
     return f"tenant {name!r} has {key.held} slots and is below its maximum; {others}"
 
 
-def late_sentence(job: "LateJob", name: str) -> str:
-    """Return when *job* is due and expected to start, and why. Without an expected start, its *why* is the reason.
+def deadline_sentence(name: str, deadline_s: float) -> str:
+    """Return that a job cannot meet its deadline. *name*: the job as text."""
+    return f"{name}: its deadline {_clock_text(deadline_s)} cannot be met, its run time is longer"
 
-    *name*: the job as text.
+
+def no_start_sentence(name: str, due_s: float, why: str) -> str:
+    """Return when a job is due, and *why* its start is not expected."""
+    return f"{name} is due to start at {_clock_text(due_s)}: {why}"
+
+
+def late_sentence(name: str, due_s: float, expected_s: float, slots: int, jobs_before: int, work_s: float) -> str:
+    """Return when a job is due and expected to start, and why that is late.
+
+    Args:
+        name: the job as text.
+        due_s: when it is due.
+        expected_s: when it is expected to start.
+        slots: number of slots that fit it.
+        jobs_before: number of jobs that start before it on these slots.
+        work_s: sum of the run times of *jobs_before*.
     """
-    if job.deadline_s is not None:
-        return f"{name}: its deadline {_clock_text(job.deadline_s)} cannot be met, its run time is longer"
-    begin = f"{name} is due to start at {_clock_text(job.due_s)}"
-    if job.expected_s is None or job.late_s is None:
-        return f"{begin}: {job.why}"
-    expected = f"{begin}, expected at {_clock_text(job.expected_s)}, {job.late_s:,.0f} s late"
-    slots = f"{job.slots} {'slot fits' if job.slots == 1 else 'slots fit'}"
-    if not job.jobs_before:
-        return f"{expected}: {slots}, busy until then"
-    jobs = f"{job.jobs_before:,} {'job ranks' if job.jobs_before == 1 else 'jobs rank'} before it"
-    work_s = job.work_before_s
-    return (
-        f"{expected}: {slots}, {jobs} with {f'{work_s:,.1f} s' if work_s < 60 else f'{work_s / 60:,.1f} min'} of work"
-    )
+    begin = f"{name} is due to start at {_clock_text(due_s)}, expected at {_clock_text(expected_s)}"
+    fitting = f"{expected_s - due_s:,.0f} s late: {slots} {'slot fits' if slots == 1 else 'slots fit'}"
+    if not jobs_before:
+        return f"{begin}, {fitting}, busy until then"
+    jobs = f"{jobs_before:,} {'job ranks' if jobs_before == 1 else 'jobs rank'} before it"
+    work = f"{work_s:,.1f} s" if work_s < 60 else f"{work_s / 60:,.1f} min"
+    return f"{begin}, {fitting}, {jobs} with {work} of work"
 
 
 def _clock_text(unix_s: float) -> str:

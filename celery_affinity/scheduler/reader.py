@@ -315,8 +315,12 @@ class Reader:
 
     def fields_of_jobs(self, job_ids: Sequence[str], fields: Sequence[str]) -> list[list[bytes | None]]:
         """Return the values of *fields* in each job hash, for thousands of jobs."""
-        pages = (job_ids[first : first + _MAX_COMMANDS] for first in range(0, len(job_ids), _MAX_COMMANDS))
-        commands = (run_pipelined("HMGET", self.key("job", ""), page, fields) for page in pages)
+        return self.fields_of_hashes("job", job_ids, fields)
+
+    def fields_of_hashes(self, name: str, parts: Sequence[str], fields: Sequence[str]) -> list[list[bytes | None]]:
+        """Return the values of *fields* in each hash *name* with one of *parts*, for thousands of hashes."""
+        pages = (parts[first : first + _MAX_COMMANDS] for first in range(0, len(parts), _MAX_COMMANDS))
+        commands = (run_pipelined("HMGET", self.key(name, ""), page, fields) for page in pages)
         return [values or [None] * len(fields) for some in read_values(self._client, commands) for values in some]
 
     def existing_jobs(self, job_ids: Sequence[str]) -> set[str]:

@@ -123,3 +123,11 @@ def test_large_fleet_is_grouped_and_forecast_within_five_percent():
     block = Wait(NOW - 100 * S, "", 2.0 * S, 20_000, NOW - 50 * S)
     found = starts_s(situation({PDF: [block, job("last", -1)]}, [("pdf", n / 500) for n in range(1_000)]))
     assert found["last"] == pytest.approx(41, rel=0.05)
+
+
+def test_grouped_slots_keep_the_number_of_slots_of_a_profile_and_the_limit_of_a_type():
+    excel = [Wait(NOW - (40 - n) * S, f"excel-{n}", 1.0 * S) for n in range(20)]
+    pdf = [Wait(NOW - (40 - n) * S, f"pdf-{n}", 1.0 * S) for n in range(20)]
+    slots = [("pdf", 0)] * 1_000 + [("excel", 0)]
+    found = starts_s(situation({EXCEL: excel, PDF: pdf}, slots, limits={"pdf": 2}))
+    assert (found["excel-19"], found["pdf-19"]) == (19, pytest.approx(9, abs=0.5))

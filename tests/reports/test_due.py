@@ -8,8 +8,8 @@ import pytest
 from celery_affinity.cli.explain_text import explanation_text
 from celery_affinity.clock import SECOND_US
 from celery_affinity.policy.run_times import RunTime
-from celery_affinity.reports import due
-from celery_affinity.reports.due import due_text, read_due
+from celery_affinity.reports import situation
+from celery_affinity.reports.due import DueReport, due_text, read_due
 from celery_affinity.reports.metrics import metrics_text, read_metrics
 from celery_affinity.reports.type_metrics import note_trends
 from celery_affinity.schema.keys import Keys
@@ -103,7 +103,7 @@ def test_claimed_and_ended_jobs_are_in_no_report(full_fleet, reader):
     assert read_due(reader).waiting == 2
     full_fleet.scheduler.revoke(["task-revoked"], [], keep_s=60)
     full_fleet.end("worker", *full_fleet.inbox("worker")[:1])
-    assert read_due(reader) == due.DueReport()
+    assert read_due(reader) == DueReport()
 
 
 def test_unserved_and_paused_types_are_reasons(full_fleet, reader):
@@ -146,8 +146,8 @@ def test_expected_arrivals_of_higher_priority_delay_a_job(full_fleet, reader):
 
 
 def test_jobs_beyond_the_first_ones_are_read_as_blocks(full_fleet, reader, monkeypatch):
-    monkeypatch.setattr(due, "_MAX_FIRST", 10)
-    monkeypatch.setattr(due, "_MAX_SAMPLES", 32)
+    monkeypatch.setattr(situation, "_MAX_FIRST", 10)
+    monkeypatch.setattr(situation, "_MAX_SAMPLES", 32)
     for number in range(400):
         full_fleet.publish(f"first-{number:03}", "pdf", priority=9)
     full_fleet.publish("report", "pdf", due=within(30))
@@ -165,7 +165,7 @@ def test_forecast_of_a_large_backlog_sends_few_commands(full_fleet, reader, monk
     monkeypatch.setattr(
         reader, "fields_of_jobs", lambda ids, fields: sent.update(jobs=len(ids)) or fields_of_jobs(ids, fields)
     )
-    monkeypatch.setattr(due, "_MAX_FIRST", 100)
+    monkeypatch.setattr(situation, "_MAX_FIRST", 100)
     for number in range(3_000):
         full_fleet.publish(f"job-{number:04}", "pdf", priority=number % 3, due=within(100) if number % 100 == 0 else "")
     read_due(reader)
@@ -189,7 +189,7 @@ def test_damaged_hashes_and_index_do_not_break_the_report(full_fleet, reader):
     assert read_due(reader).waiting > 0
     client.delete(key("due_times"))
     client.set(key("due_times"), "ghost")
-    assert read_due(reader) == due.DueReport()
+    assert read_due(reader) == DueReport()
 
 
 def test_explain_shows_due_time_head_start_and_expected_start(full_fleet, reader):
