@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_told_in_a_line_each(demo):
     assert "Not read: payroll-protected.xlsx: is protected by a password" in text
     assert re.search(r"Not read: scan-damaged\.pdf: is damaged \(.+\)", text)
     assert text.count("Not read:") == len(UNREADABLE)
-    assert "Left alone: 1 other files (.txt)" in text
+    assert "Ignored: 1 other files (.txt)" in text
 
 
 def test_a_comparison_is_said_as_it_is():
@@ -204,7 +204,7 @@ def test_the_index_can_be_searched(demo):
     code, text = run("examples.pipeline.search", "Kestrel", "--out", out)
     assert (code, text.partition(",")[0]) == (0, "customers.csv")
     code, text = run("examples.pipeline.search", "hippopotamus", "--out", out)
-    assert (code, text) == (1, "No page or sheet holds hippopotamus.\n")
+    assert (code, text) == (1, "No page or sheet contains hippopotamus.\n")
 
 
 def test_a_search_before_the_demo_says_what_to_do(tmp_path):
@@ -255,7 +255,7 @@ def test_no_process_outlives_the_demo(folder, tmp_path, number, exit_code):
         text, _ = demo.communicate(timeout=30)
     assert demo.returncode == exit_code
     if number == signal.SIGINT:
-        assert "Stopped; no process is left behind." in text
+        assert "Stopped. All processes of the example have ended." in text
     wait_until(lambda: not any(map(is_alive, children)), 10, "all processes of the demo are gone")
 
 

@@ -1,4 +1,4 @@
-"""`make lab`, run as a user runs it: real documents, a record, a change, and what came of it."""
+"""`make lab`, run as a user runs it: record a fleet, change it, and compare predicted and measured waits."""
 
 import re
 import subprocess
@@ -8,8 +8,8 @@ import pytest
 
 from celery_affinity.lab import trace_file
 from examples.lab import plan
-from examples.lab.__main__ import DOCUMENTS, changed
-from examples.lab.asking import Change
+from examples.lab.__main__ import DOCUMENTS, apply_change
+from examples.lab.queries import Change
 from examples.pipeline import documents
 
 
@@ -44,6 +44,6 @@ def test_a_plan_is_the_same_each_time_and_a_bit_too_much_for_the_fleet():
 
 
 def test_a_change_is_made_of_the_fleet_and_its_settings():
-    workers, settings = changed(Change(add=("[pdf,excel]:2",), settings=("limits=type:excel=1",)))
+    workers, settings = apply_change(Change(add=("[pdf,excel]:2",), settings=("limits=type:excel=1",)))
     assert workers == {**plan.WORKERS, "added1": ("pdf,excel", 2)}
     assert settings == ["limits", "type:excel=1"]

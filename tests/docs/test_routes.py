@@ -140,30 +140,30 @@ def test_an_overlap_and_a_lost_change_are_found(ours, tmp_path):
     assert run.missing() == [first]
 
 
-def test_a_computer_that_others_use_is_told(ours):
+def test_report_warns_of_other_load_on_the_computer(ours):
     run = Run("affinity", ours.folder)
     run.follow()
     for job in run.jobs.values():
         job.cpu_s = job.planned - job.began
-    assert run.stretched() == pytest.approx(1)
-    assert not any("With care" in sentence for sentence in report.sentences([run]))
+    assert run.slowdown() == pytest.approx(1)
+    assert not any("Unequal load" in sentence for sentence in report.sentences([run]))
     for job in run.jobs.values():
         job.cpu_s /= 20
-    assert "With care: planning took 20.0 times its CPU time" in report.sentences([run])[-1]
+    assert "Unequal load: planning took 20.0 times its CPU time" in report.sentences([run])[-1]
 
 
 def test_the_tables_say_what_was_measured(routes, side):
     text, _ = routes
     column = COMPARED.index(side.side)
-    assert cells(text, "runs that began during another of their city")[column] == str(len(side.overlapping()))
-    assert cells(text, "changes that no plan knows in the end")[column] == str(len(side.missing()))
+    assert cells(text, "runs that overlap another run of their city")[column] == str(len(side.overlapping()))
+    assert cells(text, "changes missing in the final plans")[column] == str(len(side.missing()))
     assert cells(text, "all done after, s")[column] == f"{side.took_s:.1f}"
 
 
 def test_the_table_of_merging_says_what_was_measured(routes, ours):
     merged = run_of(routes, MERGED)
     both = (ours, merged)
-    assert cells(routes[0], "changes") == [str(len(run.wishes())) for run in both]
+    assert cells(routes[0], "changes") == [str(len(run.change_calls())) for run in both]
     assert cells(routes[0], "runs that planned a city") == [str(len(merging.runs_of(run))) for run in both]
     seconds = [float(cell) for cell in cells(routes[0], "CPU seconds of planning")]
     assert seconds == pytest.approx([sum(job.cpu_s for job in merging.runs_of(run)) for run in both], abs=0.051)
@@ -172,25 +172,25 @@ def test_the_table_of_merging_says_what_was_measured(routes, ours):
     *sentences, _ = merging.sentences(*both)
     for sentence in sentences:
         assert f"* {sentence}" in routes[0]
-    [times] = re.findall(rf"Nobody changed {work.AT_REST}: .* had it planned (\d+) times", routes[0])
-    assert int(times) >= sides.LEAST_AGAIN
+    [times] = re.findall(rf"{work.AT_REST} had no changes\. .* planned it (\d+) times", routes[0])
+    assert int(times) >= sides.MIN_REPLANS
 
 
 def test_a_caller_whose_plan_lacks_the_change_fails_the_example(routes, tmp_path, monkeypatch):
     def run(console, side, *_):
         found = run_of(routes, side)
         if side == MERGED:
-            found.wishes()[0].is_in_plan = False
+            found.change_calls()[0].is_in_plan = False
         return found
 
     monkeypatch.setattr(sides, "run", run)
     console = Console(record=True, width=120, highlight=False)
     assert program._compare(console, tmp_path, 0.1) == 1
-    title = "celery_affinity, calls merged: callers who got no plan"
+    title = "celery_affinity, calls merged: callers that got no plan"
     red, _, plain = console.export_text(styles=True).rpartition(title)
     assert red.endswith("\x1b[31m")
-    assert plain.startswith(" that has their change: 1; the first is ")
-    assert "got no plan that has their change" in (tmp_path / "routes.html").read_text(encoding="utf-8")
+    assert plain.startswith(" with their change: 1; the first is ")
+    assert "got no plan with their change" in (tmp_path / "routes.html").read_text(encoding="utf-8")
 
 
 def test_the_tours_are_shorter_than_before(routes):

@@ -12,7 +12,7 @@ from celery.result import AsyncResult
 from rich.console import Console
 
 from examples.comparing.processes import Processes
-from examples.comparing.program import forget
+from examples.comparing.program import delete_keys
 from examples.routes import books, merging, sides, work
 from examples.routes.cities import all_cities
 from examples.routes.measure import MERGED, Job, Run
@@ -53,8 +53,8 @@ def test_each_change_is_planned_once_and_most_of_them_together(merged, many):
 
 
 def test_every_caller_is_told_a_plan_that_has_its_change(merged, many):
-    assert len(merged.wishes()) == len(many)
-    assert all(job.is_in_plan for job in merged.wishes())
+    assert len(merged.change_calls()) == len(many)
+    assert all(job.is_in_plan for job in merged.change_calls())
     assert merging.failures(merged, len(many)) == []
 
 
@@ -69,7 +69,7 @@ def test_the_changes_of_a_city_are_applied_in_their_order(merged, many):
 def test_the_work_is_a_thousand_changes_with_users_among_them():
     requests = work.make_many(7.0)
     users = [nth for nth, request in enumerate(requests) if request.mode == "on_demand"]
-    assert len(requests) - len(users) == work.MAX_OF_MANY == 1000
+    assert len(requests) - len(users) == work.MAX_MERGED == 1000
     assert {request.city for request in requests} == set(work.flooded()), "nobody touches the city at rest"
     assert Counter(requests[nth].city for nth in users) == dict.fromkeys(work.flooded(), work.USERS)
     assert min(users) > 0
@@ -78,8 +78,8 @@ def test_the_work_is_a_thousand_changes_with_users_among_them():
 
 
 def test_the_city_that_nobody_changes_is_planned_again_and_again(merged):
-    again = merging.planned_again(merged)
-    assert len(again) >= sides.LEAST_AGAIN
+    again = merging.recurring_runs(merged)
+    assert len(again) >= sides.MIN_REPLANS
     assert {(job.type, tuple(job.changes)) for job in again} == {(work.AT_REST, ())}
     book = merged.book(work.AT_REST)
     assert book["changes"] == []
@@ -102,7 +102,7 @@ def behind_others(valkey, tmp_path):
     wish = {"number": next(numbers), "stop": all_cities()[cities[-1]].stops[3].name, "is_wanted": False}
     requests.append(work.Request(cities[-1], "on_demand", wish))
     for city in all_cities().values():
-        books.new(tmp_path, city)
+        books.create(tmp_path, city)
     path = tmp_path / "work.json"
     work.save(requests, path)
     env = {
@@ -127,7 +127,7 @@ def behind_others(valkey, tmp_path):
         processes.python("one", *worker.split(), "--without-mingle", "--without-gossip")
         wait_until(all_ended, 120, "one run of each city")
     yield run
-    forget(valkey.url, PREFIX)
+    delete_keys(valkey.url, PREFIX)
 
 
 def test_a_users_change_goes_first_with_those_it_merged_with_and_each_caller_has_its_own_result(behind_others, valkey):
@@ -138,7 +138,7 @@ def test_a_users_change_goes_first_with_those_it_merged_with_and_each_caller_has
     assert [job.changes for job in order[1:]] == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
     backend = Celery(set_as_current=False, backend=valkey.url)
     backend.conf.result_backend_transport_options = {"global_keyprefix": PREFIX}
-    for job in run.wishes():
+    for job in run.change_calls():
         book = AsyncResult(job.id, app=backend).get(timeout=30)
         assert job.number in book["changes"]
         assert book == run.book(job.type)
@@ -148,8 +148,8 @@ def test_a_users_change_goes_first_with_those_it_merged_with_and_each_caller_has
 
 
 def job(number, city, published, began=None, planned=None, changes=(), mode="queued"):
-    about = f"{number}: a stop drops out"
-    own = {"began": began, "planned": planned, "changes": list(changes), "told": planned, "is_in_plan": True}
+    about = f"{number}: a stop is dropped"
+    own = {"began": began, "planned": planned, "changes": list(changes), "received": planned, "is_in_plan": True}
     return Job(str(number), "", city, mode, about, published, started=began, ended=planned, **own)
 
 
@@ -190,11 +190,11 @@ def test_the_calls_of_a_run_are_those_whose_changes_it_planned(made):
 
 def test_a_run_of_another_city_that_started_while_the_users_might_have_is_counted(made):
     user = made.jobs["4"]
-    assert merging.went_first(made, user) == 1
+    assert merging.started_before(made, user) == 1
     made.jobs["2"].started = 10.9
-    assert merging.went_first(made, user) == 0, "the user's city was not free"
+    assert merging.started_before(made, user) == 0, "the user's city was not free"
     made.jobs["2"].started, made.jobs["2"].mode = 11.2, "on_demand"
-    assert merging.went_first(made, user) == 0, "for another user"
+    assert merging.started_before(made, user) == 0, "for another user"
 
 
 def test_a_plan_is_as_old_as_what_its_run_read(made):
@@ -204,19 +204,19 @@ def test_a_plan_is_as_old_as_what_its_run_read(made):
 
 
 def test_recurring_calls_are_no_changes(made):
-    assert [wish.number for wish in made.wishes()] == [1, 2, 3, 4]
+    assert [wish.number for wish in made.change_calls()] == [1, 2, 3, 4]
     assert (made.began, made.took_s) == (10.0, 3.0), "from the first change on"
     assert [run.id for run in merging.runs_of(made)] == ["1", "2", "3"]
 
 
 def test_what_fails_is_said(made):
-    made.jobs["4"].told = 13.0
+    made.jobs["4"].received = 13.0
     assert merging.failures(made, 4) == []
     made.jobs["4"].is_in_plan = False
     made.jobs["6"].planned = made.jobs["7"].planned = None
     title = "celery_affinity, calls merged"
     assert merging.failures(made, 5) == [
         f"{title}: changes that were not planned in time: 1.",
-        f"{title}: {work.AT_REST}, which nobody changed, was not planned again and again.",
-        f"{title}: callers who got no plan that has their change: 1; the first is Kiel, 4: a stop drops out.",
+        f"{title}: the recurring call did not plan {work.AT_REST} 3 times.",
+        f"{title}: callers that got no plan with their change: 1; the first is Kiel, 4: a stop is dropped.",
     ]
