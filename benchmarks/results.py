@@ -9,7 +9,7 @@ Figures = dict[str, list[float]]
 
 
 class Subject(Protocol):
-    """A measured subject. *baseline*: name of the subject with which it is compared, or None."""
+    """A measured subject. *baseline*: name of the subject to compare it with, or None."""
 
     @property
     def name(self) -> str: ...
@@ -28,11 +28,11 @@ class Named:
 
 @dataclass
 class Part:
-    """The results of a part of the benchmark."""
+    """The results of one part, such as `drain`."""
 
     #: Subject -> its numbers.
     figures: dict[str, Figures] = field(default_factory=dict)
-    #: Subject -> the subject with which it is compared, or None.
+    #: Subject -> its baseline, or None.
     baseline: dict[str, str | None] = field(default_factory=dict)
 
     def add(self, subject: Subject, figures: dict[str, float]) -> None:

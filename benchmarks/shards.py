@@ -41,8 +41,10 @@ def simulate(
 ) -> Outcome:
     """Simulate *jobs* jobs with a mean duration of 1 s.
 
-    *load*: average fraction of the slots that the jobs need. *keyed*: fraction of jobs with a key. *moves*: True if
-    idle slots move to other shards.
+    Args:
+        load: average fraction of the slots that the jobs need.
+        keyed: fraction of jobs with a key.
+        moves: True if idle slots move to other shards.
     """
     rng = random.Random(seed)  # seeded, so that the result is repeatable
     weights = list(accumulate(1 / rank for rank in range(1, 1001)))

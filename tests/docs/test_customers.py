@@ -1,4 +1,4 @@
-"""`python -m examples.customers`, run as a user runs it: real documents of three customers, one of whom floods."""
+"""`python -m examples.customers`, run as a user runs it: real documents, and three customers, one with a flood."""
 
 import json
 import subprocess

@@ -28,13 +28,13 @@ def test_predicted_and_measured_waits_are_on_one_page(valkey, tmp_path, monkeypa
     for id_ in ("replay", "slot", "limit", "advice", "optimum", "advised", "measured"):
         assert f'<section id="{id_}">' in page
     (table,) = re.findall(r'<section id="measured">.*?</section>', page, re.DOTALL)
-    for said in ("predicted", "measured", "<td>all</td>", "<td>pdf</td>", "<td>excel</td>"):
-        assert said in table
+    for text in ("predicted", "measured", "<td>all</td>", "<td>pdf</td>", "<td>excel</td>"):
+        assert text in table
     assert "data:image/svg+xml" in page
     assert "</svg>" in (tmp_path / "advised.svg").read_text()
 
 
-def test_a_plan_is_the_same_each_time_and_a_bit_too_much_for_the_fleet():
+def test_plan_is_deterministic_and_exceeds_the_fleets_capacity():
     found, _ = documents.find(DOCUMENTS)
     calls = plan.make(found, 60)
     assert calls == plan.make(found, 60)
@@ -43,7 +43,7 @@ def test_a_plan_is_the_same_each_time_and_a_bit_too_much_for_the_fleet():
     assert {each.on_demand for each in calls} == {True, False}
 
 
-def test_a_change_is_made_of_the_fleet_and_its_settings():
+def test_apply_change_adds_workers_and_settings():
     workers, settings = apply_change(Change(add=("[pdf,excel]:2",), settings=("limits=type:excel=1",)))
     assert workers == {**plan.WORKERS, "added1": ("pdf,excel", 2)}
     assert settings == ["limits", "type:excel=1"]
