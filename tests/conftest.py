@@ -13,7 +13,7 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-import hypothesis  # imported early: its plugin imports it at the end, when the garbage collector can run code during compilation
+import hypothesis  # early: its plugin would import it at the end, where garbage collection can run code of tests
 import psutil
 import pytest
 import redis
