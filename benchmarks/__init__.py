@@ -1,5 +1,5 @@
-"""How fast this transport is, beside stock Celery and dramatiq: ``python -m benchmarks --help``.
+"""Compare the speed of this transport with stock Celery and dramatiq: ``python -m benchmarks --help``.
 
-Everything is measured in turn (A B A B ...), in the same run and on the same server, and what counts is the ratio:
-absolute numbers move from machine to machine and from hour to hour.
+A benchmark measures its subjects in turn (A B A B ...), in the same run and on the same server, and reports ratios:
+absolute numbers depend on the machine and on its other load.
 """

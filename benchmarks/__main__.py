@@ -1,11 +1,11 @@
-"""How fast this transport is, beside stock Celery and dramatiq.
+"""Compare the speed of this transport with stock Celery and dramatiq.
 
-python -m benchmarks                                      # all of it
-python -m benchmarks --quick                              # the short of it
-python -m benchmarks --only-goals                         # in full, but only what has a goal
-python -m benchmarks drain --only "solo late" --rounds 5  # a part again, while tuning
-python -m benchmarks drain --before ../elsewhere          # this project as it is there, in turn with this
-python -m benchmarks loss --add build/bench/results.json  # a part again, in one table with the others
+python -m benchmarks                                      # all benchmarks
+python -m benchmarks --quick                              # fewer rounds and tasks, only subjects with a goal
+python -m benchmarks --only-goals                         # all rounds, only subjects with a goal
+python -m benchmarks drain --only "solo late" --rounds 5  # one part, some of its subjects
+python -m benchmarks drain --before ../elsewhere          # this checkout and another one, in turn
+python -m benchmarks loss --add build/bench/results.json  # one part, other parts from an earlier run
 """
 
 import argparse
@@ -37,45 +37,57 @@ def main(words: Sequence[str] | None = None) -> int:
         for part in measured:
             print(f"{part}\n{report.as_text(report.part_rows(measured[part]))}\n", flush=True)
         results |= measured
-        run.write(arguments.output, results, report.outcomes(results))  # for a run that is stopped
-    found = report.outcomes(results)
-    shown = [each for each in found if each.value is not None] if arguments.parts or options.only else found
+        run.write(arguments.output, results, report.outcomes(results))  # so that an interrupted run has results, too
+    outcomes = report.outcomes(results)
+    is_partial = bool(arguments.parts or options.only)
+    shown = [outcome for outcome in outcomes if outcome.value is not None] if is_partial else outcomes
     print(report.as_text(report.goal_rows(shown)))
     if arguments.write_docs:
-        write_block(RESULTS / "bench.md", "bench", run.as_markdown(found))
-        write_block(PERFORMANCE, "bench", for_users.table(found))
-    return int(arguments.goals and any(each.verdict != "ok" for each in found))
+        write_block(RESULTS / "bench.md", "bench", run.as_markdown(outcomes))
+        write_block(PERFORMANCE, "bench", for_users.table(outcomes))
+    return int(arguments.goals and any(outcome.verdict != "ok" for outcome in outcomes))
 
 
 def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, fewer tasks, and only what has a goal")
-    parser.add_argument("--only-goals", action="store_true", help="only what has a goal, but in full")
+    parser.add_argument(
+        "parts", nargs="*", metavar="part", help=f"parts to measure, of {', '.join(PARTS)} (default: all)"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and tasks, and only subjects with a goal")
+    parser.add_argument(
+        "--only-goals", action="store_true", help="only subjects with a goal, with all rounds and tasks"
+    )
     parser.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="WORDS",
-        help="words of the names of what is measured, as in 'solo late'; given again: those as well",
+        help="only subjects whose names contain all these words, such as 'solo late'; can be repeated",
     )
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--tasks", type=int, help="how many to drain, and to publish")
-    parser.add_argument("--largest", type=int, help="how many jobs are pending at most, where that is measured")
-    parser.add_argument("--before", type=Path, help="another checkout of this project, measured in turn with this one")
-    parser.add_argument("--server", help="an executable other than Valkey's from the package index: redis-server")
+    parser.add_argument("--tasks", type=int, help="number of tasks to drain, and to publish")
+    parser.add_argument("--largest", type=int, help="maximum number of pending jobs in the parts that vary it")
     parser.add_argument(
-        "--add", type=Path, metavar="RESULTS", help="results of another run: the parts that are not measured now"
+        "--before", type=Path, help="another checkout of this project, to measure in turn with this one"
     )
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="directory for the results; build/bench")
+    parser.add_argument(
+        "--server", help="executable of the server, such as redis-server (default: Valkey from the package index)"
+    )
+    parser.add_argument(
+        "--add",
+        type=Path,
+        metavar="RESULTS",
+        help="results file of another run, for the parts that this run does not measure",
+    )
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="directory for the results (default: build/bench)")
     parser.add_argument(
         "--write-docs",
         action="store_true",
         help="write the tables into benchmarks/results/bench.md and docs/explanation/performance.md",
     )
-    parser.add_argument("--goals", action="store_true", help="end with 1 unless every goal is reached")
+    parser.add_argument("--goals", action="store_true", help="exit with 1 unless every goal is reached")
     arguments = parser.parse_args(words)
     for part in arguments.parts:
         if part not in PARTS:

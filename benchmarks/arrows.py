@@ -17,7 +17,7 @@ from celery_affinity.settings.table import Settings
 from celery_affinity.settings.wire import shared_settings
 from tests.whole.large.fleet import NOTED_FROM_US, LargeFleet
 
-from .bench import say
+from .bench import print_progress
 
 _WORKER = "measured"
 
@@ -45,7 +45,7 @@ class Scale:
         return f"{self.axis} {self.value:,}"
 
     @property
-    def beside(self) -> str | None:
+    def baseline(self) -> str | None:
         return None
 
     @property
@@ -63,13 +63,13 @@ _AXES = {
 }
 
 
-def scales(most: int) -> list[Scale]:
-    """Return the scales whose varying size is at most *most*, each with at most *most* pending jobs."""
+def scales(limit: int) -> list[Scale]:
+    """Return the scales whose varying size is at most *limit*. They also have at most *limit* pending jobs."""
     return [
-        replace(base, **{"pending": min(base.pending, most), axis: value})
+        replace(base, **{"pending": min(base.pending, limit), axis: value})
         for axis, (base, values) in _AXES.items()
         for value in values
-        if value <= most
+        if value <= limit
     ]
 
 
@@ -78,7 +78,7 @@ class Fleet:
 
     def __init__(self, client: redis.Redis, scale: Scale) -> None:
         self.scale = scale
-        self.name, self.beside = scale.name, scale.beside
+        self.name, self.baseline = scale.name, scale.baseline
         self.large = LargeFleet(client, scale.types, scale.priorities, keys=scale.keys)
         self.client = client
         self._scheduler = self.large.scheduler
@@ -156,17 +156,17 @@ class Fleet:
 
 
 @contextmanager
-def fleets(found: Sequence[Scale], executable: str | None) -> Iterator[list[Fleet]]:
+def fleets(scales: Sequence[Scale], executable: str | None) -> Iterator[list[Fleet]]:
     """Fill one database per scale on a single server, and yield the fleets."""
     with ExitStack() as stack:
-        server = stack.enter_context(EmbeddedServer(executable=executable, options=("--databases", str(len(found)))))
+        server = stack.enter_context(EmbeddedServer(executable=executable, options=("--databases", str(len(scales)))))
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, server.pid, -20)  # other processes must not disturb the measurement
         built = []
-        for number, scale in enumerate(found):
+        for number, scale in enumerate(scales):
             url = f"{server.url.rpartition('/')[0]}/{number}"
             client = stack.enter_context(redis.Redis.from_url(url))
-            say(f"filling: {scale.name}")
+            print_progress(f"filling: {scale.name}")
             built.append(Fleet(client, scale))
         yield built
 

@@ -93,8 +93,8 @@ def main() -> None:
             with EmbeddedServer() as server:
                 command = [sys.executable, "-m", "benchmarks.awaited", "--wait", server.url, way]
                 command += ["--waiters", str(options.waiters)]
-                found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            print(f"{way:14}", *(f"{name} {value:.1f}" for name, value in found.items()), sep="  ")
+                figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            print(f"{way:14}", *(f"{name} {value:.1f}" for name, value in figures.items()), sep="  ")
 
 
 if __name__ == "__main__":

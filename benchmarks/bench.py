@@ -1,4 +1,4 @@
-"""The bench: a server, clients that publish, workers that run; and rounds in turn."""
+"""The bench: starts a server, clients that publish and workers, and measures subjects in turn."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from .meter import Meter
 from .results import Part, Subject
 from .systems import ROOT, Variant, waiting
 
-#: Databases of the server: tasks are run in the first, each system's backlog is kept in one of the others.
+#: Database in which workers run tasks. The other databases have the stored backlogs, one per database.
 LIVE = 0
 
 _BOOT_S = 60.0
@@ -32,14 +32,14 @@ S = TypeVar("S", bound=Subject)
 
 
 class BenchmarkError(Exception):
-    """A round that did not run each task once says nothing about speed."""
+    """A round is not valid, for example because it did not run each task once."""
 
 
 class Publisher:
-    """A client process of a system, which publishes on demand."""
+    """A client process of a system. It publishes tasks on request."""
 
     def __init__(self, variant: Variant, url: str, directory: Path) -> None:
-        ledger = directory / "published"  # none of a client's own business, but the app wants one
+        ledger = directory / "published"  # the app needs a ledger, but a client does not write to it
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.apps.publisher", variant.system],
             cwd=directory,
@@ -50,20 +50,20 @@ class Publisher:
         )
 
     def publish(self, count: int, way: str = "delay", first: int = 0) -> dict[str, Any]:
-        """Publish tasks numbered from *first* on, and return the `seconds` and the `cpu_s` that it took."""
-        return self._ask({"how": "all at once", "way": way, "first": first, "count": count})
+        """Publish tasks numbered from *first* on. Return the duration `seconds` and the CPU time `cpu_s`."""
+        return self._request({"how": "all at once", "way": way, "first": first, "count": count})
 
     def publish_one_at_a_time(self, count: int, ledger: Ledger) -> list[int]:
-        """Publish each task when the last one has started; return when each was, in ns of the monotonic clock."""
-        reply = self._ask({"how": "one at a time", "count": count, "ledger": str(ledger.path)})
+        """Publish each task after the previous one has started. Return the publish times in monotonic ns."""
+        reply = self._request({"how": "one at a time", "count": count, "ledger": str(ledger.path)})
         return list(reply["published_ns"])
 
-    def publish_by_chance(self, **wanted: Any) -> dict[int, int]:
-        """Publish two streams of tasks (see `apps.publisher.by_chance`); return when each was, by its number."""
-        reply = self._ask({"how": "by chance", **wanted})
+    def publish_by_chance(self, **streams: Any) -> dict[int, int]:
+        """Publish two streams of tasks (see `apps.publisher.by_chance`). Return task number -> publish time in ns."""
+        reply = self._request({"how": "by chance", **streams})
         return {int(number): ns for number, ns in reply["published_ns"].items()}
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None, "opened as a pipe"
         assert self._process.stdout is not None, "opened as a pipe"
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -80,7 +80,7 @@ class Publisher:
 
 
 class Bench:
-    """A server and a directory, for as long as the measuring takes. *executable*: a server other than Valkey."""
+    """A context manager with a server and a temporary directory. *executable*: a server other than Valkey."""
 
     def __init__(self, executable: str | None = None) -> None:
         self.server = EmbeddedServer(executable=executable)
@@ -107,7 +107,7 @@ class Bench:
         return f"{self.server.url.rpartition('/')[0]}/{database}"
 
     def _url_of(self, variant: Variant, database: int) -> str:
-        """Return the URL for a worker of *variant*, which may be that of a proxy."""
+        """Return the URL for a worker of *variant*: the proxy's URL if the variant has extra latency."""
         if not variant.away_ms:
             return self.url(database)
         if variant.away_ms not in self._ports_away:
@@ -126,7 +126,7 @@ class Bench:
         return Meter(self.client, pid)
 
     def publisher(self, variant: Variant, database: int = LIVE) -> Publisher:
-        """Return the client of the variant's system for a database; it stays."""
+        """Return the client of the variant's system for a database. It runs until the end of the bench."""
         key = variant.system, self.url(database)
         if key not in self._publishers:
             publisher = self._publishers[key] = Publisher(variant, key[1], self.directory)
@@ -135,7 +135,7 @@ class Bench:
 
     @contextmanager
     def worker(self, variant: Variant, database: int = LIVE, ledger: Ledger | None = None) -> Iterator[Process]:
-        """Run a worker of *variant*; it is stopped in good order."""
+        """Run a worker of *variant*, and stop it with SIGTERM."""
         with self.killed_worker(variant, database, ledger) as process:
             yield process
             process.term()
@@ -143,9 +143,9 @@ class Bench:
 
     @contextmanager
     def killed_worker(self, variant: Variant, database: int = LIVE, ledger: Ledger | None = None) -> Iterator[Process]:
-        """Run a worker of *variant*; it ends by kill -9, with its pool."""
-        noted = self.ledger if ledger is None else ledger  # an empty one is false
-        environment = variant.environment(self._url_of(variant, database), noted.path)
+        """Run a worker of *variant*, and kill it and its pool with SIGKILL."""
+        ledger = self.ledger if ledger is None else ledger  # not `or`: an empty ledger is falsy
+        environment = variant.environment(self._url_of(variant, database), ledger.path)
         process = Process(variant.name, variant.command(), environment, cwd=self.directory)
         try:
             yield process
@@ -153,9 +153,9 @@ class Bench:
             process.end()
 
     def restock(self, variant: Variant, count: int, way: str = "delay") -> None:
-        """Have *count* messages of the variant's system wait, as its own client published them, and nothing else.
+        """Replace the database's content by a backlog of *count* messages of the variant's system.
 
-        They are published once, and copied for every round.
+        The system's own client publishes them once. Each round gets a copy.
         """
         key = variant.stored_as, way, count
         if key not in self._backlogs:
@@ -164,9 +164,9 @@ class Bench:
         database = self._backlogs[key]
         self.client.flushdb()
         with self.client_of(database) as source:
-            found = waiting(variant.stored_as, source)
-            if found != count:
-                raise BenchmarkError(f"{found} messages of {variant.stored_as} wait, not {count}")
+            stored = waiting(variant.stored_as, source)
+            if stored != count:
+                raise BenchmarkError(f"{stored} messages of {variant.stored_as} wait, not {count}")
             names = list(source.scan_iter(count=1000))
             for first in range(0, len(names), 1000):
                 with source.pipeline(transaction=False) as pipe:
@@ -175,36 +175,36 @@ class Bench:
                     pipe.execute()
 
     def wait_for_tasks(self, process: Process, count: int, ledger: Ledger | None = None, quiet_s: float = 30) -> None:
-        """Wait until *count* tasks have started; fail when *quiet_s* go by without one."""
-        noted = self.ledger if ledger is None else ledger
+        """Wait until *count* tasks have started. Fail if no task starts within *quiet_s* seconds."""
+        ledger = self.ledger if ledger is None else ledger
 
         def grown() -> bool:
             if not process.is_running:
                 raise BenchmarkError(f"{process.name} ended. Its log:\n{process.log()}")
-            return len(noted) > before
+            return len(ledger) > before
 
-        before = len(noted)
+        before = len(ledger)
         while before < count:
             limit_s = quiet_s if before else _BOOT_S
             wait_until(grown, limit_s, f"{process.name} ran {before} of {count}. Its log:\n{process.log()}")
-            before = len(noted)
+            before = len(ledger)
 
 
-def say(text: str) -> None:
-    """Tell how far it is, beside the results."""
+def print_progress(text: str) -> None:
+    """Print progress to stderr, because stdout has the results."""
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
 def in_turn(subjects: Sequence[S], rounds: int, measure: Callable[[S], dict[str, float]]) -> Part:
-    """Measure all *subjects* one after the other, so many times: what disturbs the machine disturbs all of them.
+    """Measure all *subjects* in turn, for *rounds* rounds, so that other load on the machine affects all of them.
 
-    Each second round begins with the last one: no subject always has its turn behind the same other one.
+    Every second round has the reverse order, so that no subject always follows the same other subject.
     """
     part = Part()
     for round_ in range(1, rounds + 1):
         for subject in subjects if round_ % 2 else reversed(subjects):
             figures = measure(subject)
             part.add(subject, figures)
-            shown = ", ".join(f"{name} {value:,.1f}" for name, value in figures.items())
-            say(f"{round_}/{rounds}  {subject.name}: {shown}")
+            line = ", ".join(f"{name} {value:,.1f}" for name, value in figures.items())
+            print_progress(f"{round_}/{rounds}  {subject.name}: {line}")
     return part

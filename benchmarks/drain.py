@@ -1,4 +1,4 @@
-"""How fast a worker runs no-op tasks that wait already, and what each costs."""
+"""Measures the rate at which a worker runs waiting no-op tasks, and the cost per task."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -12,33 +12,35 @@ from .systems import Variant, waiting
 
 
 class Drained(NamedTuple):
-    """When each task began, by time; and what a task cost."""
+    """The results of a drain."""
 
+    #: A record of the start of each task, in order of time.
     records: list[Record]
+    #: Costs per task, as in `meter.per_task`.
     costs: dict[str, float]
 
 
 def drain(bench: Bench, variant: Variant, tasks: int) -> dict[str, float]:
-    """Return tasks a second, from the start of the first to that of the last, and costs."""
+    """Return the rate in tasks per second, from the first start to the last start, and the costs per task."""
     records, costs = run_all(bench, variant, tasks)
     seconds = (records[-1].ns - records[0].ns) / 1e9
     return {"rate": (tasks - 1) / seconds, **costs}
 
 
 def run_all(bench: Bench, variant: Variant, tasks: int, way: str = "delay") -> Drained:
-    """Have a worker run *tasks* that were published in a *way*. Each must have run once."""
+    """Run a worker until it has run *tasks* tasks, which were published in *way*. Check that each ran once."""
     bench.restock(variant, tasks, way)
     bench.ledger.clear()
     with bench.worker(variant) as worker:
         meter = bench.meter(worker.pid)
         bench.wait_for_tasks(worker, 1)
-        already, before = len(bench.ledger), meter.read()
+        started, before = len(bench.ledger), meter.read()
         bench.wait_for_tasks(worker, tasks)
         after = meter.read()
         wait_until(lambda: not waiting(variant.system, bench.client), 10, f"{variant.name} settles every message")
     records = bench.ledger.records()
     check_each_ran_once(records, tasks, variant.name)
-    return Drained(records, per_task(before, after, tasks - already))
+    return Drained(records, per_task(before, after, tasks - started))
 
 
 def check_each_ran_once(records: list[Record], tasks: int, name: str) -> None:

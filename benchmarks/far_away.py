@@ -1,6 +1,6 @@
-"""A proxy that makes a server's replies take longer, as a network between a worker and the server does.
+"""A proxy that delays the replies of a server, to simulate network latency.
 
-python -m benchmarks.far_away 6379 1      # prints the port at which the server is 1 ms farther away
+python -m benchmarks.far_away 6379 1      # prints the port of a proxy that delays the replies by 1 ms
 """
 
 import asyncio
@@ -11,7 +11,7 @@ _HOST = "127.0.0.1"
 _CHUNK = 65536
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
     loop = asyncio.get_running_loop()
     with suppress(ConnectionError):
         while data := await reader.read(_CHUNK):
@@ -23,11 +23,11 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
 
 
 async def serve(port: int, delay_ms: float) -> None:
-    """Serve for ever: what the server at *port* says comes *delay_ms* later."""
+    """Forward connections to the server at *port* until cancelled, and delay its replies by *delay_ms*."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection(_HOST, port)
-        await asyncio.gather(_pass_on(reader, there_writer, 0), _pass_on(there_reader, writer, delay_ms / 1_000))
+        server_reader, server_writer = await asyncio.open_connection(_HOST, port)
+        await asyncio.gather(_forward(reader, server_writer, 0), _forward(server_reader, writer, delay_ms / 1_000))
 
     server = await asyncio.start_server(connected, _HOST, 0)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -89,12 +89,15 @@ def _measure(pool: str, slots: int, length_s: float, ahead: str, *, late: bool) 
         _wait_for_recording(server)
         jobs = _publish(server.url, slots, length_s)
         recorder.wait()
-        found = lab.replay(trace_file.read_trace(path))
-    off = [_off(getattr(found.replayed.all, share), getattr(found.recorded.all, share)) for share in ("p50_s", "p95_s")]
+        result = lab.replay(trace_file.read_trace(path))
+    errors = [
+        _relative_error(getattr(result.replayed.all, name), getattr(result.recorded.all, name))
+        for name in ("p50_s", "p95_s")
+    ]
     acks = "late" if late else "early"
     print(
-        f"{pool:9} {acks:6} {3 * slots:3} slots {jobs:6,} jobs  {found.fidelity:8.2%} of {found.claims:,}  "
-        f"p50, p95 off by {off[0]:+.1%}, {off[1]:+.1%}",
+        f"{pool:9} {acks:6} {3 * slots:3} slots {jobs:6,} jobs  {result.fidelity:8.2%} of {result.claims:,}  "
+        f"p50, p95 off by {errors[0]:+.1%}, {errors[1]:+.1%}",
         flush=True,
     )
 
@@ -124,21 +127,21 @@ def _publish(url: str, slots: int, length_s: float) -> int:
     """Publish calls at random times, from a fixed seed, to keep the slots busy. Return the number of calls."""
     app = Celery("client", broker=url)
     app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
-    chance = random.Random(7)
+    rng = random.Random(7)
     mean_s, number = 0.15, 0
     until_s = time.monotonic() + length_s
     while time.monotonic() < until_s:
-        seconds = min(2.0, chance.lognormvariate(-2.3, 0.9))
-        options = {"queue": chance.choice(("pdf", "excel")), "priority": chance.choice((0, 0, 5, 9))}
-        app.send_task("lasting", (seconds,), on_demand=chance.random() < 0.2, **options)
+        seconds = min(2.0, rng.lognormvariate(-2.3, 0.9))
+        options = {"queue": rng.choice(("pdf", "excel")), "priority": rng.choice((0, 0, 5, 9))}
+        app.send_task("lasting", (seconds,), on_demand=rng.random() < 0.2, **options)
         number += 1
-        time.sleep(chance.expovariate(3 * slots * _LOAD / mean_s))
+        time.sleep(rng.expovariate(3 * slots * _LOAD / mean_s))
     app.close()
     return number
 
 
-def _off(ours: float, theirs: float) -> float:
-    return ours / theirs - 1 if theirs else 0.0
+def _relative_error(replayed_s: float, recorded_s: float) -> float:
+    return replayed_s / recorded_s - 1 if recorded_s else 0.0
 
 
 if __name__ == "__main__":

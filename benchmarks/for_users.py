@@ -1,11 +1,11 @@
-"""The few numbers that a user of the scheduler asks for first, in a user's words."""
+"""The table of the main results in docs/explanation/performance.md."""
 
 from collections.abc import Sequence
 
 from .report import Outcome, as_markdown
 
-#: Goal -> its words.
-ASKED_FOR = {
+#: Goal -> description for users.
+DESCRIPTIONS = {
     "drain, threads, default settings": "empty tasks a second, 8 threads",
     "drain, prefork, default settings": "empty tasks a second, prefork, 2 processes",
     "drain, solo, default settings": "empty tasks a second, solo",
@@ -24,12 +24,12 @@ ASKED_FOR = {
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return what was measured of them, in their order."""
-    found = {each.goal.name: each for each in outcomes}
+    """Return a table of the measured ones of these goals, as Markdown."""
+    by_name = {outcome.goal.name: outcome for outcome in outcomes}
     rows = [
-        (words, _shown(found[name]), found[name].goal.note)
-        for name, words in ASKED_FOR.items()
-        if found[name].value is not None
+        (description, _shown(by_name[name]), by_name[name].goal.note)
+        for name, description in DESCRIPTIONS.items()
+        if by_name[name].value is not None
     ]
     return as_markdown([("what", "stock Celery = 1", "stock Celery runs with"), *rows])
 

@@ -80,13 +80,14 @@ def _stock(pool: str, prefetch: int | None = 1) -> str:
 
 
 def _of_waiting(late: bool) -> tuple[Variant, Variant]:
-    ours = next(each for each in waiting_variants() if each.system == AFFINITY and each.late == late)
-    return ours, next(each for each in waiting_variants() if each.system == STOCK and each.late == late)
+    variants = [variant for variant in waiting_variants() if variant.late == late]
+    ours = next(variant for variant in variants if variant.system == AFFINITY)
+    return ours, next(variant for variant in variants if variant.system == STOCK)
 
 
 def _server_cpu(results: Results) -> float | None:
     """Return the ratio of our server time to stock's, for publishing and running a task."""
-    found = [
+    times_us = [
         figure(part, "server_us", subject)(results)
         for part, subject in (
             ("publish", f"{AFFINITY}, delay"),
@@ -95,8 +96,8 @@ def _server_cpu(results: Results) -> float | None:
             ("drain", _stock("solo")),
         )
     ]
-    known = [each for each in found if each is not None]
-    return sum(known[:2]) / sum(known[2:]) if len(known) == len(found) else None
+    measured_us = [time_us for time_us in times_us if time_us is not None]
+    return sum(measured_us[:2]) / sum(measured_us[2:]) if len(measured_us) == len(times_us) else None
 
 
 #: Allowance for background requests, in requests per task. A worker sends a few per second, regardless of its load.
@@ -104,7 +105,7 @@ _BACKGROUND = 0.05
 
 _SAME = "late acks, prefetch 1"
 _AHEAD_SAME = "late acks, default prefetch"
-_DEFAULTS = {False: "its default settings", True: "late acks, else its defaults"}
+_DEFAULTS = {False: "its default settings", True: "late acks, other settings default"}
 
 DRAINING = (
     at_least(2.5, "drain, solo, one job per slot", ratio("drain", "rate", _strict("solo"), _stock("solo")), note=_SAME),
@@ -152,38 +153,38 @@ DRAINING = (
     *(
         at_least(
             0.8,
-            f"drain, {each.pool}, {each.what}",
-            goal_of("keys", each),
+            f"drain, {subject.pool}, {subject.what}",
+            goal_of("keys", subject),
             note="jobs without keys",
         )
-        for each in KEYED
+        for subject in KEYED
     ),
     *(
         at_least(
             0.9,
-            f"drain, {each.pool}, {each.what}",
-            goal_of("tenants", each),
+            f"drain, {subject.pool}, {subject.what}",
+            goal_of("tenants", subject),
             note="jobs without tenants",
         )
-        for each in OF_TENANTS
+        for subject in OF_TENANTS
     ),
     *(
         at_least(
             0.98,
-            f"drain, {each.pool}, metrics of types",
-            goal_of("figures", each),
+            f"drain, {subject.pool}, metrics of types",
+            goal_of("figures", subject),
             note="without metrics",
         )
-        for each in METRICS
+        for subject in METRICS
     ),
     *(
         at_least(
             0.98,
-            f"drain, {each.pool}, recorded for the lab",
-            ratio("recording", "rate", each.name, each.beside),
+            f"drain, {subject.pool}, recorded for the lab",
+            ratio("recording", "rate", subject.name, subject.baseline),
             note="not recorded",
         )
-        for each in RECORDED
+        for subject in RECORDED
     ),
     at_most(1.05, "CPU time of a task on a cluster, solo", cost_of_cluster, note="on a server"),
     at_most(1 + _BACKGROUND, "requests a task, solo", figure("drain", "requests", _strict("solo")), "requests"),

@@ -1,4 +1,4 @@
-"""The requests of an idle worker to the server."""
+"""Measures the requests and the CPU time of idle workers."""
 
 import time
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from .systems import Variant
 
 _WARM_UP = 10
 
-#: After its last task a worker may have something to say.
+#: Seconds before the measurement: a worker can still send reports after its last task.
 _SETTLES_S = 3.0
 
 
 def idle(variants: Sequence[Variant], seconds: float, rounds: int, executable: str | None) -> Part:
-    """Return requests a second, and CPU time a second: of all workers at once, each on a server of its own."""
+    """Measure requests and CPU time per second, for all workers at the same time. Each has its own server."""
     part = Part()
     with ExitStack() as stack:
         meters = []

@@ -16,9 +16,9 @@ from examples.made_up_trace import make_unscheduled
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("jobs", nargs="?", type=int, default=100_000)
-    parser.add_argument("--load", type=float, default=0.95, help="part of the slots that jobs keep busy")
+    parser.add_argument("--load", type=float, default=0.95, help="fraction of the slots that the jobs keep busy")
     parser.add_argument("--judge", action="store_true", help="measure the exact engine instead of the fast one")
-    parser.add_argument("--check", action="store_true", help="look for claims beyond the overtaking bound as well")
+    parser.add_argument("--check", action="store_true", help="also count claims beyond the overtaking bound")
     given = parser.parse_args()
     trace = make_unscheduled(given.jobs, load=given.load)
     scenario, length_s = scenario_of(trace), trace.length_us / SECOND_US
@@ -26,9 +26,9 @@ def main() -> None:
     schedule, _ = run_engine(scenario, "judge" if given.judge else "twin")
     took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # KiB on Linux
-    print(f"{given.jobs:,} jobs in {took_s:.2f} s, {cpu_s:.2f} s of them on the CPU of this process")
+    print(f"{given.jobs:,} jobs in {took_s:.2f} s, CPU time of this process {cpu_s:.2f} s")
     print(f"{given.jobs / took_s:,.0f} jobs/s, {2 * given.jobs / took_s:,.0f} events/s (arrivals and ends)")
-    print(f"{length_s / took_s:,.0f} times real time; peak {peak:,.0f} MiB, with the trace and the schedule")
+    print(f"{length_s / took_s:,.0f} times real time; peak {peak:,.0f} MiB, including the trace and the schedule")
     if given.check:
         print(f"{len(jobs_beyond_bound(schedule))} claims beyond the overtaking bound")
 

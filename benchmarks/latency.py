@@ -1,4 +1,4 @@
-"""How long a job takes from its publish to its start on an idle worker."""
+"""Measures the time from the publish of a job to its start on an idle worker."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,11 +14,11 @@ _WARM_UP = 20
 
 
 @dataclass(frozen=True)
-class Post:
-    """A worker that waits for jobs, and a client that sends them, in a database of their own."""
+class IdleWorker:
+    """An idle worker and its client, which share a separate database."""
 
     variant: Variant
-    worker: Process
+    process: Process
     publisher: Publisher
     ledger: Ledger
 
@@ -27,37 +27,37 @@ class Post:
         return self.variant.name
 
     @property
-    def beside(self) -> str | None:
-        return self.variant.beside
+    def baseline(self) -> str | None:
+        return self.variant.baseline
 
 
 def compared(variants: Sequence[Variant]) -> list[Variant]:
-    """Return the workers whose latency is compared: what they may hold beyond their slots makes no difference here."""
-    alike = [each for each in variants if each.late and not each.lookahead and each.system != FLOOR]
-    return [each for each in alike if each.system != STOCK or each.prefetch == 1]
+    """Return the workers whose latency is compared. Prefetched jobs make no difference here."""
+    strict = [variant for variant in variants if variant.late and not variant.lookahead and variant.system != FLOOR]
+    return [variant for variant in strict if variant.system != STOCK or variant.prefetch == 1]
 
 
 @contextmanager
-def posts(bench: Bench, variants: Sequence[Variant]) -> Iterator[list[Post]]:
-    """Run all workers at once: but for one at a time they are idle, and none has to start for a round."""
+def idle_workers(bench: Bench, variants: Sequence[Variant]) -> Iterator[list[IdleWorker]]:
+    """Run all workers at the same time, so that no round has to start one. All but the measured one are idle."""
     with ExitStack() as stack:
-        found = []
+        workers = []
         for number, variant in enumerate(variants):
             ledger = Ledger(bench.directory / f"ledger-{number}")
-            worker = stack.enter_context(bench.worker(variant, number, ledger))
-            found.append(Post(variant, worker, bench.publisher(variant, number), ledger))
-        for post in found:
-            post.publisher.publish(_WARM_UP)
-            bench.wait_for_tasks(post.worker, _WARM_UP, post.ledger)
-        yield found
+            process = stack.enter_context(bench.worker(variant, number, ledger))
+            workers.append(IdleWorker(variant, process, bench.publisher(variant, number), ledger))
+        for idle in workers:
+            idle.publisher.publish(_WARM_UP)
+            bench.wait_for_tasks(idle.process, _WARM_UP, idle.ledger)
+        yield workers
 
 
-def latency(post: Post, jobs: int) -> dict[str, float]:
-    """Return the times of jobs that are sent one at a time, from before the call to the task's first line, ms."""
-    published_ns = post.publisher.publish_one_at_a_time(jobs, post.ledger)
-    started_ns = {record.number: record.ns for record in post.ledger.records()}
-    if len(started_ns) != jobs or len(post.ledger) != jobs:
-        raise BenchmarkError(f"{post.name}: {len(post.ledger)} runs of {len(started_ns)} tasks, not of {jobs}")
+def latency(worker: IdleWorker, jobs: int) -> dict[str, float]:
+    """Publish jobs one at a time. Return quantiles of the times from the call to the task's first line, in ms."""
+    published_ns = worker.publisher.publish_one_at_a_time(jobs, worker.ledger)
+    started_ns = {record.number: record.ns for record in worker.ledger.records()}
+    if len(started_ns) != jobs or len(worker.ledger) != jobs:
+        raise BenchmarkError(f"{worker.name}: {len(worker.ledger)} runs of {len(started_ns)} tasks, not of {jobs}")
     return quantiles([started_ns[number] - ns for number, ns in enumerate(published_ns)])
 
 

@@ -1,4 +1,4 @@
-"""A file to which each task appends when it starts: the same few µs for every system, and no broker takes part."""
+"""A file to which each task appends a record when it starts. It costs every system the same few µs."""
 
 import os
 import struct
@@ -14,26 +14,29 @@ _RECORD = struct.Struct("<QII")
 
 
 class Record(NamedTuple):
-    """At *ns* of the monotonic clock, which all processes of a machine share, task *number* began or ended."""
+    """The start or the end of a task."""
 
+    #: Time in ns of the monotonic clock, which all processes of a machine share.
     ns: int
+    #: Number of the task.
     number: int
+    #: START or END.
     kind: int
 
 
 def note(number: int, kind: int = START) -> None:
-    """Append a record; called by tasks."""
+    """Append a record. Tasks call this."""
     os.write(_descriptor(), _RECORD.pack(time.monotonic_ns(), number, kind))
 
 
 @cache
 def _descriptor() -> int:
-    # Appending is atomic, so pool processes may share it.
+    # Appending is atomic, so pool processes can share the file.
     return os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 class Ledger:
-    """The lines that tasks have written so far."""
+    """Reads the records of tasks."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -46,5 +49,5 @@ class Ledger:
         return self.path.stat().st_size // _RECORD.size
 
     def records(self) -> list[Record]:
-        """Return all records by time."""
+        """Return all records in order of time."""
         return sorted(Record(*fields) for fields in _RECORD.iter_unpack(self.path.read_bytes()))

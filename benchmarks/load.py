@@ -1,4 +1,4 @@
-"""How long a user waits while batch jobs keep the slots busy, and how much of the slots short tasks use."""
+"""Measures the waits of on-demand jobs during a batch, and the use of slots by short tasks."""
 
 from .bench import Bench, BenchmarkError
 from .drain import check_each_ran_once
@@ -6,7 +6,7 @@ from .latency import quantiles
 from .ledger import END, START, Record
 from .systems import SHORT_MS, Variant
 
-#: Batch jobs of a known length, and short jobs on demand beside them, which together take 95 % of the slots.
+#: Fraction of the slots that batch jobs of BATCH_S and on-demand jobs of ON_DEMAND_S keep busy together.
 LOAD = 0.95
 BATCH_S = 0.100
 ON_DEMAND_S, ON_DEMAND_RATE = 0.005, 8.0
@@ -16,7 +16,7 @@ _WARM_UP = 10
 
 
 def on_demand(bench: Bench, variant: Variant, seconds: float, seed: int) -> dict[str, float]:
-    """Return the times of on-demand jobs from publish to start, ms; *beyond*: p99 less the length of a batch job."""
+    """Return quantiles of the on-demand jobs' waits in ms; `beyond`: p99 minus the length of a batch job."""
     bench.client.flushdb()
     bench.ledger.clear()
     publisher = bench.publisher(variant)
@@ -37,14 +37,14 @@ def on_demand(bench: Bench, variant: Variant, seconds: float, seed: int) -> dict
     if started_ns.keys() != published_ns.keys() or len(records) != 2 * len(published_ns):
         raise BenchmarkError(f"{variant.name}: {len(records)} starts and ends of {len(published_ns)} tasks")
     waits_ns = [started_ns[number] - ns for number, ns in published_ns.items() if number >= _FIRST_ON_DEMAND]
-    found = quantiles(waits_ns)
+    waits = quantiles(waits_ns)
     last_ns = max(published_ns.values())
     used = slot_use([record for record in records if record.ns <= last_ns], variant.slots)
-    return {**found, "beyond": found["p99"] - 1000 * BATCH_S, "used": used}
+    return {**waits, "beyond": waits["p99"] - 1000 * BATCH_S, "used": used}
 
 
 def slots(bench: Bench, variant: Variant, tasks: int, length_ms: int = SHORT_MS) -> dict[str, float]:
-    """Return the share of the slots' time in which tasks of *length_ms* run, and the gap between two of them, ms."""
+    """Return the share of the slots' time in which tasks of *length_ms* run, and the gap between two tasks in ms."""
     bench.restock(variant, tasks, f"lasting {length_ms} ms")
     bench.ledger.clear()
     with bench.worker(variant) as worker:

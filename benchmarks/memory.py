@@ -1,4 +1,4 @@
-"""The server's memory that a pending job takes."""
+"""Measures the server's memory per pending job."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ _WARM_UP = 100
 
 @dataclass(frozen=True)
 class Store:
-    """A system, on one of the servers."""
+    """A system on one of the servers."""
 
     variant: Variant
     bench: Bench
@@ -21,19 +21,19 @@ class Store:
         return f"{self.server}, {self.variant.system}"
 
     @property
-    def beside(self) -> str | None:
+    def baseline(self) -> str | None:
         return None if self.variant.system == STOCK else f"{self.server}, {STOCK}"
 
 
 def memory(store: Store, jobs: int) -> dict[str, float]:
-    """Return the bytes that a message takes; all are of the same task, published with `delay`."""
+    """Return the bytes per message. All messages are calls of the same task, published with `delay`."""
     bench, publisher = store.bench, store.bench.publisher(store.variant)
     bench.client.flushall()
     publisher.publish(_WARM_UP)
     before = bench.client.info("memory")["used_memory"]
     publisher.publish(jobs)
     after = bench.client.info("memory")["used_memory"]
-    found = waiting(store.variant.system, bench.client)
-    if found != _WARM_UP + jobs:
-        raise BenchmarkError(f"{store.name}: {found} messages wait, not {_WARM_UP + jobs}")
+    stored = waiting(store.variant.system, bench.client)
+    if stored != _WARM_UP + jobs:
+        raise BenchmarkError(f"{store.name}: {stored} messages wait, not {_WARM_UP + jobs}")
     return {"bytes": (after - before) / jobs}

@@ -1,4 +1,4 @@
-"""The cost of a stretch of work: CPU time of worker and server, requests and bytes between them."""
+"""Measures the cost of work: CPU time of worker and server, requests and bytes between them."""
 
 import time
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import psutil
 import redis
 
-#: Requests of a reading itself.
+#: Number of requests that a reading itself sends.
 _OWN_REQUESTS = 2
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Meters at one moment; differences count."""
+    """The meters at one moment. Only the differences between two readings have a meaning."""
 
     seconds: float
     worker_cpu_s: float
@@ -21,7 +21,7 @@ class Reading:
     sent_bytes: int
 
     def a_second_since(self, before: "Reading") -> dict[str, float]:
-        """Return what went on each second since another reading."""
+        """Return requests and CPU time per second since another reading."""
         seconds = self.seconds - before.seconds
         return {
             "requests": (self.requests - before.requests - _OWN_REQUESTS) / seconds,
@@ -43,7 +43,7 @@ class Meter:
             time.monotonic(),
             self._worker_cpu_s(),
             cpu["used_cpu_user"] + cpu["used_cpu_sys"],
-            # Reads of sockets: a script is one, and so is a pipeline; total_commands_processed has what scripts call.
+            # Socket reads count a script or a pipeline as one request. total_commands_processed counts their commands.
             stats["total_reads_processed"],
             stats["total_net_input_bytes"] + stats["total_net_output_bytes"],
         )
@@ -52,11 +52,11 @@ class Meter:
         if self._pid is None:
             return 0.0
         worker = psutil.Process(self._pid)
-        return sum(sum(each.cpu_times()[:2]) for each in (worker, *worker.children(recursive=True)))
+        return sum(sum(process.cpu_times()[:2]) for process in (worker, *worker.children(recursive=True)))
 
 
 def per_task(before: Reading, after: Reading, tasks: int) -> dict[str, float]:
-    """Return the costs of each of *tasks*."""
+    """Return the costs per task."""
     return {
         "worker_us": 1e6 * (after.worker_cpu_s - before.worker_cpu_s) / tasks,
         "server_us": 1e6 * (after.server_cpu_s - before.server_cpu_s) / tasks,

@@ -29,7 +29,7 @@ from celery_affinity.scheduler.reader import Reader
 from celery_affinity.transport.app_api import fleet_on, scheduler_on
 from tests.whole.large.fleet import NOTED_FROM_US, LargeFleet
 
-from .bench import say
+from .bench import print_progress
 
 OBSERVERS = ("status", "pending", "explain", "metrics", "Flower's page", "a page of jobs")
 
@@ -54,12 +54,12 @@ class Pending:
         return f"{self.jobs:,} of {self.types:,} types"
 
     @property
-    def beside(self) -> str | None:
+    def baseline(self) -> str | None:
         return None
 
 
-def scales(most: int) -> list[Pending]:
-    return [Pending(most, USUAL_TYPES), Pending(most, 1000)]
+def scales(jobs: int) -> list[Pending]:
+    return [Pending(jobs, USUAL_TYPES), Pending(jobs, 1000)]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Look:
     name: str
     call: Callable[[], object]
     client: redis.Redis
-    beside: str | None = None
+    baseline: str | None = None
 
     def costs(self, calls: int) -> dict[str, float]:
         """Return the median and the maximum time of *calls* looks in ms, and the same for their longest commands.
@@ -93,10 +93,10 @@ class Look:
         began_s = time.perf_counter()
         self.call()
         took_ms = (time.perf_counter() - began_s) * 1000
-        noted = [
+        durations_us = [
             entry["duration"] for entry in self.client.slowlog_get(10_000) if entry["command"].split()[0] not in _OWN
         ]
-        return took_ms, max(noted, default=NOTED_FROM_US) / 1000
+        return took_ms, max(durations_us, default=NOTED_FROM_US) / 1000
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
         client = stack.enter_context(redis.Redis.from_url(server.url))
         connection = stack.enter_context(Connection(server.url, transport=_TRANSPORT))
         loop = stack.enter_context(closing(asyncio.new_event_loop()))
-        say(f"filling: {pending.name}")
+        print_progress(f"filling: {pending.name}")
         fleet = LargeFleet(client, pending.types)
         fleet.join("specialist", fleet.types[:1], 8)
         fleet.join("versatile", fleet.served, 100)
@@ -145,5 +145,5 @@ def _rows(loop: asyncio.AbstractEventLoop, observer: FleetObserver) -> list[dict
     """Return the rows of Flower's broker page and API, without the list lengths that Flower itself reads."""
     status = loop.run_until_complete(observer.read())
     assert status is not None, "the server answers"
-    ours = {each.type: each for each in status.types}
+    ours = {row.type: row for row in status.types}
     return merge_flower_rows([{"name": type_, "messages": 0} for type_ in ours], ours, status)

@@ -48,7 +48,7 @@ class Placed:
 
     where: str
     bench: Bench
-    beside: str | None = None
+    baseline: str | None = None
 
     @property
     def name(self) -> str:
@@ -65,8 +65,8 @@ SERVER, CLUSTER = "a server", "a cluster"
 
 def measured(chosen: Any, server: str | None, rounds: int, tasks: int) -> Part:
     def measure(placed: Placed) -> dict[str, float]:
-        found = drain(placed.bench, VARIANT, tasks)
-        return {"rate": found["rate"], CPU: found["worker_us"] + found["server_us"], **found}
+        figures = drain(placed.bench, VARIANT, tasks)
+        return {"rate": figures["rate"], CPU: figures["worker_us"] + figures["server_us"], **figures}
 
     with ExitStack() as stack:
         benches = {SERVER: stack.enter_context(Bench(server)), CLUSTER: stack.enter_context(ClusterBench())}

@@ -1,4 +1,4 @@
-"""How much is measured, and of what."""
+"""The options of a run: subjects, numbers of tasks, and durations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,7 @@ S = TypeVar("S", bound=Subject)
 
 @dataclass(frozen=True)
 class Options:
-    """*only*: words of the names of subjects, any of these sets. *before*: another checkout, measured as well.
-
-    *server*: an executable. *largest*: of the scales of the parts `arrows` and `observers`. *live_rounds*: in which the
-    largest fleet of `arrows` does all that fleets do. *looks*: of each observer. *page_s*, *page_jobs*: time for which
-    the page is looked at, and how many jobs it then has.
-    """
+    """The options of a run. Durations are in seconds."""
 
     parts: tuple[str, ...]
     rounds: int = 5
@@ -30,24 +25,31 @@ class Options:
     load_s: float = 30.0
     slot_tasks: int = 1000
     arrow_calls: int = 200
+    #: Maximum size in the parts `arrows` and `observers`.
     largest: int = 1_000_000
+    #: Rounds of all kinds of operations on the largest fleet of `arrows`.
     live_rounds: int = 100
+    #: Number of reports per observer.
     looks: int = 20
     page_s: float = 30.0
+    #: Number of pending jobs in the part `page`.
     page_jobs: int = 100_000
     memory_jobs: int = 6000
     shared_results: int = 1000
     kills: int = 50
     recorded_tasks: int = 150_000
+    #: If not empty: only subjects whose names have all words of one of these sets.
     only: tuple[frozenset[str], ...] = ()
+    #: Another checkout, which is measured as well.
     before: Path | None = None
+    #: Executable of the server.
     server: str | None = None
 
     def chosen(self, subjects: Sequence[S]) -> list[S]:
-        """Return the subjects whose names have all the words of one of the sets."""
+        """Return the subjects that `only` selects."""
         if not self.only:
             return list(subjects)
-        return [each for each in subjects if any(words <= _words(each.name) for words in self.only)]
+        return [subject for subject in subjects if any(words <= _words(subject.name) for words in self.only)]
 
 
 def _words(name: str) -> set[str]:

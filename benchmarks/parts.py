@@ -1,4 +1,4 @@
-"""The parts: each is measured on a server of its own."""
+"""The parts of the benchmark. Each part uses its own server."""
 
 import shutil
 from collections import Counter
@@ -10,14 +10,14 @@ from .bench import Bench, in_turn
 from .drain import drain
 from .idle import idle
 from .in_turns import KEYED, METRICS, OF_TENANTS, Compared, measured
-from .latency import compared, latency, posts
+from .latency import compared, idle_workers, latency
 from .load import on_demand, slots
 from .loss import loss
 from .memory import Store, memory
 from .observers import looks
 from .observers import scales as pending_scales
 from .on_cluster import PART as CLUSTER
-from .on_cluster import measured as beside_a_server
+from .on_cluster import measured as measured_on_cluster
 from .options import Options
 from .publish import publish, ways
 from .recording import RECORDED
@@ -27,12 +27,12 @@ from .sharing import Sharer, sharing
 from .systems import AFFINITY, BEFORE, DRAMATIQ, STOCK, WAITING_MS, Variant, away_variants, variants, waiting_variants
 from .viewers import page
 
-#: An older server, which many still run; measured where it is installed.
+#: An older server that is still common. It is measured if it is installed.
 _OTHER_SERVER = "redis-server"
 
 
 def measure_publish(options: Options) -> Results:
-    before = next((each for each in variants(options.before) if each.system == BEFORE), None)
+    before = next((variant for variant in variants(options.before) if variant.system == BEFORE), None)
     subjects = options.chosen(ways(before))
     with Bench(options.server) as bench:
         return {"publish": in_turn(subjects, options.rounds, lambda way: publish(bench, way, options.publish_tasks))}
@@ -41,7 +41,7 @@ def measure_publish(options: Options) -> Results:
 def measure_drain(options: Options) -> Results:
     subjects = options.chosen(_variants(options))
     with Bench(options.server) as bench:
-        return {"drain": in_turn(subjects, options.rounds, lambda each: drain(bench, each, options.drain_tasks))}
+        return {"drain": in_turn(subjects, options.rounds, lambda variant: drain(bench, variant, options.drain_tasks))}
 
 
 def measure_figures(options: Options) -> Results:
@@ -57,7 +57,7 @@ def measure_tenants(options: Options) -> Results:
 
 
 def measure_recording(options: Options) -> Results:
-    """Drains of many tasks: a turn is as long as some heartbeats."""
+    """Measure drains of many tasks, because a turn lasts several heartbeats."""
     with Bench(options.server) as bench:
         subjects = options.chosen(RECORDED)
         return {"recording": recorded(bench, subjects, options.rounds, options.recorded_tasks)}
@@ -70,8 +70,8 @@ def _in_turns(compared: list[Compared], options: Options) -> Part:
 
 def measure_latency(options: Options) -> Results:
     subjects = options.chosen(compared(_variants(options)))
-    with Bench(options.server) as bench, posts(bench, subjects) as found:
-        return {"latency": in_turn(found, options.rounds, lambda post: latency(post, options.latency_jobs))}
+    with Bench(options.server) as bench, idle_workers(bench, subjects) as workers:
+        return {"latency": in_turn(workers, options.rounds, lambda worker: latency(worker, options.latency_jobs))}
 
 
 def measure_idle(options: Options) -> Results:
@@ -80,7 +80,7 @@ def measure_idle(options: Options) -> Results:
 
 
 def measure_load(options: Options) -> Results:
-    subjects = options.chosen([each for each in _of_prefork(options) if each.system in (AFFINITY, BEFORE)])
+    subjects = options.chosen([variant for variant in _of_prefork(options) if variant.system in (AFFINITY, BEFORE)])
     turns: Counter[str] = Counter()
 
     def measure(variant: Variant) -> dict[str, float]:
@@ -95,7 +95,7 @@ def measure_slots(options: Options) -> Results:
     with Bench(options.server) as bench:
         return {
             "slots": in_turn(
-                options.chosen([each for each in _variants(options) if each.pool == "prefork"]),
+                options.chosen([variant for variant in _variants(options) if variant.pool == "prefork"]),
                 options.rounds,
                 lambda variant: slots(bench, variant, options.slot_tasks),
             )
@@ -103,7 +103,7 @@ def measure_slots(options: Options) -> Results:
 
 
 def measure_waits(options: Options) -> Results:
-    """Tasks that wait 100 ms each, in ten threads."""
+    """Measure tasks that wait for 100 ms, in ten threads."""
     subjects = options.chosen(waiting_variants(options.before))
     with Bench(options.server) as bench:
         return {
@@ -114,16 +114,18 @@ def measure_waits(options: Options) -> Results:
 
 
 def measure_away(options: Options) -> Results:
-    """Drains with a network between the worker and the server."""
+    """Measure drains with network latency between the worker and the server."""
     subjects = options.chosen(away_variants(options.before))
     with Bench(options.server) as bench:
-        return {"away": in_turn(subjects, options.rounds, lambda each: drain(bench, each, options.drain_tasks // 3))}
+        return {
+            "away": in_turn(subjects, options.rounds, lambda variant: drain(bench, variant, options.drain_tasks // 3))
+        }
 
 
 def measure_arrows(options: Options) -> Results:
-    """Also `scripts`: the longest call of each at the largest number of pending jobs."""
-    found = [each for each in scales(options.largest) if options.every_variant or each.is_for_a_goal]
-    with fleets(options.chosen(found), options.server) as built:
+    """Measure the server functions at all scales, and `scripts`: their longest invocation at the largest backlog."""
+    chosen = [scale for scale in scales(options.largest) if options.every_variant or scale.is_for_a_goal]
+    with fleets(options.chosen(chosen), options.server) as built:
         results = {"arrows": in_turn(built, options.rounds, lambda fleet: fleet.costs(options.arrow_calls))}
         pending = [fleet for fleet in built if fleet.scale.axis == "pending"]
         if pending:
@@ -136,13 +138,13 @@ def measure_arrows(options: Options) -> Results:
 def measure_observers(options: Options) -> Results:
     part = Part()
     for scale in options.chosen(pending_scales(options.largest)):
-        with looks(scale, options.server) as found:
-            part.extend(in_turn(found, 1, lambda look: look.costs(options.looks)))
+        with looks(scale, options.server) as observers:
+            part.extend(in_turn(observers, 1, lambda observer: observer.costs(options.looks)))
     return {"observers": part}
 
 
 def measure_cluster(options: Options) -> Results:
-    return {CLUSTER: beside_a_server(options.chosen, options.server, options.rounds, options.drain_tasks)}
+    return {CLUSTER: measured_on_cluster(options.chosen, options.server, options.rounds, options.drain_tasks)}
 
 
 def measure_page(options: Options) -> Results:
@@ -165,18 +167,18 @@ def measure_sharing(options: Options) -> Results:
 
 
 def measure_loss(options: Options) -> Results:
-    alike = [each for each in compared(_variants(options)) if each.pool != "threads"]
+    subjects = [variant for variant in compared(_variants(options)) if variant.pool != "threads"]
     with Bench(options.server) as bench:
-        return {"loss": in_turn(options.chosen(alike), 1, lambda variant: loss(bench, variant, options.kills))}
+        return {"loss": in_turn(options.chosen(subjects), 1, lambda variant: loss(bench, variant, options.kills))}
 
 
 def _variants(options: Options) -> list[Variant]:
-    return [each for each in variants(options.before) if options.every_variant or each.is_for_a_goal]
+    return [variant for variant in variants(options.before) if options.every_variant or variant.is_for_a_goal]
 
 
 def _of_prefork(options: Options) -> list[Variant]:
-    """Return the workers with two processes whose tasks are safe in a crash."""
-    return [each for each in _variants(options) if each.pool == "prefork" and each.late]
+    """Return the prefork variants with late acks."""
+    return [variant for variant in _variants(options) if variant.pool == "prefork" and variant.late]
 
 
 PARTS: dict[str, Callable[[Options], Results]] = {

@@ -1,4 +1,4 @@
-"""Plots as SVG, in two kinds: bars of what is compared, and lines of what grows along an axis, both logarithmic."""
+"""Draws SVG plots: bars that compare subjects, and lines of growth over logarithmic axes."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 300, 60, 170, 15, 40
 
 
 class Bar(NamedTuple):
-    """A value, and the lowest and highest of its rounds."""
+    """A median, and the lowest and highest value of the rounds."""
 
     label: str
     value: float
@@ -23,17 +23,17 @@ class Bar(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Points (x, y), both above 0."""
+    """A line through points (x, y). Both values must be positive."""
 
     label: str
     points: Sequence[tuple[float, float]]
 
 
-def bars(found: Sequence[Bar]) -> str:
-    """Return horizontal bars from 0 on, each in the colour of its system, with the range of its rounds."""
-    scale = (WIDTH - _LABELS - _VALUES) / (max((bar.high for bar in found), default=0) or 1)
+def bars(data: Sequence[Bar]) -> str:
+    """Return horizontal bars in the colours of their systems, each with the range of its rounds."""
+    scale = (WIDTH - _LABELS - _VALUES) / (max((bar.high for bar in data), default=0) or 1)
     parts = []
-    for number, bar in enumerate(found):
+    for number, bar in enumerate(data):
         y = number * _ROW + 4
         middle = y + _ROW / 2 - 2
         low, high, end = (_LABELS + max(0.0, value) * scale for value in (bar.low, bar.high, bar.value))
@@ -43,13 +43,13 @@ def bars(found: Sequence[Bar]) -> str:
             f'<path d="M{low:.1f} {middle:.0f}H{high:.1f}" stroke="#111" stroke-width="1.5"/>',
             f'<text x="{max(end, high) + 6:.1f}" y="{middle + 4:.0f}">{_short(bar.value)}</text>',
         ]
-    return _svg(len(found) * _ROW + 8, parts)
+    return _svg(len(data) * _ROW + 8, parts)
 
 
-def lines(found: Sequence[Line], x_label: str, y_label: str) -> str:
-    """Return lines over axes that are both logarithmic."""
-    xs = [x for line in found for x, _ in line.points]
-    ys = [y for line in found for _, y in line.points]
+def lines(data: Sequence[Line], x_label: str, y_label: str) -> str:
+    """Return lines over two logarithmic axes."""
+    xs = [x for line in data for x, _ in line.points]
+    ys = [y for line in data for _, y in line.points]
     x_of = _logarithmic(min(xs), max(xs), _LEFT, WIDTH - _RIGHT)
     y_of = _logarithmic(10 ** math.floor(math.log10(min(ys))), max(ys), _HEIGHT - _BOTTOM, _TOP)
     parts = [
@@ -60,7 +60,7 @@ def lines(found: Sequence[Line], x_label: str, y_label: str) -> str:
         y = y_of(10.0**power)
         parts.append(f'<path d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}" stroke="#ddd"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(10.0**power)}</text>')
-    for line, colour in zip(found, _PALETTE, strict=False):
+    for line, colour in zip(data, _PALETTE, strict=False):
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in line.points)
         x, y = line.points[-1]
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')

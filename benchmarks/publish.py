@@ -1,4 +1,4 @@
-"""How fast clients publish, and what each message costs."""
+"""Measures the rate at which clients publish, and the cost per message."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _WARM_UP = 100
 
 @dataclass(frozen=True)
 class Way:
-    """A system, and a way to publish."""
+    """A system and a way to publish."""
 
     variant: Variant
     way: str
@@ -23,7 +23,7 @@ class Way:
         return f"{self.variant.system}, {self.way}"
 
     @property
-    def beside(self) -> str | None:
+    def baseline(self) -> str | None:
         if self.merges:
             return f"{AFFINITY}, delay"
         return None if self.name == f"{STOCK}, delay" else f"{STOCK}, delay"
@@ -34,8 +34,8 @@ class Way:
 
 
 def ways(before: Variant | None = None) -> list[Way]:
-    """Return what is compared; `publish_many` where this package has it."""
-    found = [
+    """Return the compared ways, including `publish_many` if the package has it."""
+    ways = [
         Way(Variant(STOCK, "solo"), "delay"),
         Way(Variant(AFFINITY, "solo"), "delay"),
         Way(Variant(STOCK, "solo"), "batch"),
@@ -44,15 +44,15 @@ def ways(before: Variant | None = None) -> list[Way]:
         Way(Variant(FLOOR, "solo"), "delay"),
     ]
     if hasattr(celery_affinity, "publish_many"):
-        found.append(Way(Variant(AFFINITY, "solo"), "publish_many"))
-    found += [Way(Variant(AFFINITY, "solo"), way) for way in MERGED.values()]
+        ways.append(Way(Variant(AFFINITY, "solo"), "publish_many"))
+    ways += [Way(Variant(AFFINITY, "solo"), way) for way in MERGED.values()]
     if before:
-        found += [Way(before, "delay"), Way(before, "batch")]
-    return found
+        ways += [Way(before, "delay"), Way(before, "batch")]
+    return ways
 
 
 def publish(bench: Bench, way: Way, tasks: int) -> dict[str, float]:
-    """Return messages a second, and costs. All must have arrived."""
+    """Return the rate in messages per second, and the costs per message. Check that all messages arrived."""
     publisher = bench.publisher(way.variant)
     bench.client.flushdb()
     publisher.publish(_WARM_UP, way.way)
@@ -60,10 +60,10 @@ def publish(bench: Bench, way: Way, tasks: int) -> dict[str, float]:
     before = meter.read()
     took = publisher.publish(tasks, way.way)
     after = meter.read()
-    found = messages(bench.client) if way.merges else waiting(way.variant.system, bench.client)
-    if found != _WARM_UP + tasks and way.variant.system != FLOOR:
-        raise BenchmarkError(f"{way.name}: {found} messages wait, not {_WARM_UP + tasks}")
-    if way.way == MERGED["one_key"] and waiting(way.variant.system, bench.client) == found:
+    stored = messages(bench.client) if way.merges else waiting(way.variant.system, bench.client)
+    if stored != _WARM_UP + tasks and way.variant.system != FLOOR:
+        raise BenchmarkError(f"{way.name}: {stored} messages wait, not {_WARM_UP + tasks}")
+    if way.way == MERGED["one_key"] and waiting(way.variant.system, bench.client) == stored:
         raise BenchmarkError(f"{way.name}: no calls merged")
     costs = per_task(before, after, tasks)
     del costs["worker_us"]

@@ -66,9 +66,9 @@ def _print(server: CountedServer, kind: _Kind) -> None:
 def _row(nth: int, claim: Claim, kind: _Kind) -> ClaimRow:
     """Return the row of the *nth* claim. If the slot was busy, the release of the previous job returned this claim."""
     brought_by, lane = nth if kind.pending else 0, "" if kind.rules else "queued.0"
-    its = (claim.type, lane, "done", "read")
+    job_fields = (claim.type, lane, "done", "read")
     times = 150_000, 150_000, 300_000, 301_000
-    return claim.job_id, claim.fence, its, claim.enqueued_us, *times, brought_by, nth + 1, None
+    return claim.job_id, claim.fence, job_fields, claim.enqueued_us, *times, brought_by, nth + 1, None
 
 
 def _cost(server: CountedServer, call: Callable[[], object], times: int) -> float:

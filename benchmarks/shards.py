@@ -1,9 +1,12 @@
-"""How unequal the shards of one type would be, if a hash chose the shard: ``python -m benchmarks.shards``.
+"""Simulate a type whose jobs are distributed over shards by a hash: ``python -m benchmarks.shards``.
 
-A model of one type on several shards, without a server: jobs arrive at random (Poisson), each takes a random time
-(exponential), and a hash sends it to a shard. *kept*: each shard keeps its share of the slots. *moved*: idle slots move
-to a shard where jobs wait, as those of a worker of several cohorts do. *keyed*: the part of jobs with a key, a few of
-which are in most calls (Zipf); all jobs of a key are in one shard.
+The model needs no server. Jobs arrive at random times (Poisson) and have random durations (exponential). The table
+compares two ways to use the slots:
+
+- kept: each shard keeps its share of the slots.
+- moved: idle slots move to a shard with waiting jobs, like the slots of a worker with several cohorts.
+
+A share of the jobs has a key. All jobs of a key are in one shard, and a few keys have most of the jobs (Zipf).
 """
 
 import heapq
@@ -15,15 +18,18 @@ from itertools import accumulate
 
 @dataclass(frozen=True)
 class Outcome:
-    """Waits in s. *p50_s*, *p99_s*: of all jobs. *overtaken_s*: most by which a later job started before an earlier."""
+    """The result of a simulation."""
 
+    #: Median wait of all jobs.
     p50_s: float
     p99_s: float
+    #: Maximum difference in arrival between a job and a later job that started before it.
     overtaken_s: float
+    #: Share of the jobs in the shard with the most jobs.
     largest_share: float
 
 
-def simulated(
+def simulate(
     *,
     shards: int,
     slots: int = 64,
@@ -33,8 +39,14 @@ def simulated(
     moves: bool,
     seed: int = 1,
 ) -> Outcome:
-    """Return what becomes of *jobs* of 1 s on average, with *load* as the part of the slots that they need."""
-    draw = random.Random(seed)  # a model, which is to be repeatable
+    """Simulate *jobs* jobs with a mean duration of 1 s.
+
+    Args:
+        load: average fraction of the slots that the jobs need.
+        keyed: fraction of jobs with a key.
+        moves: True if idle slots move to other shards.
+    """
+    rng = random.Random(seed)  # seeded, so that the result is repeatable
     weights = list(accumulate(1 / rank for rank in range(1, 1001)))
     free = [slots // shards] * shards
     waiting: list[deque[float]] = [deque() for _ in range(shards)]
@@ -46,27 +58,27 @@ def simulated(
     def start(shard: int, arrived_s: float) -> None:
         free[shard] -= 1
         starts.append((arrived_s, now_s))
-        heapq.heappush(ends, (now_s + draw.expovariate(1), shard))
+        heapq.heappush(ends, (now_s + rng.expovariate(1), shard))
 
     def serve() -> None:
         for shard in range(shards):
             while waiting[shard]:
-                of = max(range(shards), key=free.__getitem__)
-                if moves and free[shard] <= 0 < free[of]:
-                    free[of], free[shard] = free[of] - 1, free[shard] + 1
+                donor = max(range(shards), key=free.__getitem__)
+                if moves and free[shard] <= 0 < free[donor]:
+                    free[donor], free[shard] = free[donor] - 1, free[shard] + 1
                 if free[shard] <= 0:
                     break
                 start(shard, waiting[shard].popleft())
 
     for _ in range(jobs):
-        arrives_s = now_s + draw.expovariate(load * slots)
+        arrives_s = now_s + rng.expovariate(load * slots)
         while ends and ends[0][0] <= arrives_s:
             now_s, shard = heapq.heappop(ends)
             free[shard] += 1
             serve()
         now_s = arrives_s
-        is_keyed = draw.random() < keyed
-        key = draw.choices(range(1000), cum_weights=weights)[0] if is_keyed else draw.randrange(2**32)
+        is_keyed = rng.random() < keyed
+        key = rng.choices(range(1000), cum_weights=weights)[0] if is_keyed else rng.randrange(2**32)
         shard = random.Random(key).randrange(shards)
         counts[shard] += 1
         waiting[shard].append(now_s)
@@ -77,7 +89,7 @@ def simulated(
 def _outcome(starts: list[tuple[float, float]], largest_share: float) -> Outcome:
     waits = sorted(start_s - arrived_s for arrived_s, start_s in starts)
     overtaken_s, latest_s = 0.0, 0.0
-    for arrived_s, _ in starts:  # in the order of their starts
+    for arrived_s, _ in starts:  # in order of start
         overtaken_s = max(overtaken_s, latest_s - arrived_s)
         latest_s = max(latest_s, arrived_s)
     return Outcome(waits[len(waits) // 2], waits[len(waits) * 99 // 100], overtaken_s, largest_share)
@@ -89,10 +101,10 @@ def main() -> None:
     for shards in (1, 2, 4, 8):
         for keyed in (0.0, 0.5):
             for moves in (False, True) if shards > 1 else (False,):
-                found = simulated(shards=shards, keyed=keyed, moves=moves)
+                outcome = simulate(shards=shards, keyed=keyed, moves=moves)
                 print(
-                    f"| {shards} | {keyed:.0%} | {'moved' if moves else 'kept'} | {found.largest_share:.0%} | "
-                    f"{found.p50_s:.2f} | {found.p99_s:.2f} | {found.overtaken_s:.2f} |"
+                    f"| {shards} | {keyed:.0%} | {'moved' if moves else 'kept'} | {outcome.largest_share:.0%} | "
+                    f"{outcome.p50_s:.2f} | {outcome.p99_s:.2f} | {outcome.overtaken_s:.2f} |"
                 )
 
 

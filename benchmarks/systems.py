@@ -95,7 +95,7 @@ class Variant:
         return ", ".join(words)
 
     @property
-    def beside(self) -> str | None:
+    def baseline(self) -> str | None:
         """Name of the stock worker with the same guarantees. Stock's default prefetch corresponds to look-ahead."""
         if self.system == STOCK and not self.prefetch:
             return None
@@ -146,36 +146,36 @@ class Variant:
 
 def variants(before: Path | None = None) -> list[Variant]:
     """Return all drain variants, grouped by pool, and our variants again from the directory *before*."""
-    found = []
+    variants = []
     for pool in SLOTS:
         for late in (False, True):
-            found += [Variant(STOCK, pool, late), Variant(STOCK, pool, late, prefetch=1)]
-            found += [Variant(AFFINITY, pool, late, lookahead=ahead) for ahead in (0, LOOKAHEAD, AUTO)]
+            variants += [Variant(STOCK, pool, late), Variant(STOCK, pool, late, prefetch=1)]
+            variants += [Variant(AFFINITY, pool, late, lookahead=ahead) for ahead in (0, LOOKAHEAD, AUTO)]
         if pool == "threads":
-            found.append(Variant(DRAMATIQ, pool))
+            variants.append(Variant(DRAMATIQ, pool))
         if pool == "solo":
-            found.append(Variant(FLOOR, pool))
-    return _with_before(found, before)
+            variants.append(Variant(FLOOR, pool))
+    return _with_before(variants, before)
 
 
 def waiting_variants(before: Path | None = None) -> list[Variant]:
     """Return variants with default settings and many threads, for waiting tasks."""
-    found = [Variant(STOCK, "threads", late, threads=WAITING_THREADS) for late in (False, True)]
-    found += [replace(each, system=AFFINITY, lookahead=AUTO) for each in found]
-    return _with_before(found, before)
+    variants = [Variant(STOCK, "threads", late, threads=WAITING_THREADS) for late in (False, True)]
+    variants += [replace(variant, system=AFFINITY, lookahead=AUTO) for variant in variants]
+    return _with_before(variants, before)
 
 
 def away_variants(before: Path | None = None) -> list[Variant]:
     """Return variants with extra network latency to the server."""
-    found = []
+    variants = []
     for pool in ("solo", "prefork"):
-        found += [Variant(STOCK, pool), Variant(AFFINITY, pool), Variant(AFFINITY, pool, lookahead=AUTO)]
-    return _with_before([replace(each, away_ms=AWAY_MS) for each in found], before)
+        variants += [Variant(STOCK, pool), Variant(AFFINITY, pool), Variant(AFFINITY, pool, lookahead=AUTO)]
+    return _with_before([replace(variant, away_ms=AWAY_MS) for variant in variants], before)
 
 
-def _with_before(found: list[Variant], before: Path | None) -> list[Variant]:
-    ours = [each for each in found if each.system == AFFINITY] if before else []
-    return [*found, *(replace(each, system=BEFORE, source=before) for each in ours)]
+def _with_before(variants: list[Variant], before: Path | None) -> list[Variant]:
+    ours = [variant for variant in variants if variant.system == AFFINITY] if before else []
+    return [*variants, *(replace(variant, system=BEFORE, source=before) for variant in ours)]
 
 
 def messages(client: redis.Redis) -> int:
@@ -192,4 +192,4 @@ def waiting(system: str, client: redis.Redis) -> int:
     if system == DRAMATIQ:
         return int(client.hlen("dramatiq:default.msgs"))
     status = Report(Reader(client, Keys())).status()
-    return sum(each.pending + (each.claimed or 0) for each in status.types)
+    return sum(row.pending + (row.claimed or 0) for row in status.types)

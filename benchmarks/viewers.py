@@ -1,4 +1,4 @@
-"""The cost of `celery affinity web`: of its page to the broker, whatever the number of viewers, and of jobs by id."""
+"""Measures the broker load of the web UI for different numbers of viewers, and the rate of job queries by id."""
 
 import asyncio
 import itertools
@@ -16,20 +16,20 @@ from tests.support.apps import APP
 from tests.support.processes import Process, wait_until
 from tests.whole.large.fleet import LargeFleet
 
-from .bench import Bench, say
+from .bench import Bench, print_progress
 from .meter import Meter
 from .results import Named, Part
 
-#: The scale of the goals.
+#: Numbers of types and workers for which the goals are defined.
 TYPES, WORKERS = 20, 100
 
-#: Numbers of browsers that look at the page.
+#: Numbers of browsers with an open page.
 VIEWERS = (1, 50)
 
-#: Connections by which jobs are asked for at once, and how many different ones.
+#: Number of simultaneous connections that query jobs, and number of queried jobs.
 _CLIENTS, _JOBS = 32, 1000
 
-#: A page is opened, and reads what is slow at first, before anything counts.
+#: Seconds after the pages are opened until the measurement begins, because a new page reads more at first.
 _SETTLES_S = 5.0
 
 _BOOT_S = 60.0
@@ -46,10 +46,10 @@ BY_ID = "jobs by id"
 
 
 def page(seconds: float, pending: int, executable: str | None) -> Part:
-    """Return the share of a core that the page takes of the broker, %; and how fast jobs are found by their ids."""
+    """Return the share of a core in % that the pages cost the broker, and the rate of job queries by id."""
     part = Part()
     with Bench(executable) as bench:
-        say(f"filling: {pending:,} jobs of {TYPES} types, {WORKERS} workers")
+        print_progress(f"filling: {pending:,} jobs of {TYPES} types, {WORKERS} workers")
         fleet = LargeFleet(bench.client, TYPES)
         fleet.crowd(WORKERS)
         fleet.fill(pending)
@@ -59,15 +59,15 @@ def page(seconds: float, pending: int, executable: str | None) -> Part:
             host, port = wait_until(lambda: re.search(r"http://([\d.]+):(\d+)", web.log()), _BOOT_S, web.log()).groups()
             meter = bench.meter(web.pid)
             for number in VIEWERS:
-                part.add(Named(viewers_name(number)), asyncio.run(_looked_at(meter, host, int(port), number, seconds)))
-            part.add(Named(BY_ID), asyncio.run(_asked(meter, host, int(port), min(pending, _JOBS), seconds)))
+                part.add(Named(viewers_name(number)), asyncio.run(_page_load(meter, host, int(port), number, seconds)))
+            part.add(Named(BY_ID), asyncio.run(_query_rate(meter, host, int(port), min(pending, _JOBS), seconds)))
         finally:
             web.end()
     return part
 
 
 def _fill_history(client: redis.Redis) -> None:
-    """Write an hour of points."""
+    """Store one hour of history."""
     names = {checksum_of(type_): type_ for type_ in (f"type-{number}" for number in range(TYPES))}
     client.hset(Keys().key("history_names"), mapping=names)
     now = int(client.time()[0]) // SHORT_S
@@ -82,79 +82,79 @@ def _serve(bench: Bench) -> Process:
     return Process("web", command, {"BROKER_URL": bench.url(), "LEDGER": os.devnull, "PYTHONUNBUFFERED": "1"})
 
 
-async def _looked_at(meter: Meter, host: str, port: int, number: int, seconds: float) -> dict[str, float]:
-    async with _all_looking(host, port, number):
+async def _page_load(meter: Meter, host: str, port: int, number: int, seconds: float) -> dict[str, float]:
+    async with _open_pages(host, port, number):
         await asyncio.sleep(_SETTLES_S)
         before = meter.read()
         await asyncio.sleep(seconds)
-        found = meter.read().a_second_since(before)
+        figures = meter.read().a_second_since(before)
     return {
-        "broker_percent": found["server_us"] / 1e4,
-        "web_percent": found["worker_us"] / 1e4,
-        "requests": found["requests"],
+        "broker_percent": figures["server_us"] / 1e4,
+        "web_percent": figures["worker_us"] / 1e4,
+        "requests": figures["requests"],
     }
 
 
 @asynccontextmanager
-async def _all_looking(host: str, port: int, number: int) -> AsyncIterator[None]:
-    """Have *number* viewers read the news, and the charts every 10 s."""
-    looking = [asyncio.create_task(_look(host, port)) for _ in range(number)]
-    looking += [asyncio.create_task(_look_at_charts(host, port, number)) for number in range(number)]
+async def _open_pages(host: str, port: int, number: int) -> AsyncIterator[None]:
+    """Simulate *number* viewers, who read the event stream, and the charts every 10 s."""
+    viewers = [asyncio.create_task(_read_events(host, port)) for _ in range(number)]
+    viewers += [asyncio.create_task(_read_charts(host, port, number)) for number in range(number)]
     try:
         yield
     finally:
-        failed = [each for each in looking if each.done()]
-        for each in looking:
-            each.cancel()
-        await asyncio.gather(*looking, return_exceptions=True)
+        failed = [viewer for viewer in viewers if viewer.done()]
+        for viewer in viewers:
+            viewer.cancel()
+        await asyncio.gather(*viewers, return_exceptions=True)
         if failed:
-            raise RuntimeError(f"{len(failed)} of {number} viewers saw the end of the news")
+            raise RuntimeError(f"the event stream ended for {len(failed)} of {number} viewers")
 
 
-async def _look(host: str, port: int) -> None:
+async def _read_events(host: str, port: int) -> None:
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     while await reader.read(65_536):
         pass
 
 
-async def _look_at_charts(host: str, port: int, number: int) -> None:
+async def _read_charts(host: str, port: int, number: int) -> None:
     await asyncio.sleep(_CHARTS_EVERY_S * (number * 0.618 % 1))  # browsers are opened at different times
     while True:
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(b"GET /api/history?period=15m HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(f"there is no history: {head[:100]!r}")
+            raise RuntimeError(f"no history: {head[:100]!r}")
         while await reader.read(65_536):
             pass
         writer.close()
         await asyncio.sleep(_CHARTS_EVERY_S)
 
 
-async def _asked(meter: Meter, host: str, port: int, jobs: int, seconds: float) -> dict[str, float]:
-    """Ask for jobs for some seconds, by several clients at once, on the core that the web server leaves."""
+async def _query_rate(meter: Meter, host: str, port: int, jobs: int, seconds: float) -> dict[str, float]:
+    """Query jobs for *seconds* with several clients at the same time."""
     numbers = itertools.cycle(range(jobs))
     until_s = asyncio.get_running_loop().time() + seconds
     before = meter.read()
-    counts = await asyncio.gather(*(_ask(host, port, numbers, until_s) for _ in range(_CLIENTS)))
+    counts = await asyncio.gather(*(_query_jobs(host, port, numbers, until_s) for _ in range(_CLIENTS)))
     after = meter.read()
     rate = sum(counts) / (after.seconds - before.seconds)
-    # CPU time comes in ticks of the clock: of a run too short for one, the number is the least that it can be.
+    # The CPU time has a resolution of one clock tick. A very short run counts as one tick.
     core_s = max(after.worker_cpu_s - before.worker_cpu_s, 1 / os.sysconf("SC_CLK_TCK"))
     return {"rate": rate, "rate_of_a_core": sum(counts) / core_s}
 
 
-async def _ask(host: str, port: int, numbers: "itertools.cycle[int]", until_s: float) -> int:
+async def _query_jobs(host: str, port: int, numbers: "itertools.cycle[int]", until_s: float) -> int:
     reader, writer = await asyncio.open_connection(host, port)
     count = 0
     while asyncio.get_running_loop().time() < until_s:
         writer.write(f"GET /api/jobs/task-{next(numbers)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(f"a job is not found: {head[:100]!r}")
+            raise RuntimeError(f"job not found: {head[:100]!r}")
         length = re.search(rb"(?i)content-length: (\d+)", head)
-        assert length, "each reply has its length"
+        assert length, "each reply has a content length"
         await reader.readexactly(int(length[1]))
         count += 1
     writer.close()

@@ -1,7 +1,7 @@
-"""What a worker's main process does for a task that is drained: ``python -m benchmarks.worker_cost``.
+"""Measure the cost of a task in the worker's main process: ``python -m benchmarks.worker_cost``.
 
-Counts the instructions of that process with callgrind, which other load hardly changes. ``--steps``: instead, the time
-of each step of a solo worker with strict claims, from one wait for the server to the next.
+callgrind counts the instructions of the process. Other load on the machine hardly affects this number. With
+``--steps``, the benchmark instead measures the time of each processing step of a solo worker with strict claims.
 """
 
 import argparse
@@ -16,17 +16,17 @@ from .drain import run_all
 from .options import Options
 from .systems import AFFINITY, BEFORE, FLOOR, LOOKAHEAD, STOCK, Variant
 
-#: Numbers of the tasks between which instructions are counted. The worker runs some after the last of them.
+#: Instructions are counted from task FIRST to task LAST. The worker runs _MORE tasks after that.
 FIRST, LAST = 100, 500
 _MORE = 60
 
-#: Tasks whose steps are timed; steps that fewer than this share of them take are left out.
+#: Number of tasks whose steps are timed. Steps that occur in fewer than this share of the tasks are omitted.
 _STEPPING, _SHARE = 3_000, 0.5
 
 
 @dataclass(frozen=True)
 class _Counted(Variant):
-    """A worker under callgrind, which writes files that begin with *output*."""
+    """A worker under callgrind. *output*: prefix of callgrind's files."""
 
     app: str = "counted_app"
     output: str = ""
@@ -50,9 +50,9 @@ class _Stepping(Variant):
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.worker_cost", description=__doc__)
-    parser.add_argument("--steps", action="store_true", help="the times of a solo worker's steps")
-    parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="as of `python -m benchmarks`")
-    parser.add_argument("--before", type=Path, help="another checkout, whose worker is measured")
+    parser.add_argument("--steps", action="store_true", help="measure the steps of a solo worker")
+    parser.add_argument("--only", action="append", default=[], metavar="WORDS", help="as for `python -m benchmarks`")
+    parser.add_argument("--before", type=Path, help="measure the worker of another checkout")
     arguments = parser.parse_args(words)
     system = BEFORE if arguments.before else AFFINITY
     source = arguments.before and arguments.before.resolve()
@@ -61,18 +61,20 @@ def main(words: Sequence[str] | None = None) -> None:
         if arguments.steps:
             _print_steps(bench, _Stepping(system, "solo", source=source, output=output))
             return
-        found = [_Counted(FLOOR, "solo", output=output)]
+        variants = [_Counted(FLOOR, "solo", output=output)]
         for pool in ("solo", "threads", "prefork"):
-            found.append(_Counted(STOCK, pool, prefetch=1, output=output))
-            found += [_Counted(system, pool, lookahead=ahead, source=source, output=output) for ahead in (0, LOOKAHEAD)]
-        only = tuple(frozenset(each.split()) for each in arguments.only)
-        for variant in Options(parts=(), only=only).chosen(found):
+            variants.append(_Counted(STOCK, pool, prefetch=1, output=output))
+            variants += [
+                _Counted(system, pool, lookahead=ahead, source=source, output=output) for ahead in (0, LOOKAHEAD)
+            ]
+        only = tuple(frozenset(words.split()) for words in arguments.only)
+        for variant in Options(parts=(), only=only).chosen(variants):
             _print_instructions(bench, variant)
 
 
 def _print_instructions(bench: Bench, variant: _Counted) -> None:
     _, costs = run_all(bench, variant, LAST + _MORE)
-    counted = Path(f"{variant.output}.1")  # the first is of the time after the dump
+    counted = Path(f"{variant.output}.1")  # callgrind also writes a file for the time after the dump
     (total,) = re.findall(r"^totals: (\d+)", counted.read_text(), re.MULTILINE)
     counted.unlink()
     print(f"{variant.name}: {int(total) / (LAST - FIRST):,.0f} instructions, {costs['requests']:.2f} requests")

@@ -1,4 +1,4 @@
-"""The facts of the invented company in company.toml, and what it sold in four years."""
+"""The data of the invented company in company.toml, and its invented sales of four years."""
 
 import random
 import tomllib
@@ -50,7 +50,7 @@ def _one_line(text: object) -> object:
 
 
 def chapters(name: str) -> Chapters:
-    """Return a book of the company: its chapters, and the paragraphs of each."""
+    """Return the chapters of one of the company's books: chapter title -> paragraphs."""
     return {title: [" ".join(text.split()) for text in texts] for title, texts in FACTS[name].items()}
 
 
@@ -63,9 +63,9 @@ CUSTOMERS = [Customer(**fields) for fields in FACTS["customers"]]
 
 @cache
 def sales() -> list[Sale]:
-    """Invent what was sold: wind and rain in autumn, buoys from March 2023, much in the Baltic from 2024."""
+    """Return invented sales: more in autumn, wave buoys from March 2023 on, and a strong Baltic region in 2024."""
     rng = random.Random("Harbour & Vale")
-    sold = []
+    result = []
     months = [(year, month) for year in YEARS for month in range(1, 13)]
     for year, month in months:
         for product in PRODUCTS:
@@ -76,5 +76,5 @@ def sales() -> list[Sale]:
                 expected *= 1.6 if (year, region) == (2024, "Baltic") else 1.0
                 units = max(0, round(rng.gauss(expected, expected / 3)))
                 price = round(product.price * 1.03 ** (year - 2024))
-                sold.append(Sale(year, month, product, region, units, units * price))
-    return sold
+                result.append(Sale(year, month, product, region, units, units * price))
+    return result

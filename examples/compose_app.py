@@ -1,4 +1,4 @@
-"""The app behind docker-compose.yml: three tasks that need different workers.
+"""The app of docker-compose.yml: three tasks that need different workers.
 
 docker compose up --build --detach
 docker compose run --rm versatile python -m examples.compose_app

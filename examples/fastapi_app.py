@@ -1,9 +1,9 @@
-"""A FastAPI app whose invoices are rendered by workers for PDFs.
+"""A FastAPI app whose invoices are rendered by Celery workers of type `pdf`.
 
 celery -A examples.fastapi_app:celery worker -Q pdf -c 1
 uvicorn examples.fastapi_app:app
-curl http://localhost:8000/invoices/7                a user waits for this one
-curl --request POST http://localhost:8000/nightly    and nobody for these
+curl http://localhost:8000/invoices/7                a user waits for this invoice
+curl --request POST http://localhost:8000/nightly    a batch of invoices, rendered later
 """
 
 import os
@@ -19,7 +19,7 @@ from celery_affinity import Affinity, aresult
 
 url = os.environ.get("REDIS_URL", "redis://localhost")
 celery = Celery("examples.fastapi_app", broker=url, backend=url)
-celery.conf.broker_transport = "celery_affinity:Transport"  # the whole installation
+celery.conf.broker_transport = "celery_affinity:Transport"  # this line enables celery_affinity
 celery.conf.broker_connection_retry_on_startup = True
 
 app = FastAPI()
@@ -33,16 +33,19 @@ def render(number):
 
 @app.get("/invoices/{number}")
 async def invoice(number: Annotated[int, Path(ge=0)]) -> PlainTextResponse:
-    """A user looks at a white page until this returns: it goes before the whole batch. No thread waits."""
+    """Render one invoice. The user waits for the response, so `on_demand` starts it before the whole batch.
+
+    `aresult` waits in the event loop, not in a thread.
+    """
     return PlainTextResponse(await aresult(render.apply_async((number,), on_demand=True), timeout=30))
 
 
-# The other views are functions with `def`, which FastAPI runs in threads, because they read several results.
+# The other views are plain functions, which FastAPI runs in threads: they block while they read several results.
 
 
 @app.post("/nightly", status_code=202)
 def nightly() -> dict[str, str]:
-    """Render everybody's invoices; any time before the morning will do."""
+    """Render all invoices as queued jobs, which start when no on-demand job waits."""
     batch = group(render.s(number) for number in range(12)).apply_async()
     batch.save()
     return {"id": batch.id}

@@ -1,9 +1,9 @@
-"""A Flask app whose invoices are rendered by workers for PDFs.
+"""A Flask app whose invoices are rendered by Celery workers of type `pdf`.
 
 celery -A examples.flask_app:celery worker -Q pdf -c 1
 flask --app examples.flask_app run
-curl http://localhost:5000/invoices/7                a user waits for this one
-curl --request POST http://localhost:5000/nightly    and nobody for these
+curl http://localhost:5000/invoices/7                a user waits for this invoice
+curl --request POST http://localhost:5000/nightly    a batch of invoices, rendered later
 """
 
 import os
@@ -18,20 +18,20 @@ app.config["PAPER"] = "A4"
 app.config["CELERY"] = {
     "broker_url": os.environ.get("REDIS_URL", "redis://localhost"),
     "result_backend": os.environ.get("REDIS_URL", "redis://localhost"),
-    "broker_transport": "celery_affinity:Transport",  # the whole installation
+    "broker_transport": "celery_affinity:Transport",  # this line enables celery_affinity
     "broker_connection_retry_on_startup": True,
 }
 
 
-class InContext(Task):
-    """Runs a task where `current_app` and the extensions work, as Flask's manual has it."""
+class ContextTask(Task):
+    """Runs a task in Flask's app context, as in Flask's manual, so that `current_app` and extensions work."""
 
     def __call__(self, *args, **kwargs):
         with app.app_context():
             return self.run(*args, **kwargs)
 
 
-celery = Celery(app.name, task_cls=InContext)
+celery = Celery(app.name, task_cls=ContextTask)
 celery.config_from_object(app.config["CELERY"])
 
 
@@ -43,13 +43,14 @@ def render(number):
 
 @app.get("/invoices/<int:number>")
 def invoice(number):
-    # A user looks at a white page until this returns: it goes before the whole batch.
+    # The user waits for the response, so `on_demand` starts this before the whole batch.
     return render.apply_async((number,), on_demand=True).get(timeout=30)
 
 
 @app.post("/nightly")
 def nightly():
-    batch = group(render.s(number) for number in range(12)).apply_async()  # any time before the morning will do
+    # Queued jobs, which start when no on-demand job waits.
+    batch = group(render.s(number) for number in range(12)).apply_async()
     batch.save()
     return {"id": batch.id}, 202
 

@@ -1,7 +1,7 @@
-"""Writes a trace that nobody recorded, to try the lab with: ``python -m examples.made_up_trace FILE [JOBS]``.
+"""Generates a synthetic trace for experiments with the lab: ``python -m examples.made_up_trace FILE [JOBS]``.
 
-Equal arguments make equal traces. Arrivals follow a shortened day: their rate varies by 50 %. Durations have heavy
-tails (log-normal).
+Equal arguments generate equal traces. The arrival rate varies by 50 %, like three shortened days. Durations are
+log-normal, so they have a heavy tail.
 """
 
 import math
@@ -24,20 +24,20 @@ class JobKind:
 
     type: str
     share: float  #: share of all arrivals
-    median_s: float  #: median time in a slot
-    sigma: float = 0.8  #: sigma of the log-normal times
+    median_s: float  #: median slot time in seconds
+    sigma: float = 0.8  #: sigma of the log-normal slot times
     on_demand: float = 0.0  #: share of on-demand jobs
     priorities: Sequence[int] = (5,)
     tenants: Sequence[str | None] = (None,)
 
 
-#: Kinds of a fleet that reads documents, some of them on demand.
+#: Jobs of a fleet that reads documents, some of them on demand.
 KINDS = (
     JobKind("pdf", 0.55, 2.0, on_demand=0.2, priorities=(3, 5, 5, 8), tenants=("4f1a", "90cc", "b7e2")),
     JobKind("xls", 0.35, 0.8, on_demand=0.1, priorities=(5, 5, 8), tenants=("4f1a", "90cc", "b7e2")),
     JobKind("ocr", 0.10, 9.0, sigma=1.0, priorities=(3, 5), tenants=("4f1a", "b7e2")),
 )
-#: The default workers for these kinds.
+#: The default workers for these jobs.
 WORKERS = (
     TracedWorker("w1@h", ("pdf",), 6),
     TracedWorker("w2@h", ("pdf", "xls"), 4),
@@ -46,9 +46,9 @@ WORKERS = (
 
 
 def make_unscheduled(count: int, *, load: float = 0.95, seed: int = 1) -> Trace:
-    """Return a trace of jobs that start on arrival, regardless of the slots: input for an engine.
+    """Return a trace whose jobs start on arrival, regardless of the slots: input for an engine.
 
-    The jobs would keep *load* of the slots busy on average.
+    *load*: average fraction of the slots that the jobs would keep busy.
     """
     rng = random.Random(seed)
     work_s = sum(kind.share * kind.median_s * math.exp(kind.sigma**2 / 2) for kind in KINDS)
@@ -79,13 +79,13 @@ def _job(rng: random.Random, now_us: int) -> TracedJob:
 
 
 def make_trace(count: int, *, load: float = 0.95, seed: int = 1) -> Trace:
-    """Return a trace of *count* jobs as a fleet runs them by the rules: a replay reproduces all of its claims."""
-    made = make_unscheduled(count, load=load, seed=seed)
-    return with_claims(made, fast_engine.schedule_fast(scenario_of(made)))
+    """Return a trace of *count* jobs, scheduled by the fast engine: a replay reproduces all its claims."""
+    unscheduled = make_unscheduled(count, load=load, seed=seed)
+    return with_claims(unscheduled, fast_engine.schedule_fast(scenario_of(unscheduled)))
 
 
 def with_claims(trace: Trace, schedule: Schedule) -> Trace:
-    """Return *trace* with the claims of *schedule*. Each job starts at its claim, and is done at its end."""
+    """Return *trace* with the claims of *schedule*. Each job starts at its claim and ends with outcome DONE."""
     jobs = list(trace.jobs)
     for fence, run in enumerate(schedule.runs, 1):
         times = {"claimed_us": run.claimed_us, "started_us": run.claimed_us, "ended_us": run.ended_us}

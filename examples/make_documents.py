@@ -1,9 +1,9 @@
-"""Write examples/documents: the papers of an invented company, as PDFs and spreadsheets.
+"""Generate examples/documents: PDFs and spreadsheets of an invented company.
 
     pip install fpdf2 openpyxl msoffcrypto-tool
     python -m examples.make_documents
 
-The files are committed, so nobody has to run this. Three of them cannot be read, on purpose.
+The generated files are committed, so you do not need to run this. Three of them are unreadable on purpose.
 """
 
 import csv
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def total(**wanted: object) -> int:
-    """Return the revenue of the sales that have these values, e.g. year=2023, region="Baltic"."""
+    """Return the revenue of the sales with these values, for example year=2023, region="Baltic"."""
     return sum(sale.revenue for sale in sales() if all(getattr(sale, key) == value for key, value in wanted.items()))
 
 

@@ -1,4 +1,4 @@
-"""The company's stationery: a PDF with its letterhead, and a workbook."""
+"""Writes the company's documents: PDFs with its letterhead, and workbooks."""
 
 from datetime import datetime
 from pathlib import Path
@@ -12,12 +12,12 @@ from examples.company import NAME, TOWN
 DOCUMENTS = Path(__file__).parent / "documents"
 WRITTEN = datetime(2025, 1, 6, 9, 0)
 
-#: The first row is the head of the table.
+#: The rows of a table. The first row is the header.
 Rows = list[list[str | int | float]]
 
 
 class Paper(FPDF):
-    """A PDF made of chapters, paragraphs and tables."""
+    """A PDF with chapters, paragraphs and tables."""
 
     def __init__(self, title: str) -> None:
         super().__init__()

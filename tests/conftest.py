@@ -1,8 +1,8 @@
 """Servers, apps and processes for all tests.
 
-A test that names `server` or `redis_client` runs once on Valkey, and once more on Redis where `redis-server` is
-installed; one that names `valkey` as well runs on Valkey alone, and one with the mark `slow_on_redis` runs on Redis
-with the slow tests only. `support.servers` says how all of them run on another server.
+A test with the fixture `server` or `redis_client` runs on Valkey, and also on Redis if `redis-server` is installed. A
+test that also has the fixture `valkey` runs only on Valkey. With the mark `slow_on_redis`, a test runs on Redis only
+among the slow tests. `support.servers` describes how to run all tests on another server.
 """
 
 import importlib
@@ -13,7 +13,7 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-import hypothesis  # its plugin imports it at the end, when a collected result may run code within the compiler
+import hypothesis  # early: its plugin would import it at the end, where garbage collection can run code of tests
 import psutil
 import pytest
 import redis
@@ -41,7 +41,7 @@ _MARKED = f"{MARK}={os.environ[MARK]}".encode()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says more of the machine than of the code: some would end on a busy one.
+# No deadlines, because the duration of an example depends on the load of the machine.
 hypothesis.settings.register_profile("without deadlines", deadline=None)
 hypothesis.settings.load_profile("without deadlines")
 
@@ -49,8 +49,8 @@ servers.use_the_other()
 
 
 def pytest_configure(config):
-    # Result backends leave sockets to the garbage collector, which blames whatever test runs by then. The files that a
-    # fleet has open are counted by `make soak`.
+    # Result backends leave sockets to the garbage collector, so pytest would report them in an unrelated test.
+    # `make soak` counts the open files of a fleet.
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
@@ -83,7 +83,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="session")
 def _servers():
-    """Return a server by name: one for the whole run, started when it is first asked for."""
+    """Return a function that returns the server of a name. The first call starts it, and it runs until the end."""
     started = {}
 
     def get(name):
@@ -94,8 +94,8 @@ def _servers():
         return started[name]
 
     yield get
-    for each in started.values():
-        each.stop()
+    for server in started.values():
+        server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +106,7 @@ def _cluster(tmp_path_factory):
 
 @pytest.fixture
 def cluster(_cluster):
-    """An empty cluster of Valkey: three primaries and three replicas. A test that breaks it mends it."""
+    """An empty Valkey cluster with three primaries and three replicas. A test that breaks it must repair it."""
     _cluster.flush()
     return _cluster
 
@@ -123,12 +123,12 @@ def server(request, _servers):
 
 @pytest.fixture
 def redis_client(server):
-    """A client of the server, which is empty."""
+    """A client of the server, which is empty at the start of the test."""
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
         yield client
-        with suppress(redis.RedisError):  # a test may have ended the server
-            client.delete(Keys().key("schema"))  # another number is refused by tests that need no empty server
+        with suppress(redis.RedisError):  # the test can have stopped the server
+            client.delete(Keys().key("schema"))  # tests that do not empty the server reject another schema number
 
 
 # -- apps
@@ -155,7 +155,7 @@ def no_test_waits_for_the_results_of_another():
 def load_app(request, monkeypatch):
     """Return a function that imports a module of `tests.support.apps` for the Valkey server, and returns its app.
 
-    A module is imported once, by the first test that asks for it.
+    Python imports each module only once, in the first test that uses it.
     """
 
     def load(module):
@@ -173,13 +173,13 @@ def load_app(request, monkeypatch):
 
 @pytest.fixture
 def fleet(valkey, redis_client, tmp_path, load_app):
-    """Real workers. A module with another kind of fleet has its own fixture of this name."""
+    """Real workers. Test modules with other fleets override this fixture."""
     return Fleet(valkey, redis_client, tmp_path, load_app(APP))
 
 
 @pytest.fixture(autouse=True)
 def worker_processes_end():
-    """End the processes that the test started, and fail the test if a process got away."""
+    """Stop the processes that the test started, and fail the test if one of its processes still runs after that."""
     before = _marked_processes()
     yield
     for process in running_processes():
@@ -201,7 +201,7 @@ def _template_ends():
 def _marked_processes():
     found = set()
     for pid in set(psutil.pids()) - {os.getpid(), TEMPLATE.pid}:
-        with suppress(OSError, psutil.Error):  # ended by now, or another user's
+        with suppress(OSError, psutil.Error):  # the process has ended, or belongs to another user
             if _is_marked(pid):
                 found.add(psutil.Process(pid))
     return found
@@ -216,7 +216,7 @@ def _is_marked(pid):
 def _mark_of(process):
     try:
         return process.environ().get(MARK)
-    except psutil.Error:  # ended by now, or another user's
+    except psutil.Error:  # the process has ended, or belongs to another user
         return None
 
 

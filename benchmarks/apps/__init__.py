@@ -1,1 +1,1 @@
-"""The programs that are measured: the same tasks for Celery and for dramatiq, and what publishes them."""
+"""The measured programs: apps with the same tasks for Celery and dramatiq, and the publisher."""

@@ -1,4 +1,4 @@
-"""The app of `celery_app`, for a worker that beats each second: so turns that are measured may be short."""
+"""The app of `celery_app` for a worker with a heartbeat every second, so that measured turns can be short."""
 
 from benchmarks.apps.celery_app import app as app
 

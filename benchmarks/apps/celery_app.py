@@ -1,4 +1,4 @@
-"""The Celery app of every variant: its configuration is in the environment, so nothing else differs."""
+"""The Celery app of all variants. Variants differ only by the configuration, which is in the environment."""
 
 import json
 import os

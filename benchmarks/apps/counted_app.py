@@ -1,4 +1,4 @@
-"""The app of `celery_app`, for a worker under callgrind, which counts from one task to another."""
+"""The app of `celery_app` for a worker under callgrind, which counts instructions between two of the tasks."""
 
 import os
 import subprocess
@@ -12,11 +12,11 @@ _CONTROL = {FIRST: ("-i", "on"), LAST: ("-d",)}
 
 
 def run(number):
-    """Run the task; first have callgrind begin to count, or write what it has counted."""
+    """Run the task. Before task FIRST, callgrind starts to count. Before task LAST, it writes its counts."""
     if number in _CONTROL:
         subprocess.run(["callgrind_control", *_CONTROL[number], _WORKER], check=True, stdout=subprocess.DEVNULL)
     return _run(number)
 
 
-_WORKER = str(os.getpid())  # tasks may run in processes that were forked from it
+_WORKER = str(os.getpid())  # tasks can run in forked processes with other process ids
 _noop.run = run

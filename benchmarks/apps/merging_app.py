@@ -1,4 +1,4 @@
-"""The Celery app of merged calls. Its tasks are as short as the others', and calls of them are published as theirs."""
+"""The Celery app for merged calls. Its tasks are as short as the others, and are published in the same ways."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A broker that does nothing, in the worker itself: what is left of a task's time is Celery's own work."""
+"""A no-op broker inside the worker process: the rest of a task's time is Celery's own work."""
 
 from queue import Empty
 
@@ -29,7 +29,7 @@ class Channel(virtual.Channel):
 
 
 class Transport(virtual.Transport):
-    """Reads what a stock client has published, all at once, and takes what is published nowhere."""
+    """Reads all messages of a stock client in one command, and discards published messages."""
 
     Channel = Channel
     can_parse_url = True

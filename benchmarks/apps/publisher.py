@@ -1,4 +1,4 @@
-"""A client: publishes what each line of standard input asks for, and answers with what that took."""
+"""A client that publishes tasks: it reads a JSON request per line of stdin, and prints a JSON reply with the times."""
 
 import json
 import random
@@ -11,12 +11,12 @@ from benchmarks.systems import KEYS, LENGTHS_MS, MERGED, TASKS_A_TURN, TENANTS
 
 BATCH = 1000
 
-#: Between two jobs that are to find the worker idle, s.
+#: Random pause in seconds before the next job, so that the worker is idle when it arrives.
 PAUSE_S = (0.015, 0.025)
 
 
 def celery_ways():
-    """Return the ways to publish of Celery, by name: functions of the numbers that tasks are to get."""
+    """Return Celery's ways to publish: name -> function that publishes tasks with the given numbers."""
     from .celery_app import app, noop
 
     def delay(numbers):
@@ -32,12 +32,12 @@ def celery_ways():
         celery_affinity.publish_many(noop, ((number,) for number in numbers))
 
     def in_turns(option, name, different):
-        """Return the way to publish every other turn of tasks with *option*: so many *different* names."""
+        """Return a way to publish that sets *option* in every other turn, to *different* values in rotation."""
 
         def publish(numbers):
             for number in numbers:
-                nth_with_it = number // (2 * TASKS_A_TURN) * TASKS_A_TURN + number % TASKS_A_TURN
-                options = {option: f"{name}-{nth_with_it % different}"} if number // TASKS_A_TURN % 2 else {}
+                position = number // (2 * TASKS_A_TURN) * TASKS_A_TURN + number % TASKS_A_TURN
+                options = {option: f"{name}-{position % different}"} if number // TASKS_A_TURN % 2 else {}
                 noop.apply_async((number,), **options)
 
         return publish
@@ -55,7 +55,7 @@ def celery_ways():
 
 
 def lasting_way(length_ms):
-    """Return the way to publish tasks of a length."""
+    """Return a way to publish tasks that sleep for *length_ms*."""
     from .celery_app import lasting
 
     def delay(numbers):
@@ -66,10 +66,10 @@ def lasting_way(length_ms):
 
 
 def merged_way(name):
-    """Return the way to publish calls of a task that merges."""
+    """Return a way to publish calls of a merging task."""
 
     def delay(numbers):
-        from . import merging_app  # only when it is asked for: stock's clients are to import nothing more
+        from . import merging_app  # not at the top, because other clients must not import it
 
         task = getattr(merging_app, name)
         for number in numbers:
@@ -89,14 +89,14 @@ def dramatiq_ways():
 
 
 def all_at_once(publish, request):
-    """Publish as fast as can be; return what it took."""
+    """Publish as fast as possible. Return the duration and the CPU time."""
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     publish(range(request["first"], request["first"] + request["count"]))
     return {"seconds": time.perf_counter() - began_s, "cpu_s": time.process_time() - began_cpu_s}
 
 
 def one_at_a_time(publish, request):
-    """Publish each when the last has started; return when each was published."""
+    """Publish each task after the previous one has started. Return the publish times."""
     ledger, pause, published_ns = Ledger(request["ledger"]), random.Random(1), []
     for number in range(request["count"]):
         published_ns.append(time.monotonic_ns())
@@ -110,17 +110,17 @@ def one_at_a_time(publish, request):
     return {"published_ns": published_ns}
 
 
-def by_chance(request):
-    """Publish tasks of both modes, each at its rate and by chance, for so many seconds; return when each was.
+def by_rng(request):
+    """Publish queued and on-demand tasks at random times (Poisson), each mode at its rate. Return the publish times.
 
-    The numbers of on-demand tasks begin with `first_on_demand`.
+    The numbers of on-demand tasks start at `first_on_demand`.
     """
     from .celery_app import lasting
 
-    chance = random.Random(request["seed"])
+    rng = random.Random(request["seed"])
     began_s = time.monotonic()
-    queued = _arrivals(chance, request["queued"], request["seconds"], 0)
-    on_demand = _arrivals(chance, request["on_demand"], request["seconds"], request["first_on_demand"])
+    queued = _arrivals(rng, request["queued"], request["seconds"], 0)
+    on_demand = _arrivals(rng, request["on_demand"], request["seconds"], request["first_on_demand"])
     published_ns = {}
     for due_s, number, lasts_s in sorted([*queued, *on_demand]):
         time.sleep(max(0.0, began_s + due_s - time.monotonic()))
@@ -129,9 +129,9 @@ def by_chance(request):
     return {"published_ns": published_ns}
 
 
-def _arrivals(chance, stream, seconds, first):
+def _arrivals(rng, stream, seconds, first):
     due_s, number = 0.0, first
-    while (due_s := due_s + chance.expovariate(stream["rate"])) < seconds:
+    while (due_s := due_s + rng.expovariate(stream["rate"])) < seconds:
         yield due_s, number, stream["lasts_s"]
         number += 1
 
@@ -145,7 +145,7 @@ def main():
         elif request["how"] == "one at a time":
             reply = one_at_a_time(ways["delay"], request)
         else:
-            reply = by_chance(request)
+            reply = by_rng(request)
         print(json.dumps(reply), flush=True)
 
 

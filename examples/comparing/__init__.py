@@ -1,1 +1,1 @@
-"""What the examples share that run real workers, compare, and draw a page: processes, records, and the page itself."""
+"""Shared code of the examples that compare fleets: start processes, record jobs, and write a page with the results."""

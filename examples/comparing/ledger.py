@@ -1,4 +1,4 @@
-"""What was done, in files outside of Redis: a line for each document that was read, and the checkpoints."""
+"""Files outside of Redis that record each document a task has read, and the checkpoints of tasks."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Ledger:
-    """The files in *folder*. A line is one write, so lines of several processes do not mix."""
+    """Reads and writes the files in *folder*. Each line is one write, so lines of several processes do not mix."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -22,15 +22,15 @@ class Ledger:
 
     def notes(self, event: str) -> list[dict]:
         path = self.folder / "ledger.jsonl"
-        found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        return [each for each in found if each["event"] == event]
+        notes = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [note for note in notes if note["event"] == event]
 
     def checkpoint(self, job: str) -> int:
         path = self.folder / f"{job}.checkpoint"
         return int(path.read_text()) if path.exists() else 0
 
     def save(self, job: str, number: int) -> None:
-        """Replace the checkpoint in one step: the process may be stopped in the middle of a write."""
+        """Replace the checkpoint atomically: the process can be killed in the middle of a write."""
         new = self.folder / f"{job}.new"
         new.write_text(str(number))
         new.replace(self.folder / f"{job}.checkpoint")

@@ -1,4 +1,4 @@
-"""A page that needs nothing but a browser: sentences, and charts of bars along a time axis. One file, no other host."""
+"""Writes an HTML page with sentences and bar charts along a time axis. The page is one file and loads nothing."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -12,13 +12,13 @@ TEMPLATE = Path(__file__).with_suffix(".html")
 WAIT_ROW_PX = 6
 
 
-def write(path: Path, title: str, heading: str, intro: str, said: Sequence[str], style: str, body: str) -> Path:
-    """Write the page. *style* and *body* are CSS and HTML; the rest is text."""
+def write(path: Path, title: str, heading: str, intro: str, sentences: Sequence[str], style: str, body: str) -> Path:
+    """Write the page, and return *path*. *style* is CSS, *body* is HTML, and the other arguments are plain text."""
     page = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(title),
         heading=escape(heading),
         intro=escape(intro),
-        said="".join(f"<li>{escape(sentence)}</li>" for sentence in said),
+        sentences="".join(f"<li>{escape(sentence)}</li>" for sentence in sentences),
         style=style,
         body=body,
     )
@@ -43,7 +43,9 @@ def row(label: str, note: str, marks: str, classes: str = "", height_px: int | N
 def mark(
     start_s: float, end_s: float, length_s: float, classes: str, way: str, tip: str, style: str = "", text: str = ""
 ) -> str:
-    """Return a bar, or a line, from *start_s* to *end_s* of a row that is *length_s* long, with *text* in it."""
+    """Return a bar from *start_s* to *end_s* in a row of *length_s* seconds. *text* is drawn in it, *tip* is shown on
+    hover, and the page highlights all marks with the same *way* together.
+    """
     left, width = 100 * start_s / length_s, 100 * (end_s - start_s) / length_s
     return (
         f'<i class="{classes}" style="{style}left:{left:.3f}%;width:{width:.3f}%" data-way="{way}" '
@@ -57,8 +59,11 @@ def axis(length_s: int) -> str:
     return f'<div class="row axis"><label></label><div class="lane">{ticks}</div></div>\n'
 
 
-def packed(spans: Iterable[tuple[float, float]], gap_s: float = 0.0) -> tuple[list[int], int]:
-    """Return a row for each span, sorted by begin, so that those of one row do not overlap, and the number of rows."""
+def pack_rows(spans: Iterable[tuple[float, float]], gap_s: float = 0.0) -> tuple[list[int], int]:
+    """Return a row number for each span, and the number of rows, so that spans in one row do not overlap.
+
+    *spans* must be sorted by their start.
+    """
     free_at: list[float] = []
     rows = []
     for start, end in spans:
@@ -69,7 +74,7 @@ def packed(spans: Iterable[tuple[float, float]], gap_s: float = 0.0) -> tuple[li
 
 
 def table(table: Table) -> str:
-    """Return a table of the report as HTML."""
+    """Return a rich table as HTML."""
     columns = [list(column.cells) for column in table.columns]
     head = "".join(f"<th>{escape(str(column.header))}</th>".replace("\n", "<br>") for column in table.columns)
     rows = ["".join(f"<td>{_cell(cell)}</td>" for cell in row) for row in zip(*columns, strict=True)]

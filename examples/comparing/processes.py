@@ -1,4 +1,4 @@
-"""Starts processes that never outlive the demo, whichever way it ends."""
+"""Starts processes that end with the example, even if it is killed."""
 
 import ctypes
 import os
@@ -17,13 +17,13 @@ _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def die_with_parent() -> None:
-    """Ask Linux to end this process with its parent, so that not even kill -9 of the demo leaves a worker behind."""
+    """On Linux, end this process with its parent, so that even kill -9 of the example stops the workers."""
     if _libc is not None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Processes:
-    """A context: what was started within ends with it, children included."""
+    """A context manager that starts processes, and stops them and their children on exit."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class Processes:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
     def python(self, name: str, *args: str) -> None:
-        """Start `python -m args` in a session of its own, where a terminal's Ctrl-C does not reach it."""
+        """Start `python -m args` in its own session, so that Ctrl-C in the terminal does not interrupt it."""
         with self.log(name).open("wb") as log:
             self._started[name] = subprocess.Popen(
                 [sys.executable, "-m", *args],
@@ -47,16 +47,16 @@ class Processes:
         return self.folder / f"{name}.log"
 
     def failed(self) -> str | None:
-        """Return the name of a process that has ended badly, or None."""
+        """Return the name of a process that has exited with an error, or None."""
         return next((name for name, process in self._started.items() if process.poll()), None)
 
-    def end(self, name: str, patience_s: float, *, terminate: bool = True) -> int | None:
-        """Return the exit code of a process, which ends by itself if not to *terminate*; None if it did not in time."""
+    def wait_for_end(self, name: str, max_s: float, *, terminate: bool = True) -> int | None:
+        """Wait until the process ends, after a SIGTERM if *terminate*. Return its exit code, or None after *max_s*."""
         process = self._started[name]
         if terminate:
             process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            return process.wait(patience_s)
+            return process.wait(max_s)
         return None
 
     def __enter__(self) -> "Processes":
@@ -65,16 +65,16 @@ class Processes:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A second Ctrl-C must not stop the clearing up; it takes four seconds at most.
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTIONS}
+        # A second Ctrl-C must not interrupt the cleanup, which takes at most four seconds.
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in INTERRUPTIONS}
         try:
-            self._stop(patience_s=4.0 if kind is None else 1.0)
+            self._stop(grace_s=4.0 if kind is None else 1.0)
         finally:
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
-    def _stop(self, patience_s: float) -> None:
-        deadline = time.monotonic() + patience_s
+    def _stop(self, grace_s: float) -> None:
+        deadline = time.monotonic() + grace_s
         for process in self._started.values():
             process.terminate()
         for process in self._started.values():
@@ -82,5 +82,5 @@ class Processes:
                 process.wait(max(0.0, deadline - time.monotonic()))
         for process in self._started.values():
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # whoever is left in its session, pool children too
+                os.killpg(process.pid, signal.SIGKILL)  # the rest of its session, such as pool processes
             process.wait()

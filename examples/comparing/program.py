@@ -1,4 +1,4 @@
-"""How such an example begins and ends: a server, the signals that stop it, and no key left behind."""
+"""Runs an example: provides a server, stops on signals, and deletes the example's keys at the end."""
 
 import os
 import signal
@@ -12,16 +12,16 @@ from rich.console import Console
 
 from examples.comparing.processes import INTERRUPTIONS, Processes
 
-#: Longest wait, s, for workers that start: a busy computer takes its time, and one that ends is noticed at once.
+#: Maximum number of seconds until the workers are ready: long, because `watch` notices a failed worker immediately.
 BOOT_S = 120.0
 
 
 class DemoError(Exception):
-    """The example cannot go on; the message is for a person."""
+    """The example cannot continue. The message is shown to the user."""
 
 
-class Interrupted(BaseException):  # as KeyboardInterrupt is: nothing may take it for an error
-    """Ctrl-C, or another signal that ends the example."""
+class Interrupted(BaseException):  # not an Exception, like KeyboardInterrupt, so that no `except Exception` catches it
+    """Ctrl-C, SIGTERM or SIGHUP."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -29,7 +29,7 @@ class Interrupted(BaseException):  # as KeyboardInterrupt is: nothing may take i
 
 
 def run(console: Console, program: Callable[[], int]) -> int:
-    """Return the exit code of *program*; 2 for a DemoError, which is printed, and 128 + n for signal n."""
+    """Call *program* and return its exit code: 2 after a DemoError, which is printed, and 128 + n after signal n."""
     for number in INTERRUPTIONS:
         signal.signal(number, _interrupt)
     try:
@@ -38,7 +38,7 @@ def run(console: Console, program: Callable[[], int]) -> int:
         console.print(str(exc), style="red", markup=False, soft_wrap=True)
         return 2
     except Interrupted as exc:
-        console.print("\nStopped; no process is left behind.")
+        console.print("\nStopped. All processes of the example have ended.")
         return 128 + exc.number
 
 
@@ -48,29 +48,32 @@ def _interrupt(number: int, _: object) -> None:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """Yield the URL of a server: the user's, or one of our own that ends with the example."""
+    """Yield the URL of a server: REDIS_URL, or an embedded server that stops with the example."""
     if url := os.environ.get("REDIS_URL"):
         if not url.startswith(("redis://", "rediss://")):
-            raise DemoError("REDIS_URL must begin with redis:// or rediss:// here.")
+            raise DemoError("REDIS_URL must begin with redis:// or rediss:// for this example.")
         try:
             redis.Redis.from_url(url, socket_connect_timeout=5).ping()
         except redis.RedisError as exc:
             raise DemoError(f"The server of REDIS_URL does not answer: {exc}") from None
         yield url
         return
-    # Not at the top: with a server of one's own, the package of the embedded one need not be there.
+    # Not imported at the top: with REDIS_URL, the package of the embedded server does not have to be installed.
     from celery_affinity.embedded import EmbeddedServer
 
-    with EmbeddedServer() as own:
-        yield own.url
+    with EmbeddedServer() as embedded:
+        yield embedded.url
 
 
-def watch(processes: Processes, follow: Callable[[], None], patience_s: float, done: Callable[[], bool]) -> bool:
-    """Call *follow* until it is *done*, and return whether it was before the patience ended."""
-    deadline = time.monotonic() + patience_s
+def watch(processes: Processes, follow: Callable[[], None], max_s: float, is_done: Callable[[], bool]) -> bool:
+    """Call *follow* repeatedly until *is_done*. Return False if that takes more than *max_s* seconds.
+
+    Raises DemoError if a process fails.
+    """
+    deadline = time.monotonic() + max_s
     while time.monotonic() < deadline:
         follow()
-        if done():
+        if is_done():
             return True
         if name := processes.failed():
             log = processes.log(name)
@@ -81,14 +84,14 @@ def watch(processes: Processes, follow: Callable[[], None], patience_s: float, d
 
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it wrote nothing"
+    return lines[-1].strip() if lines else "its log is empty"
 
 
-def forget(url: str, keyprefix: str) -> None:
-    """Remove the example's keys; the server may be the user's own."""
+def delete_keys(url: str, keyprefix: str) -> None:
+    """Delete the example's keys, because REDIS_URL can be a server that other applications use."""
     try:
         with redis.Redis.from_url(url) as client:
             for key in client.scan_iter(f"{keyprefix}*", count=1000):
                 client.unlink(key)
     except redis.RedisError:
-        pass  # the server ended with the example
+        pass  # the server has already stopped

@@ -1,6 +1,6 @@
-"""Writes down what happens to each job: one JSON line per event, from every process, on each side in one way.
+"""Records the events of each job, with celery_affinity and stock Celery alike: one JSON line per event.
 
-Times are Unix seconds of this host. A line is appended by one write, so lines never mix.
+All processes append to the same file. A line is appended by one write, so lines never mix. Times are Unix seconds.
 """
 
 import json
@@ -14,15 +14,15 @@ from celery import Task, signals
 
 NAME = "records.jsonl"
 
-#: Returns the type of a job and what it is about, from its task's name and its arguments.
+#: (task name, args, kwargs) -> the job's type, and a short text that identifies the job in reports.
 Describe = Callable[[str, Sequence[Any], Mapping[str, Any]], tuple[str, str]]
 
 _folder: Path | None = None
-_describe: Describe = lambda name, args, kwargs: (name, "")  # noqa: E731 - until `to` says better
+_describe: Describe = lambda name, args, kwargs: (name, "")  # noqa: E731 - until `enable` replaces it
 
 
-def to(folder: Path, describe: Describe) -> None:
-    """Choose where to; without a folder (the app is used outside the example) nothing is written."""
+def enable(folder: Path, describe: Describe) -> None:
+    """Record events in *folder*. If it does not exist (the app runs outside the example), nothing is recorded."""
     global _folder, _describe
     _folder = folder if folder.is_dir() else None
     _describe = describe

@@ -1,4 +1,4 @@
-"""Reads the records of one side, live or afterwards."""
+"""Reads the records of one side, during the run or afterwards."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from examples.comparing import record
 
 @dataclass
 class Job:
-    """One task. Times are Unix seconds, None as long as they have not come."""
+    """One task call. Times are Unix seconds, or None if the event has not happened yet."""
 
     id: str
     root: str
@@ -31,28 +31,28 @@ class Job:
 
 @dataclass
 class Run:
-    """All that is known of one side."""
+    """The recorded jobs and the ready workers of one side."""
 
     side: str
     folder: Path
     jobs: dict[str, Job] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
-    _read: int = 0
+    _read_bytes: int = 0
 
     def follow(self) -> None:
-        """Take in what has been written since the last call."""
+        """Read the events that were recorded since the last call."""
         path = self.folder / record.NAME
         if not path.exists():
             return
         with path.open("rb") as file:
-            file.seek(self._read)
+            file.seek(self._read_bytes)
             new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
-            self._take(**json.loads(line))
+        complete = new[: new.rfind(b"\n") + 1]
+        self._read_bytes += len(complete)
+        for line in complete.splitlines():
+            self._apply(**json.loads(line))
 
-    def _take(self, event: str, at: float, **fields: object) -> None:
+    def _apply(self, event: str, at: float, **fields: object) -> None:
         if event == "ready":
             self.ready.add(str(fields["worker"]).partition("@")[0])
         elif event == "published":

@@ -1,4 +1,4 @@
-"""The app of an example with a ledger: what `sides` says to its processes by their environment."""
+"""Creates the Celery app of an example from the environment variables that `sides.processes_of` sets."""
 
 import os
 from pathlib import Path
@@ -13,23 +13,23 @@ DOCUMENTS = Path(__file__).parent.parent / "documents"
 
 
 class Side(NamedTuple):
-    """One side of an example: its *name*, a folder of documents, and the ledger of what is done."""
+    """One side of an example: its name, a folder of documents, and the ledger."""
 
     name: str
     docs: Path
     ledger: Ledger
 
 
-def side(otherwise: str) -> Side:
-    """Return the side that this process is of; *otherwise*: its name in a process that the example did not start."""
+def side(default: str) -> Side:
+    """Return the side of this process. *default*: name of the side if the example did not start this process."""
     folder = Path(os.environ.get("EXAMPLE_FOLDER", "demo-output"))
     return Side(
-        os.environ.get("EXAMPLE_SIDE", otherwise), Path(os.environ.get("EXAMPLE_DOCS", DOCUMENTS)), Ledger(folder)
+        os.environ.get("EXAMPLE_SIDE", default), Path(os.environ.get("EXAMPLE_DOCS", DOCUMENTS)), Ledger(folder)
     )
 
 
 def app_of(example: str, ledger: Ledger) -> Celery:
-    """Return an app whose workers note that they are ready, and end with the example."""
+    """Return an app whose workers write "ready" into the ledger, and stop with the example."""
     app = Celery(example, broker=os.environ.get("REDIS_URL", "redis://localhost"), set_as_current=False)
     app.conf.update(
         broker_transport="celery_affinity:Transport",

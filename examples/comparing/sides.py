@@ -1,4 +1,4 @@
-"""An example whose sides run one after the other, each with a ledger: its options, its processes and its table."""
+"""Runs the sides of an example one after the other, each with its own ledger, and prints a table of the results."""
 
 import argparse
 import time
@@ -17,25 +17,25 @@ from examples.pipeline import OUTPUT
 
 
 class Run(Protocol):
-    """What happened on one side."""
+    """The results of one side."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing was lost."""
+        """True if no work was lost."""
 
     @property
     def row(self) -> tuple[str, ...]:
-        """Its row of the table."""
+        """The cells of its row in the table."""
 
 
 AnyRun = TypeVar("AnyRun", bound=Run)
 
 
 def options_of(example: str, doc: str | None, sides: Mapping[str, str]) -> argparse.ArgumentParser:
-    """Return a parser of the options that each such example has. *sides* -> what each is called."""
+    """Return a parser of the options that all these examples have. *sides*: name -> title."""
     parser = argparse.ArgumentParser(prog=f"python -m examples.{example}", description=(doc or "").splitlines()[0])
     parser.add_argument("--docs", type=Path, help="a folder of documents (default: the example's)")
-    parser.add_argument("--out", type=Path, default=OUTPUT / example, help="where logs and ledgers go")
+    parser.add_argument("--out", type=Path, default=OUTPUT / example, help="folder for logs and ledgers")
     parser.add_argument("--sides", nargs="+", choices=tuple(sides), default=list(sides))
     return parser
 
@@ -43,7 +43,7 @@ def options_of(example: str, doc: str | None, sides: Mapping[str, str]) -> argpa
 def compare(
     options: argparse.Namespace, run: Callable[[Console, str, str], AnyRun], title: str, columns: Sequence[str]
 ) -> int:
-    """Run each side, called with the console, its name and the server's URL. Return 1 if one is not complete."""
+    """Call *run* for each side with the console, the side's name and the server's URL. Return 1 if work was lost."""
     console = Console(highlight=False)
 
     def all_sides() -> int:
@@ -52,17 +52,17 @@ def compare(
         table = Table(title=title)
         for name in ("side", *columns):
             table.add_column(name, justify="left" if name == "side" else "right")
-        for each in runs:
-            table.add_row(*each.row)
+        for side_run in runs:
+            table.add_row(*side_run.row)
         console.print(table)
-        return 0 if all(each.is_complete for each in runs) else 1
+        return 0 if all(side_run.is_complete for side_run in runs) else 1
 
     return program.run(console, all_sides)
 
 
 @contextmanager
 def processes_of(side: str, url: str, options: argparse.Namespace) -> Iterator[tuple[Processes, Ledger]]:
-    """Yield what starts the processes of a side, and its empty ledger. No process and no key is left behind."""
+    """Yield a starter of processes and an empty ledger for a side. On exit, stop the processes and delete the keys."""
     folder = options.out.resolve() / side
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("*.jsonl"), *folder.glob("*.checkpoint")):
@@ -74,4 +74,4 @@ def processes_of(side: str, url: str, options: argparse.Namespace) -> Iterator[t
         with Processes(folder, env) as processes:
             yield processes, Ledger(folder)
     finally:
-        program.forget(url, keyprefix)
+        program.delete_keys(url, keyprefix)

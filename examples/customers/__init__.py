@@ -1,1 +1,1 @@
-"""Three customers share a fleet that reads documents. One of them floods it: how long do the others wait?"""
+"""Three customers share a fleet that reads documents. One customer floods the fleet: how long do the others wait?"""

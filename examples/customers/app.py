@@ -1,4 +1,4 @@
-"""The Celery app. Each side of the comparison has its own settings; the tasks are those of `examples.pipeline`."""
+"""The Celery app. Each side has its own settings. The tasks read documents, as in `examples.pipeline`."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from examples.comparing import record
 from examples.comparing.processes import die_with_parent
 from examples.pipeline.documents import UnreadableError, read_excel, read_pdf
 
-#: The sides -> what each is called.
+#: Name of the side -> title.
 SIDES = {
     "stock": "stock Celery",
     "age": "turns by age",
@@ -18,7 +18,7 @@ SIDES = {
     "quotas": "share, max 2, min 1 for small",
 }
 
-#: The one that floods, and two others.
+#: FLOOD publishes all its calls together, the other two publish theirs one by one.
 FLOOD, ACME, SMALL = CUSTOMERS = ("flood", "acme", "small")
 
 SIDE = os.environ.get("CUSTOMERS_SIDE", "share")
@@ -42,11 +42,11 @@ if SIDE == "quotas":
 
 
 def describe(name, args, kwargs):
-    """Return a job's type and its customer, for the numbers."""
+    """Return a job's type and its customer, for the report."""
     return name.partition(".")[0], args[1]
 
 
-record.to(FOLDER, describe)
+record.enable(FOLDER, describe)
 signals.worker_process_init.connect(lambda **_: die_with_parent(), weak=False)
 
 

@@ -1,7 +1,7 @@
-"""Publishes what a plan says, when it says so: `python -m examples.customers.publish PLAN`.
+"""Publishes the calls of a plan at their times: `python -m examples.customers.publish PLAN`.
 
-The batch of the plan comes from the customer that floods, all of it at once, and only as PDFs. The requests of users
-come from the other two: acme has spreadsheets only, small has both types.
+The plan's queued calls become calls of FLOOD, all published together, and all for PDFs. The on-demand calls become
+calls of the other two customers: ACME has spreadsheets only, SMALL has both types.
 """
 
 import sys
@@ -16,16 +16,16 @@ from examples.pipeline.documents import type_of
 
 def main(path: Path) -> None:
     requests, others = plan.load(path), cycle((ACME, SMALL))
-    pdfs = cycle([each.path for each in requests if type_of(Path(each.path)) == "pdf"])
-    begin = min(each.at for each in requests if each.mode == "queued")
-    calls = [(begin, next(pdfs), FLOOD) for each in requests if each.mode == "queued"]
-    for each in requests:
-        if each.mode != "queued":
-            customer = SMALL if type_of(Path(each.path)) == "pdf" else next(others)
-            calls.append((each.at, each.path, customer))
+    pdfs = cycle([request.path for request in requests if type_of(Path(request.path)) == "pdf"])
+    begin_s = min(request.at for request in requests if request.mode == "queued")
+    calls = [(begin_s, next(pdfs), FLOOD) for request in requests if request.mode == "queued"]
+    for request in requests:
+        if request.mode != "queued":
+            customer = SMALL if type_of(Path(request.path)) == "pdf" else next(others)
+            calls.append((request.at, request.path, customer))
     started = time.monotonic()
-    for at, document, customer in sorted(calls):
-        time.sleep(max(0.0, started + at - time.monotonic()))
+    for at_s, document, customer in sorted(calls):
+        time.sleep(max(0.0, started + at_s - time.monotonic()))
         task = extract_pdf if type_of(Path(document)) == "pdf" else extract_excel
         task.delay(document, customer)
 

@@ -1,4 +1,4 @@
-"""The Celery app, as Celery's manual has it for Django: all of its settings stand in `settings.py`."""
+"""The Celery app, as in Celery's manual for Django. All of its settings are in `settings.py`."""
 
 import os
 

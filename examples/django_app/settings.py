@@ -1,4 +1,4 @@
-"""Settings of Django; those that begin with CELERY_ are Celery's, and celery_affinity's own are among them."""
+"""Settings of Django. The prefix CELERY_ marks settings of Celery, and CELERY_AFFINITY_ marks celery_affinity's."""
 
 import os
 
@@ -8,6 +8,6 @@ ROOT_URLCONF = "examples.django_app.urls"
 USE_TZ = True
 
 CELERY_BROKER_URL = CELERY_RESULT_BACKEND = os.environ.get("REDIS_URL", "redis://localhost")
-CELERY_BROKER_TRANSPORT = "celery_affinity:Transport"  # the whole installation
-CELERY_AFFINITY_WORKER_TIMEOUT = 60  # s; what the README calls affinity_worker_timeout
+CELERY_BROKER_TRANSPORT = "celery_affinity:Transport"  # this line enables celery_affinity
+CELERY_AFFINITY_WORKER_TIMEOUT = 60  # seconds; `affinity_worker_timeout` in the docs
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True

@@ -9,14 +9,14 @@ from .tasks import render
 
 
 def invoice(request, number):
-    """A user looks at a white page until this returns: it goes before the whole batch."""
+    """Render one invoice. The user waits for the response, so `on_demand` starts it before the whole batch."""
     return HttpResponse(render.apply_async((number,), on_demand=True).get(timeout=30))
 
 
 @csrf_exempt  # cron has no cookies
 @require_POST
 def nightly(request):
-    """Render everybody's invoices; any time before the morning will do."""
+    """Render all invoices as queued jobs, which start when no on-demand job waits."""
     batch = group(render.s(number) for number in range(12)).apply_async()
     batch.save()
     return JsonResponse({"id": batch.id}, status=202)

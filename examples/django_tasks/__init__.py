@@ -1,8 +1,8 @@
-"""A Django 6 project whose tasks, written with Django's own `task` decorator, run on Celery workers.
+"""A Django 6 project whose tasks use Django's own `task` decorator and run on Celery workers.
 
 celery -A examples.django_tasks worker -Q pdf -c 1
 python -m examples.django_tasks runserver
-curl --request POST http://localhost:8000/invoices/7     the answer has the id of the result
+curl --request POST http://localhost:8000/invoices/7     the response has the id of the result
 curl http://localhost:8000/results/ID
 """
 

@@ -1,4 +1,4 @@
-"""The Celery app. Its workers find Django's tasks in `tasks.py`, like Celery's own."""
+"""The Celery app. Its workers find Django's tasks in `tasks.py`, in the same way as Celery's tasks."""
 
 import os
 

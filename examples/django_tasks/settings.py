@@ -1,4 +1,4 @@
-"""Settings of Django and, with the prefix CELERY_, of Celery."""
+"""Settings of Django. The prefix CELERY_ marks settings of Celery."""
 
 import os
 

@@ -1,4 +1,4 @@
-// A worker in Node, of 18 or newer: it needs no package.
+// A worker in Node 18 or newer, without dependencies.
 // import { work } from "./worker.mjs";
 // await work({ url, token, types: ["page"], slots: 4, tasks: { "shop.render": async ([path], kwargs, job, signal) => ... } });
 import { hostname } from "node:os";
@@ -7,67 +7,67 @@ import { setTimeout as sleep } from "node:timers/promises";
 export async function work({ url, token, types, slots = 1, tasks, until = new AbortController().signal }) {
     let worker, secret;
 
-    // Send a request until it is answered, and return its status and reply.
-    async function ask(method, path, body) {
+    // Send a request, repeat it until the server answers, and return the status and the reply.
+    async function request(method, path, body) {
         const headers = { Authorization: `Bearer ${token}`, "Worker-Secret": secret ?? "", "Content-Type": "application/json" };
         for (;;) {
-            const said = typeof body === "function" ? body() : body; // a heartbeat's list is made anew for each try
-            const text = typeof said === "string" ? said : JSON.stringify(said);
+            const content = typeof body === "function" ? body() : body; // a repeated heartbeat lists the current jobs
+            const text = typeof content === "string" ? content : JSON.stringify(content);
             const options = { method, headers, body: text, signal: AbortSignal.timeout(40_000) };
             try {
                 const answer = await fetch(url + path, options);
-                const reply = JSON.parse((await answer.text()) || "null"); // a proxy's own page is no answer
+                const reply = JSON.parse((await answer.text()) || "null"); // fails on the error page of a proxy
                 if (answer.status < 500) return { status: answer.status, reply };
-            } catch {} // nobody answers
+            } catch {} // no connection, or no valid answer
             await sleep(1000);
         }
     }
 
-    const running = new Map(); // by fence
-    function begin(job) {
+    const running = new Map(); // by fencing token
+    function start(job) {
         const stop = new AbortController();
         const done = run(job, stop.signal).finally(() => running.delete(job.fence));
         running.set(job.fence, { job, stop, done });
     }
     async function run(job, signal) {
-        const place = `/api/jobs/${encodeURIComponent(job.id)}`;
+        const jobPath = `/api/jobs/${encodeURIComponent(job.id)}`;
         const { fence } = job;
-        if ((await ask("POST", `${place}/start`, { fence })).status !== 200) return;
+        if ((await request("POST", `${jobPath}/start`, { fence })).status !== 200) return;
         let end;
         try {
             if (!(job.task in tasks)) throw new TypeError(`this worker has no task ${job.task}`);
             const result = (await tasks[job.task](job.args, job.kwargs, job, signal)) ?? null;
-            end = JSON.stringify({ fence, state: "done", result }); // a result that JSON does not have has failed
-        } catch (thrown) {
-            const { name, message, stack } = thrown instanceof Error ? thrown : new Error(String(thrown));
+            end = JSON.stringify({ fence, state: "done", result }); // throws if JSON cannot represent the result
+        } catch (exception) {
+            const { name, message, stack } = exception instanceof Error ? exception : new Error(String(exception));
             end = { fence, state: "failed", error: { type: name, message, traceback: stack } };
             if (signal.reason === "revoked") end = { fence, state: "revoked" };
         }
-        const { status, reply } = await ask("POST", `${place}/end`, end);
-        if ([400, 413].includes(status)) { // a result that is too large, or a strange name of an error
+        const { status, reply } = await request("POST", `${jobPath}/end`, end);
+        if ([400, 413].includes(status)) { // the result is too large, or the error name is invalid
             const error = { type: "RefusedEnd", message: reply.error.message };
-            await ask("POST", `${place}/end`, { fence, state: "failed", error });
+            await request("POST", `${jobPath}/end`, { fence, state: "failed", error });
         }
     }
 
     for (; !until.aborted; running.forEach(({ stop }) => stop.abort("gone"))) {
-        const joined = await ask("POST", "/api/workers", { name: `node-${hostname()}-${process.pid}`, types, slots });
+        const joined = await request("POST", "/api/workers", { name: `node-${hostname()}-${process.pid}`, types, slots });
         if (joined.status !== 201) throw new Error(joined.reply.error.message);
         ({ id: worker, secret } = joined.reply);
-        const beat = async () => {
-            const mine = () => ({ running: [...running.values()].map(({ job }) => [job.id, job.fence]) });
-            const { status, reply } = await ask("POST", `/api/workers/${worker}/heartbeat`, mine);
-            if (status === 200) for (const each of [...reply.stop, ...reply.gone]) running.get(each.fence)?.stop.abort(each.reason ?? "gone");
+        const sendHeartbeat = async () => {
+            const runningJobs = () => ({ running: [...running.values()].map(({ job }) => [job.id, job.fence]) });
+            const { status, reply } = await request("POST", `/api/workers/${worker}/heartbeat`, runningJobs);
+            if (status === 200) for (const lost of [...reply.stop, ...reply.gone]) running.get(lost.fence)?.stop.abort(lost.reason ?? "gone");
         };
-        const beats = setInterval(beat, joined.reply.heartbeat_s * 1000);
+        const heartbeats = setInterval(sendHeartbeat, joined.reply.heartbeat_s * 1000);
         let status = 200;
         while (status < 400 && !until.aborted) {
             if (running.size >= slots) await Promise.race([...running.values()].map(({ done }) => done));
-            const polled = await ask("GET", `/api/workers/${worker}/jobs?wait=20&held=${[...running.keys()]}`);
+            const polled = await request("GET", `/api/workers/${worker}/jobs?wait=20&held=${[...running.keys()]}`);
             ({ status } = polled);
-            polled.reply?.jobs?.forEach(begin);
+            polled.reply?.jobs?.forEach(start);
         }
-        clearInterval(beats);
-        if (until.aborted) await ask("DELETE", `/api/workers/${worker}`);
+        clearInterval(heartbeats);
+        if (until.aborted) await request("DELETE", `/api/workers/${worker}`);
     }
 }

@@ -1,6 +1,6 @@
-"""The lab on real input: a fleet is recorded, a change is computed, made, and measured.
+"""The lab on a real fleet: record the fleet, predict the effect of a change, make the change, and measure it.
 
     python -m examples.lab [--docs FOLDER] [--seconds 60]
 
-Read `asking.py` first: it is what the lab is asked. The rest runs the fleet, and tells what came out.
+Read `queries.py` first: it has the calls to the lab. The other modules run the fleet and print the results.
 """

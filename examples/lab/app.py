@@ -1,4 +1,4 @@
-"""The Celery app: documents are read, and each text goes to a service, which takes its time."""
+"""The Celery app: each task reads a document and then waits for a simulated service."""
 
 import os
 import time
@@ -25,32 +25,32 @@ app.conf.update(
 
 
 def describe(name, args, kwargs):
-    """Return a job's type and its document, for the numbers."""
+    """Return a job's type and its document, for the report."""
     return name.partition(".")[0], Path(args[0]).name
 
 
-record.to(FOLDER, describe)
+record.enable(FOLDER, describe)
 signals.worker_process_init.connect(lambda **_: die_with_parent(), weak=False)
 
 
 @app.task(name="pdf.extract", affinity="pdf", throws=(UnreadableError,))
 def extract_pdf(path, answer_s):
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     read_pdf(Path(path))
-    _ask_service(begun_s + answer_s)
+    _wait_for_service(started_s + answer_s)
 
 
 @app.task(name="excel.read", affinity="excel", throws=(UnreadableError,))
 def extract_excel(path, answer_s):
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     read_excel(Path(path))
-    _ask_service(begun_s + answer_s)
+    _wait_for_service(started_s + answer_s)
 
 
-def _ask_service(answers_s):
-    """Wait for the answer of a service, such as one that translates.
+def _wait_for_service(until_s):
+    """Simulate a request to a service, such as a translation, whose response arrives at *until_s*.
 
-    It has a known time, longer than the reading: a computer with two cores that reads five documents at once is slower
-    than one that reads four, which no trace can tell.
+    So a task takes a fixed time, which is longer than the reading. Otherwise, on a computer with two cores, reading
+    five documents in parallel would make each of them slower, and no trace can show that.
     """
-    time.sleep(max(0.0, answers_s - time.monotonic()))
+    time.sleep(max(0.0, until_s - time.monotonic()))

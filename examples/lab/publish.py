@@ -1,4 +1,4 @@
-"""The client: publishes what a plan says, when it says so: `python -m examples.lab.publish PLAN`."""
+"""The client: publishes the calls of a plan at their times: `python -m examples.lab.publish PLAN`."""
 
 import sys
 import time
@@ -11,10 +11,10 @@ from examples.pipeline.documents import type_of
 
 def main(path: Path) -> None:
     started = time.monotonic()
-    for each in plan.load(path):
-        time.sleep(max(0.0, started + each.at - time.monotonic()))
-        task = extract_pdf if type_of(Path(each.path)) == "pdf" else extract_excel
-        task.apply_async((each.path, each.answer_s), on_demand=each.on_demand)
+    for call in plan.load(path):
+        time.sleep(max(0.0, started + call.at - time.monotonic()))
+        task = extract_pdf if type_of(Path(call.path)) == "pdf" else extract_excel
+        task.apply_async((call.path, call.answer_s), on_demand=call.on_demand)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of the example, for the terminal and for the page. Times are seconds."""
+"""The tables of the example, for the terminal and for the page. Times are in seconds."""
 
 from collections.abc import Iterator
 
@@ -10,45 +10,46 @@ from celery_affinity.lab.optimum import Optimum
 from celery_affinity.lab.waits import WaitReport, Waits
 from examples.comparing.figures import SAME_S, seconds
 
-_NONE = Waits(0, 0)
+_NO_JOBS = Waits(0, 0)
 
 
-def of_waits(before: WaitReport, after: WaitReport, names: tuple[str, str], title: str) -> Table:
-    """Return the waits of all jobs, by type and by mode: half of them up to, 95 % up to, the longest."""
-    table = _table(title, "jobs", *(f"{part} {name}" for part in ("p50", "p95", "max") for name in names))
-    for who, one, other in _rows(before, after):
+def waits_table(before: WaitReport, after: WaitReport, names: tuple[str, str], title: str) -> Table:
+    """Return a table of two reports: median, 95th percentile and maximum of all waits, per type and per mode."""
+    table = _table(title, "jobs", *(f"{statistic} {name}" for statistic in ("p50", "p95", "max") for name in names))
+    for group, one, other in _rows(before, after):
         pairs = ((one.p50_s, other.p50_s), (one.p95_s, other.p95_s), (one.max_s, other.max_s))
-        table.add_row(who, str(other.jobs), *(_said(each) for pair in pairs for each in pair))
+        table.add_row(group, str(other.jobs), *(_wait_text(wait_s) for pair in pairs for wait_s in pair))
     return table
 
 
-def of_prediction(predicted: WaitReport, measured: WaitReport) -> Table:
-    """Return the predicted waits beside those that were measured, with the difference as a part of the latter."""
-    columns = (f"{part} {name}" for part in ("p50", "p95") for name in ("predicted", "measured", "off by"))
+def prediction_table(predicted: WaitReport, measured: WaitReport) -> Table:
+    """Return a table of the predicted waits, the measured waits, and the relative errors."""
+    columns = (f"{statistic} {name}" for statistic in ("p50", "p95") for name in ("predicted", "measured", "error"))
     table = _table("Predicted and measured: waits, s, after the change", "jobs", *columns)
-    for who, one, other in _rows(predicted, measured):
+    for group, one, other in _rows(predicted, measured):
         cells = []
-        for ours, theirs in ((one.p50_s, other.p50_s), (one.p95_s, other.p95_s)):
-            cells += [_said(ours), _said(theirs), _said_part(off_by(ours, theirs))]
-        table.add_row(who, str(other.jobs), *cells)
+        for predicted_s, measured_s in ((one.p50_s, other.p50_s), (one.p95_s, other.p95_s)):
+            error = relative_error(predicted_s, measured_s)
+            cells += [_wait_text(predicted_s), _wait_text(measured_s), "-" if error is None else f"{error:+.1%}"]
+        table.add_row(group, str(other.jobs), *cells)
     return table
 
 
-def of_optimum(found: Optimum) -> Table:
-    table = _table("lab optimum: mean waits, s", "mean wait", "of the upper bound")
+def optimum_table(result: Optimum) -> Table:
+    table = _table("lab optimum: mean waits, s", "mean wait", "ratio to upper bound")
     waits = {
-        "recorded": found.recorded_s or 0.0,
-        "replayed": found.replayed_s,
-        "upper bound: the best schedule found": found.upper_s,
-        f"lower bound: {found.bound}": found.lower_s,
+        "recorded": result.recorded_s or 0.0,
+        "replayed": result.replayed_s,
+        "upper bound: the best schedule found": result.upper_s,
+        f"lower bound: {result.bound}": result.lower_s,
     }
     for name, wait_s in waits.items():
-        table.add_row(name, seconds(wait_s), f"{wait_s / found.upper_s:.2f}" if found.upper_s else "-")
+        table.add_row(name, seconds(wait_s), f"{wait_s / result.upper_s:.2f}" if result.upper_s else "-")
     return table
 
 
-def off_by(predicted_s: float | None, measured_s: float | None) -> float | None:
-    """Return the difference as a part of the measured wait; None if there is none, or both are next to nothing."""
+def relative_error(predicted_s: float | None, measured_s: float | None) -> float | None:
+    """Return the error relative to the measured wait, or None if a wait is missing or both are negligible."""
     if predicted_s is None or not measured_s or max(predicted_s, measured_s) < SAME_S:
         return None
     return (predicted_s - measured_s) / measured_s
@@ -56,9 +57,9 @@ def off_by(predicted_s: float | None, measured_s: float | None) -> float | None:
 
 def _rows(before: WaitReport, after: WaitReport) -> Iterator[tuple[str, Waits, Waits]]:
     yield "all", before.all, after.all
-    for ours, theirs in ((before.types, after.types), (before.modes, after.modes)):
-        for name in dict.fromkeys((*ours, *theirs)):
-            yield name, ours.get(name, _NONE), theirs.get(name, _NONE)
+    for old, new in ((before.types, after.types), (before.modes, after.modes)):
+        for name in dict.fromkeys((*old, *new)):
+            yield name, old.get(name, _NO_JOBS), new.get(name, _NO_JOBS)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -76,9 +77,5 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _said(wait_s: float | None) -> str:
+def _wait_text(wait_s: float | None) -> str:
     return "-" if wait_s is None else seconds(wait_s)
-
-
-def _said_part(part: float | None) -> str:
-    return "-" if part is None else f"{part:+.1%}"

@@ -1,1 +1,1 @@
-"""Questions about four collections of documents, whose indexes take a while to build: who has one at hand already?"""
+"""Two workers answer questions about four collections of documents. With hints, they reuse the indexes in memory."""

@@ -1,4 +1,4 @@
-"""The Celery app: a task that searches a collection of documents, and builds its index first if it is not in memory."""
+"""The Celery app: a task that searches a collection of documents, and first builds its index if necessary."""
 
 from collections import defaultdict
 from contextlib import suppress
@@ -8,7 +8,7 @@ from celery_affinity import Affinity
 from examples.comparing.side_app import app_of, side
 from examples.pipeline import documents
 
-#: Collection -> the names of its documents, and a word that is asked for.
+#: Collection -> pattern of its file names, and a word to search.
 COLLECTIONS = {
     "reports": ("annual-report-*", "revenue"),
     "manuals": ("manual-*", "calibration"),
@@ -16,7 +16,7 @@ COLLECTIONS = {
     "stock": ("s[at][lo]*-*.xlsx", "gauge"),
 }
 
-#: The sides -> what each is called.
+#: Name of the side -> title.
 SIDES = {"plain": "without hints", "hints": "hints, and a bonus of 80"}
 
 SIDE, DOCS, ledger = side("hints")
@@ -24,12 +24,12 @@ SIDE, DOCS, ledger = side("hints")
 app = app_of("locality", ledger)
 app.conf.affinity_locality_bonus = 80 if SIDE == "hints" else 0
 
-#: The index that this process has: there is room for one.
+#: The index in the memory of this process, by collection. It has at most one entry.
 _memory: dict[str, dict[str, set[str]]] = {}
 
 
 def build(collection: str) -> dict[str, set[str]]:
-    """Return word -> the pages and sheets of the collection that have it."""
+    """Return the index of a collection: word -> the pages and sheets that contain it."""
     index = defaultdict(set)
     for path in documents.find(DOCS)[0]:
         if fnmatch(path.name, COLLECTIONS[collection][0]):
@@ -50,6 +50,6 @@ def ask(number, collection, word):
         ledger.note("built", collection, number)
         _memory.clear()
         _memory[collection] = build(collection)
-    found = _memory[collection].get(word, set())
+    places = _memory[collection].get(word, set())
     ledger.note("answered", collection, number)
-    return sorted(found)
+    return sorted(places)

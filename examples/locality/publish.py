@@ -1,4 +1,7 @@
-"""Publishes questions, all at once, about collections in a random order, the same each time: `... publish CALLS`."""
+"""Publishes all questions together: `python -m examples.locality.publish CALLS`.
+
+The order of the collections is random, but the same in each run.
+"""
 
 import random
 import sys
@@ -8,9 +11,9 @@ from examples.locality.app import COLLECTIONS, ask, ledger
 
 
 def main(calls: int) -> None:
-    chance = random.Random(1)
-    words = [(collection, word) for collection, (_, word) in COLLECTIONS.items()]
-    questions = [(number, *chance.choice(words)) for number in range(calls)]
+    rng = random.Random(1)
+    searches = [(collection, word) for collection, (_, word) in COLLECTIONS.items()]
+    questions = [(number, *rng.choice(searches)) for number in range(calls)]
     ledger.note("published", "client", calls)
     publish_many(ask, questions)
 

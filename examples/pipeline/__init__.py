@@ -1,13 +1,13 @@
-"""A document pipeline on Celery: PDFs and spreadsheets are read, and go into a full-text index.
+"""A document pipeline on Celery: tasks read PDFs and spreadsheets and add them to a full-text index.
 
-    python -m examples.pipeline [--docs FOLDER]      run it, on celery_affinity and on stock Celery
-    python -m examples.pipeline.search WORD ...      search what was read
+    python -m examples.pipeline [--docs FOLDER]      compare celery_affinity with stock Celery
+    python -m examples.pipeline.search WORD ...      search the index
 
-Read `tasks.py` and `publish.py` first: they are all that an application would hold. The rest starts
-the workers and measures.
+Read `tasks.py` and `publish.py` first: they are the application. The other modules start the workers and
+measure.
 """
 
 from pathlib import Path
 
-#: Where the demo writes, unless it is told otherwise: one folder for each side, and the page.
+#: Default folder for the results: one subfolder per side, and the page.
 OUTPUT = Path(__file__).parent.parent.parent / "demo-output"

@@ -1,8 +1,8 @@
-"""Run the pipeline on celery_affinity and on stock Celery, and compare.
+"""Run the pipeline on celery_affinity and on stock Celery, and compare them.
 
     python -m examples.pipeline [--docs FOLDER]
 
-REDIS_URL names the server; without it, one is started for the demo.
+The demo starts its own server unless REDIS_URL is set.
 """
 
 import argparse
@@ -26,10 +26,10 @@ def main() -> int:
 
 
 def _demo(console: Console, folder: Path, out: Path, seconds: float) -> int:
-    found = _find(console, folder)
-    _say(console, "Trying how long the documents take to read ...")
-    work = plan.make(found, seconds)
-    _say_plan(console, work)
+    paths = _find(console, folder)
+    _print(console, "Measuring how long the documents take to read ...")
+    work = plan.make(paths, seconds)
+    _print_plan(console, work)
     with program.server() as url:
         runs = [sides.run(console, side, work, seconds, out, url) for side in sides.SIDES]
     page = timeline.write(out / "timeline.html", runs, work)
@@ -42,65 +42,65 @@ def _demo(console: Console, folder: Path, out: Path, seconds: float) -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.pipeline", description=(__doc__ or "").splitlines()[0])
     kinds = ", ".join(documents.TYPES)
-    parser.add_argument("--docs", type=_folder, help=f"a folder of {kinds} files (default: the example's own)")
-    parser.add_argument("--out", type=Path, default=OUTPUT, help="where results go (default: demo-output)")
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, help="how long the work of one side should take, about (default: 20)"
-    )
+    parser.add_argument("--docs", type=_folder, help=f"a folder of {kinds} files (default: the example's)")
+    parser.add_argument("--out", type=Path, default=OUTPUT, help="folder for the results (default: demo-output)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="planned duration of a side's work (default: 20)")
     return parser.parse_args()
 
 
 def _folder(text: str) -> Path | None:
-    """Return the folder; none for an empty text, as a Makefile may pass it."""
+    """Return the folder, or None if *text* is empty: a Makefile can pass an empty option."""
     return Path(text).expanduser() if text else None
 
 
 def _find(console: Console, folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise DemoError(f"{folder}: there is no such folder.")
-    found, others = documents.find(folder)
-    if not found:
+    paths, others = documents.find(folder)
+    if not paths:
         raise DemoError(f"{folder}: no documents here. Put some {', '.join(documents.TYPES)} files into it.")
-    kinds = Counter(path.suffix.lower() for path in found)
-    _say(console, f"{len(found)} documents in {folder}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
+    kinds = Counter(path.suffix.lower() for path in paths)
+    _print(
+        console, f"{len(paths)} documents in {folder}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
+    )
     if others:
         suffixes = sorted({path.suffix or path.name for path in others})
-        _say(console, f"Left alone: {len(others)} other files ({', '.join(suffixes[:6])})")
-    return found
+        _print(console, f"Ignored: {len(others)} other files ({', '.join(suffixes[:6])})")
+    return paths
 
 
-def _say_plan(console: Console, work: plan.Plan) -> None:
-    if work.left_out:
-        _say(console, f"To keep it short, {work.documents} of them, chosen at random; {work.left_out} are left out.")
+def _print_plan(console: Console, work: plan.Plan) -> None:
+    if work.omitted:
+        _print(console, f"The demo reads {work.documents} of them, chosen at random, and omits {work.omitted}.")
     times = "once" if work.rounds == 1 else f"{work.rounds} times"
-    _say(
+    _print(
         console,
-        f"A batch reads and indexes each document {times}: {work.count('queued')} chains of two tasks. Meanwhile users "
-        f"ask for {work.count('on_demand')} documents, and wait.\nBoth sides get the same work at the same times, and "
-        "the same four workers: three specialists, one versatile.\n",
+        f"A batch reads and indexes each document {times}: {work.count('queued')} chains of two tasks. During the "
+        f"batch, users request {work.count('on_demand')} documents and wait for them.\nBoth sides get the same work at "
+        "the same times, and the same four workers: three specialists, one versatile.\n",
     )
 
 
-def _say(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)
 
 
 def _try_search(console: Console, path: Path, out: Path) -> None:
     counts = index.size(path)
-    _say(console, "\n{} documents, {} pages and sheets, {} columns of figures are in the index.".format(*counts))
-    if word := index.telling_word(path):
-        _say(console, "Search it, for example:")
-        where = "" if out == OUTPUT else f" --out {out}"
+    _print(console, "\nThe index has {} documents, {} pages and sheets, {} columns of numbers.".format(*counts))
+    if word := index.example_word(path):
+        _print(console, "Search it, for example:")
+        out_option = "" if out == OUTPUT else f" --out {out}"
         console.print(
-            f"  {_python()} -m examples.pipeline.search {word}{where}", style="bold", markup=False, soft_wrap=True
+            f"  {_python()} -m examples.pipeline.search {word}{out_option}", style="bold", markup=False, soft_wrap=True
         )
         best_by_kind = {Path(hit.path).suffix: hit for hit in reversed(index.search(path, word, limit=100))}
         for hit in best_by_kind.values():
-            _say(console, f"    {Path(hit.path).name}, {hit.part}: {hit.snippet}")
+            _print(console, f"    {Path(hit.path).name}, {hit.part}: {hit.snippet}")
 
 
 def _python() -> str:
-    """Return how to call this Python from here: it may be that of a virtual environment which is not active."""
+    """Return the path of this Python, relative if possible: its virtual environment does not have to be active."""
     path = Path(sys.executable)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 

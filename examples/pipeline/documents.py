@@ -1,4 +1,4 @@
-"""Reads documents: the text of a PDF, the figures of a spreadsheet. Knows nothing of Celery."""
+"""Reads documents: the text of a PDF, and the words and numbers of a spreadsheet. Independent of Celery."""
 
 import csv
 import logging
@@ -16,18 +16,18 @@ from pypdf.errors import DependencyError, FileNotDecryptedError
 
 TYPES = {".pdf": "pdf", ".xlsx": "excel", ".xlsm": "excel", ".csv": "excel"}
 
-#: A demo reads this much of a document, so that a book of a thousand pages does not take all the time.
+#: Maximum number of pages and rows that are read, so that no single document takes too long.
 MAX_PAGES = 40
 MAX_ROWS = 10_000
 
-#: How Office files begin that are not zip archives: encrypted ones, and those from before 2007.
+#: First bytes of Office files that are not zip archives: encrypted files, and the formats before 2007.
 OLE_MAGIC = b"\xd0\xcf\x11\xe0"
 
 logging.getLogger("pypdf").setLevel(logging.CRITICAL)
 
 
 class UnreadableError(Exception):
-    """A document that cannot be read; the message is one line for a person."""
+    """The document cannot be read. The message is one line of text for the user."""
 
 
 class Figures(TypedDict):
@@ -37,14 +37,15 @@ class Figures(TypedDict):
     column: str
     count: int
     total: float
-    least: float
-    most: float
+    min: float
+    max: float
 
 
 class Document(TypedDict):
-    """The text of a document, as it goes from task to task in JSON. A part: name and text of a page or a sheet."""
+    """The content of a document, which the reading task passes to the indexing task as JSON."""
 
     path: str
+    #: (name, text) of each page or sheet.
     parts: list[tuple[str, str]]
     figures: list[Figures]
 
@@ -74,7 +75,7 @@ def read_pdf(path: Path) -> Document:
 
 
 def read_excel(path: Path) -> Document:
-    """Return each sheet's words, and the count, sum and limits of its columns of numbers. Raises UnreadableError."""
+    """Return the words of each sheet, and a summary of its number columns. Raises UnreadableError."""
     parts: list[tuple[str, str]] = []
     figures: list[Figures] = []
     with _errors_in_one_line(path):
@@ -97,7 +98,7 @@ def _errors_in_one_line(path: Path) -> Iterator[None]:
         raise UnreadableError(f"{path.name}: takes too long to read") from None
     except OSError as exc:
         raise UnreadableError(f"{path.name}: cannot be opened ({exc.strerror or exc})") from None
-    except Exception as exc:  # a damaged file fails in many ways: in pypdf, in zipfile, in the XML parser, in openpyxl
+    except Exception as exc:  # a damaged file can raise any error of pypdf, zipfile, the XML parser or openpyxl
         reason = (str(exc) or type(exc).__name__).splitlines()[0][:80]
         raise UnreadableError(f"{path.name}: is damaged ({reason})") from None
 
@@ -110,17 +111,17 @@ def _sheets(path: Path) -> Iterator[tuple[str, Iterable[Iterable[object]]]]:
     with path.open("rb") as file:
         if file.read(4) == OLE_MAGIC:
             encrypted = "EncryptedPackage".encode("utf-16-le") in file.read()
-            reason = "is protected by a password" if encrypted else "is a workbook of an old kind; save it as .xlsx"
+            reason = "is protected by a password" if encrypted else "is in an old Excel format; save it as .xlsx"
             raise UnreadableError(f"{path.name}: {reason}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about styles and validations, which nobody reads here
+        warnings.simplefilter("ignore")  # about styles and validations, which this module does not read
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
         yield from ((sheet.title, sheet.iter_rows(values_only=True)) for sheet in workbook.worksheets)
         workbook.close()
 
 
 def _read_sheet(sheet: str, rows: Iterable[Iterable[object]]) -> tuple[list[str], list[Figures]]:
-    """Return the different words of a sheet in their order, and its columns of numbers, named by the first row."""
+    """Return the distinct words of a sheet in order, and a summary of its number columns, named by the first row."""
     words: dict[str, None] = {}
     names: list[str] = []
     numbers: dict[int, list[float]] = {}
@@ -138,15 +139,15 @@ def _read_sheet(sheet: str, rows: Iterable[Iterable[object]]) -> tuple[list[str]
             "column": names[column] if column < len(names) else str(column + 1),
             "count": len(values),
             "total": sum(values),
-            "least": min(values),
-            "most": max(values),
+            "min": min(values),
+            "max": max(values),
         }
         for column, values in sorted(numbers.items())
     ]
 
 
 def _summary(column: Figures) -> str:
-    limits = f"{column['least']:g} to {column['most']:g}"
+    limits = f"{column['min']:g} to {column['max']:g}"
     return f"{column['column']}: {column['count']} values, {limits}, sum {column['total']:g}"
 
 

@@ -1,4 +1,4 @@
-"""The full-text index: one SQLite file with FTS5, written by all index jobs and searched afterwards."""
+"""The full-text index: one SQLite file with FTS5. All index jobs write to it."""
 
 import sqlite3
 from collections import Counter
@@ -14,7 +14,7 @@ NAME = "index.sqlite"
 KEYWORDS = 12
 SHORTEST_KEYWORD = 5
 
-#: A part's row in the index is its document's id times this, plus its number: so a document's parts are one range.
+#: The row id of a part is its document's id times PARTS plus its number, so a document's parts are one range of rows.
 PARTS = 100_000
 
 SCHEMA = """
@@ -24,7 +24,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS vocabulary USING fts5vocab(parts, 'row');
 CREATE TABLE IF NOT EXISTS keywords (document INTEGER, word TEXT, weight REAL);
 CREATE INDEX IF NOT EXISTS keywords_document ON keywords (document);
 CREATE TABLE IF NOT EXISTS figures (document INTEGER, sheet TEXT, name TEXT, count INTEGER,
-    total REAL, least REAL, most REAL);
+    total REAL, min REAL, max REAL);
 """
 
 
@@ -36,7 +36,7 @@ class Hit(NamedTuple):
 
 @contextmanager
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
-    # Two workers may index at once: the second waits for the first.
+    # Two workers can index at the same time: SQLite makes the second wait for the first.
     connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     try:
         yield connection
@@ -51,7 +51,7 @@ def create(path: Path) -> None:
 
 
 def add(path: Path, document: Document) -> int:
-    """Put a document into the index, in the place of what an earlier job read, and return the number of its parts."""
+    """Add a document to the index, or replace it, and return the number of its parts."""
     words = Counter(
         word
         for _, text in document["parts"]
@@ -69,7 +69,7 @@ def add(path: Path, document: Document) -> int:
         )
         database.execute("DELETE FROM figures WHERE document = ?", [number])
         database.executemany(
-            "INSERT INTO figures VALUES (:document, :sheet, :column, :count, :total, :least, :most)",
+            "INSERT INTO figures VALUES (:document, :sheet, :column, :count, :total, :min, :max)",
             [{"document": number, **figures} for figures in document["figures"]],
         )
         database.execute("DELETE FROM keywords WHERE document = ?", [number])
@@ -81,7 +81,7 @@ def add(path: Path, document: Document) -> int:
 
 
 def _keywords(database: sqlite3.Connection, words: Counter[str]) -> list[tuple[str, float]]:
-    """Return the words that tell a document from the others: frequent here, in few parts of the whole index."""
+    """Return characteristic words of a document: frequent in it, and in few parts of the whole index (TF-IDF)."""
     [parts] = database.execute("SELECT count(*) FROM parts").fetchone()
     weights = {}
     for word, times in words.items():
@@ -91,7 +91,7 @@ def _keywords(database: sqlite3.Connection, words: Counter[str]) -> list[tuple[s
 
 
 def search(path: Path, text: str, limit: int = 8) -> list[Hit]:
-    """Return the best part of each document that has all words of *text* in one part, the words marked by [ ]."""
+    """Return the best part of each document that has all words of *text* in one part. [ ] mark the words."""
     query = " ".join('"' + word.replace('"', '""') + '"' for word in text.split())
     best: dict[str, Hit] = {}
     if not query:
@@ -110,14 +110,14 @@ def search(path: Path, text: str, limit: int = 8) -> list[Hit]:
 
 
 def size(path: Path) -> list[int]:
-    """Return how many documents, parts and columns of numbers the index holds."""
+    """Return the number of documents, of parts and of number columns in the index."""
     with _database(path) as database:
         tables = ("documents", "parts", "figures")
         return [database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
 
 
-def telling_word(path: Path) -> str | None:
-    """Return a keyword that many documents share: a good word to try a search with."""
+def example_word(path: Path) -> str | None:
+    """Return a keyword that many documents share, as an example for a search."""
     with _database(path) as database:
         row = database.execute(
             "SELECT word FROM keywords GROUP BY word ORDER BY count(*) DESC, sum(weight) DESC LIMIT 1"

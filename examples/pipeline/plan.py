@@ -1,4 +1,4 @@
-"""Decides beforehand what is asked for and when, so that both sides get exactly the same work."""
+"""Plans in advance when each document is requested, so that both sides get exactly the same work."""
 
 import json
 import os
@@ -12,32 +12,33 @@ from examples.pipeline.documents import UnreadableError, read, type_of
 
 SEED = 7
 
-#: Looking at the documents to see how long they take may itself take this long.
+#: Maximum number of seconds for measuring how long the documents take to read.
 TRIAL_S = 3.0
 
-#: Requests of users, per second of the run, and until when they come.
+#: Users' requests per second of the run, and the fraction of the run during which they arrive.
 ON_DEMAND_PER_S = 1.5
 LAST_REQUEST = 0.9
 
-#: The batch is published within this part of the run: after a quiet beginning, and faster than it can be read.
+#: The batch is published between these fractions of the run: not at its beginning, and faster than it can be read.
 BATCH = (0.12, 0.6)
 
-#: Few or small documents are not read more often than this.
+#: Maximum number of times that the batch reads each document.
 MAX_ROUNDS = 60
 
-#: The pipeline's four slots, and how many of them read each type: a specialist's and the versatile worker's.
+#: Slots of the pipeline, and slots that can run each type: the specialist's slot and the versatile worker's slot.
 SLOTS = 4
 SLOTS_PER_TYPE = 2
 
-#: What a document takes beyond its reading: a part of that (indexing, shared cores), and two tasks' messages.
+#: Factor on the reading time of a document for indexing and shared cores, and seconds for the messages of two tasks.
 OVERHEAD = 1.2
 MESSAGES_S = 0.01
 
 
 @dataclass(frozen=True)
 class Request:
-    """One document to be read and indexed, *at* seconds after the start."""
+    """A request to read and index one document."""
 
+    #: Seconds after the start.
     at: float
     path: str
     mode: str
@@ -47,7 +48,7 @@ class Request:
 class Plan:
     requests: list[Request]
     documents: int
-    left_out: int
+    omitted: int
     rounds: int
 
     def count(self, mode: str) -> int:
@@ -62,33 +63,34 @@ def load(path: Path) -> list[Request]:
 
 
 def make(documents: list[Path], seconds: float) -> Plan:
-    """Return a plan that keeps the slots busy for about *seconds*: the batch in rounds, requests at random times.
+    """Return a plan that keeps the slots busy for about *seconds*.
 
-    All documents are read several times if they are few, and some are left out if they are too many.
+    The batch reads the documents once or in several rounds. If there are too many documents, some are omitted. Users'
+    requests come at random times.
     """
     rng = random.Random(SEED)
     shuffled = rng.sample(documents, len(documents))
     costs = _costs(shuffled)
     begin, end = (part * seconds for part in BATCH)
-    taken: list[Path] = []
+    chosen: list[Path] = []
     for document in shuffled:
-        if taken and _duration([*taken, document], costs) > seconds - begin:
+        if chosen and _duration([*chosen, document], costs) > seconds - begin:
             break
-        taken.append(document)
-    rounds = min(MAX_ROUNDS, max(1, round((seconds - begin) / max(_duration(taken, costs), 0.001))))
+        chosen.append(document)
+    rounds = min(MAX_ROUNDS, max(1, round((seconds - begin) / max(_duration(chosen, costs), 0.001))))
     requests = []
     for number in range(rounds):
         at = begin + (end - begin) * number / rounds
-        requests += [Request(at, str(document), "queued") for document in rng.sample(taken, len(taken))]
-    readable = [document for document in taken if costs[document] > 0] or taken
+        requests += [Request(at, str(document), "queued") for document in rng.sample(chosen, len(chosen))]
+    readable = [document for document in chosen if costs[document] > 0] or chosen
     for _ in range(max(3, round(ON_DEMAND_PER_S * seconds))):
         requests.append(Request(rng.uniform(0, LAST_REQUEST) * seconds, str(rng.choice(readable)), "on_demand"))
     requests.sort(key=lambda request: request.at)
-    return Plan(requests, len(taken), len(documents) - len(taken), rounds)
+    return Plan(requests, len(chosen), len(documents) - len(chosen), rounds)
 
 
 def _duration(documents: list[Path], costs: dict[Path, float]) -> float:
-    """Return how many seconds one round takes: limited by the cores, or by the slots of one type."""
+    """Return the duration of one round in seconds: limited by the cores, or by the slots of one type."""
     per_type = {"pdf": 0.0, "excel": 0.0}
     for document in documents:
         per_type[type_of(document)] += OVERHEAD * costs[document] + MESSAGES_S
@@ -97,7 +99,7 @@ def _duration(documents: list[Path], costs: dict[Path, float]) -> float:
 
 
 def _costs(documents: list[Path]) -> dict[Path, float]:
-    """Return the seconds that reading each document takes; 0 if unreadable, a mean if there was no time to try."""
+    """Return the reading time of each document in seconds: 0 if unreadable, the type's mean if it was not measured."""
     costs: dict[Path, float] = {}
     deadline = time.monotonic() + TRIAL_S
     previous = signal.signal(signal.SIGALRM, _give_up)
@@ -130,7 +132,7 @@ def _cost(document: Path) -> float:
 
 
 class _TooLongError(BaseException):
-    """No Exception, which reading would take for a damaged file."""
+    """Not a subclass of Exception, because `documents` would report an Exception as a damaged file."""
 
 
 def _give_up(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a live table in a terminal, a plain line every few seconds elsewhere."""
+"""Shows the progress of a run: a live table in a terminal, otherwise a line of text every few seconds."""
 
 import time
 
@@ -16,7 +16,7 @@ PLAIN_EVERY_S = 5.0
 
 
 class Progress:
-    """A context that shows *run*; call `show` as often as you like."""
+    """A context manager that shows the progress of *run*. Call `show` frequently."""
 
     def __init__(self, console: Console, run: Run, title: str, expected: dict[str, int]) -> None:
         self._console = console
@@ -28,7 +28,7 @@ class Progress:
             if console.is_terminal
             else None
         )
-        self._said = time.monotonic()
+        self._last_line_at = time.monotonic()
 
     def __enter__(self) -> "Progress":
         if self._live:
@@ -44,8 +44,8 @@ class Progress:
     def show(self) -> None:
         if self._live:
             self._live.update(self._panel(), refresh=True)
-        elif time.monotonic() - self._said >= PLAIN_EVERY_S:
-            self._said = time.monotonic()
+        elif time.monotonic() - self._last_line_at >= PLAIN_EVERY_S:
+            self._last_line_at = time.monotonic()
             parts = [f"{t}: {w} waiting, {r} running, {d} done" for t in TYPES for w, r, d in [self._counts(t)]]
             self._console.print("  " + " | ".join(parts), highlight=False, soft_wrap=True)
 
@@ -69,13 +69,13 @@ class Progress:
         workers.add_column("worker", width=9)
         workers.add_column("runs", ratio=1, no_wrap=True)
         for worker in WORKERS:
-            workers.add_row(worker, self._doing(worker))
+            workers.add_row(worker, self._current_job(worker))
         elapsed = time.time() - self._run.began if self._run.jobs else 0
         users = sum(job.started is None for job in self._run.select(mode="on_demand"))
         subtitle = f"{elapsed:.0f} s, users waiting for a start: {users}"
         return Panel(Group(types, "", workers), title=self._title, subtitle=subtitle, padding=(1, 1))
 
-    def _doing(self, worker: str) -> Text:
+    def _current_job(self, worker: str) -> Text:
         if worker not in self._run.ready:
             return Text("starting", "dim")
         for job in self._run.select(worker=worker):

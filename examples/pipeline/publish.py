@@ -1,4 +1,4 @@
-"""The client: publishes what a plan says, when it says so: `python -m examples.pipeline.publish PLAN`."""
+"""The client: publishes the calls of a plan at their times: `python -m examples.pipeline.publish PLAN`."""
 
 import sys
 import time
@@ -14,19 +14,20 @@ from examples.pipeline.tasks import extract_excel, extract_pdf, index_document
 
 Options = dict[str, Any]
 
-#: A user waits for this. Stock Celery has no such word, so there the same chain goes without.
+#: Options of a chain that a user waits for. Stock Celery has no such option, so its chain has none.
 ON_DEMAND: Options = {} if STOCK else {"on_demand": True}
 
-#: What has been read should be found soon: 5 of 0..10 goes before other queued jobs that fit the same slot.
-FIND_SOON: Options = {} if STOCK else {"affinity": Affinity("index", priority=5)}
+#: A document should be searchable soon after it was read. With a priority of 5 (of 0 to 10), its index job starts
+#: before other queued jobs for the same slot.
+INDEX_SOON: Options = {} if STOCK else {"affinity": Affinity("index", priority=5)}
 
 
 def pipeline(path: str, mode: str) -> chain:
     """Return the chain for one document: read it, then index it."""
     extract = extract_pdf if path.lower().endswith(".pdf") else extract_excel
-    # The header is for the numbers alone: on stock Celery too they must tell the modes apart.
+    # The header is only for the report, which needs the mode of each call on stock Celery, too.
     options = {"headers": {"mode": mode}} | (ON_DEMAND if mode == "on_demand" else {})
-    return extract.s(path).set(**options) | index_document.s().set(**options, **FIND_SOON)
+    return extract.s(path).set(**options) | index_document.s().set(**options, **INDEX_SOON)
 
 
 def main() -> None:

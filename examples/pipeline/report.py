@@ -1,4 +1,4 @@
-"""Tells what came out: tables, and sentences that follow from the numbers."""
+"""Prints the results: tables, and sentences derived from the numbers."""
 
 import math
 
@@ -12,11 +12,11 @@ from examples.pipeline.sides import SIDES
 
 PERCENTILES = {"p50": 50, "p95": 95, "max": 100}
 
-#: The sides in the head of a table; show() says which is which.
+#: Short names of the sides for table headers. `show` prints the full names.
 SHORT = {"affinity": "ours", "stock": "stock"}
 
-#: Idle seconds below this are not worth a sentence.
-WORTH_TELLING_S = 1.0
+#: Idle times below this number of seconds are not reported.
+MIN_REPORTED_S = 1.0
 
 
 def show(console: Console, runs: list[Run], plan: Plan) -> None:
@@ -27,14 +27,14 @@ def show(console: Console, runs: list[Run], plan: Plan) -> None:
         console.print(f"Not read: {error}", style="yellow", markup=False, soft_wrap=True)
     for run in runs:
         if missing := run.unfinished(len(plan.requests)):
-            console.print(f"{SIDES[run.side]}: {missing} chains did not come to their end in time.", style="red")
+            console.print(f"{SIDES[run.side]}: {missing} chains did not finish in time.", style="red")
     console.print()
     for sentence in sentences(runs):
         console.print(f"* {sentence}", markup=False)
 
 
 def waits_table(runs: list[Run]) -> Table:
-    table = Table(title="Seconds a job waits for its start", title_justify="left", title_style="bold")
+    table = Table(title="Waits of jobs until their start, s", title_justify="left", title_style="bold")
     table.add_column("type")
     table.add_column("mode")
     table.add_column("jobs", justify="right")
@@ -51,21 +51,21 @@ def waits_table(runs: list[Run]) -> Table:
 
 
 def _wait_cells(runs: list[Run], type_: str, mode: str) -> list[str]:
-    """Return the percentiles of each side, the shorter one of each pair in bold."""
+    """Return the percentiles of each side. The shorter wait of each pair is bold."""
     waits = [run.waits(type_, mode) for run in runs]
     figures = [[percentile(side, percent) if side else math.inf for percent in PERCENTILES.values()] for side in waits]
-    least = [min(pair) for pair in zip(*figures, strict=True)]
-    return [_cell(figure, figure == best) for side in figures for figure, best in zip(side, least, strict=True)]
+    shortest = [min(pair) for pair in zip(*figures, strict=True)]
+    return [_cell(figure, figure == best) for side in figures for figure, best in zip(side, shortest, strict=True)]
 
 
-def _cell(figure: float, is_least: bool) -> str:
+def _cell(figure: float, is_shortest: bool) -> str:
     if figure == math.inf:
         return "-"
-    return f"[bold]{seconds(figure)}[/bold]" if is_least else seconds(figure)
+    return f"[bold]{seconds(figure)}[/bold]" if is_shortest else seconds(figure)
 
 
 def shares_table(runs: list[Run]) -> Table:
-    table = Table(title="Which worker ran what share of each type", title_justify="left", title_style="bold")
+    table = Table(title="Share of each type's jobs per worker", title_justify="left", title_style="bold")
     table.add_column("worker")
     for run in runs:
         for type_ in TYPES:
@@ -83,17 +83,17 @@ def _share(run: Run, type_: str, worker: str) -> str:
 
 
 def sentences(runs: list[Run]) -> list[str]:
-    """Return what a person should notice, in plain words; each number is what was measured, better or worse."""
+    """Return the main results as sentences, regardless of which side is better."""
     ours, stock = runs
-    said = [
+    candidates = [
         _users(ours.first_waits("on_demand"), stock.first_waits("on_demand")),
         _batch(ours, stock),
         _whole(ours.took_s, stock.took_s),
         _misplaced(len(ours.misplaced()), len(stock.misplaced())),
-        _idle(ours.idle_beside_work_s(), stock.idle_beside_work_s()),
-        _with_care(ours.computed_s(), stock.computed_s()),
+        _idle(ours.avoidable_idle_s(), stock.avoidable_idle_s()),
+        _unequal_load(ours.computed_s(), stock.computed_s()),
     ]
-    return [sentence for sentence in said if sentence]
+    return [sentence for sentence in candidates if sentence]
 
 
 def _users(ours: list[float], stock: list[float]) -> str:
@@ -101,8 +101,8 @@ def _users(ours: list[float], stock: list[float]) -> str:
         return ""
     (a, a95), (b, b95) = ((percentile(waits, 50), percentile(waits, 95)) for waits in (ours, stock))
     return (
-        f"A user who asks for a document sees its job start after {seconds(a)} s (median; 95 of 100 within "
-        f"{seconds(a95)} s). On stock Celery after {seconds(b)} s ({seconds(b95)} s): {compared(b, a)}."
+        f"A user's request waits {seconds(a)} s for its start (median; 95th percentile {seconds(a95)} s). "
+        f"On stock Celery it waits {seconds(b)} s ({seconds(b95)} s): {compared(b, a)}."
     )
 
 
@@ -113,12 +113,12 @@ def _batch(ours: Run, stock: Run) -> str:
         if a and b:
             a50, b50 = percentile(a, 50), percentile(b, 50)
             parts.append(f"{noun} waited {seconds(a50)} s; on stock Celery {seconds(b50)} s, {compared(b50, a50)}")
-    why = "Ours starts short readings first once it knows how long they take; stock Celery takes turns between queues."
-    return f"In the batch (medians), {'. And '.join(parts)}. {why}" if parts else ""
+    reason = "celery_affinity starts short jobs first; stock Celery alternates between queues."
+    return f"In the batch (medians), {', and '.join(parts)}. {reason}" if parts else ""
 
 
 def _whole(ours: float, stock: float) -> str:
-    return f"All the work took {ours:.1f} s. On stock Celery {stock:.1f} s: {compared(stock, ours)}."
+    return f"All the work took {ours:.1f} s, on stock Celery {stock:.1f} s: {compared(stock, ours)}."
 
 
 def _misplaced(ours: int, stock: int) -> str:
@@ -128,19 +128,19 @@ def _misplaced(ours: int, stock: int) -> str:
 
 
 def _idle(ours: float, stock: float) -> str:
-    if max(ours, stock) < WORTH_TELLING_S:
+    if max(ours, stock) < MIN_REPORTED_S:
         return ""
     return (
-        f"Slots stood idle for {ours:.1f} s, summed, while a job that they could do was waiting. "
-        f"On stock Celery for {stock:.1f} s."
+        f"Slots were idle for {ours:.1f} s in total while a job that they could run was waiting. "
+        f"On stock Celery: {stock:.1f} s."
     )
 
 
-def _with_care(ours: float, stock: float) -> str:
-    """Warn of an unequal comparison: the same work should take the same time on both sides."""
+def _unequal_load(ours: float, stock: float) -> str:
+    """Warn if the computer was busier on one side: the same work should take the same time on both."""
     if abs(stock / max(ours, 0.001) - 1) < SAME:
         return ""
     return (
-        f"With care: the reading and indexing itself took {ours:.0f} s of the slots, on stock Celery {stock:.0f} s. "
-        "It is the same work, so this computer was busier on one side; another run may be fairer."
+        f"Unequal load: reading and indexing took {ours:.0f} s of slot time, on stock Celery {stock:.0f} s. "
+        "The work is the same, so this computer was busier on one side. Run the demo again."
     )

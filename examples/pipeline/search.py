@@ -1,4 +1,4 @@
-"""Search what the pipeline has read: `python -m examples.pipeline.search tide gauge`."""
+"""Search the documents that the pipeline has indexed: `python -m examples.pipeline.search tide gauge`."""
 
 import argparse
 import sys
@@ -9,10 +9,10 @@ from examples.pipeline import OUTPUT, index
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m examples.pipeline.search", description="Search what the pipeline has read."
+        prog="python -m examples.pipeline.search", description="Search the documents that the pipeline has indexed."
     )
-    parser.add_argument("words", nargs="+", help="all of them must occur on the same page or sheet")
-    parser.add_argument("--out", type=Path, default=OUTPUT, help="where the demo wrote its results")
+    parser.add_argument("words", nargs="+", help="words that must all occur on the same page or sheet")
+    parser.add_argument("--out", type=Path, default=OUTPUT, help="folder of the demo's results")
     options = parser.parse_args()
     path = options.out / "affinity" / index.NAME
     if not path.exists():
@@ -22,7 +22,7 @@ def main() -> int:
     for hit in hits:
         print(f"{Path(hit.path).name}, {hit.part}: {hit.snippet}")
     if not hits:
-        print(f"No page or sheet holds {' and '.join(options.words)}.")
+        print(f"No page or sheet contains {' and '.join(options.words)}.")
     return 0 if hits else 1
 
 

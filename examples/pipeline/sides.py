@@ -1,4 +1,4 @@
-"""Runs the plan on one side: starts its workers and its client, watches until the work is done."""
+"""Runs the plan on one side: starts the workers and the client, and waits until the work is done."""
 
 import time
 from collections.abc import Callable
@@ -8,20 +8,20 @@ from rich.console import Console
 
 from examples.comparing import record
 from examples.comparing.processes import Processes
-from examples.comparing.program import BOOT_S, DemoError, forget, watch
+from examples.comparing.program import BOOT_S, DemoError, delete_keys, watch
 from examples.pipeline import index
 from examples.pipeline.documents import type_of
 from examples.pipeline.measure import WORKERS, Run
 from examples.pipeline.plan import Plan
 from examples.pipeline.progress import Progress
 
-#: The sides: the name of the folder, the title.
+#: Name of the side (and its folder) -> title.
 SIDES = {"affinity": "celery_affinity", "stock": "stock Celery"}
 
 PLAN = "plan.json"
 
-#: Work that has not ended after so many times the planned duration, and half a minute, is given up.
-PATIENCE = 2.5
+#: The example gives up if the work has not ended within this multiple of the planned duration plus BOOT_S.
+MAX_DURATION_FACTOR = 2.5
 
 
 def run(
@@ -31,9 +31,9 @@ def run(
     seconds: float,
     out: Path,
     url: str,
-    meanwhile: Callable[[Run], None] = lambda run: None,
+    on_poll: Callable[[Run], None] = lambda run: None,
 ) -> Run:
-    """Return what happened when *plan* ran on one side. *meanwhile* is called several times a second."""
+    """Run *plan* on one side, and return the records of its jobs. *on_poll* is called several times a second."""
     result = Run(side, _fresh(out / side))
     keyprefix = f"celery-affinity-demo:{side}:{time.time_ns()}:"
     env = {"DEMO_TRANSPORT": side, "DEMO_FOLDER": str(result.folder), "DEMO_KEYPREFIX": keyprefix, "REDIS_URL": url}
@@ -46,7 +46,7 @@ def run(
             def follow() -> None:
                 result.follow()
                 progress.show()
-                meanwhile(result)
+                on_poll(result)
 
             for worker, types in WORKERS.items():
                 processes.python(
@@ -70,16 +70,16 @@ def run(
                 raise DemoError(f"The workers did not start within {BOOT_S:.0f} s; their logs are in {result.folder}")
             plan.save(result.folder / PLAN)
             processes.python("client", "examples.pipeline.publish", str(result.folder / PLAN))
-            patience_s = PATIENCE * seconds + BOOT_S
-            watch(processes, follow, patience_s, lambda: not result.unfinished(len(plan.requests)))
+            max_s = MAX_DURATION_FACTOR * seconds + BOOT_S
+            watch(processes, follow, max_s, lambda: not result.unfinished(len(plan.requests)))
     finally:
-        if "cluster" not in url:  # a cluster is the example's own, and ends with it
-            forget(url, keyprefix)
+        if "cluster" not in url:  # the example starts its own cluster, and stops it at the end
+            delete_keys(url, keyprefix)
     return result
 
 
 def _fresh(folder: Path) -> Path:
-    """Make *folder*, and remove what an earlier run of the demo left there, but nothing else."""
+    """Create *folder*, and delete the files of an earlier demo in it, but no other files."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [
         record.NAME,

@@ -1,4 +1,4 @@
-"""The three tasks. Each says what kind of worker it needs: that is its type."""
+"""The three tasks. Each declares its type: the kind of worker that it needs."""
 
 from pathlib import Path
 
@@ -13,26 +13,26 @@ from examples.pipeline.documents import Document, UnreadableError, read_excel, r
 
 
 def describe(name, args, kwargs):
-    """Return a job's type and its document, for the numbers."""
+    """Return a job's type and its document, for the report."""
     path = args[0] if isinstance(args[0], str) else args[0]["path"]
     return name.partition(".")[0], Path(path).name
 
 
-record.to(FOLDER, describe)
+record.enable(FOLDER, describe)
 signals.worker_process_init.connect(lambda **_: die_with_parent(), weak=False)
 
 
-def size_of_file(args, kwargs):
-    """Return the number of bytes of a call's document, which predicts how long the reading takes."""
+def file_size(args, kwargs):
+    """Return the size of the document in bytes, from which the fleet predicts the duration of the job."""
     return Path(args[0]).stat().st_size
 
 
-@app.task(name="pdf.extract", affinity=Affinity("pdf", size=size_of_file), throws=(UnreadableError,))
+@app.task(name="pdf.extract", affinity=Affinity("pdf", size=file_size), throws=(UnreadableError,))
 def extract_pdf(path: str) -> Document:
     return read_pdf(Path(path))
 
 
-@app.task(name="excel.read", affinity=Affinity("excel", size=size_of_file), throws=(UnreadableError,))
+@app.task(name="excel.read", affinity=Affinity("excel", size=file_size), throws=(UnreadableError,))
 def extract_excel(path: str) -> Document:
     return read_excel(Path(path))
 

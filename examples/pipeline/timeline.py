@@ -1,4 +1,4 @@
-"""Draws the slots of both runs as one HTML page."""
+"""Draws a timeline of all slots of both sides on one HTML page."""
 
 import math
 from html import escape
@@ -21,20 +21,20 @@ STYLE = """
 
 LEGEND = """<div class="legend">
   <span><b class="pdf"></b>pdf: text of a PDF</span>
-  <span><b class="excel"></b>excel: figures of a spreadsheet</span>
+  <span><b class="excel"></b>excel: words and numbers of a spreadsheet</span>
   <span><b class="index"></b>index: full-text index</span>
   <span><b class="pdf user"></b>on demand: a user is waiting</span>
   <span><b class="wait"></b>a user waits for the start</span>
   <span><b class="pdf failed"></b>could not be read</span>
-  <span class="soft">Point at a bar to see its document's whole way.</span>
+  <span class="soft">Point at a bar to highlight all jobs of its document.</span>
 </div>
 """
 
 TABLES = """<section>
 <div class="tables">
-<div class="scroll waits"><h2>Seconds a job waits for its start</h2>
+<div class="scroll waits"><h2>Waits of jobs until their start, s</h2>
 <p class="soft">ours is celery_affinity; the shorter wait is bold</p>{waits}</div>
-<div class="scroll"><h2>Which worker ran what share of each type</h2>
+<div class="scroll"><h2>Share of each type's jobs per worker</h2>
 <p class="soft">percent of the type's jobs</p>{shares}</div>
 </div>
 {errors}
@@ -52,10 +52,10 @@ def write(path: Path, runs: list[Run], plan: Plan) -> Path:
     return page.write(
         path,
         title="Timeline of the slots",
-        heading="The same documents, the same workers, two ways to share the work",
-        intro=f"A batch of {plan.count('queued')} documents piles up while users ask for {plan.count('on_demand')}. "
-        "Each row is one worker slot, each bar one task; both charts have the same scale.",
-        said=report.sentences(runs),
+        heading="The same documents, the same workers, two schedulers",
+        intro=f"A batch of {plan.count('queued')} documents waits while users request {plan.count('on_demand')}. "
+        "Each row is one worker slot, each bar one task. Both charts have the same scale.",
+        sentences=report.sentences(runs),
         style=STYLE,
         body="".join([LEGEND, *(_chart(run, length_s) for run in runs), tables]),
     )
@@ -71,18 +71,18 @@ def _chart(run: Run, length_s: int) -> str:
 
 
 def _bar(run: Run, job: Job, length_s: int) -> str:
-    assert job.started is not None, "a slot holds only jobs that were started"
+    assert job.started is not None, "a slot has only jobs that were started"
     ended = job.ended if job.ended is not None else run.began + run.took_s
     classes = [job.type, *(["user"] if job.mode == "on_demand" else []), *(["failed"] if job.error else [])]
     return _mark(run, job, " ".join(classes), job.started, ended, length_s)
 
 
 def _users(run: Run, length_s: int) -> str:
-    """Draw a line for each user who waits, from the request to the start of the first task, packed into rows."""
+    """Draw a line for each waiting user, from the request to the start of the first task."""
     jobs = sorted((job for job in run.select(mode="on_demand") if job.type != "index"), key=lambda job: job.published)
     until = [job.started if job.started is not None else run.began + run.took_s for job in jobs]
     spans = zip((job.published for job in jobs), until, strict=True)
-    rows, number = page.packed(spans, gap_s=length_s / 200)
+    rows, number = page.pack_rows(spans, gap_s=length_s / 200)
     lines = [
         _mark(run, job, "wait", job.published, end, length_s, f"top:{4 + row * page.WAIT_ROW_PX}px;")
         for job, end, row in zip(jobs, until, rows, strict=True)
@@ -97,7 +97,7 @@ def _mark(run: Run, job: Job, classes: str, start: float, end: float, length_s: 
 
 def _tip(run: Run, job: Job) -> str:
     lines = [job.about, f"{job.type}, {'on demand' if job.mode == 'on_demand' else 'queued'}"]
-    lines.append(f"asked for at {job.published - run.began:.2f} s")
+    lines.append(f"requested at {job.published - run.began:.2f} s")
     if job.started is not None:
         lines.append(f"waited {seconds(job.wait_s)} s for the {job.worker} worker")
     if job.started is not None and job.ended is not None:

@@ -1,1 +1,1 @@
-"""A nightly batch fills the fleet, and a customer with a promised slot comes: what is stopped, and what is lost?"""
+"""A nightly batch uses all slots, and a customer with a guaranteed slot arrives: a job of the batch is preempted."""

@@ -1,9 +1,9 @@
-"""A nightly batch and a customer with a minimum of one slot, on a fleet of two: with and without preemption.
+"""Compare preemption with no preemption: a nightly batch, and a customer with a minimum of one slot, on two slots.
 
     python -m examples.preemption [--docs FOLDER] [--number 150] [--calls 6] [--sides waits preempts]
 
-Four jobs of the batch read real documents; one of them never asks whether it is to stop. Meanwhile the customer looks
-at an invoice every six seconds. The program ends with 1 if a document of the batch was not read, or a call was lost.
+The batch has four jobs, which read real documents. One job never calls `preempted()`, so it is stopped by force. The
+customer opens an invoice every six seconds. The exit code is 1 if a document was not read, or if a call was lost.
 """
 
 import argparse
@@ -20,25 +20,32 @@ from examples.comparing.ledger import Ledger
 from examples.comparing.program import BOOT_S, DemoError, watch
 from examples.preemption.app import SIDES
 
-#: The jobs of the batch -> whether each asks if it is to stop.
+#: Jobs of the batch -> True if the job calls `preempted()`.
 BATCH = {"archive-2021": True, "archive-2022": True, "archive-2023": False, "archive-2024": True}
 
 SLOTS = 2
 
-#: Time, s, between two calls of the customer, and of one side altogether before it is given up.
-EVERY_S, PATIENCE_S = 6.0, 600.0
+#: Seconds between two calls of the customer.
+EVERY_S = 6.0
 
-COLUMNS = ("half wait up to", "longest", "read", "read again", "not read", "took")
+#: The example gives up if a side takes more seconds than this.
+MAX_S = 600.0
+
+COLUMNS = ("median wait", "longest", "read", "read again", "not read", "took")
 
 
 @dataclass
 class Run:
-    """What happened on one *side*. *waits*: of the customer's calls, s. *reads*: (job, document) -> times."""
+    """The results of one side."""
 
     side: str
+    #: Number of the customer's calls.
     calls: int
+    #: Number of documents per job of the batch.
     number: int
+    #: How long the customer's calls waited, in seconds.
     waits: list[float]
+    #: (job, document) -> how many times the job read it.
     reads: Counter[tuple[str, int]]
     took_s: float
 
@@ -56,38 +63,38 @@ class Run:
 
     @property
     def row(self) -> tuple[str, ...]:
-        waits = [seconds(percentile(self.waits, each)) for each in (50, 100)] if self.waits else ["-"] * 2
+        waits = [seconds(percentile(self.waits, percent)) for percent in (50, 100)] if self.waits else ["-"] * 2
         return self.side, *waits, *map(str, (len(self.reads), self.repeated, self.missing)), f"{self.took_s:.0f}"
 
 
 def main() -> int:
     parser = sides.options_of("preemption", __doc__, SIDES)
-    parser.add_argument("--number", type=int, default=150, help="documents that each job of the batch reads")
-    parser.add_argument("--calls", type=int, default=6, help="calls of the customer")
+    parser.add_argument("--number", type=int, default=150, help="documents per job of the batch")
+    parser.add_argument("--calls", type=int, default=6, help="number of the customer's calls")
     options = parser.parse_args()
     title = f"The customer's waits, s, and {len(BATCH)} jobs of {options.number} documents"
-    return sides.compare(options, lambda *of: _run(*of, options), title, COLUMNS)
+    return sides.compare(options, lambda *arguments: _run(*arguments, options), title, COLUMNS)
 
 
 def _run(console: Console, side: str, url: str, options: argparse.Namespace) -> Run:
     console.print(f"{SIDES[side]} ...")
-    began_s = time.monotonic()
+    started_s = time.monotonic()
     with sides.processes_of(side, url, options) as (processes, ledger):
-        words = f"celery -A examples.preemption.app worker -Q documents -c {SLOTS} -l INFO --without-mingle"
-        processes.python("worker", *words.split())
+        command = f"celery -A examples.preemption.app worker -Q documents -c {SLOTS} -l INFO --without-mingle"
+        processes.python("worker", *command.split())
         processes.python("client", "examples.preemption.publish", str(options.number), str(options.calls))
         if not watch(processes, lambda: None, BOOT_S, lambda: bool(ledger.notes("read"))):
             raise DemoError(f"Nothing was read within {BOOT_S:.0f} s; the logs are in {ledger.folder}")
-        watch(processes, lambda: None, PATIENCE_S, lambda: _is_done(ledger, options.calls))
-    called = {each["number"]: each["at"] for each in ledger.notes("called")}
-    waits = sorted(each["at"] - called[each["number"]] for each in ledger.notes("looked"))
-    reads = Counter((each["who"], each["number"]) for each in ledger.notes("read"))
-    return Run(side, options.calls, options.number, waits, reads, time.monotonic() - began_s)
+        watch(processes, lambda: None, MAX_S, lambda: _is_done(ledger, options.calls))
+    called_at = {note["number"]: note["at"] for note in ledger.notes("called")}
+    waits = sorted(note["at"] - called_at[note["number"]] for note in ledger.notes("opened"))
+    reads = Counter((note["who"], note["number"]) for note in ledger.notes("read"))
+    return Run(side, options.calls, options.number, waits, reads, time.monotonic() - started_s)
 
 
 def _is_done(ledger: Ledger, calls: int) -> bool:
-    ended = {each["who"] for each in ledger.notes("ended")}
-    return ended == BATCH.keys() and len(ledger.notes("looked")) >= calls
+    ended = {note["who"] for note in ledger.notes("ended")}
+    return ended == BATCH.keys() and len(ledger.notes("opened")) >= calls
 
 
 if __name__ == "__main__":

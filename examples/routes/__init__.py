@@ -1,12 +1,12 @@
-"""Agents in several cities: each change of a stop plans the tours of its city again, or those that wait together do.
+"""Tours of agents in five cities. Each change of a stop is a call that plans its city again; waiting calls can merge.
 
-    python -m examples.routes            run it, on celery_affinity and on stock Celery
-    python -m examples.routes.rules      the rules of what may start, one by one
+    python -m examples.routes            compare celery_affinity with stock Celery
+    python -m examples.routes.rules      show the effect of each scheduling rule
 
-Read `tasks.py` and `publish.py` first: they are all that an application would hold, beside `planner.py`.
+Read `tasks.py` and `publish.py` first: with `planner.py`, they are the application.
 """
 
 from pathlib import Path
 
-#: Where the example writes, unless it is told otherwise: one folder for each side, and the page.
+#: Default folder for the results: one subfolder per side, and the page.
 OUTPUT = Path(__file__).parent.parent.parent / "demo-output" / "routes"

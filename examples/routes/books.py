@@ -1,6 +1,6 @@
-"""The book of a city: its stops that are wanted, the changes it knows, and the plan that follows. A file for each city.
+"""The plan files ("books"), one per city: the applied changes, the dropped stops, and the tours.
 
-Who changes a book reads it, plans, and writes it. If two do so at once, changes are lost.
+A run reads the book of its city, plans, and writes the book. If two runs do this at the same time, changes are lost.
 """
 
 import json
@@ -14,7 +14,7 @@ from examples.routes.planner import plan
 
 
 class Change(TypedDict):
-    """A stop drops out of the tours, or comes back."""
+    """A stop is dropped from the tours, or added again."""
 
     number: int
     stop: str
@@ -22,15 +22,18 @@ class Change(TypedDict):
 
 
 class Book(TypedDict):
-    """Tours are names of stops, one tour for each agent."""
+    """The state of a city."""
 
+    #: Numbers of all applied changes.
     changes: list[int]
+    #: Names of the dropped stops.
     dropped: list[str]
+    #: Names of the stops in order, one tour per agent.
     tours: list[list[str]]
     km: float
 
 
-def new(folder: Path, city: City) -> None:
+def create(folder: Path, city: City) -> None:
     _write(folder, city, {"changes": [], "dropped": [], "tours": [], "km": 0.0})
 
 
@@ -39,25 +42,25 @@ def read(folder: Path, city: City) -> Book:
     return book
 
 
-def change(folder: Path, city: City, changes: Sequence[Change]) -> Book:
-    """Take *changes*, the oldest first, into the book of *city*, plan once, and return the new book."""
+def apply_changes(folder: Path, city: City, changes: Sequence[Change]) -> Book:
+    """Apply *changes* in order to the book of *city*, plan once, and return the new book."""
     book = read(folder, city)
     dropped = set(book["dropped"])
-    for each in changes:
-        (dropped.discard if each["is_wanted"] else dropped.add)(each["stop"])
-    found = plan(city.base, [stop for stop in city.stops if stop.name not in dropped], city.agents)
-    known = sorted({*book["changes"], *(each["number"] for each in changes)})
-    tours = [[stop.name for stop in tour] for tour in found.tours]
-    new_book: Book = {"changes": known, "dropped": sorted(dropped), "tours": tours, "km": found.km}
+    for change in changes:
+        (dropped.discard if change["is_wanted"] else dropped.add)(change["stop"])
+    new_plan = plan(city.base, [stop for stop in city.stops if stop.name not in dropped], city.agents)
+    applied = sorted({*book["changes"], *(change["number"] for change in changes)})
+    tours = [[stop.name for stop in tour] for tour in new_plan.tours]
+    new_book: Book = {"changes": applied, "dropped": sorted(dropped), "tours": tours, "km": new_plan.km}
     _write(folder, city, new_book)
     return new_book
 
 
 def _write(folder: Path, city: City, book: Book) -> None:
     path = _path(folder, city)
-    whole = path.with_suffix(f".{os.getpid()}")
-    whole.write_text(json.dumps(book, ensure_ascii=False, indent=1), encoding="utf-8")
-    whole.replace(path)  # who reads meanwhile sees the old book or the new one
+    new = path.with_suffix(f".{os.getpid()}")
+    new.write_text(json.dumps(book, ensure_ascii=False, indent=1), encoding="utf-8")
+    new.replace(path)  # atomic: a reader gets the old book or the new one
 
 
 def _path(folder: Path, city: City) -> Path:

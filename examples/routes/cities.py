@@ -1,4 +1,4 @@
-"""The stops of the cities, from `stops.csv`. The first of each city is its base, where all tours begin and end."""
+"""The stops of the cities, from `stops.csv`. The first stop of a city is its base, where all tours begin and end."""
 
 import csv
 from functools import cache
@@ -10,8 +10,8 @@ STOPS = Path(__file__).with_name("stops.csv")
 
 EARTH_RADIUS_KM = 6371.0088
 
-#: An agent is sent to about so many stops.
-STOPS_OF_AN_AGENT = 12
+#: Approximate number of stops per agent.
+STOPS_PER_AGENT = 12
 
 
 class Stop(NamedTuple):
@@ -27,7 +27,7 @@ class City(NamedTuple):
 
     @property
     def agents(self) -> int:
-        return max(2, round(len(self.stops) / STOPS_OF_AN_AGENT))
+        return max(2, round(len(self.stops) / STOPS_PER_AGENT))
 
 
 @cache
@@ -44,7 +44,7 @@ def all_cities() -> dict[str, City]:
 
 
 def distance_km(a: Stop, b: Stop) -> float:
-    """Return the length of the great circle between two stops (haversine)."""
+    """Return the great-circle distance of two stops (haversine formula)."""
     half_latitude, half_longitude = radians(b.latitude - a.latitude) / 2, radians(b.longitude - a.longitude) / 2
     h = sin(half_latitude) ** 2 + cos(radians(a.latitude)) * cos(radians(b.latitude)) * sin(half_longitude) ** 2
     return 2 * EARTH_RADIUS_KM * asin(min(1.0, sqrt(h)))

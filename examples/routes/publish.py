@@ -1,4 +1,4 @@
-"""The client: changes, and users who ask meanwhile: `python -m examples.routes.publish WORK`."""
+"""The client: publishes the flood of changes and the users' changes: `python -m examples.routes.publish WORK`."""
 
 import sys
 import time
@@ -13,11 +13,11 @@ from examples.routes.app import FOLDER, SIDE
 from examples.routes.measure import Run
 from examples.routes.tasks import plan_city
 
-#: The task merges its calls. Where each is to be a run of its own, the call says so.
-ALL: dict[str, dict[str, Any]] = {"affinity": {"merge_key": False}}
+#: Side -> options of all calls. The task merges its calls; `merge_key=False` switches this off for a call.
+CALL_OPTIONS: dict[str, dict[str, Any]] = {"affinity": {"merge_key": False}}
 
-#: A user waits for the new tours. Stock Celery has no such word; a queue of their own is what it can have.
-USER: dict[str, dict[str, Any]] = {
+#: Side -> options of users' calls. Stock Celery has no `on_demand`; a separate queue is the nearest equivalent.
+USER_OPTIONS: dict[str, dict[str, Any]] = {
     "affinity": {"on_demand": True},
     "merged": {"on_demand": True},
     "lock": {"queue": "users"},
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def flood(requests: list[work.Request]) -> None:
-    """Publish all changes of the flood at once, and those of users when so much of it has been planned."""
+    """Publish all changes of the flood, and each user's change when the given number of them has been planned."""
     for request in requests:
         if not request.after:
             publish(request)
@@ -41,7 +41,7 @@ def flood(requests: list[work.Request]) -> None:
     run = Run(SIDE, FOLDER)
     while users:
         run.follow()
-        due = [each for each in users if run.planned(None if each.is_at_rest else each.city) >= each.after]
+        due = [user for user in users if run.planned(None if user.is_at_rest else user.city) >= user.after]
         for request in due:
             publish(request)
             users.remove(request)
@@ -49,20 +49,20 @@ def flood(requests: list[work.Request]) -> None:
 
 
 def stream(requests: list[work.Request]) -> None:
-    """Publish each change at its time, and see whether each caller gets a plan that has its change."""
-    began = time.monotonic()
-    asked: list[tuple[int, AsyncResult]] = []
+    """Publish each change at its time, and record whether each caller gets a plan with its change."""
+    started = time.monotonic()
+    results: list[tuple[int, AsyncResult]] = []
     for request in requests:
-        time.sleep(max(0.0, began + request.at_s - time.monotonic()))
-        asked.append((request.change["number"], publish(request)))
-    for number, result in asked:
+        time.sleep(max(0.0, started + request.at_s - time.monotonic()))
+        results.append((request.change["number"], publish(request)))
+    for number, result in results:
         book = result.get(propagate=False)
-        record.write("told", id=result.id, is_in_plan=result.successful() and number in book["changes"])
+        record.write("received", id=result.id, is_in_plan=result.successful() and number in book["changes"])
 
 
 def publish(request: work.Request) -> AsyncResult:
-    options = ALL.get(SIDE, {}) | (USER.get(SIDE, {}) if request.mode == "on_demand" else {})
-    # The header is for the numbers alone: on stock Celery too they must tell the modes apart.
+    options = CALL_OPTIONS.get(SIDE, {}) | (USER_OPTIONS.get(SIDE, {}) if request.mode == "on_demand" else {})
+    # The header is only for the report, which needs the mode of each call on stock Celery, too.
     return plan_city.apply_async((request.city, [request.change]), headers={"mode": request.mode}, **options)
 
 

@@ -1,4 +1,4 @@
-"""Tells what came out: two tables, and sentences that follow from the numbers."""
+"""Prints the results: tables, and sentences derived from the numbers."""
 
 import os
 from collections.abc import Iterable
@@ -14,14 +14,15 @@ from examples.routes.planner import by_nearest_neighbour
 from examples.routes.sides import SIDES
 from examples.routes.work import AT_REST, flooded
 
-#: The sides in the head of a table; show() says which is which.
+#: Short names of the sides for table headers. `show` prints the full names.
 SHORT = {"affinity": "ours", "stock": "stock", "lock": "stock\n+ lock"}
 
-#: Idle seconds below this are not worth a sentence.
-WORTH_TELLING_S = 0.5
+#: Idle times below this number of seconds are not reported.
+MIN_REPORTED_S = 0.5
 
-#: The example's own slots stretch a plan by slots / cores at most. What is so many times that comes from others.
-BUSY = 1.25
+#: The example's slots slow a plan down by a factor of at most slots / cores. If the measured factor is more than
+#: BUSY_FACTOR times as large, other programs used the cores.
+BUSY_FACTOR = 1.25
 
 
 def show(console: Console, runs: list[Run], merged: Run, failures: list[str]) -> None:
@@ -30,16 +31,16 @@ def show(console: Console, runs: list[Run], merged: Run, failures: list[str]) ->
     console.print(sides_table(runs))
     console.print(cities_table(runs[0]))
     console.print()
-    _say(console, sentences(runs))
+    _print(console, sentences(runs))
     console.print()
     console.print(merging.table(runs[0], merged))
     console.print()
-    _say(console, merging.sentences(runs[0], merged))
+    _print(console, merging.sentences(runs[0], merged))
     for failure in failures:
         console.print(failure, style="red", markup=False, soft_wrap=True)
 
 
-def _say(console: Console, sentences: list[str]) -> None:
+def _print(console: Console, sentences: list[str]) -> None:
     for sentence in sentences:
         console.print(f"* {sentence}", markup=False, soft_wrap=True)
 
@@ -49,13 +50,13 @@ def sides_table(runs: list[Run]) -> Table:
     table.add_column("")
     for run in runs:
         table.add_column(SHORT[run.side], justify="right")
-    for title, cities in (("users under the flood", set(flooded())), ("users in the city at rest", {AT_REST})):
+    for title, cities in (("users in flooded cities", set(flooded())), (f"users in {AT_REST}", {AT_REST})):
         for name, percent in (("median", 50), ("longest", 100)):
             table.add_row(f"{title} wait, {name}, s", *(_waits(run, cities, percent) for run in runs))
     table.add_section()
-    table.add_row("runs that began during another of their city", *(str(len(run.overlapping())) for run in runs))
-    table.add_row("changes that no plan knows in the end", *(str(len(run.missing())) for run in runs))
-    table.add_row("slots that only waited for a lock, s", *(f"{run.held_idle_s():.1f}" for run in runs))
+    table.add_row("runs that overlap another run of their city", *(str(len(run.overlapping())) for run in runs))
+    table.add_row("changes missing in the final plans", *(str(len(run.missing())) for run in runs))
+    table.add_row("slots held only to wait for a lock, s", *(f"{run.held_idle_s():.1f}" for run in runs))
     table.add_row("all done after, s", *(f"{run.took_s:.1f}" for run in runs))
     return table
 
@@ -66,8 +67,8 @@ def _waits(run: Run, cities: set[str], percent: int) -> str:
 
 
 def cities_table(run: Run) -> Table:
-    """Return the plans in the end, and how long the tours through the same stops are without trying."""
-    title = "The tours in the end (ours); before: nearest neighbour alone"
+    """Return a table of the final plans, and of simple nearest-neighbour tours through the same stops."""
+    title = "The final tours (ours); before: nearest neighbour only"
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("city")
     for column in ("runs", "stops", "agents", "before,\nkm", "after,\nkm", "saved"):
@@ -82,79 +83,79 @@ def cities_table(run: Run) -> Table:
 
 
 def sentences(runs: list[Run]) -> list[str]:
-    """Return what a person should notice, in plain words; each number is what was measured, better or worse."""
-    said = [
+    """Return the main results as sentences, regardless of which side is better."""
+    candidates = [
         _under_the_flood(runs),
         _at_rest(runs),
         _overlaps(runs),
         _lost(runs),
         _locks(runs),
         _whole(runs),
-        _with_care(runs),
+        _unequal_load(runs),
     ]
-    return [sentence for sentence in said if sentence]
+    return [sentence for sentence in candidates if sentence]
 
 
 def _under_the_flood(runs: list[Run]) -> str:
     users = [job for job in runs[0].select(mode="on_demand") if job.type in flooded()]
-    before = max((runs[0].before(job) for job in users), default=0)  # type: ignore[arg-type]
-    why = f"At most {before} of the changes that waited for the city went first."
-    return _waits_of(runs, "a city under the flood", set(flooded()), why)
+    earlier = max((runs[0].overtaken_by(job) for job in users), default=0)  # type: ignore[arg-type]
+    reason = f"At most {earlier} of the city's waiting changes started first."
+    return _waits_of(runs, "a flooded city", set(flooded()), reason)
 
 
 def _at_rest(runs: list[Run]) -> str:
-    return _waits_of(runs, f"{AT_REST}, which no flood concerns,", {AT_REST}, "A reserve keeps a slot free.")
+    return _waits_of(runs, f"{AT_REST}, which has no flood,", {AT_REST}, "A reserve keeps a slot free.")
 
 
-def _waits_of(runs: list[Run], where: str, cities: set[str], why: str) -> str:
+def _waits_of(runs: list[Run], place: str, cities: set[str], reason: str) -> str:
     waits = [run.user_waits(cities) for run in runs]
     if not all(waits):
         return ""
-    ours, *others = (f"{seconds(percentile(each, 50))} s" for each in waits)
-    begin = f"A user who changes a stop in {where} waits {ours} (median) until the planning begins."
-    return f"{begin} {why} {_on(runs, others)}"
+    ours, *others = (f"{seconds(percentile(side_waits, 50))} s" for side_waits in waits)
+    wait = f"A user who changes a stop in {place} waits {ours} (median) until the planning begins."
+    return f"{wait} {reason} {_on(runs, others)}"
 
 
 def _on(runs: list[Run], figures: Iterable[object]) -> str:
-    on = {"stock": "On stock Celery", "lock": "with a lock and a queue for users"}
-    return ", ".join(f"{on[run.side]}: {figure}" for run, figure in zip(runs[1:], figures, strict=True)) + "."
+    names = {"stock": "On stock Celery", "lock": "with a lock and a queue for users"}
+    return ", ".join(f"{names[run.side]}: {figure}" for run, figure in zip(runs[1:], figures, strict=True)) + "."
 
 
 def _overlaps(runs: list[Run]) -> str:
     ours, *others = (len(run.overlapping()) for run in runs)
-    return f"Runs that began during another run of their city: {ours}. {_on(runs, others)}"
+    return f"Runs that overlap another run of their city: {ours}. {_on(runs, others)}"
 
 
 def _lost(runs: list[Run]) -> str:
     ours, *others = (len(run.missing()) for run in runs)
     return (
-        f"Changes that no plan knows in the end: {ours}. {_on(runs, others)} A run reads the book of its city, plans, "
-        "and writes the book; of two runs at once, one loses its change."
+        f"Changes missing in the final plans: {ours}. {_on(runs, others)} A run reads the plan file of its city, "
+        "plans, and writes the file. If two runs do this at the same time, the change of one is lost."
     )
 
 
 def _locks(runs: list[Run]) -> str:
     idle = {run.side: run.held_idle_s() for run in runs}
-    if idle.get("lock", 0.0) < WORTH_TELLING_S:
+    if idle.get("lock", 0.0) < MIN_REPORTED_S:
         return ""
     return (
-        f"With the lock, runs that only waited for it held slots for {idle['lock']:.1f} s, summed. A run that waits "
-        "for its key holds none."
+        f"With the lock, runs held slots for a total of {idle['lock']:.1f} s only to wait for it. A job that waits for "
+        "its key holds no slot."
     )
 
 
 def _whole(runs: list[Run]) -> str:
     ours, *others = (f"{run.took_s:.1f} s" for run in runs)
-    return f"All was planned after {ours}. {_on(runs, others)}"
+    return f"All changes were planned after {ours}. {_on(runs, others)}"
 
 
-def _with_care(runs: list[Run]) -> str:
-    """Warn of an unequal comparison: a computer that others use is not as busy on each side."""
-    most = BUSY * max(1.0, SLOTS * len(WORKERS) / (os.cpu_count() or 1))
-    ours, *others = (f"{run.stretched():.1f}" for run in runs)
-    if all(run.stretched() <= most for run in runs):
+def _unequal_load(runs: list[Run]) -> str:
+    """Warn if other programs used the computer: then the sides may not have had the same CPU time."""
+    max_slowdown = BUSY_FACTOR * max(1.0, SLOTS * len(WORKERS) / (os.cpu_count() or 1))
+    ours, *others = (f"{run.slowdown():.1f}" for run in runs)
+    if all(run.slowdown() <= max_slowdown for run in runs):
         return ""
     return (
-        f"With care: planning took {ours} times its CPU time. {_on(runs, others)} This computer had other work, maybe "
-        "more on one side; another run may be fairer."
+        f"Unequal load: planning took {ours} times its CPU time. {_on(runs, others)} Other programs used this "
+        "computer, perhaps more on one side. Run the example again."
     )

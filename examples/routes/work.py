@@ -1,6 +1,6 @@
-"""Decides beforehand which changes come, and when, so that all sides get exactly the same work.
+"""Plans the changes and their times in advance, so that all compared sides get exactly the same work.
 
-Where calls merge, many times as many come.
+The side whose calls merge gets many more changes.
 """
 
 import json
@@ -18,39 +18,39 @@ from examples.routes.planner import plan
 
 SEED = 7
 
-#: No batch of changes comes for this city. Four slots plan the others: without a reserve they would all be busy.
+#: The city without a flood. The changes of the other cities would occupy all four slots if there were no reserve.
 AT_REST = "Lübeck"
 
-#: Where calls merge nobody changes a stop of that city: then it is planned again after so many seconds.
+#: On the merged side, AT_REST has no changes. A recurring call plans it again after this number of seconds.
 STALE_AFTER_S = 1.0
 
-#: Users who ask: in each city under the flood, and in the one at rest.
+#: Number of users' changes per flooded city, and in AT_REST.
 USERS = 2
 USERS_AT_REST = 4
 
-#: Changes of the flood for each city: enough of them that a user who asks in between finds some left, and at most.
+#: Minimum and maximum number of flood changes per city. The minimum ensures that some still wait when users arrive.
 MIN_ROUNDS, MAX_ROUNDS = 6, 40
 
-#: Changes for each planned second where calls merge, fewest and most of them, and the part of that time in which they
-#: come.
-MANY_A_SECOND, MIN_OF_MANY, MAX_OF_MANY = 150, 120, 1000
-COME_WITHIN = 0.5
+#: Changes on the merged side: number per planned second, minimum, and maximum.
+MERGED_PER_S, MIN_MERGED, MAX_MERGED = 150, 120, 1000
 
-#: What a run takes beyond its planning: a part of that, for messages, files, and slots that share the cores.
+#: The fraction of the planned duration within which the changes of the merged side are published.
+PUBLISH_WITHIN = 0.5
+
+#: Factor on the planning time of a run for messages, files, and slots that share the cores.
 OVERHEAD = 1.15
 
 
 @dataclass(frozen=True)
 class Request:
-    """A change of a city: at once, or by a user, *after* so many changes of the flood: of that city, or in all.
-
-    *at_s*: where calls merge, when it comes, s after the first.
-    """
+    """A change of the flood, or a user's change."""
 
     city: str
     mode: str
     change: Change
+    #: A user's change is published after this number of planned flood changes: in its city, or in total for AT_REST.
     after: int = 0
+    #: On the merged side: when it is published, in seconds after the first change.
     at_s: float = 0.0
 
     @property
@@ -59,26 +59,26 @@ class Request:
 
 
 def make(seconds: float) -> list[Request]:
-    """Return work that takes two cores, or all if they are fewer, about *seconds*."""
-    a_round_s = OVERHEAD * sum(_cost_s(all_cities()[city]) for city in flooded()) / min(2, cores())
-    rounds = max(MIN_ROUNDS, min(MAX_ROUNDS, round(seconds / a_round_s) - USERS))
+    """Return work that takes about *seconds* on two cores, or on one core if there is only one."""
+    round_s = OVERHEAD * sum(_cost_s(all_cities()[city]) for city in flooded()) / min(2, cores())
+    rounds = max(MIN_ROUNDS, min(MAX_ROUNDS, round(seconds / round_s) - USERS))
     return _requests([*_users(rounds), *_users_at_rest(rounds)], rounds)
 
 
 def make_many(seconds: float) -> list[Request]:
-    """Return the work where calls merge, each change with its time. Users come in between; nobody changes `AT_REST`."""
-    rounds = max(MIN_OF_MANY, min(MAX_OF_MANY, round(MANY_A_SECOND * seconds))) // len(flooded())
+    """Return the work of the merged side: flood and users' changes, evenly mixed, none of them in AT_REST."""
+    rounds = max(MIN_MERGED, min(MAX_MERGED, round(MERGED_PER_S * seconds))) // len(flooded())
     requests = _requests(list(_users(rounds)), rounds)
-    users = [each for each in requests if each.after]
-    mixed = [each for each in requests if not each.after]
+    users = [request for request in requests if request.after]
+    mixed = [request for request in requests if not request.after]
     for nth, user in reversed(list(enumerate(users, 1))):
         mixed.insert(nth * len(mixed) // (len(users) + 1), user)
-    step_s = COME_WITHIN * seconds / len(mixed)
-    return [replace(each, after=0, at_s=nth * step_s) for nth, each in enumerate(mixed)]
+    step_s = PUBLISH_WITHIN * seconds / len(mixed)
+    return [replace(request, after=0, at_s=nth * step_s) for nth, request in enumerate(mixed)]
 
 
 def flooded() -> list[str]:
-    """Return the cities for which changes come in numbers."""
+    """Return the cities with a flood of changes."""
     return [city for city in all_cities() if city != AT_REST]
 
 
@@ -87,21 +87,23 @@ def cores() -> int:
 
 
 def _requests(users: list[tuple[str, int]], rounds: int) -> list[Request]:
-    """Return so many changes for each city of the flood, mixed, and then those of users."""
+    """Return *rounds* changes for each flooded city, in mixed order, and then the users' changes."""
     rng = random.Random(SEED)
     stops = {
         city.name: rng.sample([stop.name for stop in city.stops], len(city.stops)) for city in all_cities().values()
     }
     numbers = count(1)
-    # Users' stops first: no change of the flood concerns them.
-    asked = [Request(city, "on_demand", _change(numbers, stops[city].pop(), False), after) for city, after in users]
-    changes = {city: _drop_and_bring_back(stops[city], numbers) for city in flooded()}
+    # Choose the users' stops first: the flood does not change them.
+    users_changes = [
+        Request(city, "on_demand", _change(numbers, stops[city].pop(), False), after) for city, after in users
+    ]
+    changes = {city: _drop_and_add_again(stops[city], numbers) for city in flooded()}
     flood = [Request(city, "queued", next(changes[city])) for city in flooded() for _ in range(rounds)]
-    return [*_shuffled(flood, rng), *asked]
+    return [*_shuffled(flood, rng), *users_changes]
 
 
 def _users(rounds: int) -> Iterator[tuple[str, int]]:
-    """Yield the city of each user under the flood, and after how many changes of that city."""
+    """Yield the city of each user in a flooded city, and the number of the city's changes to wait for."""
     for nth in range(1, USERS + 1):
         yield from ((city, rounds * nth // (USERS + 1)) for city in flooded())
 
@@ -111,7 +113,7 @@ def _users_at_rest(rounds: int) -> Iterator[tuple[str, int]]:
         yield AT_REST, len(flooded()) * rounds * nth // (USERS_AT_REST + 1)
 
 
-def _drop_and_bring_back(stops: list[str], numbers: Iterator[int]) -> Iterator[Change]:
+def _drop_and_add_again(stops: list[str], numbers: Iterator[int]) -> Iterator[Change]:
     for stop in cycle(stops):
         yield _change(numbers, stop, False)
         yield _change(numbers, stop, True)
@@ -122,13 +124,14 @@ def _change(numbers: Iterator[int], stop: str, is_wanted: bool) -> Change:
 
 
 def _shuffled(flood: list[Request], rng: random.Random) -> list[Request]:
-    """Mix the cities, and leave the changes of each in their order."""
-    of_city = {city: iter([each for each in flood if each.city == city]) for city in {each.city: 0 for each in flood}}
-    return [next(of_city[each.city]) for each in rng.sample(flood, len(flood))]
+    """Mix the cities, and keep the order of each city's changes."""
+    cities = dict.fromkeys(request.city for request in flood)
+    by_city = {city: iter([request for request in flood if request.city == city]) for city in cities}
+    return [next(by_city[request.city]) for request in rng.sample(flood, len(flood))]
 
 
 def _cost_s(city: City) -> float:
-    """Return how long a plan of *city* takes, s."""
+    """Measure how long the planning of *city* takes, in seconds."""
     started = time.perf_counter()
     plan(city.base, city.stops, city.agents)
     return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Two customers: one has many short calls, the other long ones. Each side of the comparison has its own setting."""
+"""The Celery app for two customers, one with many short calls and one with long calls. Each side has its settings."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from celery_affinity import Affinity, Tenant
 
 STOCK, AGE, SHARE = SIDES = "stock", "age", "share"
 
-#: Customer -> weight, and how long a call takes, s.
+#: Customer -> weight, and duration of a call in seconds.
 CUSTOMERS = {"quick": (1, 0.01), "slow": (3, 2.0)}
 
 url, side = os.environ.get("SHARES_URL", "redis://"), os.environ.get("SHARES_SIDE", SHARE)
@@ -23,7 +23,7 @@ if side != STOCK:
         affinity_tenants={name: Tenant(weight=weight) for name, (weight, _) in CUSTOMERS.items()},
     )
 
-#: List of "customer seconds", one for each call that has run.
+#: Redis list with an entry "customer seconds" for each call that has run.
 RAN = "examples:shares:ran"
 
 _ledger = redis.Redis.from_url(url)
@@ -31,6 +31,6 @@ _ledger = redis.Redis.from_url(url)
 
 @app.task(name="shares.work", affinity=Affinity(tenant="{customer}"))
 def work(customer, seconds):
-    began = time.monotonic()
+    started = time.monotonic()
     time.sleep(seconds)
-    _ledger.rpush(RAN, f"{customer} {time.monotonic() - began}")
+    _ledger.rpush(RAN, f"{customer} {time.monotonic() - started}")

@@ -1,4 +1,4 @@
-"""Publishes the calls of both customers by turns, so much of each that its calls alone would fill the slots."""
+"""Publishes the calls of both customers in turn. Each customer has enough calls to keep all slots busy."""
 
 import sys
 from itertools import zip_longest
@@ -9,10 +9,11 @@ from examples.shares.app import CUSTOMERS, STOCK, app, side, url, work
 
 
 def main(seconds: float) -> None:
+    """Publish calls of *seconds* of work for each customer, evenly mixed."""
     calls = [[(name, took)] * round(seconds / took) for name, (_, took) in CUSTOMERS.items()]
-    several = max(map(len, calls)) // min(map(len, calls))
+    quick_per_slow = max(map(len, calls)) // min(map(len, calls))
     quick, slow = sorted(calls, key=len, reverse=True)
-    groups = [quick[first : first + several] for first in range(0, len(quick), several)]
+    groups = [quick[first : first + quick_per_slow] for first in range(0, len(quick), quick_per_slow)]
     mixed = [call for group, one in zip_longest(groups, slow) for call in (*(group or ()), one) if call is not None]
     if side == STOCK:
         with app.producer_or_acquire() as producer:

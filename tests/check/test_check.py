@@ -93,7 +93,7 @@ def test_a_healthy_fleet_passes_strictly():
     assert run.stdout.endswith("\n0 errors, 0 warnings, 1 note\n"), run.stdout
 
 
-def test_without_a_fleet_and_nothing_is_written(valkey, redis_client):
+def test_check_without_the_fleet_writes_nothing(valkey, redis_client):
     said, found = checked(valkey.url, "--no-fleet", "--strict", code=1)
     assert "persistence-off" in said
     assert "no-workers" not in said
@@ -106,7 +106,7 @@ def test_without_a_fleet_and_nothing_is_written(valkey, redis_client):
 # -- servers that are down, and passwords
 
 
-def test_a_server_that_never_answers_is_an_error_in_bounded_time_and_no_password_is_shown():
+def test_unresponsive_server_is_an_error_without_its_password():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(20)
@@ -120,7 +120,7 @@ def test_a_server_that_never_answers_is_an_error_in_bounded_time_and_no_password
     assert "Traceback" not in run.stderr
 
 
-def test_ways_in_which_a_server_is_down(new_app, monkeypatch):
+def test_each_connection_error_reports_the_server_down(new_app, monkeypatch):
     monkeypatch.setattr(app_api, "PATIENCE_S", 0.3)
     with EmbeddedServer(password="geheim") as server, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -139,7 +139,7 @@ def test_ways_in_which_a_server_is_down(new_app, monkeypatch):
             assert "falsch" not in repr(facts)
 
 
-def test_a_server_that_stops_in_the_middle_is_down(new_app, monkeypatch):
+def test_server_that_stops_during_the_check_is_down(new_app, monkeypatch):
     monkeypatch.setattr(app_api, "PATIENCE_S", 0.5)
     with EmbeddedServer() as server, ThreadPoolExecutor() as executor, redis.Redis.from_url(server.url) as client:
         looking = executor.submit(gather_facts, new_app(server.url), answers_within_s=1.5)
@@ -152,7 +152,7 @@ def test_a_server_that_stops_in_the_middle_is_down(new_app, monkeypatch):
 
 
 @pytest.mark.timeout(20)
-def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypatch):
+def test_workers_are_queried_once_without_kombus_retries(new_app, monkeypatch):
     monkeypatch.setattr(app_api, "PATIENCE_S", 0.3)
     with (
         EmbeddedServer() as server,
@@ -168,7 +168,7 @@ def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypa
             server.kill()
 
 
-def test_workers_are_not_asked_above_95_percent_of_maxmemory(new_app, monkeypatch):
+def test_workers_are_not_queried_above_95_percent_of_maxmemory(new_app, monkeypatch):
     asked = []
     monkeypatch.setattr(gather_module, "answers_of_workers", lambda *_: asked.append(1) or ())
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
@@ -182,19 +182,19 @@ def test_workers_are_not_asked_above_95_percent_of_maxmemory(new_app, monkeypatc
             assert ("remote-control" in {each.id for each in check(facts)}) != is_asked, share
 
 
-def test_another_transport_is_named_and_the_server_looked_at(valkey, redis_client):
+def test_other_transport_is_reported_and_the_server_checked(valkey, redis_client):
     said, found = checked(valkey.url, "--no-fleet", app="tests.support.apps.ordinary", code=2, STOCK="1")
     assert "broker_transport is None" in said["transport"]
     assert found["server"]
 
 
-def test_another_kind_of_broker_is_named(new_app):
+def test_other_broker_is_reported(new_app):
     facts = gather_facts(new_app("amqp://user:geheim@localhost"))
     assert "got: 'amqp://user:**@localhost" in facts.app.url_refused
     assert "broker-url" in [finding.id for finding in check(facts)]
 
 
-def test_an_observer_learns_what_it_may_see(as_user, fleet):
+def test_restricted_user_gets_the_readable_facts(as_user, fleet):
     fleet.publish("job", "drawing")
     said, _ = checked(as_user("observer"), code=2)
     assert "NOPERM" in said["remote-control"] or "no permissions" in said["remote-control"]
@@ -205,7 +205,7 @@ def test_an_observer_learns_what_it_may_see(as_user, fleet):
 # -- facts of a fleet
 
 
-def test_what_stands_on_the_server(server, fleet, new_app):
+def test_server_facts_are_gathered(server, fleet, new_app):
     app = new_app(server.url, affinity_rarity="free")
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf")
@@ -232,7 +232,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     assert members["two@host"].stops == {"shop.draw", "shop.store all"}
 
 
-def test_another_schema_is_named_and_its_data_not_read(valkey, fleet, new_app):
+def test_other_schema_is_reported_and_its_data_not_read(valkey, fleet, new_app):
     fleet.publish("job", "drawing")
     fleet.scheduler.client.set(Keys().key("schema"), "99")
     facts = gather_facts(new_app(valkey.url))
@@ -240,7 +240,7 @@ def test_another_schema_is_named_and_its_data_not_read(valkey, fleet, new_app):
     assert "schema 99" in next(finding.what for finding in check(facts) if finding.id == "schema")
 
 
-def test_another_map_of_cohorts_is_named_with_both(valkey, redis_client, new_app):
+def test_different_cohort_maps_are_both_reported(valkey, redis_client, new_app):
     asked = {"answers_within_s": 0.2}
     split = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}})
     assert "cohorts-differ" not in {each.id for each in check(gather_facts(split, **asked))}, "no fleet yet"
@@ -256,7 +256,7 @@ def test_another_map_of_cohorts_is_named_with_both(valkey, redis_client, new_app
             assert repr(own) in found["cohorts-differ"].what
 
 
-def test_the_workers_of_a_fleet_that_has_just_begun_are_not_said_to_do_nothing(valkey, fleet, new_app):
+def test_workers_of_a_new_fleet_are_not_reported_idle(valkey, fleet, new_app):
     app = new_app(valkey.url)
     fleet.join("one", "pdf")
     facts = gather_facts(app, answers_within_s=0.2)
@@ -269,7 +269,7 @@ def test_the_workers_of_a_fleet_that_has_just_begun_are_not_said_to_do_nothing(v
     assert "never" in next(each.what for each in check(facts) if each.id == "nobody-ticks")
 
 
-def test_last_step_of_the_servers_clock_is_shown_for_a_day(valkey, redis_client, new_app):
+def test_last_clock_step_is_reported_for_a_day(valkey, redis_client, new_app):
     app, now_us = new_app(valkey.url), int(redis_client.time()[0]) * 1_000_000
     for field, is_shown in (
         (f"{now_us} 3600000000", True),
@@ -292,21 +292,21 @@ def test_last_step_of_the_servers_clock_is_shown_for_a_day(valkey, redis_client,
 # -- the docs
 
 
-def test_the_page_has_every_finding_with_its_level():
+def test_page_lists_every_finding_with_its_level():
     page = (ROOT / "docs/reference/check.md").read_text()
     rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \|", page, re.MULTILINE)
     assert dict(rows) == {id_: str(level) for id_, level in LEVELS.items()}
     assert len(rows) == len(LEVELS)
 
 
-def test_the_page_shows_what_is_printed():
+def test_output_on_the_page_has_current_levels():
     shown = blocks("docs/reference/check.md")["output"]
     assert re.findall(r"^(ERROR|WARNING|NOTE) +([\w-]+)$", shown, re.MULTILINE)
     for level, id_ in re.findall(r"^(ERROR|WARNING|NOTE) +([\w-]+)$", shown, re.MULTILINE):
         assert LEVELS[id_] == level.lower()
 
 
-def test_findings_of_each_cohort_have_its_name_and_one_that_is_down_is_a_finding(valkey, redis_client, new_app):
+def test_findings_name_their_cohort_and_report_a_down_one(valkey, redis_client, new_app):
     def asked(**cohorts):
         app = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}, **cohorts})
         return [(each.id, each.what.partition(":")[0]) for each in check(gather_facts(app, answers_within_s=0.1))]
@@ -323,7 +323,7 @@ def test_findings_of_each_cohort_have_its_name_and_one_that_is_down_is_a_finding
     assert found["cohort-down"].startswith("Cohort 'eu' does not answer")
 
 
-def test_keys_that_calls_alone_give_jobs_of_two_cohorts_are_found_among_those_in_use(valkey, redis_client, new_app):
+def test_keys_used_in_two_cohorts_are_found(valkey, redis_client, new_app):
     app = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}})
     for cohort in ("default", "ml"):
         redis_client.hset(Keys(cohort=cohort).key("settings"), "tenants", "acme=max:3")

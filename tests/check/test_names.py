@@ -90,7 +90,7 @@ def nothing(customer=None):
     pass
 
 
-def test_names_that_mean_nothing_are_findings_with_the_names_that_were_meant(valkey, fleet, run):
+def test_misspelt_names_are_findings_with_suggestions(valkey, fleet, run):
     fleet.join("worker", "pdf", "excel")
     done = run(APP.replace("redis://localhost:6379/0", valkey.url), "check")
     assert done.returncode == 2
@@ -119,7 +119,7 @@ app.conf.update(CELERY_RESULT_BACKEND="redis://localhost", task_acks_late=True)
         assert "CELERY_RESULT_BACKEND -> result_backend" in done.stderr
 
 
-def test_a_module_of_settings_that_is_not_there_is_a_finding(run):
+def test_missing_settings_module_is_a_finding(run):
     done = run('from celery import Celery\napp = Celery("shop")\napp.config_from_object("no.such.module")', "check")
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
     assert "Celery cannot read the settings of this app: No module named 'no'" in " ".join(done.stdout.split())
@@ -142,12 +142,12 @@ def test_names_of_tasks_in_each_setting_are_compared_with_the_tasks(new_app):
     }
 
 
-def test_an_app_without_tasks_may_name_any(new_app):
+def test_app_without_tasks_accepts_any_task_name(new_app):
     app = new_app(task_routes={"far.*": "pdf"}, affinity_task_types={"far.*": "pdf"})
     assert list(_names_without_task(gather_app(app))) == []
 
 
-def test_the_keys_that_rules_make_are_known_unless_a_function_makes_them(new_app):
+def test_key_patterns_are_collected_except_from_functions(new_app):
     app = new_app(affinity_task_rules={"far.*": {"rate": ("10/s", "rates:{args[0]}")}})
     app.task(nothing, name="shop.render", shared=False, affinity=Affinity("pdf", exclusive="c:{customer}:{task}"))
     found = gather_app(app)
@@ -158,7 +158,7 @@ def test_the_keys_that_rules_make_are_known_unless_a_function_makes_them(new_app
     assert jobs._key_patterns(gather_app(app)) is None
 
 
-def test_a_full_queue_is_found_with_the_pauses_that_keep_it_full(valkey, fleet, new_app):
+def test_full_queue_is_reported_with_its_pauses(valkey, fleet, new_app):
     fleet.join("worker", "pdf", "mail", slots=0)
     app = new_app(valkey.url, affinity_max_pending={"pdf": 2, "mail": Bound(5, full="drop-oldest")})
     for number in range(2):
@@ -175,7 +175,7 @@ def test_a_full_queue_is_found_with_the_pauses_that_keep_it_full(valkey, fleet, 
     assert set(pauses) == {"all types are paused", "type 'pdf' is paused: db migration"}
 
 
-def test_a_limit_of_a_key_that_a_job_has_is_in_use(valkey, fleet, new_app):
+def test_limit_of_an_existing_jobs_key_is_in_use(valkey, fleet, new_app):
     fleet.join("worker", "pdf")
     app = new_app(valkey.url, affinity_limits={"customer:*": 1, "custmer:*": 1, "type:pdf": 1})
     for number in range(2):
@@ -183,7 +183,7 @@ def test_a_limit_of_a_key_that_a_job_has_is_in_use(valkey, fleet, new_app):
     assert gather_facts(app).fleet.limits_in_use == ("customer:*",)
 
 
-def test_of_tenants_the_minima_and_misspelt_names_are_known(valkey, fleet, new_app):
+def test_tenant_minimums_and_misspelt_names_are_gathered(valkey, fleet, new_app):
     app = new_app(valkey.url)
     fleet.scheduler.configure({"tenants": "acmee=max:3,min:2 big=max:none,min:4 *=max:9,min:1"})
     fleet.join("worker", "pdf", slots=5)

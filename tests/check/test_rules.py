@@ -318,7 +318,7 @@ CASES = [
 ]  # fmt: skip
 
 
-def test_lists_of_queues_left_to_kombu_are_an_error_only_if_no_worker_that_answered_has_the_queue():
+def test_kombu_queue_without_a_consuming_worker_is_an_error():
     def facts(**changes):
         return fleet(app(affinity_queues=["pdf"]), stock_messages=in_list("mail"), **changes)
 
@@ -329,7 +329,7 @@ def test_lists_of_queues_left_to_kombu_are_an_error_only_if_no_worker_that_answe
     assert ids(facts(answers=(), not_asked="E")) == ["remote-control"]
 
 
-def test_list_that_no_worker_serves_is_named_with_its_oldest_message():
+def test_unserved_list_is_reported_with_its_oldest_message():
     def oldest(**message):
         (finding,) = check(fleet(stock_messages=in_list("celery", **message)))
         return finding.what
@@ -342,7 +342,7 @@ def test_list_that_no_worker_serves_is_named_with_its_oldest_message():
     assert "no worker with this transport serves it" in unsure[0].what
 
 
-def test_workers_of_a_full_server_are_not_asked_and_the_cure_is_room():
+def test_workers_are_not_queried_if_the_server_is_full():
     facts = replace(fleet(answers=(), not_asked="96% of its maxmemory"), server=info(used_memory=960).server)
     (finding,) = [each for each in check(facts) if each.id == "remote-control"]
     assert "were not queried (96% of its maxmemory, and would refuse their answers)" in finding.what
@@ -355,11 +355,11 @@ def ids(facts):
     return [finding.id for finding in check(facts)]
 
 
-def test_a_good_fleet_has_no_finding():
+def test_healthy_fleet_has_no_finding():
     assert check(app()) == []
 
 
-def test_every_finding_comes_with_its_facts_and_no_other_does():
+def test_each_case_gives_exactly_its_finding():
     found = {id_: check(make()) for id_, make, _ in CASES}
     assert {id_: [finding.id for finding in findings] for id_, findings in found.items()} == {
         id_: [id_] for id_, _, _ in CASES
@@ -388,13 +388,13 @@ def test_missing_fast_parser_is_a_note(monkeypatch):
         lambda: replace(app(), cohorts={"eu": Facts(good_shop(), down="E.")}),
     ],
 )
-def test_an_error_with_a_full_stop_gets_no_second_one(make):
+def test_full_stop_of_an_error_is_not_doubled(make):
     whats = [finding.what for finding in check(make()) if "E." in finding.what]
     assert whats
     assert not any("E.." in what for what in whats)
 
 
-def test_jobs_that_nobody_should_run_are_cancelled_so_that_their_callers_know():
+def test_unserved_jobs_suggest_the_cancel_command():
     (finding,) = check(fleet(**waiting(drawing=3)))
     assert "`celery -A ... affinity cancel --type drawing`" in finding.todo
 
@@ -418,13 +418,13 @@ def test_findings_of_one_level_keep_the_order_of_their_functions():
     assert order.index("clock-stepped") < order.index("no-workers") < order.index("type-waits")
 
 
-def test_the_worst_comes_first():
+def test_findings_are_sorted_by_level():
     facts = app(worker_prefetch_multiplier=1)
     facts = replace(facts, server=ServerFacts({**INFO, "aof_enabled": 0, "role": "slave"}, save=""))
     assert ids(facts) == ["replica", "persistence-off", "prefetch"]
 
 
-def test_the_exit_code():
+def test_exit_code_depends_on_level_and_strict():
     by_id = {id_: make for id_, make, _ in CASES}
     for found, strict, code in [
         ([], True, 0),
@@ -438,7 +438,7 @@ def test_the_exit_code():
         assert exit_code(findings, strict) == code, found
 
 
-def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
+def test_set_of_error_findings_is_fixed():
     """A level changes only by decision: pipelines stop at errors."""
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
         "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "not-sent", "imports",
@@ -449,13 +449,13 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     }  # fmt: skip
 
 
-def test_hints_have_no_bonus_where_tenants_take_turns_by_shares():
+def test_hints_have_no_effect_with_turns_by_share():
     (finding,) = check(fleet(app(tasks=HINTED), settings=BY_SHARES))
     assert finding.id == "hints-without-effect"
     assert "by shares" in finding.what
 
 
-def test_what_is_no_finding():
+def test_harmless_facts_give_no_finding():
     priority = {"shop.draw": {"affinity": "pdf", "priority": 3}}
     two = replace(ANSWER, name="two@h", id="id2")
     for facts in [
@@ -493,21 +493,21 @@ def test_what_is_no_finding():
         assert ids(facts) == [], facts
 
 
-def test_types_of_a_fleet_without_workers_are_said_once():
+def test_fleet_without_workers_has_no_finding_per_type():
     assert ids(fleet(members=(), answers=())) == ["no-workers"]
     assert ids(fleet(members=(), answers=(), **waiting(pdf=1))) == ["type-waits", "no-workers"]
 
 
-def test_a_type_that_waits_is_not_said_to_be_unserved_as_well():
+def test_waiting_type_is_not_also_unserved():
     assert ids(fleet(app(tasks=DRAWING), **waiting(drawing=1))) == ["type-waits"]
 
 
-def test_a_server_without_a_limit_is_measured_by_its_machine():
+def test_memory_without_maxmemory_is_compared_with_the_machine():
     facts = info(maxmemory=0, used_memory=95, total_system_memory=100)
     assert ids(facts) == ["memory-nearly-full", "memory-unlimited"]
 
 
-def test_findings_of_a_cohort_have_its_name_and_omit_a_server_that_is_the_same():
+def test_cohort_findings_omit_a_shared_server():
     cohort = fleet(**waiting(drawing=1), answers=())
     for run_id, expected in (("one", ["type-waits"]), ("other", ["type-waits", "eviction"])):
         there = ServerFacts({**INFO, "maxmemory_policy": "allkeys-lru", "used_memory": 2}, run_id=run_id)
@@ -516,7 +516,7 @@ def test_findings_of_a_cohort_have_its_name_and_omit_a_server_that_is_the_same()
         assert all(finding.what.startswith("Cohort 'eu': ") for finding in check(facts))
 
 
-def test_a_transport_that_is_none_and_keys_that_cannot_be_are_named():
+def test_invalid_transport_and_namespace_are_errors():
     (transport,) = check(app(broker_transport="celery_affinity:transport"))
     assert (transport.id, transport.level) == ("transport", Level.ERROR)
     assert "which is not a transport: the name leads to <module" in transport.what
@@ -530,7 +530,7 @@ def test_a_transport_that_is_none_and_keys_that_cannot_be_are_named():
     ("video", "vidoe", "one letter"), ("video", "vdeo", "one letter"), ("report", "reports", "one letter"),
     ("image-resize", "image_resize", "one letter"), ("image-resize", "image-resise", "one letter"),
 ])  # fmt: skip
-def test_a_type_that_is_served_but_for_a_letter_is_misspelt(meant, declared, differs):
+def test_type_differing_in_one_letter_is_misspelt(meant, declared, differs):
     (finding,) = check(serving(meant, declared))
     assert finding.id == "type-misspelt"
     assert finding.what.startswith(f"Type {declared!r}, which task shop.draw declares, differs only in {differs} from")
@@ -545,27 +545,27 @@ def serving(served, declared):
 @pytest.mark.parametrize(("served", "declared"), [
     ("gpu1", "gpu2"), ("queue_a", "queue_b"), ("csv", "tsv"), ("us", "eu"), ("v1.pdf", "v2.pdf"), ("pdf", "excel"),
 ])  # fmt: skip
-def test_a_type_that_is_another_one_is_unserved(served, declared):
+def test_clearly_different_type_is_unserved(served, declared):
     assert ids(serving(served, declared)) == ["type-unserved"]
 
 
-def test_a_worker_without_types_is_said_to_serve_none():
+def test_worker_without_types_is_idle():
     idle = MemberFacts("id2", "two@h", ())
     answer = replace(ANSWER, name="two@h", id="id2", queues=())
     (finding,) = check(fleet(members=(ONE, idle), answers=(ANSWER, answer)))
     assert finding.what == "Worker two@h serves no type: it has nothing to do."
 
 
-def test_jobs_that_wait_for_a_misspelt_type_are_asked_about():
+def test_jobs_of_a_misspelt_type_suggest_the_correct_type():
     (finding,) = check(fleet(**waiting(Pdf=3)))
     assert finding.what == "3 job(s) of type 'Pdf' wait, and no live worker serves it; did you mean 'pdf'?"
 
 
-def test_the_order_of_priorities_is_in_doubt_with_the_options_of_stock_as_well():
+def test_stock_priority_steps_leave_the_priority_order_unclear():
     assert ids(app(broker_transport_options={"priority_steps": [0]})) == ["priority-order", "void-options"]
 
 
-def test_a_result_backend_on_the_brokers_server_is_not_named_beside_the_broker():
+def test_backend_on_the_broker_server_is_not_reported_twice():
     def down(backend):
         results = ResultFacts(backend, down="Connection refused")
         return ids(Facts(shop(result_backend=backend), down="Connection refused", results=results))
@@ -589,12 +589,12 @@ def test_a_result_backend_on_the_brokers_server_is_not_named_beside_the_broker()
         ("anything", None, False),
     ],
 )
-def test_a_limit_is_for_keys_that_rules_make(pattern, made, is_one):
+def test_limit_pattern_must_match_keys_of_rules(pattern, made, is_one):
     assert ids(limited(pattern, key=made)) == ([] if is_one else ["limit-of-no-key"])
     assert ids(fleet(limited(pattern, key=None), limits_in_use=(pattern,))) == []
 
 
-def test_a_bound_that_is_full_says_what_becomes_of_further_calls_and_what_helps():
+def test_full_bound_describes_its_effect_and_remedy():
     def of(effect, *pauses):
         (found,) = check(full(effect, *pauses))
         return found
@@ -610,7 +610,7 @@ def test_a_bound_that_is_full_says_what_becomes_of_further_calls_and_what_helps(
     assert check(fleet(types=[type_("pdf", 9, bound=Bound(10, "refuse"))])) == []
 
 
-def test_types_of_routes_are_compared_with_those_of_tasks_where_no_worker_runs():
+def test_route_types_are_compared_with_task_types_without_workers():
     facts = app(
         tasks={"shop.all": {"affinity": "pdfs"}, "shop.draw": {"affinity": "pdf"}},
         task_routes={"shop.draw": {"queue": "pfd"}},

@@ -98,7 +98,7 @@ def pending(clients, type_):
     return Reader(clients[cohort], Keys(cohort=cohort)).pending(type_)
 
 
-def test_reports_have_the_rows_of_all_cohorts_each_with_its_cohort(app, sent, clients):
+def test_reports_show_the_cohort_of_each_row(app, sent, clients):
     fleet_of(clients, "ml").join("worker", "gpu.small")
     status = shown(app, "status")
     types = {each["type"]: each["cohort"] for each in status["types"]}
@@ -119,7 +119,7 @@ def _rows(found):
     return found["jobs"] if isinstance(found, dict) else found
 
 
-def test_requeues_of_all_cohorts_are_listed_and_explained_after_their_jobs_are_forgotten(app, sent, clients):
+def test_requeues_of_all_cohorts_outlive_their_jobs(app, sent, clients):
     fleet = fleet_of(clients, "eu")
     fleet.join("w", "eu.pdf")
     (claim,) = fleet.inbox("w")
@@ -131,7 +131,7 @@ def test_requeues_of_all_cohorts_are_listed_and_explained_after_their_jobs_are_f
     assert "the worker died" in run(app, "explain", row["task_id"], code=1).stdout
 
 
-def test_memory_has_the_server_of_each_cohort(app, sent):
+def test_memory_report_has_each_cohorts_server(app, sent):
     found = {server["cohort"]: server for server in shown(app, "memory")}
     assert {*found} == {*TYPES.values()}
     for type_, cohort in TYPES.items():
@@ -141,7 +141,7 @@ def test_memory_has_the_server_of_each_cohort(app, sent):
     assert run(app, "memory", "--sample", "100").stdout.count("used ") == 3
 
 
-def test_pages_of_jobs_go_through_the_cohorts_one_after_the_other(app, sent):
+def test_job_pages_list_one_cohort_after_another(app, sent):
     found, cursor, page = [], (), {"cursor": ""}
     while page["cursor"] is not None:
         page = shown(app, "jobs", "list", "--limit", "1", *cursor)
@@ -152,7 +152,7 @@ def test_pages_of_jobs_go_through_the_cohorts_one_after_the_other(app, sent):
     assert "cursor must be" in run(app, "jobs", "list", "--cursor", "nowhere:x", code=1).output
 
 
-def test_a_job_is_found_in_its_cohort_and_a_type_goes_to_its_own(app, sent, clients):
+def test_commands_find_the_cohort_of_a_job_or_type(app, sent, clients):
     for type_, id_ in sent.items():
         assert shown(app, "explain", id_)["cohort"] == TYPES[type_]
         assert jobs(app).get(id_).cohort == TYPES[type_]
@@ -165,7 +165,7 @@ def test_a_job_is_found_in_its_cohort_and_a_type_goes_to_its_own(app, sent, clie
     assert shown(app, "pause") == []
 
 
-def test_jobs_are_cancelled_moved_and_retried_where_they_are(app, sent, clients):
+def test_jobs_are_cancelled_moved_and_retried_in_their_cohort(app, sent, clients):
     assert shown(app, "cancel", sent["eu.pdf"])[0]["done"]
     assert shown(app, "prioritise", sent["gpu.big"], "--priority", "7")[0]["done"]
     refused = run(app, "move", sent["gpu.big"], "--to", "pdf", code=1)
@@ -187,7 +187,7 @@ def test_dead_letters_of_all_cohorts_are_listed_replayed_and_dropped(app, sent, 
     assert shown(app, "dead", "drop", "--all", "--yes")["dropped"] == 2
 
 
-def test_settings_limits_and_quotas_are_changed_in_every_cohort(app, clients):
+def test_settings_limits_and_quotas_change_in_all_cohorts(app, clients):
     changed = shown(app, "settings", "set", "age_weight", "3")
     assert {each["cohort"]: float(each["value"]) for each in changed} == {"default": 3, "ml": 3, "eu": 3}
     run(app, "--cohort", "ml", "settings", "set", "age_weight", "4")
@@ -200,7 +200,7 @@ def test_settings_limits_and_quotas_are_changed_in_every_cohort(app, clients):
         run(app, *name.split())
 
 
-def test_slots_are_asked_for_in_each_cohort_and_a_worker_of_two_counts_once(app, sent, clients):
+def test_scale_shows_the_cohort_of_each_profile(app, sent, clients):
     for cohort, type_ in (("default", "pdf"), ("ml", "gpu.big")):
         fleet_of(clients, cohort).join(f"worker-{cohort}", type_)
     assert {each["profile"]: each["cohort"] for each in shown(app, "scale")} == {
@@ -212,7 +212,7 @@ def test_slots_are_asked_for_in_each_cohort_and_a_worker_of_two_counts_once(app,
     assert only["cohort"] == "ml"
 
 
-def test_a_trace_is_of_the_cohort_that_is_named(app, sent, tmp_path):
+def test_trace_records_the_named_cohort(app, sent, tmp_path):
     record = ("lab", "record", "--for", "1s", "--output", str(tmp_path / "trace.jsonl"))
     said = run(app, *record, code=2).output
     assert "a trace covers one cohort: name it before the command, --cohort, one of default, ml, eu" in said
@@ -221,7 +221,7 @@ def test_a_trace_is_of_the_cohort_that_is_named(app, sent, tmp_path):
     assert "got: 'nowhere'" in run(app, "--cohort", "nowhere", *record, code=1).output
 
 
-def test_check_looks_at_the_servers_of_all_cohorts(app, broker, sent, down):
+def test_check_covers_the_servers_of_all_cohorts(app, broker, sent, down):
     for each in (app, down):
         each.conf.result_backend = broker.url
     found = shown(app, "check", code=2)["findings"]
@@ -232,7 +232,7 @@ def test_check_looks_at_the_servers_of_all_cohorts(app, broker, sent, down):
     assert "cohort-down" in {each["id"] for each in shown(down, "check", code=2)["findings"]}
 
 
-def test_metrics_have_a_label_for_the_cohort_if_there_are_several(app, sent, down):
+def test_metrics_have_a_cohort_label_with_several_cohorts(app, sent, down):
     text = run(app, "metrics", "--once").stdout
     assert 'celery_affinity_pending_jobs{cohort="eu",type="eu.pdf",mode="queued"} 1' in text
     assert 'celery_affinity_up{cohort="ml"} 1' in text
@@ -240,7 +240,7 @@ def test_metrics_have_a_label_for_the_cohort_if_there_are_several(app, sent, dow
     assert 'celery_affinity_up{cohort="eu"} 0' in run(down, "metrics", "--once").stdout
 
 
-def test_a_cohort_that_is_down_is_a_line_and_the_others_are_shown(down, sent, clients):
+def test_down_cohort_is_reported_and_others_are_shown(down, sent, clients):
     done = run(down, "status")
     assert done.stderr.startswith("cohort 'eu' does not answer: ")
     assert done.stderr.count("\n") == 1

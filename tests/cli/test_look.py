@@ -30,7 +30,7 @@ def backend(load_app):
     return load_app(APP).backend
 
 
-def test_explain_says_how_long_a_job_waited_and_ran(valkey, fleet):
+def test_explain_shows_wait_and_run_time(valkey, fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.end("worker", *fleet.inbox("worker"))
@@ -45,7 +45,7 @@ def test_explain_says_how_long_a_job_waited_and_ran(valkey, fleet):
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery
-def test_explain_shows_arguments_and_result_if_it_is_asked_and_they_are_not_hidden(valkey, fleet, backend):
+def test_explain_shows_values_on_request_unless_they_are_hidden(valkey, fleet, backend):
     message = json.dumps({"headers": {"argsrepr": "('a.pdf',)", "kwargsrepr": "{}"}})
     fleet.bury("buried")
     fleet.scheduler.client.set(fleet.scheduler.keys.key("message", "buried"), message)
@@ -56,7 +56,7 @@ def test_explain_shows_arguments_and_result_if_it_is_asked_and_they_are_not_hidd
     for line in ("arguments   ('a.pdf',)", "keywords    {}", "status      RETRY", "error       ValueError: no page"):
         assert f"{line}\n" in said
     assert "  in the" in said
-    assert "\x1b[2J" not in said, "no traceback rules the terminal"
+    assert "\x1b[2J" not in said, "control characters of the traceback are escaped"
     assert "a.pdf" not in affinity(valkey.url, "explain", "task-job").stdout
     found = json.loads(affinity(valkey.url, *words, "--json").stdout)["values"]
     assert (found["args"], found["traceback"]) == ("('a.pdf',)", "Traceback\n  in the\x1b[2J page")
@@ -88,7 +88,7 @@ def test_status_shows_types_and_workers(valkey, fleet):
     assert "scheduled for later: 1   dead letters: 0" in run.stdout
 
 
-def test_status_shows_calls_beside_pending_jobs_where_calls_have_merged(valkey, fleet):
+def test_status_shows_calls_column_when_calls_have_merged(valkey, fleet):
     fleet.publish("plain", "excel")
     assert "calls" not in affinity(valkey.url, "status").stdout
     rules = "merge=city most=1000 bytes=1000000"
@@ -100,7 +100,7 @@ def test_status_shows_calls_beside_pending_jobs_where_calls_have_merged(valkey, 
     assert (excel["calls"], pdf["calls"]) == (1, 3)
 
 
-def test_a_type_that_nobody_serves_is_red(valkey, fleet):
+def test_status_shows_unserved_type_in_red(valkey, fleet):
     fleet.publish("unserved", "drawing")
     fleet.publish("served", "pdf")
     fleet.join("busy", "pdf")
@@ -137,13 +137,13 @@ def test_status_as_json(valkey, fleet):
     assert (worker["name"], worker["types"], worker["draining"]) == ("one@host", ["pdf"], False)
 
 
-def test_an_id_may_be_copied_with_blanks(valkey, redis_client):
+def test_explain_ignores_blanks_around_an_id(valkey, redis_client):
     run = affinity(valkey.url, "explain", " some-id\n")
     assert run.returncode == 1
     assert run.stdout.startswith("task some-id is unknown")
 
 
-def test_explain_says_why_a_task_waits(valkey, fleet):
+def test_explain_shows_why_a_task_waits(valkey, fleet):
     fleet.join("one", "pdf")
     fleet.publish("busy", "pdf")
     for number in range(12):
@@ -179,7 +179,7 @@ def test_explain_as_json(valkey, fleet):
     assert unknown.returncode == 1, "a script can tell"
 
 
-def test_explain_says_that_a_task_failed_and_why(valkey, fleet):
+def test_explain_shows_the_error_of_a_failed_task(valkey, fleet):
     fleet.join("one", "pdf")
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("one")
@@ -199,8 +199,8 @@ def test_explain_says_that_a_task_failed_and_why(valkey, fleet):
         ([[withdrawn_mark("pdf"), "excel"]], "the workers that serve the type refuse it for the moment"),
     ],
 )
-def test_explain_says_why_it_cannot_tell_how_long_a_job_waits(valkey, fleet, workers, says):
-    """Jobs that ended give no estimate once their workers have gone: an unserved type has no slots."""
+def test_explain_shows_why_there_is_no_wait_estimate(valkey, fleet, workers, says):
+    """Run times give no estimate without workers: an unserved type has no slots."""
     fleet.join("before", "pdf")
     fleet.publish("short", "pdf")
     fleet.end("before", *fleet.inbox("before"))
@@ -213,7 +213,7 @@ def test_explain_says_why_it_cannot_tell_how_long_a_job_waits(valkey, fleet, wor
     assert rows["wait"] == f"unknown: {says}"
 
 
-def test_pending_lists_what_is_next(valkey, fleet):
+def test_pending_lists_jobs_in_claim_order(valkey, fleet):
     fleet.join("one", "pdf")
     fleet.publish("busy", "pdf")
     fleet.publish("unserved", "drawing", priority=10)
@@ -230,7 +230,7 @@ def test_pending_lists_what_is_next(valkey, fleet):
     assert len(affinity(valkey.url, "pending", "--limit", "1").stdout.splitlines()) == 2
 
 
-def test_pending_says_so_if_nothing_is(valkey, fleet):
+def test_pending_reports_types_without_pending_jobs(valkey, fleet):
     assert affinity(valkey.url, "pending").stdout == "nothing is pending\n"
     fleet.join("one", "pdf", "excel")
     lines = affinity(valkey.url, "pending", "pdf", "PDF", "excl", "drawing").stdout.splitlines()
@@ -243,7 +243,7 @@ def test_pending_says_so_if_nothing_is(valkey, fleet):
     assert json.loads(affinity(valkey.url, "pending", "--json").stdout) == []
 
 
-def test_top_shows_the_fleet_until_it_is_ended(valkey, fleet):
+def test_top_shows_the_fleet_until_interrupted(valkey, fleet):
     fleet.join("one", "pdf")
     fleet.publish("busy", "pdf")
     command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "top", "--interval", "0.1"]

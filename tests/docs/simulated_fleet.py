@@ -1,8 +1,7 @@
-"""Waits in a fleet of specialists and versatile workers, simulated: by the scheduler's rules in a few lines, and by its
-specification, which must come to the same.
+"""Simulates the waits in a fleet of specialists and versatile workers, with a short model and with the reference model.
 
-All calls have the same priority, and all types as many slots: of what waits, the oldest goes first, and of the workers
-with a free slot the most specialised one.
+Both must give the same waits. All calls have the same priority, and all types have the same number of slots. Therefore
+the oldest waiting call starts first, in the free slot of the most specialised worker.
 """
 
 from collections import deque
@@ -19,7 +18,7 @@ from tests.conformance.reference.reference import Reference
 
 TYPES = ("pdf", "excel", "index")
 
-#: Types that a worker serves -> its slots.
+#: Types of a worker -> number of slots.
 Slots = Mapping[tuple[str, ...], int]
 
 
@@ -30,24 +29,24 @@ class Call(NamedTuple):
 
 
 def fleet_of(specialists: int, versatile: int) -> Slots:
-    """Return the slots of a fleet: *specialists* for each type, *versatile* ones for all types."""
-    found = {(type_,): specialists for type_ in TYPES if specialists}
-    return found | ({TYPES: versatile} if versatile else {})
+    """Return the slots of a fleet: *specialists* slots per type, and *versatile* slots for all types."""
+    slots = {(type_,): specialists for type_ in TYPES if specialists}
+    return slots | ({TYPES: versatile} if versatile else {})
 
 
 def calls_at_random(count: int, *, per_s: float, run_s: float, seed: int = 1) -> list[Call]:
-    """Return calls that come independently of each other, with exponential times in a slot of the mean *run_s*."""
-    random, at_s, found = Random(seed), 0.0, []
+    """Return calls at random times (Poisson), with exponential run times of mean *run_s*."""
+    random, at_s, calls = Random(seed), 0.0, []
     for _ in range(count):
         at_s += random.expovariate(per_s)
-        found.append(
+        calls.append(
             Call(round(at_s * SECOND_US), random.choice(TYPES), round(random.expovariate(1 / run_s) * SECOND_US))
         )
-    return found
+    return calls
 
 
 def waits_s(slots: Slots, calls: Sequence[Call]) -> list[float]:
-    """Return how long each call waits for a slot, s."""
+    """Return the wait of each call in seconds."""
     free, waiting = dict(slots), {type_: deque() for type_ in TYPES}
     waits, ends, started = [0.0] * len(calls), [], 0
 
@@ -75,7 +74,7 @@ def waits_s(slots: Slots, calls: Sequence[Call]) -> list[float]:
 
 
 def waits_by_specification_s(slots: Slots, calls: Sequence[Call]) -> list[float]:
-    """Return what `waits_s` returns, as the scheduler's specification has it."""
+    """Return the same as `waits_s`, computed by the reference model."""
     fleet, waits, ends, published = Reference(), [0.0] * len(calls), [], 0
     for number, (types, count) in enumerate(slots.items()):
         name, settings = f"worker-{number}", shared_settings(Settings())

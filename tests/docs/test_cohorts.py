@@ -2,7 +2,7 @@
 
 import json
 
-from benchmarks.shards import simulated
+from benchmarks.shards import simulate
 from celery_affinity.embedded.server import EmbeddedServer
 from celery_affinity.scheduler.reader import Reader
 from celery_affinity.schema.keys import Keys
@@ -49,9 +49,9 @@ app.conf.affinity_cohorts = COHORTS
 
 
 def test_shards_whose_slots_do_not_move_wait_longer_and_keys_make_them_unequal():
-    one = simulated(shards=1, jobs=3_000, moves=False)
-    kept, moved = (simulated(shards=8, jobs=3_000, moves=moves) for moves in (False, True))
-    keyed = simulated(shards=8, jobs=3_000, moves=False, keyed=0.5)
+    one = simulate(shards=1, jobs=3_000, moves=False)
+    kept, moved = (simulate(shards=8, jobs=3_000, moves=moves) for moves in (False, True))
+    keyed = simulate(shards=8, jobs=3_000, moves=False, keyed=0.5)
     assert one.overtaken_s == 0
     assert one.p99_s < kept.p99_s < keyed.p99_s
     assert moved.p99_s < kept.p99_s

@@ -39,7 +39,7 @@ def command(*args):
 
 
 def environment():
-    """Return this process's environment, without a server of the user's, and with room for the tables."""
+    """Return this process's environment without REDIS_URL, and with a terminal wide enough for the tables."""
     return {key: value for key, value in os.environ.items() if key != "REDIS_URL"} | {"COLUMNS": "120"}
 
 
@@ -61,7 +61,7 @@ def _copy(folder):
 
 @pytest.fixture(scope="module")
 def demo(folder, tmp_path_factory):
-    """Return what one run of the demo printed, and the folder of its results."""
+    """Return the printed text of one run of the demo, and the folder of its results."""
 
     def make(out):
         code, text = run("examples.pipeline", "--docs", folder, "--out", out, "--seconds", 2)
@@ -93,7 +93,7 @@ def test_both_sides_get_the_same_work(demo):
     assert affinity.read_bytes() == stock.read_bytes()
 
 
-def test_every_document_comes_to_its_end_once(side):
+def test_every_document_is_finished_once(side):
     requests = plan.load(side.folder / "plan.json")
     reading = [job for job in side.jobs.values() if job.type != "index"]
     assert sorted((job.about, job.mode) for job in reading) == sorted((Path(r.path).name, r.mode) for r in requests)
@@ -122,16 +122,16 @@ def test_the_tables_add_up(demo, side):
         assert sum(percents) == pytest.approx(100, abs=1), type_
 
 
-def test_what_cannot_be_read_is_told_in_a_line_each(demo):
+def test_each_unreadable_document_has_an_error_line(demo):
     text, _ = demo
     assert "Not read: contract-protected.pdf: is protected by a password" in text
     assert "Not read: payroll-protected.xlsx: is protected by a password" in text
     assert re.search(r"Not read: scan-damaged\.pdf: is damaged \(.+\)", text)
     assert text.count("Not read:") == len(UNREADABLE)
-    assert "Left alone: 1 other files (.txt)" in text
+    assert "Ignored: 1 other files (.txt)" in text
 
 
-def test_a_comparison_is_said_as_it_is():
+def test_comparison_text_matches_the_ratio():
     assert figures.compared(stock=12.0, ours=1.0) == "12 times as long on stock Celery"
     assert figures.compared(stock=1.5, ours=1.0) == "50 percent longer on stock Celery"
     assert figures.compared(stock=1.0, ours=2.0) == "50 percent shorter on stock Celery"
@@ -139,14 +139,14 @@ def test_a_comparison_is_said_as_it_is():
     assert figures.compared(stock=0.001, ours=0.011) == "about the same on both"
 
 
-def test_a_percentile_is_a_value_that_was_measured():
+def test_percentile_is_a_measured_value():
     assert figures.percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.0
     assert figures.percentile([1.0, 2.0, 3.0, 4.0], 95) == 4.0
     assert figures.percentile([1.0], 100) == 1.0
 
 
-def test_stock_celery_is_not_changed_by_ours(valkey, redis_client, tmp_path):
-    """The routes alone: each message is in the list of its queue, without a priority."""
+def test_stock_side_uses_only_stock_queues(valkey, redis_client, tmp_path):
+    """Each message is in the list of its queue, without a priority."""
     publish = (
         "from examples.pipeline.publish import pipeline\n"
         "from examples.pipeline.tasks import index_document\n"
@@ -161,7 +161,7 @@ def test_stock_celery_is_not_changed_by_ours(valkey, redis_client, tmp_path):
     assert {json.loads(redis_client.lindex(key, 0))["properties"]["priority"] for key in lists} <= {0, None}
 
 
-# -- files and processes that stay
+# -- files and processes
 
 
 class Page(HTMLParser):
@@ -182,7 +182,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_shows_every_job_and_needs_no_other_file(demo):
+def test_page_shows_every_job_and_is_self_contained(demo):
     text, out = demo
     [path] = re.findall(r"file://(\S+\.html)", text)
     assert Path(path) == (out / "timeline.html").resolve()
@@ -192,9 +192,9 @@ def test_the_page_shows_every_job_and_needs_no_other_file(demo):
     assert page.links == []
     assert page.sections[:2] == list(SIDES)
     runs = [measure.Run(name, out / name) for name in SIDES]
-    for each in runs:
-        each.follow()
-    assert page.bars == sum(len(each.jobs) for each in runs)
+    for run_ in runs:
+        run_.follow()
+    assert page.bars == sum(len(run_.jobs) for run_ in runs)
 
 
 def test_the_index_can_be_searched(demo):
@@ -204,10 +204,10 @@ def test_the_index_can_be_searched(demo):
     code, text = run("examples.pipeline.search", "Kestrel", "--out", out)
     assert (code, text.partition(",")[0]) == (0, "customers.csv")
     code, text = run("examples.pipeline.search", "hippopotamus", "--out", out)
-    assert (code, text) == (1, "No page or sheet holds hippopotamus.\n")
+    assert (code, text) == (1, "No page or sheet contains hippopotamus.\n")
 
 
-def test_a_search_before_the_demo_says_what_to_do(tmp_path):
+def test_search_without_an_index_suggests_the_demo(tmp_path):
     code, text = run("examples.pipeline.search", "tide", "--out", tmp_path)
     assert code == 2
     assert "run python -m examples.pipeline first" in text
@@ -255,7 +255,7 @@ def test_no_process_outlives_the_demo(folder, tmp_path, number, exit_code):
         text, _ = demo.communicate(timeout=30)
     assert demo.returncode == exit_code
     if number == signal.SIGINT:
-        assert "Stopped; no process is left behind." in text
+        assert "Stopped. All processes of the example have ended." in text
     wait_until(lambda: not any(map(is_alive, children)), 10, "all processes of the demo are gone")
 
 

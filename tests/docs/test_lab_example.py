@@ -1,4 +1,4 @@
-"""`make lab`, run as a user runs it: real documents, a record, a change, and what came of it."""
+"""`make lab`, run as a user runs it: record a fleet, change it, and compare predicted and measured waits."""
 
 import re
 import subprocess
@@ -8,8 +8,8 @@ import pytest
 
 from celery_affinity.lab import trace_file
 from examples.lab import plan
-from examples.lab.__main__ import DOCUMENTS, changed
-from examples.lab.asking import Change
+from examples.lab.__main__ import DOCUMENTS, apply_change
+from examples.lab.queries import Change
 from examples.pipeline import documents
 
 
@@ -28,13 +28,13 @@ def test_predicted_and_measured_waits_are_on_one_page(valkey, tmp_path, monkeypa
     for id_ in ("replay", "slot", "limit", "advice", "optimum", "advised", "measured"):
         assert f'<section id="{id_}">' in page
     (table,) = re.findall(r'<section id="measured">.*?</section>', page, re.DOTALL)
-    for said in ("predicted", "measured", "<td>all</td>", "<td>pdf</td>", "<td>excel</td>"):
-        assert said in table
+    for text in ("predicted", "measured", "<td>all</td>", "<td>pdf</td>", "<td>excel</td>"):
+        assert text in table
     assert "data:image/svg+xml" in page
     assert "</svg>" in (tmp_path / "advised.svg").read_text()
 
 
-def test_a_plan_is_the_same_each_time_and_a_bit_too_much_for_the_fleet():
+def test_plan_is_deterministic_and_exceeds_the_fleets_capacity():
     found, _ = documents.find(DOCUMENTS)
     calls = plan.make(found, 60)
     assert calls == plan.make(found, 60)
@@ -43,7 +43,7 @@ def test_a_plan_is_the_same_each_time_and_a_bit_too_much_for_the_fleet():
     assert {each.on_demand for each in calls} == {True, False}
 
 
-def test_a_change_is_made_of_the_fleet_and_its_settings():
-    workers, settings = changed(Change(add=("[pdf,excel]:2",), settings=("limits=type:excel=1",)))
+def test_apply_change_adds_workers_and_settings():
+    workers, settings = apply_change(Change(add=("[pdf,excel]:2",), settings=("limits=type:excel=1",)))
     assert workers == {**plan.WORKERS, "added1": ("pdf,excel", 2)}
     assert settings == ["limits", "type:excel=1"]

@@ -13,14 +13,14 @@ from examples.locality import app
 DOCUMENTS = Path(__file__).parents[2] / "examples" / "documents"
 
 
-def test_each_collection_has_documents_that_say_what_is_asked_for():
+def test_each_collection_contains_its_search_word():
     for name, (_, word) in app.COLLECTIONS.items():
         if name != "reports":  # two seconds
             assert app.build(name).get(word), name
     assert app.ask.affinity.locality == Locality("index:{collection}")
 
 
-def test_with_hints_a_worker_goes_on_with_the_index_that_it_has(tmp_path):
+def test_hints_make_workers_reuse_their_index(tmp_path):
     docs = tmp_path / "docs"
     docs.mkdir()
     for name in ("manual-fg-5.pdf", "tide-station-april-2024.xlsx", "sales-2024.xlsx"):

@@ -1,4 +1,4 @@
-"""The page of precedence: of the places in a row, each counts more than all that follow it; a retry keeps its value."""
+"""The documented precedence of options: each place overrides all later places, and a retry keeps its value."""
 
 import pytest
 from celery.exceptions import Retry
@@ -16,10 +16,10 @@ from docs.pages.options import PLACES
 from ..support.apps import app_for
 from ..support.messages import running
 
-#: What an option decides -> its name; of those that decide the same, the first one.
+#: Subject of an option, such as "merge key" -> the first option for it.
 NAMES = {option.decides: name for name, option in reversed(OPTIONS.items())}
 
-#: Plain options that the job's hash has in a field of their own -> this field.
+#: Plain option with a separate field in the job hash -> this field.
 FIELDS_OF = {option.decides: kept for option in PLAIN.values() if (kept := FIELDS[option.field].kept)}
 ROWS = [
     pytest.param(option, [place for place in places[:-1] if place != PARENT], id=option)
@@ -36,14 +36,14 @@ def is_yes_or_no(option):
 
 
 def read(option, text):
-    """Return the value of an option from the text of the job's field."""
+    """Return the value of an option from the text in its field."""
     if is_yes_or_no(option):
         return text == "1"
     return int(text) if text and is_number(option) else decode_part(text)
 
 
 def in_affinity(option, value):
-    """Return what an `Affinity`, or a value of `affinity_task_rules`, has of an option, by name."""
+    """Return the option as an argument of `Affinity`, or as a value of `affinity_task_rules`."""
     name = {"affinity": "type", "merge_key": "merge"}.get(NAMES[option], NAMES[option])
     return {name: Merge(value, keep="last") if name == "merge" else value}
 
@@ -54,7 +54,7 @@ def render():
 
 @pytest.fixture
 def publish(valkey, redis_client):
-    """Return a function that publishes, with values by place, a call of a new app, or a retry of *first_attempt*."""
+    """Return a function that publishes a call, or a retry of *first_attempt*, with an option set in several places."""
 
     def options_of(option, values, who):
         said = {by: value for (whose, by), value in values.items() if whose == who}
@@ -66,12 +66,14 @@ def publish(valkey, redis_client):
         app.conf.task_routes = {"shop.render": options_of(option, values, "route")}
         for setting, value in options_of(option, values, "name").items():
             app.conf[setting] = {"shop.*": in_affinity(option, value) if setting == "affinity_task_rules" else value}
-        if option == "preemption":  # jobs with a tenant say it
+        if option == "preemption":  # preemption needs a tenant
             named = (app.conf.get("affinity_task_rules") or {}).get("shop.*", {})
             app.conf.update(task_acks_late=True, affinity_task_rules={"shop.*": {"tenant": "acme", **named}})
         own = options_of(option, values, "task")
         if option == "merge key" and not own and not app.conf.get("affinity_task_rules"):
-            own = {"affinity": Affinity(**in_affinity(option, "other"))}  # a call may say a key only where calls merge
+            own = {
+                "affinity": Affinity(**in_affinity(option, "other"))
+            }  # a call can set a merge key only if the task merges
         task = app.task(name="shop.render", shared=False, **own)(render)
         call = options_of(option, values, "call")
         if first_attempt is None:
@@ -98,7 +100,7 @@ def publish(valkey, redis_client):
 
 
 def valued(option, places):
-    """Return a value for each place; of two values in all, the first place has another than all that follow."""
+    """Return a value for each place. Yes-or-no options have one value in the first place and the other in the rest."""
     if is_number(option):
         return {place: number for number, place in enumerate(places, 1)}
     if option == "deadline":
@@ -108,7 +110,7 @@ def valued(option, places):
 
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")
 @pytest.mark.parametrize(("option", "places"), ROWS)
-def test_a_place_counts_more_than_all_that_follow(publish, option, places):
+def test_each_place_overrides_all_later_places(publish, option, places):
     places = [place for place in places if place != FIRST_ATTEMPT]
     for number in range(len(places)):
         values = valued(option, places[number:])
@@ -117,7 +119,7 @@ def test_a_place_counts_more_than_all_that_follow(publish, option, places):
 
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")
 @pytest.mark.parametrize(("option", "places"), ROWS)
-def test_a_first_attempt_has_its_place_among_the_others(publish, option, places):
+def test_first_attempt_overrides_only_later_places(publish, option, places):
     if option == "key":
         places = [place for place in places if place != ("call", "affinity")]
     for number in range(places.index(FIRST_ATTEMPT) + 1):
@@ -128,17 +130,17 @@ def test_a_first_attempt_has_its_place_among_the_others(publish, option, places)
         assert publish(option, values, first_attempt)[0] == expected, places[number]
 
 
-def test_an_affinity_of_a_retry_may_say_another_key(publish):
+def test_affinity_of_a_retry_can_change_the_key(publish):
     _, first_attempt = publish("key", {("call", "exclusive"): "first"})
     assert publish("key", {("call", "affinity"): "second"}, first_attempt)[0] == "second"
 
 
-def test_what_nobody_says_has_the_value_at_the_end_of_its_row(publish):
+def test_unset_options_have_the_documented_default(publish):
     found = {option: publish(option, {})[0] for option in ("type", "priority", "mode", "key", "preemption")}
     assert found == {"type": "celery", "priority": 0, "mode": False, "key": "", "preemption": False}
 
 
-def test_what_a_task_publishes_has_its_tenant_unless_the_child_or_its_call_says_another(valkey, redis_client):
+def test_child_calls_inherit_the_tenant_unless_they_set_one(valkey, redis_client):
     app = app_for(valkey.url, task_ignore_result=True, affinity_task_rules={"shop.*": {"tenant": "by-name"}})
     parent = app.task(name="shop.parent", shared=False)(render)
     plain = app.task(name="shop.plain", shared=False)(render)
@@ -163,7 +165,7 @@ def test_what_a_task_publishes_has_its_tenant_unless_the_child_or_its_call_says_
     app.close()
 
 
-def test_nothing_inherits_a_tenant_where_the_app_says_so(valkey, redis_client):
+def test_app_setting_disables_tenant_inheritance(valkey, redis_client):
     app = app_for(valkey.url, task_ignore_result=True, affinity_inherit_tenant=False)
     parent = app.task(name="shop.parent", shared=False)(render)
     plain = app.task(name="shop.plain", shared=False)(render)
@@ -178,7 +180,7 @@ def test_nothing_inherits_a_tenant_where_the_app_says_so(valkey, redis_client):
     app.close()
 
 
-def test_a_priority_of_a_route_counts_only_for_a_task_without_one(publish):
+def test_route_priority_applies_only_to_tasks_without_one(publish):
     route, task = ("route", "priority"), ("task", "affinity")
     assert publish("priority", {route: 3, task: 5})[0] == 3
     assert publish("priority", {route: 3, task: 5, ("task", "priority"): 7})[0] == 5

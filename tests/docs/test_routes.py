@@ -30,7 +30,7 @@ FLOODED = sorted(set(all_cities()) - {work.AT_REST})
 
 @pytest.fixture(scope="module")
 def routes(tmp_path_factory):
-    """Return what one run of the example printed, and the folder of its results."""
+    """Return the printed text of one run of the example, and the folder of its results."""
     folder = made_once(tmp_path_factory, "routes", _run)
     return (folder / "printed").read_text(), folder
 
@@ -78,17 +78,17 @@ def test_no_two_runs_of_a_city_overlap(routes, name):
     assert run.overlapping() == set()
 
 
-def test_a_users_change_goes_before_the_flood_of_its_city(ours):
+def test_users_change_runs_before_the_flood_of_its_city(ours):
     in_time = []
     for user in ours.select(mode="on_demand"):
         behind = [job.began for job in ours.select(user.type, "queued") if job.began > user.published]
-        if len(behind) > 2:  # more of the flood was waiting than what was about to begin when the user asked
+        if len(behind) > 2:  # some of the flood was still waiting when the user's change was published
             in_time.append(user)
             assert user.began < max(behind), user.about
     assert {user.type for user in in_time} == set(FLOODED)
 
 
-def test_the_flood_leaves_one_slot_free(ours):
+def test_flood_leaves_one_slot_free(ours):
     flood = ours.select(mode="queued")
     most = max(sum(other.started <= job.started < other.planned for other in flood) for job in flood)
     assert most < SLOTS * len(WORKERS)
@@ -101,13 +101,13 @@ def test_every_change_is_in_the_book_of_its_city(routes, ours):
         book = ours.book(city)
         assert book["changes"] == sorted(change["number"] for change in changes)
         dropped = set()
-        for change in changes:  # a user's stop is nobody else's, so the order between users and flood does not matter
+        for change in changes:  # users and the flood change different stops, so their order does not matter
             (dropped.discard if change["is_wanted"] else dropped.add)(change["stop"])
         assert book["dropped"] == sorted(dropped)
     assert ours.missing() == []
 
 
-def test_the_plans_visit_every_stop_that_is_wanted_once(ours):
+def test_plans_visit_every_wanted_stop_once(ours):
     for city in all_cities().values():
         book = ours.book(city.name)
         visited = sorted(name for tour in book["tours"] for name in tour)
@@ -121,7 +121,7 @@ def test_the_plans_visit_every_stop_that_is_wanted_once(ours):
 # -- the comparison
 
 
-def test_all_sides_get_the_same_work_and_plan_all_of_it(routes, side):
+def test_all_sides_complete_the_same_work(routes, side):
     assert (side.folder / WORK).read_bytes() == (routes[1] / "affinity" / WORK).read_bytes()
     asked = sorted((request.city, request.mode) for request in work.load(side.folder / WORK))
     assert sorted((job.type, job.mode) for job in side.jobs.values()) == asked
@@ -130,7 +130,7 @@ def test_all_sides_get_the_same_work_and_plan_all_of_it(routes, side):
 
 
 def test_an_overlap_and_a_lost_change_are_found(ours, tmp_path):
-    """What is 0 in the example's table is counted: two runs at once, and a change that no book has."""
+    """The example's table has 0 here, so the test changes the records: two overlapping runs, and a lost change."""
     run = Run("affinity", ours.folder)
     run.follow()
     first, second = run.of_city("Hamburg")[:2]
@@ -140,30 +140,30 @@ def test_an_overlap_and_a_lost_change_are_found(ours, tmp_path):
     assert run.missing() == [first]
 
 
-def test_a_computer_that_others_use_is_told(ours):
+def test_report_warns_of_other_load_on_the_computer(ours):
     run = Run("affinity", ours.folder)
     run.follow()
     for job in run.jobs.values():
         job.cpu_s = job.planned - job.began
-    assert run.stretched() == pytest.approx(1)
-    assert not any("With care" in sentence for sentence in report.sentences([run]))
+    assert run.slowdown() == pytest.approx(1)
+    assert not any("Unequal load" in sentence for sentence in report.sentences([run]))
     for job in run.jobs.values():
         job.cpu_s /= 20
-    assert "With care: planning took 20.0 times its CPU time" in report.sentences([run])[-1]
+    assert "Unequal load: planning took 20.0 times its CPU time" in report.sentences([run])[-1]
 
 
-def test_the_tables_say_what_was_measured(routes, side):
+def test_tables_show_the_measured_values(routes, side):
     text, _ = routes
     column = COMPARED.index(side.side)
-    assert cells(text, "runs that began during another of their city")[column] == str(len(side.overlapping()))
-    assert cells(text, "changes that no plan knows in the end")[column] == str(len(side.missing()))
+    assert cells(text, "runs that overlap another run of their city")[column] == str(len(side.overlapping()))
+    assert cells(text, "changes missing in the final plans")[column] == str(len(side.missing()))
     assert cells(text, "all done after, s")[column] == f"{side.took_s:.1f}"
 
 
-def test_the_table_of_merging_says_what_was_measured(routes, ours):
+def test_merging_table_shows_the_measured_values(routes, ours):
     merged = run_of(routes, MERGED)
     both = (ours, merged)
-    assert cells(routes[0], "changes") == [str(len(run.wishes())) for run in both]
+    assert cells(routes[0], "changes") == [str(len(run.change_calls())) for run in both]
     assert cells(routes[0], "runs that planned a city") == [str(len(merging.runs_of(run))) for run in both]
     seconds = [float(cell) for cell in cells(routes[0], "CPU seconds of planning")]
     assert seconds == pytest.approx([sum(job.cpu_s for job in merging.runs_of(run)) for run in both], abs=0.051)
@@ -172,28 +172,28 @@ def test_the_table_of_merging_says_what_was_measured(routes, ours):
     *sentences, _ = merging.sentences(*both)
     for sentence in sentences:
         assert f"* {sentence}" in routes[0]
-    [times] = re.findall(rf"Nobody changed {work.AT_REST}: .* had it planned (\d+) times", routes[0])
-    assert int(times) >= sides.LEAST_AGAIN
+    [times] = re.findall(rf"{work.AT_REST} had no changes\. .* planned it (\d+) times", routes[0])
+    assert int(times) >= sides.MIN_REPLANS
 
 
-def test_a_caller_whose_plan_lacks_the_change_fails_the_example(routes, tmp_path, monkeypatch):
+def test_example_fails_if_a_callers_plan_lacks_its_change(routes, tmp_path, monkeypatch):
     def run(console, side, *_):
         found = run_of(routes, side)
         if side == MERGED:
-            found.wishes()[0].is_in_plan = False
+            found.change_calls()[0].is_in_plan = False
         return found
 
     monkeypatch.setattr(sides, "run", run)
     console = Console(record=True, width=120, highlight=False)
     assert program._compare(console, tmp_path, 0.1) == 1
-    title = "celery_affinity, calls merged: callers who got no plan"
+    title = "celery_affinity, calls merged: callers that got no plan"
     red, _, plain = console.export_text(styles=True).rpartition(title)
     assert red.endswith("\x1b[31m")
-    assert plain.startswith(" that has their change: 1; the first is ")
-    assert "got no plan that has their change" in (tmp_path / "routes.html").read_text(encoding="utf-8")
+    assert plain.startswith(" with their change: 1; the first is ")
+    assert "got no plan with their change" in (tmp_path / "routes.html").read_text(encoding="utf-8")
 
 
-def test_the_tours_are_shorter_than_before(routes):
+def test_planned_tours_are_shorter_than_simple_ones(routes):
     for city in all_cities().values():
         runs, stops, agents, before, planned, _ = cells(routes[0], city.name)
         assert (int(runs) > 0, int(agents)) == (True, city.agents)
@@ -238,7 +238,7 @@ class Page(HTMLParser):
         self.texts.append(data.strip())
 
 
-def test_the_page_has_a_map_of_each_city_and_every_run_and_needs_no_other_file(routes):
+def test_self_contained_page_has_all_maps_and_runs(routes):
     text, out = routes
     [path] = re.findall(r"file://(\S+\.html)", text)
     assert Path(path) == (out / "routes.html").resolve()

@@ -1,4 +1,4 @@
-"""`examples/routes` where calls merge: few runs, every caller gets a plan with its change, and a user's goes first."""
+"""The merged side of `examples/routes`: few runs, a plan with its change for every caller, and users first."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from celery.result import AsyncResult
 from rich.console import Console
 
 from examples.comparing.processes import Processes
-from examples.comparing.program import forget
+from examples.comparing.program import delete_keys
 from examples.routes import books, merging, sides, work
 from examples.routes.cities import all_cities
 from examples.routes.measure import MERGED, Job, Run
@@ -30,7 +30,7 @@ def many():
 
 @pytest.fixture(scope="module")
 def merged(valkey, many, tmp_path_factory):
-    """Return what happened when many changes came."""
+    """Return the records of the merged side, with many changes."""
 
     def make(folder):
         sides.run(Console(file=io.StringIO()), MERGED, many, 0.1, folder, valkey.url)
@@ -43,7 +43,7 @@ def merged(valkey, many, tmp_path_factory):
 # -- a side of the example
 
 
-def test_each_change_is_planned_once_and_most_of_them_together(merged, many):
+def test_each_change_is_planned_once_and_most_changes_merge(merged, many):
     runs = merging.runs_of(merged)
     planned = Counter(number for run in runs for number in run.changes)
     assert planned == Counter(request.change["number"] for request in many)
@@ -52,13 +52,13 @@ def test_each_change_is_planned_once_and_most_of_them_together(merged, many):
     assert merged.missing() == []
 
 
-def test_every_caller_is_told_a_plan_that_has_its_change(merged, many):
-    assert len(merged.wishes()) == len(many)
-    assert all(job.is_in_plan for job in merged.wishes())
+def test_every_caller_receives_a_plan_with_its_change(merged, many):
+    assert len(merged.change_calls()) == len(many)
+    assert all(job.is_in_plan for job in merged.change_calls())
     assert merging.failures(merged, len(many)) == []
 
 
-def test_the_changes_of_a_city_are_applied_in_their_order(merged, many):
+def test_changes_of_a_city_are_applied_in_order(merged, many):
     for city in work.flooded():
         dropped = set()
         for change in (request.change for request in many if request.city == city):
@@ -66,32 +66,32 @@ def test_the_changes_of_a_city_are_applied_in_their_order(merged, many):
         assert merged.book(city)["dropped"] == sorted(dropped)
 
 
-def test_the_work_is_a_thousand_changes_with_users_among_them():
+def test_work_mixes_users_into_a_thousand_changes():
     requests = work.make_many(7.0)
     users = [nth for nth, request in enumerate(requests) if request.mode == "on_demand"]
-    assert len(requests) - len(users) == work.MAX_OF_MANY == 1000
-    assert {request.city for request in requests} == set(work.flooded()), "nobody touches the city at rest"
+    assert len(requests) - len(users) == work.MAX_MERGED == 1000
+    assert {request.city for request in requests} == set(work.flooded()), "no changes in the city at rest"
     assert Counter(requests[nth].city for nth in users) == dict.fromkeys(work.flooded(), work.USERS)
     assert min(users) > 0
     assert max(users) < len(requests) - 1
     assert [request.at_s for request in requests] == sorted(request.at_s for request in requests)
 
 
-def test_the_city_that_nobody_changes_is_planned_again_and_again(merged):
-    again = merging.planned_again(merged)
-    assert len(again) >= sides.LEAST_AGAIN
+def test_recurring_call_plans_the_unchanged_city(merged):
+    again = merging.recurring_runs(merged)
+    assert len(again) >= sides.MIN_REPLANS
     assert {(job.type, tuple(job.changes)) for job in again} == {(work.AT_REST, ())}
     book = merged.book(work.AT_REST)
     assert book["changes"] == []
     assert sum(map(len, book["tours"])) == len(all_cities()[work.AT_REST].stops)
 
 
-# -- one moment, held
+# -- one moment
 
 
 @pytest.fixture
 def behind_others(valkey, tmp_path):
-    """Have changes of all cities wait, a user's in the city that comes last; then start a worker. Return its runs."""
+    """Publish changes of all cities and a user's change in the last one. Then run a worker; return its records."""
     cities = work.flooded()
     numbers = iter(range(1, 100))
     requests = [
@@ -99,10 +99,10 @@ def behind_others(valkey, tmp_path):
         for city in cities
         for stop in all_cities()[city].stops[:3]
     ]
-    wish = {"number": next(numbers), "stop": all_cities()[cities[-1]].stops[3].name, "is_wanted": False}
-    requests.append(work.Request(cities[-1], "on_demand", wish))
+    users_change = {"number": next(numbers), "stop": all_cities()[cities[-1]].stops[3].name, "is_wanted": False}
+    requests.append(work.Request(cities[-1], "on_demand", users_change))
     for city in all_cities().values():
-        books.new(tmp_path, city)
+        books.create(tmp_path, city)
     path = tmp_path / "work.json"
     work.save(requests, path)
     env = {
@@ -127,10 +127,10 @@ def behind_others(valkey, tmp_path):
         processes.python("one", *worker.split(), "--without-mingle", "--without-gossip")
         wait_until(all_ended, 120, "one run of each city")
     yield run
-    forget(valkey.url, PREFIX)
+    delete_keys(valkey.url, PREFIX)
 
 
-def test_a_users_change_goes_first_with_those_it_merged_with_and_each_caller_has_its_own_result(behind_others, valkey):
+def test_users_batch_runs_first_and_callers_get_their_results(behind_others, valkey):
     run = behind_others
     order = sorted(merging.runs_of(run), key=lambda job: job.started)
     assert [job.type for job in order] == [work.flooded()[-1], *work.flooded()[:-1]]
@@ -138,24 +138,24 @@ def test_a_users_change_goes_first_with_those_it_merged_with_and_each_caller_has
     assert [job.changes for job in order[1:]] == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
     backend = Celery(set_as_current=False, backend=valkey.url)
     backend.conf.result_backend_transport_options = {"global_keyprefix": PREFIX}
-    for job in run.wishes():
+    for job in run.change_calls():
         book = AsyncResult(job.id, app=backend).get(timeout=30)
         assert job.number in book["changes"]
         assert book == run.book(job.type)
 
 
-# -- numbers, of records made for it
+# -- numbers from prepared records
 
 
 def job(number, city, published, began=None, planned=None, changes=(), mode="queued"):
-    about = f"{number}: a stop drops out"
-    own = {"began": began, "planned": planned, "changes": list(changes), "told": planned, "is_in_plan": True}
+    about = f"{number}: a stop is dropped"
+    own = {"began": began, "planned": planned, "changes": list(changes), "received": planned, "is_in_plan": True}
     return Job(str(number), "", city, mode, about, published, started=began, ended=planned, **own)
 
 
 @pytest.fixture
 def made(tmp_path):
-    """Return three runs, of Kiel, of Bremen, and of Kiel for a user, and four of a recurring call."""
+    """Return records of three runs (Kiel, Bremen, Kiel with a user's change) and four runs of a recurring call."""
     jobs = [
         job(1, "Kiel", 10.0, 10.0, 11.0, [1]),
         job(2, "Bremen", 10.1, 11.2, 12.0, [2]),
@@ -181,42 +181,42 @@ def made(tmp_path):
     return Run(MERGED, tmp_path, {job.id: job for job in [*jobs, *again]})
 
 
-def test_the_calls_of_a_run_are_those_whose_changes_it_planned(made):
+def test_run_answers_the_calls_whose_changes_it_planned(made):
     calls = {run: [call.number for call in calls] for run, calls in merging.calls_of(made).items()}
     assert calls == {"1": [1], "2": [2], "3": [3, 4]}
     assert made.plan_waits() == pytest.approx([1.0, 1.9, 2.5, 2.8])
     assert made.user_waits({"Kiel"}) == [1.0]
 
 
-def test_a_run_of_another_city_that_started_while_the_users_might_have_is_counted(made):
+def test_started_before_counts_runs_of_other_cities(made):
     user = made.jobs["4"]
-    assert merging.went_first(made, user) == 1
+    assert merging.started_before(made, user) == 1
     made.jobs["2"].started = 10.9
-    assert merging.went_first(made, user) == 0, "the user's city was not free"
+    assert merging.started_before(made, user) == 0, "the user's city was not free"
     made.jobs["2"].started, made.jobs["2"].mode = 11.2, "on_demand"
-    assert merging.went_first(made, user) == 0, "for another user"
+    assert merging.started_before(made, user) == 0, "for another user"
 
 
-def test_a_plan_is_as_old_as_what_its_run_read(made):
+def test_plan_age_starts_when_its_run_began(made):
     assert merging.oldest_s(made) == pytest.approx(10.8 - 9.0)
     made.jobs["6"].planned = None
     assert merging.oldest_s(made) == pytest.approx(11.8 - 9.0)
 
 
-def test_recurring_calls_are_no_changes(made):
-    assert [wish.number for wish in made.wishes()] == [1, 2, 3, 4]
+def test_recurring_calls_are_not_changes(made):
+    assert [call.number for call in made.change_calls()] == [1, 2, 3, 4]
     assert (made.began, made.took_s) == (10.0, 3.0), "from the first change on"
     assert [run.id for run in merging.runs_of(made)] == ["1", "2", "3"]
 
 
-def test_what_fails_is_said(made):
-    made.jobs["4"].told = 13.0
+def test_failures_describe_each_failure(made):
+    made.jobs["4"].received = 13.0
     assert merging.failures(made, 4) == []
     made.jobs["4"].is_in_plan = False
     made.jobs["6"].planned = made.jobs["7"].planned = None
     title = "celery_affinity, calls merged"
     assert merging.failures(made, 5) == [
         f"{title}: changes that were not planned in time: 1.",
-        f"{title}: {work.AT_REST}, which nobody changed, was not planned again and again.",
-        f"{title}: callers who got no plan that has their change: 1; the first is Kiel, 4: a stop drops out.",
+        f"{title}: the recurring call did not plan {work.AT_REST} 3 times.",
+        f"{title}: callers that got no plan with their change: 1; the first is Kiel, 4: a stop is dropped.",
     ]

@@ -1,6 +1,6 @@
 """The example of shares: a short run of the side with shares."""
 
-from examples.shares.__main__ import in_words, measure
+from examples.shares.__main__ import measure, totals_and_ratio
 from examples.shares.app import CUSTOMERS, SHARE
 
 
@@ -12,6 +12,6 @@ def test_both_customers_have_slots_and_their_tasks_run(valkey, redis_client):
     assert slots["slow"] > 0
 
 
-def test_a_ratio_has_no_zero_below():
-    assert in_words({"slow": 6.0, "quick": 2.0}) == ("6.0 : 2.0", "3.00")
-    assert in_words({"slow": 6.0, "quick": 0.0})[1] == "inf"
+def test_ratio_to_zero_is_infinite():
+    assert totals_and_ratio({"slow": 6.0, "quick": 2.0}) == ("6.0 : 2.0", "3.00")
+    assert totals_and_ratio({"slow": 6.0, "quick": 0.0})[1] == "inf"

@@ -1,4 +1,4 @@
-"""One word for one thing: words that readers took for something else do not come back, wherever people read them."""
+"""Ambiguous words that the project has replaced do not return to docs, help texts, logs, errors and comments."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ from docs.pages.outputs import OUTPUTS
 
 from ..support.processes import ROOT
 
-#: What must not be written, and the word to write instead.
+#: Pattern of an ambiguous word -> its replacement.
 INSTEAD = {
     r"mend(s|ed|ing)?": "fix",
     r"figures?": "metric, number, count or measurement",
@@ -24,7 +24,7 @@ INSTEAD = {
     r"loops?( that| which| would| must| does not| do not| to)? turn(s|ed|ing)?( again)?": "the loop runs, or iterates",
 }
 
-#: Phrases that have such a word in its other sense.
+#: Phrases in which such a word is not ambiguous.
 ALLOWED = ("goes away with",)
 
 PACKAGE = ROOT / "celery_affinity"
@@ -34,7 +34,7 @@ _CODE = re.compile(r"^( *)```.*?^ *```$|`[^`]+`", re.MULTILINE | re.DOTALL)
 
 
 def found(text):
-    """Return the words in *text* that must not be there, with what to write instead."""
+    """Return the ambiguous words in *text*, with their replacements."""
     text = " ".join(text.split())
     for phrase in ALLOWED:
         text = text.replace(phrase, "")
@@ -46,7 +46,7 @@ def found(text):
 
 
 def prose(page):
-    """Return the text of a page without its code; `celery beat` is no code here."""
+    """Return the text of a page without code. `celery beat` counts as text."""
     return _CODE.sub("`", page.read_text().replace("`celery beat`", "celery beat"))
 
 
@@ -57,7 +57,7 @@ def commands(command, names=("celery affinity",)):
 
 
 def explained():
-    """Yield each docstring and comment of the package, with its place."""
+    """Yield each docstring and comment of the package, with its file and line."""
     for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.lua")]):
         source = path.read_text()
         if path.suffix == ".lua":
@@ -69,7 +69,7 @@ def explained():
 
 
 def raised():
-    """Yield the texts in each `raise`, and in the findings of `check`, with their places."""
+    """Yield the texts of exceptions and of findings of `check`, with their files and lines."""
     for path in sorted(PACKAGE.rglob("*.py")):
         is_rule = path.parent.name == "rules" and path.parents[1].name == "check"
         for node in ast.walk(ast.parse(path.read_text())):
@@ -113,7 +113,7 @@ def test_no_docstring_and_no_comment_has_one():
 
 
 def test_no_two_classes_have_one_name():
-    """A name that is read anywhere in the package means one class; a private one is of its module."""
+    """A public class name is unique in the package. Private names only have to be unique in their module."""
     places = defaultdict(list)
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

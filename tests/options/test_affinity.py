@@ -24,7 +24,7 @@ UNSERVABLE = (
 )
 
 
-def test_a_type_that_no_worker_can_name_is_refused_where_it_is_written(subtests):
+def test_invalid_type_is_rejected_at_its_definition(subtests):
     for name in UNSERVABLE:
         with subtests.test(ascii(name)):
             with pytest.raises(OptionError, match="affinity must be the name of a queue that -Q can give"):
@@ -34,7 +34,7 @@ def test_a_type_that_no_worker_can_name_is_refused_where_it_is_written(subtests)
 
 
 @given(st.text(min_size=1, max_size=MAX_LENGTH))
-def test_a_type_is_what_celery_makes_of_one_queue_on_the_command_line(name):
+def test_valid_types_match_celerys_queue_option(name):
     is_one_queue = name.split(",") == [name]
     begins_and_ends_with_something = name == name.strip() and name == name.strip(" \u200c\u200d")
     assert is_type_name(name) == (is_one_queue and begins_and_ends_with_something and not any(map(_is_unseen, name)))
@@ -45,7 +45,7 @@ def _is_unseen(character):
 
 
 @pytest.mark.parametrize("name", ["pdf", "two words", "größe", "日本", "में\u200cहिंदी", "a.b-c_d:e/f#g", "%2C", "💾"])
-def test_any_other_name_of_a_queue_can_be_a_type(name):
+def test_other_queue_names_are_valid_types(name):
     assert Affinity(name).type == name
 
 
@@ -59,7 +59,7 @@ def test_any_other_name_of_a_queue_can_be_a_type(name):
         ({"queue": "pdf"}, "'queue'"),
     ],
 )
-def test_a_field_that_there_is_not_is_named_with_the_one_that_is_meant(named, words):
+def test_unknown_field_suggests_the_correct_name(named, words):
     with pytest.raises(OptionError) as refusal:
         Affinity(**named)
     names = ", ".join(each.name for each in dataclasses.fields(Affinity) if each.init)
@@ -69,13 +69,13 @@ def test_a_field_that_there_is_not_is_named_with_the_one_that_is_meant(named, wo
         as_affinity(named)
 
 
-def test_an_affinity_is_copied_as_any_dataclass_is():
+def test_affinity_can_be_pickled_copied_and_replaced():
     asked = Affinity("pdf", priority=3)
     assert pickle.loads(pickle.dumps(asked)) == copy.deepcopy(asked) == asked
     assert replace(asked, type="excel") == Affinity("excel", 3)
 
 
-def test_a_key_is_written_as_text_or_in_full():
+def test_key_can_be_text_or_exclusive():
     assert Affinity(exclusive="city:{city}") == Affinity(exclusive=Exclusive("city:{city}"))
     assert as_affinity({"exclusive": {"key": "k", "limit": 4}}) == Affinity(exclusive=Exclusive("k", 4))
     asked = Affinity("pdf", exclusive=Exclusive("{city}", keep_order=True))
@@ -85,7 +85,7 @@ def test_a_key_is_written_as_text_or_in_full():
     assert (asked.keys, rated.keys, Affinity("pdf").keys) == ((asked.exclusive,), (rated.rate,), ())
 
 
-def test_a_job_has_a_rate_and_an_exclusive_key():
+def test_affinity_accepts_a_rate_with_an_exclusive_key():
     both = Affinity(exclusive="city", rate=Rate("1/s", "city"))
     assert both.keys == (Rate("1/s", "city"), Exclusive("city"))
     assert as_affinity(loads(dumps(both))) == both
@@ -98,7 +98,7 @@ def test_a_job_has_a_rate_and_an_exclusive_key():
         Affinity(rate="100/m")
 
 
-def test_a_task_asks_by_two_attributes():
+def test_task_attributes_set_affinity_and_on_demand():
     assert affinity_of(SimpleNamespace()) == Affinity()
     assert affinity_of(SimpleNamespace(affinity="pdf", on_demand=True)) == Affinity("pdf", on_demand=True)
     assert affinity_of(SimpleNamespace(affinity=Affinity("pdf", 2, False), on_demand=True)) == Affinity("pdf", 2, False)
@@ -112,7 +112,7 @@ def test_a_task_asks_by_two_attributes():
 @pytest.mark.parametrize(
     ("given_", "priority"), [("5", 5), (5.0, 5), (True, 1), (False, 0), (0, 0), (10, 10), ("10", 10)]
 )
-def test_a_priority_is_whatever_stock_celery_takes_for_a_whole_number(given_, priority):
+def test_priority_accepts_celerys_whole_numbers(given_, priority):
     assert check_priority(given_) == priority
     asked = Affinity("pdf", priority=given_)
     assert (asked.priority, type(asked.priority)) == (priority, int)
@@ -121,6 +121,6 @@ def test_a_priority_is_whatever_stock_celery_takes_for_a_whole_number(given_, pr
 @pytest.mark.parametrize(
     "given_", [-1, 11, "11", 5.5, "5.5", "high", "", float("nan"), float("inf"), [], {}, b"5", 10**400]
 )
-def test_a_priority_that_is_no_whole_number_from_0_to_10_is_refused(given_):
+def test_invalid_priority_is_rejected(given_):
     with pytest.raises(OptionError, match="priority must be a whole number from 0 to 10"):
         check_priority(given_)

@@ -1,4 +1,4 @@
-"""Templates of keys: filled by the arguments of a call, as the task would get them."""
+"""Templates of keys are filled with the arguments that the task would receive."""
 
 import functools
 import inspect
@@ -44,12 +44,12 @@ def fill(template, function, *args, **kwargs):
         ("all", "all"),
     ],
 )
-def test_a_template_is_filled_as_the_task_is_called(template, key):
+def test_template_is_filled_from_the_call(template, key):
     assert fill(template, reroute, "north", "HH", deep=5) == key
 
 
 @given(st.data())
-def test_what_a_template_finds_is_what_python_binds(data):
+def test_template_values_equal_pythons_argument_binding(data):
     names = data.draw(st.lists(st.sampled_from(string.ascii_lowercase), unique=True, max_size=6).map(sorted))
     defaults = data.draw(st.integers(0, len(names)))
     by_name = data.draw(st.integers(0, len(names)))
@@ -79,11 +79,11 @@ def test_what_a_template_finds_is_what_python_binds(data):
 
 
 @pytest.mark.parametrize("template", ["{city}", "a:{city}:{area}", "{args[1]}"])
-def test_an_argument_that_is_none_makes_no_key(template):
+def test_template_with_a_none_argument_gives_no_key(template):
     assert fill(template, reroute, "north", deep=1) is None
 
 
-def test_the_first_argument_of_a_method_is_not_one_of_the_call():
+def test_templates_skip_the_self_argument_of_methods():
     class Task:
         def run(self, city):
             pass
@@ -94,7 +94,7 @@ def test_the_first_argument_of_a_method_is_not_one_of_the_call():
     assert template_complaint("exclusive", "{self}", "t", ReadArguments(Task.run, skip_first=True)) is not None
 
 
-def test_a_function_that_another_wraps_is_asked():
+def test_complaint_uses_the_signature_of_wrapped_functions():
     @functools.wraps(reroute)
     def wrapped(*args, **kwargs):
         pass
@@ -102,7 +102,7 @@ def test_a_function_that_another_wraps_is_asked():
     assert template_complaint("exclusive", "{town}", "t", arguments_read_by(wrapped)) is not None
 
 
-def test_what_cannot_be_asked_may_take_anything():
+def test_callable_without_a_signature_accepts_any_template():
     class Slotted:
         __slots__ = ()
 
@@ -127,13 +127,13 @@ def test_what_cannot_be_asked_may_take_anything():
         ),
     ],
 )
-def test_a_template_that_no_call_can_fill_is_known_before(template, words):
+def test_complaint_rejects_templates_no_call_can_fill(template, words):
     assert template_complaint("exclusive", template, "proj.reroute", ReadArguments(reroute)).startswith(words)
     with pytest.raises(OptionError, match="^" + re.escape(words)):
         fill(template, reroute, "north", deep=1)
 
 
-def test_a_task_without_arguments_says_so():
+def test_complaint_names_a_task_without_arguments():
     words = "exclusive \"{x}\": task t has no argument 'x'; it takes none"
     assert template_complaint("exclusive", "{x}", "t", ReadArguments(lambda: None)) == words
 
@@ -145,19 +145,19 @@ def test_a_task_without_arguments_says_so():
         ("{args[0]}", (), "was called without argument 'area'; it takes: area, city, force, deep, depth"),
     ],
 )
-def test_an_argument_that_a_call_lacks_is_named(template, args, words):
+def test_error_names_the_missing_argument(template, args, words):
     with pytest.raises(OptionError, match=re.escape(f'exclusive "{template}": task proj.reroute {words}')):
         fill(template, reroute, *args)
 
 
-def test_any_argument_may_be_given_to_a_task_that_takes_all():
+def test_tasks_with_variadic_arguments_accept_any_template():
     assert template_complaint("exclusive", "{city}{args[5]}", "t", ReadArguments(anything)) is None
     assert fill("{city}{args[0]}", anything, 1, city=2) == "21"
     with pytest.raises(OptionError, match=r"was called without argument 'city'; it takes: any other by name"):
         fill("{city}", anything, 1)
 
 
-def test_without_the_task_a_call_says_what_is_named():
+def test_call_arguments_fill_templates_without_the_task():
     def fill(template, *args, **kwargs):
         return fill_template("exclusive", template, "t", CallArguments(), args, kwargs)
 
@@ -178,20 +178,20 @@ def test_without_the_task_a_call_says_what_is_named():
         *(("{a!r}", "{a!r}"), ("{a:5}", "{a:5}"), ("{a b}", "{a b}"), ("{args}{args[x]}", "{args[x]}")),
     ],
 )
-def test_what_is_no_field_is_refused(template, got):
+def test_invalid_fields_are_rejected(template, got):
     accepted = "the text in braces must be {name} of an argument, {args[0]} or {task}"
     with pytest.raises(OptionError, match="^" + re.escape(f'rate "{template}": {accepted}; got: {got}')):
         parse_template("rate", template)
 
 
 @pytest.mark.parametrize("template", ["{", "}", "{city", "city}", "{{}", "{a{b}}"])
-def test_braces_that_do_not_match_are_refused(template):
+def test_unmatched_braces_are_rejected(template):
     with pytest.raises(OptionError, match=re.escape(f'exclusive "{template}": the text in braces must be ')):
         parse_template("exclusive", template)
 
 
 @given(st.text())
-def test_a_text_with_its_braces_doubled_is_itself(text):
+def test_doubled_braces_are_literal_text(text):
     template = text.replace("{", "{{").replace("}", "}}")
     assert "".join(parse_template("exclusive", template)) == text
     assert not any(isinstance(part, TemplateField) for part in parse_template("exclusive", template))

@@ -37,7 +37,7 @@ def found(url, *words):
     return [letter["job_id"] for letter in json.loads(affinity(url, "dead", "list", "--json", *words).stdout)]
 
 
-def test_letters_are_listed_the_newest_first_and_by_what_they_are(valkey, mixed):
+def test_list_shows_newest_first_and_applies_filters(valkey, mixed):
     assert found(valkey.url) == ["lost", "sheet", "bad"]
     assert found(valkey.url, "--limit", "2") == ["lost", "sheet"]
     assert found(valkey.url, "--reason", "rejected") == ["sheet", "bad"]
@@ -49,7 +49,7 @@ def test_letters_are_listed_the_newest_first_and_by_what_they_are(valkey, mixed)
     assert "task-lost" in lines[1]
 
 
-def test_a_letter_is_shown_with_what_was_asked_of_the_task(valkey, redis_client, load_app, fleet):
+def test_show_prints_arguments_and_reason(valkey, redis_client, load_app, fleet):
     app = load_app(APP)
     result = app.send_task("some.task", ("an argument",), {"pages": 3}, queue="pdf")
     fleet.join("worker", "pdf")
@@ -66,7 +66,7 @@ def test_a_letter_is_shown_with_what_was_asked_of_the_task(valkey, redis_client,
     assert "no dead letter has the task id or job id 'nobody'" in missing.stderr
 
 
-def test_letters_say_why_in_one_line_that_a_terminal_can_show(valkey, fleet):
+def test_reason_is_one_escaped_line(valkey, fleet):
     fleet.bury("page", outcome="rejected ValueError: no such page\n\x1b[31m")
     fleet.bury("long", "excel", outcome="rejected Reject: " + "x" * 200)
     fleet.bury("mute", "index")
@@ -87,7 +87,7 @@ def test_letters_say_why_in_one_line_that_a_terminal_can_show(valkey, fleet):
     assert not fleet.scheduler.client.hexists(Keys().key("job", "page"), "why"), "it is as if published now"
 
 
-def test_a_letter_that_is_replayed_runs_as_if_published_now(redis_client):
+def test_replayed_letter_runs_like_a_new_job(redis_client):
     fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf", settings={"max_deliveries": 1})
     fleet.publish("bad", "pdf")
@@ -102,7 +102,7 @@ def test_a_letter_that_is_replayed_runs_as_if_published_now(redis_client):
     assert fleet.scheduler.replay(["bad"]) == [], "it is no dead letter any more"
 
 
-def test_letters_are_replayed_by_command(valkey, mixed):
+def test_replay_command_excludes_lost_jobs_by_default(valkey, mixed):
     run = affinity(valkey.url, "dead", "replay", "--all")
     assert run.stdout.splitlines() == [
         "2 replayed",
@@ -114,7 +114,7 @@ def test_letters_are_replayed_by_command(valkey, mixed):
     assert mixed.state("lost") == "pending"
 
 
-def test_what_has_no_message_any_more_is_not_replayed(valkey, redis_client, mixed):
+def test_letter_with_deleted_message_is_not_replayed(valkey, redis_client, mixed):
     redis_client.delete(Keys().key("message", "bad"))
     assert affinity(valkey.url, "dead", "replay", "bad").stdout.splitlines() == [
         "0 replayed",
@@ -139,7 +139,7 @@ def test_kept_failed_jobs_are_replayed_by_id_and_in_bulk(valkey, fleet):
     assert [fleet.state(job) for job in ("one", "two", "good", "dead")] == ["claimed", "claimed", "done", "dead"]
 
 
-def test_letters_are_dropped_after_a_question(valkey, mixed):
+def test_drop_command_requires_confirmation(valkey, mixed):
     refused = affinity(valkey.url, "dead", "drop", "task-bad")
     assert refused.returncode == 1
     assert "Delete 1 dead letters for good?" in refused.stderr
@@ -153,14 +153,14 @@ def test_letters_are_dropped_after_a_question(valkey, mixed):
     assert mixed.state("bad") is None
 
 
-def test_what_is_not_dead_is_not_dropped(fleet):
+def test_drop_ignores_jobs_that_are_not_dead_letters(fleet):
     fleet.publish("job", "pdf")
     assert fleet.scheduler.drop(["job"]) == 0
     assert fleet.state("job") == "pending"
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
-def test_which_letters_has_to_be_said(valkey, mixed, command):
+def test_replay_and_drop_require_a_selection(valkey, mixed, command):
     for words in ([], ["task-bad", "--all"]):
         run = affinity(valkey.url, "dead", command, *words)
         assert run.returncode == 2
@@ -168,7 +168,7 @@ def test_which_letters_has_to_be_said(valkey, mixed, command):
     assert len(found(valkey.url)) == 3
 
 
-def test_many_letters_are_read_in_pages(redis_client, fleet, monkeypatch):
+def test_letters_are_read_in_pages(redis_client, fleet, monkeypatch):
     monkeypatch.setattr(dead_letters, "_PAGE", 3)
     for number in range(8):
         fleet.bury(f"job{number}")
@@ -180,7 +180,7 @@ def test_many_letters_are_read_in_pages(redis_client, fleet, monkeypatch):
     assert len(fleet.scheduler.replay([f"job{number}" for number in range(8)])) == 8
 
 
-def test_a_run_of_merged_calls_is_one_line_with_their_number(valkey, fleet):
+def test_merged_run_is_one_line_with_its_calls(valkey, fleet):
     rules = "merge=city most=1000 bytes=1000000"
     fleet.scheduler.publish(*fleet.made(["a+", "b+", "c+"], "pdf", rules=rules))
     fleet.join("worker", "pdf")
@@ -195,7 +195,7 @@ def test_a_run_of_merged_calls_is_one_line_with_their_number(valkey, fleet):
     assert affinity(valkey.url, "dead", "list").stdout.splitlines()[0].split()[:3] == ["ended", "reason", "type"]
 
 
-def test_a_lost_job_that_was_acked_has_its_message_and_one_whose_message_is_gone_says_so(valkey, redis_client, mixed):
+def test_show_reports_whether_a_lost_jobs_message_exists(valkey, redis_client, mixed):
     assert "message     15 bytes" in affinity(valkey.url, "dead", "show", "lost").stdout
     redis_client.delete(Keys().key("message", "lost"))
     said = "gone: the server no longer has it, so the job cannot be replayed"

@@ -13,10 +13,10 @@ from celery_affinity.settings import wire
 
 from ..support.asking import next_jobs, why
 
-# -- the place
+# -- the state
 
 
-def test_each_place_has_its_name_and_its_time(fleet, reader):
+def test_each_state_has_its_name_and_start_time(fleet, reader):
     start_s = fleet.scheduler.now_us / SECOND_US
     assert why(reader, "nobody").state == "unknown"
 
@@ -43,7 +43,7 @@ def test_each_place_has_its_name_and_its_time(fleet, reader):
 
     fleet.scheduler.advance(11)
     found = why(reader, "job")
-    assert found.state == "claimed", "its worker has had the time to say that it started"
+    assert found.state == "claimed", "its worker has had the time to report the start"
     assert "a rate limit, a full pool, or a buffer of its task" in found.note
     fleet.scheduler.sync("worker", [(*each, 2_000_000) for each in fleet.claims("worker").items()], **SLOTS)
     assert (why(reader, "job").state, why(reader, "job").since_s) == ("running", start_s + 25)
@@ -55,8 +55,8 @@ def test_each_place_has_its_name_and_its_time(fleet, reader):
 SLOTS = {"slots": 1, "other": 0, "draining": False}
 
 
-def test_a_try_that_ends_while_its_task_is_looked_up_does_not_hide_the_next(fleet, reader):
-    """The jobs of a task are a set while there are several. Once one is left, the set is gone."""
+def test_attempt_ending_during_lookup_does_not_hide_the_retry(fleet, reader):
+    """The index of a task is a set while it has several jobs. It is deleted when only one job remains."""
     fleet.join("worker", "pdf")
     fleet.publish("first", "pdf", task_id="task")
     (claim,) = fleet.inbox("worker")
@@ -73,7 +73,7 @@ def test_a_try_that_ends_while_its_task_is_looked_up_does_not_hide_the_next(flee
     assert (found.state, found.job_id) == ("scheduled", "second")
 
 
-def test_a_dead_letter_says_why(fleet, reader):
+def test_dead_letter_has_its_reason(fleet, reader):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -81,7 +81,7 @@ def test_a_dead_letter_says_why(fleet, reader):
     assert (why(reader, "job").state, why(reader, "job").reason) == ("dead", "rejected")
 
 
-def test_a_failed_task_says_why(fleet, reader):
+def test_failed_task_has_its_error(fleet, reader):
     fleet.join("worker", "pdf", slots=3)
     for outcome in ("failed ValueError: no such page", "revoked", "expired"):
         fleet.publish(outcome[:6], "pdf")
@@ -102,7 +102,7 @@ def test_a_failed_task_says_why(fleet, reader):
 ENDED = ("failed", "revoke", "expire")
 
 
-def test_what_somebody_else_wrote_of_an_error_is_shown_as_far_as_it_goes(fleet, reader, redis_client):
+def test_corrupt_error_text_is_decoded_and_truncated(fleet, reader, redis_client):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -122,7 +122,7 @@ def test_an_early_acked_job_runs(fleet, reader):
     assert why(reader, "job").state == "running"
 
 
-def test_a_retried_task_is_where_its_newest_job_is(fleet, reader):
+def test_retried_task_has_the_state_of_its_newest_job(fleet, reader):
     fleet.join("worker", "pdf")
     fleet.publish("first-try", "pdf", task_id="a task: {1}")
     (claim,) = fleet.inbox("worker")
@@ -164,7 +164,7 @@ def test_each_term_of_the_score_is_shown(fleet, reader):
     assert waiting.passed_until_s == pytest.approx(fleet.scheduler.now_us / SECOND_US - 100 + 351.25)
 
 
-def test_the_jobs_ahead_are_counted_by_group(fleet, reader):
+def test_jobs_ahead_are_counted_by_group(fleet, reader):
     fleet.join("worker", "pdf", "excel")
     fleet.publish("busy", "pdf")
     for number in range(12):
@@ -187,7 +187,7 @@ def test_the_jobs_ahead_are_counted_by_group(fleet, reader):
     assert (waiting.rank_in_type, waiting.rank) == (14, 17)
 
 
-def test_jobs_of_another_type_that_is_paused_are_not_ahead(fleet, reader):
+def test_jobs_of_other_paused_types_are_not_ahead(fleet, reader):
     fleet.join("worker", "pdf", "excel")
     fleet.publish("busy", "pdf")
     fleet.publish("urgent", "excel", priority=8)
@@ -196,10 +196,10 @@ def test_jobs_of_another_type_that_is_paused_are_not_ahead(fleet, reader):
     fleet.scheduler.pause("type:excel")
     waiting = why(reader, "job").waiting
     assert (waiting.ahead, waiting.rank) == ([], 1)
-    assert why(reader, "urgent").waiting.rank == 1, "of its own type, which is paused, it is the first"
+    assert why(reader, "urgent").waiting.rank == 1, "it is the first of its own type, which is paused"
 
 
-def test_the_slots_that_fit_are_shown_by_what_they_serve(fleet, reader):
+def test_matching_slots_are_grouped_by_their_types(fleet, reader):
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf", slots=1)
     fleet.join("versatile", "pdf", "excel", slots=1)
@@ -213,7 +213,7 @@ def test_the_slots_that_fit_are_shown_by_what_they_serve(fleet, reader):
     assert waiting.blocked_by == [Blocker("slots", "all 4 slots that fit are busy or draining")]
 
 
-def test_a_type_that_nobody_serves_is_what_blocks_its_jobs(fleet, reader):
+def test_unserved_type_blocks_its_jobs(fleet, reader):
     fleet.join("other", "excel")
     fleet.publish("first", "drawing")
     fleet.publish("job", "drawing")
@@ -223,7 +223,7 @@ def test_a_type_that_nobody_serves_is_what_blocks_its_jobs(fleet, reader):
     assert waiting.rank_in_type == 2
 
 
-def test_the_wait_is_estimated_from_how_long_jobs_took(fleet, reader):
+def test_wait_is_estimated_from_run_times(fleet, reader):
     fleet.join("worker", "pdf", slots=2)
     for number in range(20):
         fleet.publish(f"job{number:02}", "pdf")
@@ -238,7 +238,7 @@ def test_the_wait_is_estimated_from_how_long_jobs_took(fleet, reader):
     assert why(reader, "job19").waiting.estimate_s == pytest.approx(10 * 3 / 2)
 
 
-def test_work_that_goes_to_other_slots_is_not_in_the_estimate(fleet, reader):
+def test_estimate_excludes_work_for_other_slots(fleet, reader):
     fleet.join("worker", "pdf", "excel", slots=1)
     fleet.join("others", "excel", slots=3)
     fleet.publish("timed", "pdf")
@@ -251,11 +251,11 @@ def test_work_that_goes_to_other_slots_is_not_in_the_estimate(fleet, reader):
     for number in range(8):
         fleet.publish(f"ahead{number}", "excel", priority=10)
     fleet.publish("job", "pdf")
-    # One slot of the four that serve the other type serves both: a quarter of the eight 2 s jobs counts.
+    # One of the four slots for the other type serves both types, so it gets a quarter of the eight 2 s jobs.
     assert why(reader, "job").waiting.estimate_s == pytest.approx(8 / 4 * 2 + 2)
 
 
-def test_a_slot_whose_job_runs_for_far_longer_than_usual_is_named_and_is_no_part_of_the_estimate(fleet, reader):
+def test_overdue_slot_is_named_and_excluded_from_the_estimate(fleet, reader):
     fleet.join("worker", "pdf", slots=2)
     fleet.publish("timed", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -282,10 +282,10 @@ def test_a_slot_whose_job_runs_for_far_longer_than_usual_is_named_and_is_no_part
     assert hangs in explain_text.explanation_text(why(reader, "job"))
 
 
-# -- reading alone
+# -- permissions
 
 
-def test_an_observer_needs_no_right_to_write(fleet, redis_client):
+def test_explain_needs_only_read_permission(fleet, redis_client):
     fleet.join("worker", "pdf")
     for number in range(5):
         fleet.publish(f"job{number}", "pdf")

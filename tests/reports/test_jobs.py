@@ -20,7 +20,7 @@ def agrees(reader, job):
     return found
 
 
-def test_each_state_is_that_of_explain(fleet, reader):
+def test_get_jobs_agrees_with_explain_in_each_state(fleet, reader):
     start_s = fleet.scheduler.now_us / SECOND_US
     fleet.publish("job", "pdf", priority=3, delay_s=10)
     found = agrees(reader, "job")
@@ -46,7 +46,7 @@ def test_each_state_is_that_of_explain(fleet, reader):
     assert (found.waited_s, found.ran_s) == (0.0, 2.0), "from the ETA to the claim; from the start to the end"
 
 
-def test_how_long_a_job_waited_and_ran_is_known_of_its_end(fleet, reader):
+def test_wait_and_run_time_are_kept_after_the_end(fleet, reader):
     for job in ("short", "revoked"):
         fleet.publish(job, "pdf")
     fleet.scheduler.advance(3)
@@ -65,7 +65,7 @@ def test_how_long_a_job_waited_and_ran_is_known_of_its_end(fleet, reader):
     assert (found.state, found.waited_s, found.ran_s) == ("revoked", 3.0, None), "it never ran"
 
 
-def test_a_job_that_came_back_waits_and_says_no_wait_that_is_over(fleet, reader):
+def test_requeued_job_has_no_finished_wait(fleet, reader):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -76,30 +76,30 @@ def test_a_job_that_came_back_waits_and_says_no_wait_that_is_over(fleet, reader)
     assert (found.state, found.waited_s, found.ran_s) == ("pending", None, None)
 
 
-def test_a_dead_letter_says_its_reason(fleet, reader):
+def test_dead_letter_has_its_reason(fleet, reader):
     fleet.bury("job", outcome="rejected of no use")
     found = agrees(reader, "job")
     assert (found.state, found.reason, found.why) == ("dead", "rejected", "of no use")
 
 
-def test_an_id_is_that_of_a_task_or_of_a_job(fleet, reader):
+def test_task_id_and_job_id_find_the_same_job(fleet, reader):
     fleet.publish("job", "pdf")
     assert get_jobs(reader, ["job"])[0] == get_jobs(reader, ["task-job"])[0]
 
 
 @pytest.mark.parametrize("id", ["nobody", "", "a b", "{x}:y", "\udc80", "x" * 10_000, "\0"])
-def test_what_was_never_published_is_unknown(reader, id):
+def test_unpublished_id_is_unknown(reader, id):
     assert (get_jobs(reader, [id])[0].state, get_jobs(reader, [id])[0].source) == ("unknown", None)
 
 
-def test_the_newest_job_of_a_task_counts(fleet, reader):
+def test_task_id_finds_the_tasks_newest_job(fleet, reader):
     fleet.publish("first", "pdf", task_id="task")
     fleet.publish("second", "excel", task_id="task")
     found = get_jobs(reader, ["task"])[0]
     assert (found.job_id, found.type, found.other_jobs) == ("second", "excel", ["first"])
 
 
-def test_calls_that_were_merged_have_the_state_of_their_run(fleet, reader):
+def test_merged_calls_have_the_state_of_their_run(fleet, reader):
     for name in ("a+", "b+", "c+"):
         fleet.publish(name, "pdf", rules=MERGING)
     for name in ("a+", "b+", "c+"):
@@ -109,18 +109,18 @@ def test_calls_that_were_merged_have_the_state_of_their_run(fleet, reader):
     assert {agrees(reader, name).state for name in ("a+", "b+", "c+")} == {"claimed"}
 
 
-def test_a_key_is_said(fleet, reader):
+def test_job_has_its_keys(fleet, reader):
     fleet.publish("job!", "pdf", rules="key=city%3AHH limit=1")
     assert get_jobs(reader, ["task-job!"])[0].keys == ["city:HH"]
 
 
-def test_an_app_that_counts_the_other_way_round_is_read_so(fleet, reader):
+def test_priority_follows_the_apps_priority_order(fleet, reader):
     fleet.join("worker", "excel", settings={"priority_order": "lower-first"})
     fleet.publish("job", "pdf", priority=9)
     assert agrees(reader, "job").priority == explain(reader, "task-job").priority
 
 
-def test_many_are_asked_for_in_as_many_round_trips_as_one(fleet, reader):
+def test_many_jobs_take_as_few_round_trips_as_one(fleet, reader):
     fleet.join("worker", "pdf", slots=2)
     for name in ("one", "two", "three"):
         fleet.publish(name, "pdf")
@@ -139,7 +139,7 @@ def test_many_are_asked_for_in_as_many_round_trips_as_one(fleet, reader):
     assert get_jobs(reader, []) == []
 
 
-def test_a_job_that_waits_takes_two_round_trips(fleet, reader):
+def test_pending_job_takes_two_round_trips(fleet, reader):
     fleet.publish("job", "pdf")
     asked, ask = [], reader.ask
     reader.ask = lambda commands: asked.append(commands) or ask(commands)

@@ -1,4 +1,4 @@
-"""Jobs that a key keeps back wait like others: everything that counts or lists waiting jobs has them too."""
+"""Jobs blocked by a key, a pause or a reserve are pending jobs: all counts and lists include them, with the reason."""
 
 import re
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ RULES = "key=city%3AHH limit=1"
 
 
 def publish_five(fleet):
-    """One job holds the key, four wait for it, of which one is on demand; and one of another type."""
+    """Publish a job that holds the key, and five jobs that wait for it: four of its type and one of another type."""
     fleet.join("worker", "pdf", "excel", slots=9)
     fleet.publish("holds!", "pdf", rules=RULES)
     for number in range(3):
@@ -36,7 +36,7 @@ def publish_five(fleet):
     fleet.scheduler.advance(1)
 
 
-def test_status_and_metrics_count_them(fleet, reader):
+def test_status_and_metrics_count_jobs_blocked_by_keys(fleet, reader):
     publish_five(fleet)
     fleet.join("single", "web")
     fleet.publish("busy", "web")
@@ -58,7 +58,7 @@ def test_status_and_metrics_count_them(fleet, reader):
     assert registry.get_sample_value("celery_affinity_pending_jobs", {"type": "pdf", "mode": "queued"}) == 3
 
 
-def test_status_and_metrics_say_what_is_paused_and_count_each_job_once(fleet, reader):
+def test_status_and_metrics_show_pauses_without_double_counting(fleet, reader):
     publish_five(fleet)
     for what in ("type:pdf", "key:city%3AHH", "key:other"):
         fleet.scheduler.pause(what, why="db migration")
@@ -83,7 +83,7 @@ def test_status_and_metrics_say_what_is_paused_and_count_each_job_once(fleet, re
     assert all(each.paused for each in Report(reader).status().types)
 
 
-def test_of_a_job_that_merges_as_well_the_key_is_explained(fleet, reader):
+def test_merging_job_is_blocked_by_its_exclusive_key(fleet, reader):
     fleet.join("worker", "pdf", slots=9)
     fleet.publish("holds!", "pdf", rules=RULES)
     for number in range(2):
@@ -93,7 +93,7 @@ def test_of_a_job_that_merges_as_well_the_key_is_explained(fleet, reader):
         assert rows_of(found)["blocked by"].startswith("key 'city:HH': 1 of 1 held by task-holds!")
 
 
-def test_a_paused_key_is_explained_before_who_holds_it(fleet, reader):
+def test_pause_is_explained_before_the_key_holder(fleet, reader):
     publish_five(fleet)
     fleet.scheduler.pause("type:pdf")
     found = explain(reader, "task-waits0!")
@@ -105,7 +105,7 @@ def test_a_paused_key_is_explained_before_who_holds_it(fleet, reader):
     assert rows["wait"] == "unknown: it is paused"
 
 
-def test_of_a_paused_key_that_has_room_the_pause_alone_is_said(fleet, reader):
+def test_paused_key_with_capacity_shows_only_the_pause(fleet, reader):
     fleet.join("worker", "pdf")
     fleet.scheduler.pause("key:city%3AHH")
     fleet.publish("waits!", "pdf", rules=RULES)
@@ -113,7 +113,7 @@ def test_of_a_paused_key_that_has_room_the_pause_alone_is_said(fleet, reader):
     assert [each.rule for each in found.waiting.blocked_by] == ["pause"]
 
 
-def test_they_are_listed_after_those_that_may_start(fleet, reader):
+def test_blocked_jobs_are_listed_after_startable_ones(fleet, reader):
     publish_five(fleet)
     fleet.scheduler.leave("worker")  # the key is free: of each lane the first job may start
     fleet.publish("more!", "pdf", rules=RULES)
@@ -161,7 +161,7 @@ def test_paused_key_is_marked_in_lists(fleet, reader):
     assert "paused      no job of this key starts until `celery affinity resume --key city:HH`" in details
 
 
-def test_jobs_ahead_that_a_key_keeps_back_are_counted_apart(fleet, reader):
+def test_blocked_jobs_ahead_are_counted_separately(fleet, reader):
     publish_five(fleet)
     for number in range(8):
         fleet.publish(f"busy{number}", "pdf")
@@ -181,7 +181,7 @@ def test_jobs_ahead_that_a_key_keeps_back_are_counted_apart(fleet, reader):
     assert waiting.rank_in_type == 2
 
 
-def test_explain_says_who_holds_the_key_and_how_many_go_before(fleet, reader):
+def test_explain_shows_the_key_holder_and_the_jobs_before(fleet, reader):
     publish_five(fleet)
     fleet.scheduler.advance(7.3)
     found = explain(reader, "task-waits0!")
@@ -202,7 +202,7 @@ def test_explain_says_who_holds_the_key_and_how_many_go_before(fleet, reader):
     assert "4 jobs of this key" in rows_of(explain(reader, "task-sheet!"))["blocked by"], "jobs of other types count"
 
 
-def test_of_a_job_with_two_keys_both_are_explained_that_have_no_room(fleet, reader):
+def test_explain_shows_both_keys_without_capacity(fleet, reader):
     fleet.join("worker", "pdf", slots=9)
     rate = "key=rate%3Asmtp rate=2/60000000"
     for job, customer in (("1&", "acme"), ("2&", "acme"), ("3&", "other"), ("4&", "fourth")):
@@ -219,7 +219,7 @@ def test_of_a_job_with_two_keys_both_are_explained_that_have_no_room(fleet, read
     assert jobs.get_jobs(reader, ["task-2&"])[0].keys == ["acme", "rate:smtp"]
 
 
-def test_the_wait_for_a_key_is_estimated_from_the_runs_of_its_type(fleet, reader):
+def test_wait_for_a_key_is_estimated_from_run_times(fleet, reader):
     fleet.join("worker", "pdf", slots=9)
     fleet.publish("timed", "pdf")
     fleet.scheduler.advance(12)
@@ -240,7 +240,7 @@ def test_the_wait_for_a_key_is_estimated_from_the_runs_of_its_type(fleet, reader
 
 
 def timed(fleet, slots=9):
-    """Have a worker whose jobs take 12 s."""
+    """Start a worker, and measure a run time of 12 s for its type."""
     fleet.join("worker", "pdf", slots=slots)
     fleet.publish("timed", "pdf")
     fleet.scheduler.advance(12)
@@ -248,7 +248,7 @@ def timed(fleet, slots=9):
     fleet.hand_over("worker")
 
 
-def test_a_holder_that_runs_for_longer_than_usual_is_called_overdue(fleet, reader):
+def test_holder_that_runs_unusually_long_is_overdue(fleet, reader):
     timed(fleet)
     fleet.publish("holds!", "pdf", rules=RULES)
     fleet.publish("job!", "pdf", rules=RULES)
@@ -259,7 +259,7 @@ def test_a_holder_that_runs_for_longer_than_usual_is_called_overdue(fleet, reade
     assert re.fullmatch(r"overdue since .* \(18.0 s\): jobs of its type usually run for 12.0 s", rows_of(found)["wait"])
 
 
-def test_of_several_holders_the_one_that_ends_next_counts(fleet, reader):
+def test_estimate_uses_the_holder_that_ends_next(fleet, reader):
     timed(fleet)
     fleet.publish("first!", "pdf", rules="key=city%3AHH limit=2")
     fleet.scheduler.advance(20)
@@ -270,7 +270,7 @@ def test_of_several_holders_the_one_that_ends_next_counts(fleet, reader):
     assert (waiting.estimate_s, waiting.overdue_since_s) == (7, None)
 
 
-def test_a_key_that_is_kept_for_a_retry_says_when_the_retry_is_due(fleet, reader):
+def test_key_reserved_for_a_retry_shows_the_due_time(fleet, reader):
     timed(fleet)
     fleet.publish("try!", "pdf", task_id="task", rules="key=o limit=1 order=1")
     (claim,) = fleet.inbox("worker")
@@ -288,7 +288,7 @@ def test_a_key_that_is_kept_for_a_retry_says_when_the_retry_is_due(fleet, reader
     assert "for the retry of task, which is due at " in keys.key_text(show_key(reader, "o"))
 
 
-def test_a_pause_with_an_end_says_until_when(fleet, reader):
+def test_explain_shows_the_end_of_a_pause(fleet, reader):
     fleet.join("worker", "pdf")
     fleet.scheduler.pause("type:pdf", for_s=300)
     fleet.publish("job", "pdf")
@@ -301,7 +301,7 @@ def test_a_pause_with_an_end_says_until_when(fleet, reader):
     assert rows_of(explain(reader, "task-job"))["wait"] == "unknown: it is paused"
 
 
-def test_the_wait_behind_a_limit_of_a_type_goes_by_the_slots_that_may_be_used(fleet, reader):
+def test_estimate_respects_the_type_limit(fleet, reader):
     timed(fleet, slots=4)
     fleet.scheduler.configure({"limits": "type%3Apdf=2"})
     fleet.scheduler.tick()
@@ -316,7 +316,7 @@ def test_the_wait_behind_a_limit_of_a_type_goes_by_the_slots_that_may_be_used(fl
     assert rows_of(found)["wait"] == "unknown: its type is closed"
 
 
-def test_a_type_is_closed_by_its_limit_and_not_by_its_name(fleet, reader):
+def test_type_named_closed_is_not_closed(fleet, reader):
     fleet.join("worker", "closed-deals", slots=4)
     fleet.scheduler.configure({"limits": "type%3Aclosed-deals=1"})
     fleet.scheduler.tick()
@@ -328,7 +328,7 @@ def test_a_type_is_closed_by_its_limit_and_not_by_its_name(fleet, reader):
 
 
 @pytest.mark.parametrize("digits", [1, 15, 16, 18])
-def test_the_limit_of_a_key_is_seen_however_many_digits_it_has(fleet, reader, digits):
+def test_key_limits_with_many_digits_are_read_correctly(fleet, reader, digits):
     fleet.join("worker", "pdf", slots=2)
     limit = "1" + "0" * (digits - 1)
     fleet.scheduler.configure({"limits": f"city%3AHH={limit}"})
@@ -338,7 +338,7 @@ def test_the_limit_of_a_key_is_seen_however_many_digits_it_has(fleet, reader, di
     assert explain(reader, "task-job!").state == ("pending" if digits == 1 else "claimed")
 
 
-def test_what_else_keeps_a_job_back_has_a_line_of_its_own(fleet, reader):
+def test_each_blocker_has_a_separate_line(fleet, reader):
     fleet.join("worker", "pdf", slots=1)
     fleet.publish("holds!", "pdf", rules=RULES)
     fleet.publish("job!", "pdf", rules=RULES)
@@ -351,7 +351,7 @@ def test_what_else_keeps_a_job_back_has_a_line_of_its_own(fleet, reader):
     assert lines[first + 1] == "            no live worker serves type 'drawing': start one with -Q drawing"
 
 
-def test_a_job_behind_another_of_its_key_that_has_room(fleet, reader):
+def test_key_with_capacity_starts_the_earlier_job_first(fleet, reader):
     for number in range(3):
         fleet.publish(f"job{number}!", "pdf", rules="key=city%3AHH limit=2")
     first = explain(reader, "task-job0!")
@@ -365,7 +365,7 @@ def test_a_job_behind_another_of_its_key_that_has_room(fleet, reader):
     )
 
 
-def test_a_job_that_waits_for_a_rate(fleet, reader):
+def test_explain_shows_the_wait_for_a_rate(fleet, reader):
     fleet.join("worker", "pdf", slots=9)
     for number in range(5):
         fleet.publish(f"job{number}!", "pdf", rules="key=rate%3Aacme rate=2/60000000")
@@ -377,7 +377,7 @@ def test_a_job_that_waits_for_a_rate(fleet, reader):
     assert rows_of(found)["wait"] == "~1 min 20 s until its key lets it start, an estimate"
 
 
-def test_a_job_behind_a_retry_that_goes_first(fleet, reader):
+def test_explain_shows_a_key_reserved_for_a_retry(fleet, reader):
     rules = "key=city%3AHH limit=1 order=1"
     fleet.join("worker", "pdf", slots=9)
     fleet.publish("first!", "pdf", rules=rules, task_id="task")
@@ -390,7 +390,7 @@ def test_a_job_behind_a_retry_that_goes_first(fleet, reader):
     )
 
 
-def test_a_job_behind_a_type_that_has_its_turn(fleet, reader):
+def test_explain_shows_a_key_reserved_for_a_type(fleet, reader):
     rules = "key=city%3AHH limit=1"
     fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody sends heartbeats
     fleet.join("worker", "pdf")
@@ -414,7 +414,7 @@ def rows_of(found):
     return {line[:12].strip(): line[12:] for line in unstyle(explain_text.explanation_text(found)).splitlines()}
 
 
-def test_a_queues_length_and_its_purge_count_them(fleet, reader, redis_client):
+def test_queue_length_and_purge_include_blocked_jobs(fleet, reader, redis_client):
     publish_five(fleet)
     assert (reader.pending("pdf"), reader.pending("excel")) == (4, 1)
     assert fleet.scheduler.purge("pdf") == 4
@@ -433,7 +433,7 @@ def reserve_two_of(fleet, slots=8, *, settings=None, more=""):
         fleet.publish(f"job{number}", "pdf")
 
 
-def test_what_a_reserve_keeps_back_is_explained(fleet, reader):
+def test_explain_shows_jobs_blocked_by_a_reserve(fleet, reader):
     reserve_two_of(fleet, more="pdf:0=1")
     waiting = explain(reader, "task-job8").waiting
     assert [(each.rule, each.why) for each in waiting.blocked_by] == [
@@ -450,12 +450,12 @@ def test_what_a_reserve_keeps_back_is_explained(fleet, reader):
     assert rules == [["reserve", "slots"], ["slots"]]
 
 
-def test_patience_gives_a_bound_again(fleet, reader):
+def test_reserve_patience_restores_the_overtaking_bound(fleet, reader):
     reserve_two_of(fleet, settings={"reserve_patience_us": "9000000000"})
     assert explain(reader, "task-job8").waiting.bound_s == 9005
 
 
-def test_a_reserve_of_all_slots_says_that_one_job_runs_at_a_time(fleet, reader):
+def test_reserve_of_all_slots_leaves_one_job_running(fleet, reader):
     reserve_two_of(fleet, slots=2)
     (block,) = explain(reader, "task-job8").waiting.blocked_by
     assert block.why == (
@@ -463,7 +463,7 @@ def test_a_reserve_of_all_slots_says_that_one_job_runs_at_a_time(fleet, reader):
     )
 
 
-def test_status_and_metrics_say_what_is_kept_free_and_who_waits_for_that(fleet, reader):
+def test_status_and_metrics_show_reserves_and_blocked_jobs(fleet, reader):
     reserve_two_of(fleet, more="pdf:0-3=10% excel:queued=1")
     fleet.publish("asked", "pdf", on_demand=True, priority=5)
     fleet.join("other", "index")

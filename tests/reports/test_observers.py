@@ -1,4 +1,4 @@
-"""An observer sends a bounded number of commands, each of which is short, whatever is pending."""
+"""An observer sends a bounded number of short commands, regardless of the number of pending jobs."""
 
 import random
 from collections import Counter
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow_on_redis
 
 MANY_TYPES = 600  # one HSCAN reads a whole hash of up to 512 fields
 
-#: Key -> commands whose time does not grow with the jobs under that key; at most it grows with the fleet's workers.
+#: Kind of key -> commands whose time does not depend on the number of jobs. It can depend on the number of workers.
 SHORT = {
     "lane|kept_back|sublane": {"ZCARD", "ZCOUNT", "ZSCORE", "ZRANGE", "ZRANGEBYSCORE"},
     "held": {"ZCARD", "ZRANGE"},
@@ -83,7 +83,7 @@ OBSERVERS = {
 
 @pytest.fixture
 def commands_of(server, redis_client):
-    """Return a function: observer -> the commands that it sends, each as a list of words."""
+    """Return a function that runs an observer and returns its commands, each as a list of words."""
     with redis.Redis.from_url(server.url) as client:
 
         def commands(observer):
@@ -100,13 +100,13 @@ def commands_of(server, redis_client):
 
 
 def _kind(name):
-    """Return which of `KEYS` a key is, by the template that says most of it."""
+    """Return the kind of a key: the entry of `KEYS` with the longest matching template."""
     parts = {kind: template.split("%s")[0] for kind, (template, *_) in KEYS.items()}
     return max((kind for kind, part in parts.items() if name.startswith(part)), key=lambda kind: len(parts[kind]))
 
 
 def publish(fleet, name, number):
-    """Publish jobs of two types, of which every tenth has a key, and one of these may run."""
+    """Publish jobs of two types. Every tenth job has a key with a limit of 1."""
     for each in range(number):
         if each % 10 == 9:
             fleet.publish(f"keyed-{name}{each}!", ("pdf", "excel")[each % 2], rules="key=city%3AHH limit=1")
@@ -114,7 +114,7 @@ def publish(fleet, name, number):
 
 
 @pytest.mark.parametrize("observer", OBSERVERS)
-def test_as_many_commands_are_sent_however_many_jobs_are_pending(observer, fleet, commands_of):
+def test_number_of_commands_is_independent_of_pending_jobs(observer, fleet, commands_of):
     fleet.join("one", "pdf", "excel", slots=2)
     publish(fleet, "first", 300)
     few = Counter(name for name, *_ in commands_of(observer))
@@ -123,7 +123,7 @@ def test_as_many_commands_are_sent_however_many_jobs_are_pending(observer, fleet
 
 
 @pytest.mark.parametrize("observer", OBSERVERS)
-def test_no_command_reads_all_of_what_may_be_much(observer, fleet, commands_of):
+def test_no_command_reads_an_unbounded_key(observer, fleet, commands_of):
     fleet.join("one", "pdf", "excel", slots=2)
     publish(fleet, "first", 300)
     for number in range(MANY_TYPES):
@@ -147,7 +147,7 @@ def test_no_command_reads_all_of_what_may_be_much(observer, fleet, commands_of):
             assert words[-3:-1] == ["LIMIT", "0"], words
 
 
-def test_status_counts_every_job_of_very_many_lanes(fleet, redis_client):
+def test_status_counts_all_jobs_of_thousands_of_lanes(fleet, redis_client):
     draw = random.Random(1)
     jobs = Counter()
     for number in range(2500):
@@ -164,7 +164,7 @@ def _by_mode(each):
     return (True, each.on_demand), (False, each.pending - each.on_demand)
 
 
-def test_the_held_jobs_of_very_many_workers_are_counted(fleet, redis_client):
+def test_status_counts_claimed_jobs_of_hundreds_of_workers(fleet, redis_client):
     for number in range(450):
         fleet.join(f"worker{number:03}", "pdf", slots=1)
     for number in range(300):

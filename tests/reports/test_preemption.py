@@ -1,4 +1,4 @@
-"""What is said of jobs that are stopped for tenants below their minimum: of those that are, and of those that wait."""
+"""Reports on preemption: the victim, the waiting job of a tenant below its minimum, and the metrics."""
 
 import click
 import pytest
@@ -17,7 +17,7 @@ OF_ACME, OF_BETA = "key=tenant%3Aacme quota=settings preemptible=1", "key=tenant
 
 @pytest.fixture
 def claim(fleet):
-    """A running job that is to be stopped for a tenant below its minimum, 6 s ago."""
+    """The claim of a running job that was ordered to stop 6 s ago, for a tenant below its minimum."""
     key, client = fleet.scheduler.keys.key, fleet.scheduler.client
     fleet.scheduler.configure({"tenants": "beta=max:none,min:2", "worker_timeout_us": str(10**15)})
     fleet.join("pdf2", "pdf")
@@ -38,25 +38,25 @@ def lines_of(found):
     return {words[0]: words[1] for words in lines if len(words) == 2}
 
 
-def test_who_waits_sees_which_job_is_being_stopped_and_how_much_of_the_grace_is_left(reader, claim):
+def test_waiting_job_shows_its_victim_and_the_remaining_grace(reader, claim):
     found = why(reader, "b1$")
     assert found.stops == [StopOrder("task-a1$", "pdf2@host", "beta", 2, 4.0, 10.0)]
     assert found.stopped is None
     assert lines_of(found)["preempting"] == "task-a1$ on pdf2@host, 4 s of 10 s grace left"
 
 
-def test_a_job_that_is_being_stopped_says_for_whom(reader, claim):
+def test_victim_shows_the_tenant_it_is_stopped_for(reader, claim):
     found = why(reader, "a1$")
     assert found.stops == [StopOrder("task-a1$", "pdf2@host", "beta", 2, 4.0, 10.0)]
     assert lines_of(found)["stops"] == "for tenant beta, below its minimum of 2: 4 s of 10 s grace left"
 
 
-def test_when_the_grace_is_over_none_of_it_is_left(fleet, reader, claim):
+def test_remaining_grace_is_never_negative(fleet, reader, claim):
     fleet.scheduler.advance(60)
     assert [each.left_s for each in why(reader, "b1$").stops] == [0.0]
 
 
-def test_a_job_that_was_stopped_says_when_where_after_how_long_and_for_whom(fleet, reader, claim):
+def test_preempted_job_shows_time_worker_duration_and_tenant(fleet, reader, claim):
     at_s = fleet.now_us / SECOND_US
     fleet.end("pdf2", claim, outcome="preempted 41000000")
     found = why(reader, "a1$")
@@ -67,27 +67,27 @@ def test_a_job_that_was_stopped_says_when_where_after_how_long_and_for_whom(flee
     assert said.endswith("(ran 41 s) for tenant beta, below its minimum of 2; 1 of 3")
 
 
-def test_a_minimum_that_is_gone_is_not_shown(fleet, reader, claim):
+def test_preempted_job_omits_a_deleted_minimum(fleet, reader, claim):
     fleet.end("pdf2", claim, outcome="preempted 41000000")
     fleet.scheduler.configure({"tenants": ""})
     assert lines_of(why(reader, "a1$"))["stopped"].endswith("(ran 41 s) for tenant beta; 1 of 3")
 
 
-def test_other_jobs_say_nothing_of_stops(fleet, reader, claim):
+def test_other_jobs_show_no_preemption(fleet, reader, claim):
     fleet.publish("c1", "pdf")
     fleet.publish("a2$", "pdf", rules=OF_ACME)
     for job in ("c1", "a2$"):
         assert (why(reader, job).stops, why(reader, job).stopped) == ([], None)
 
 
-def test_an_order_that_somebody_spoiled_is_not_shown(fleet, reader, claim):
+def test_corrupt_stop_order_is_not_shown(fleet, reader, claim):
     fleet.scheduler.client.hset(
         fleet.scheduler.keys.key("stop_orders"), mapping={"a1$": "nonsense", "x": "1 2 3 4 x y"}
     )
     assert (why(reader, "a1$").stops, why(reader, "b1$").stops) == ([], [])
 
 
-def test_stops_and_the_time_that_they_cost_are_counted(fleet, reader, claim):
+def test_metrics_count_preemptions_and_their_lost_seconds(fleet, reader, claim):
     assert "celery_affinity_preempted_total 0" in metrics_text(read_metrics(reader))
     fleet.end("pdf2", claim, outcome="preempted 41500000")
     text = metrics_text(read_metrics(reader))
@@ -95,7 +95,7 @@ def test_stops_and_the_time_that_they_cost_are_counted(fleet, reader, claim):
     assert "celery_affinity_preempted_seconds_total 41.5\n" in text
 
 
-def test_a_report_says_for_which_tenants_jobs_are_being_stopped(fleet, reader, claim):
+def test_tenants_report_counts_jobs_being_preempted(fleet, reader, claim):
     (beta,) = (each for each in Report(reader).status().tenants if each.name == "beta")
     assert beta.preempting == 1
     assert "its jobs start first, 1 job of others being stopped" in TENANTS.text([beta])
@@ -103,7 +103,7 @@ def test_a_report_says_for_which_tenants_jobs_are_being_stopped(fleet, reader, c
     assert [each.preempting for each in Report(reader).status().tenants if each.name == "beta"] == [0]
 
 
-def test_who_waits_in_vain_sees_why_no_job_is_stopped(fleet, reader, claim):
+def test_waiting_job_shows_why_no_job_is_preempted(fleet, reader, claim):
     assert why(reader, "b1$").why_no_stop is None
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key
     client.hdel(key("stop_orders"), "a1$")

@@ -47,7 +47,7 @@ def test_publish_and_drain_report_figures_and_goals(tmp_path):
     assert content["parts"].keys() == {"publish", "drain"}
     assert content["parts"]["publish"]["figures"].keys() == {"stock, delay", "affinity, delay"}
     drained = content["parts"]["drain"]
-    assert drained["beside"] == {stocks: "solo, stock, late acks", ours: stocks}
+    assert drained["baseline"] == {stocks: "solo, stock, late acks", ours: stocks}
     for figures in drained["figures"].values():
         assert figures.keys() == {"rate", "worker_us", "server_us", "requests", "bytes"}
         assert all(len(rounds) == 1 for rounds in figures.values())
@@ -99,7 +99,7 @@ def test_merged_calls_are_compared_with_plain_calls(tmp_path):
     content, _ = run_benchmarks(tmp_path, "publish", "sharing", "--rounds", 1, "--tasks", 50, only=only)
     published = content["parts"]["publish"]
     own, one = "affinity, merged own key", "affinity, merged one key"
-    assert published["beside"] == {"affinity, delay": "stock, delay", own: "affinity, delay", one: "affinity, delay"}
+    assert published["baseline"] == {"affinity, delay": "stock, delay", own: "affinity, delay", one: "affinity, delay"}
     reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
     rates = {name: figures["rate"][0] for name, figures in published["figures"].items()}
     for name in (own, one):
@@ -119,7 +119,7 @@ def test_drains_compare_tasks_with_and_without_rules(tmp_path):
     ):
         measured = content["parts"][part]
         with_, without = (f"solo, affinity, late acks, strict, {word} {what}" for word in ("with", "without"))
-        assert measured["beside"] == {with_: without, without: None}
+        assert measured["baseline"] == {with_: without, without: None}
         pairs = zip(*(measured["figures"][name]["rate"] for name in (with_, without)), strict=True)
         assert reached[f"drain, solo, {goal}"] == statistics.median(ours / others for ours, others in pairs)
 
@@ -132,7 +132,7 @@ def test_rates_separate_turns_and_tolerate_disturbed_ones():
             ns += turn * 1_000_000
             records.append(Record(ns, len(records), START))
     assert rates(records, 5) == (pytest.approx(1000), pytest.approx(1000 / 3))
-    with pytest.raises(BenchmarkError, match="no two turns of 50"):
+    with pytest.raises(BenchmarkError, match="fewer than two turns of 50"):
         rates(records, 50)
 
 
@@ -178,10 +178,10 @@ def test_slot_use_counts_running_tasks():
 
 
 def test_table_for_users_shows_ratios_to_stock():
-    assert for_users.ASKED_FOR.keys() <= {goal.name for goal in GOALS}
+    assert for_users.DESCRIPTIONS.keys() <= {goal.name for goal in GOALS}
     found = [Outcome(goal, 2.04 if goal.unit == "x" else 0) for goal in GOALS]
     lines = for_users.table(found).splitlines()
-    assert len(lines) == 2 + len(for_users.ASKED_FOR)
+    assert len(lines) == 2 + len(for_users.DESCRIPTIONS)
     assert lines[2] == "| empty tasks a second, 8 threads | 2 | its default settings |"
     assert "| 0 tasks |" in lines[-1]
 

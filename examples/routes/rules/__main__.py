@@ -1,8 +1,8 @@
-"""Show what may start, and when: one at a time, at a rate, in order, within a limit, and not at all for a while.
+"""Show scheduling rules on a worker: exclusive keys, limits, rates, order and pauses.
 
     python -m examples.routes.rules
 
-REDIS_URL names the server; without it, one is started for the example. It takes some ten seconds.
+The example starts its own server unless REDIS_URL is set. It takes some ten seconds.
 """
 
 import os
@@ -27,30 +27,30 @@ def main() -> None:
         os.environ["REDIS_URL"] = url
         with Processes(Path(folder), {"REDIS_URL": url}) as processes:
             processes.python("worker", *WORKER)
-            from examples.routes.rules import scenes  # not before the address of the server is known
+            from examples.routes.rules import scenes  # after REDIS_URL is set, because the import creates the app
 
-            _wait_for_the_worker(processes, scenes.is_ready)
-            print("One worker with six slots. A sign is a job; a tenth of a second is as wide as a letter.")
+            _wait_for_worker(processes, scenes.is_ready)
+            print("One worker with six slots. Each job has its own letter, and a letter is a tenth of a second wide.")
             for title, scene in scenes.SCENES.items():
                 print(f"\n{title}", flush=True)
                 _draw(scene())
 
 
 def _draw(rows: dict[str, Sequence[Run]]) -> None:
-    """Print a line for each row: its runs, beside each other as they were in time, and below each other if at once."""
+    """Print a timeline for each row. Runs that overlap are on separate lines."""
     start_s = min(began for runs in rows.values() for _, began, _ in runs)
     for name, runs in rows.items():
         lines: list[str] = []
-        for sign, began, ended in sorted(runs, key=lambda run: run[1]):
+        for letter, began, ended in sorted(runs, key=lambda run: run[1]):
             first, end = (round((at_s - start_s) * COLUMNS_PER_S) for at_s in (began, ended))
-            free = next((nth for nth, line in enumerate(lines) if len(line) <= first), len(lines))
-            before = lines[free] if free < len(lines) else ""
-            lines[free : free + 1] = [before.ljust(first) + sign * max(1, end - first)]
+            row = next((nth for nth, line in enumerate(lines) if len(line) <= first), len(lines))
+            before = lines[row] if row < len(lines) else ""
+            lines[row : row + 1] = [before.ljust(first) + letter * max(1, end - first)]
         for nth, line in enumerate(lines):
             print(f"  {name if nth == 0 else '':8} {line}", flush=True)
 
 
-def _wait_for_the_worker(processes: Processes, is_ready) -> None:
+def _wait_for_worker(processes: Processes, is_ready) -> None:
     deadline = time.monotonic() + BOOT_S
     while not is_ready():
         if processes.failed() or time.monotonic() > deadline:
@@ -73,4 +73,4 @@ if __name__ == "__main__":
     try:
         main()
     except DemoError as exc:
-        sys.exit(f"the worker does not start:\n{exc}")
+        sys.exit(f"The worker did not start:\n{exc}")

@@ -1,4 +1,4 @@
-"""The tasks of a forwarder. The decorator of each says which of its jobs may run together.
+"""The tasks of a forwarder. The decorator of each task sets which of its jobs can run at the same time.
 
 celery -A examples.routes.rules.tasks worker -Q route,traffic -c 6
 """
@@ -12,37 +12,37 @@ from celery_affinity import Affinity, Exclusive, Rate
 
 url = os.environ.get("REDIS_URL", "redis://localhost")
 app = Celery("routes", broker=url, backend=url)
-app.conf.broker_transport = "celery_affinity:Transport"  # the whole installation
+app.conf.broker_transport = "celery_affinity:Transport"  # this line enables celery_affinity
 app.conf.broker_connection_retry_on_startup = True
 
-#: How long a run was, for who draws it: its sign, when it began, and when it ended, s.
+#: A run in the timeline: its letter, and when it started and ended, in Unix seconds.
 Run = tuple[str, float, float]
 
 
-def work(sign: str, seconds: float) -> Run:
-    began = time.time()
+def work(letter: str, seconds: float) -> Run:
+    started = time.time()
     time.sleep(seconds)  # as if it were work
-    return sign, began, time.time()
+    return letter, started, time.time()
 
 
 @app.task(affinity="route")  # any number at a time
-def route(city: str, sign: str) -> Run:
-    return work(sign, 0.3)
+def route(city: str, letter: str) -> Run:
+    return work(letter, 0.3)
 
 
 @app.task(affinity=Affinity("route", exclusive="city:{city}"))  # one at a time for each city
-def reroute(city: str, sign: str) -> Run:
-    return work(sign, 0.3)
+def reroute(city: str, letter: str) -> Run:
+    return work(letter, 0.3)
 
 
-@app.task(affinity=Affinity("traffic", rate=Rate("4/s", "source:{source}")))  # what the source of the data allows
-def traffic(source: str, sign: str) -> Run:
-    return work(sign, 0.15)
+@app.task(affinity=Affinity("traffic", rate=Rate("4/s", "source:{source}")))  # the source's request limit
+def traffic(source: str, letter: str) -> Run:
+    return work(letter, 0.15)
 
 
 @app.task(bind=True, affinity=Affinity("route", exclusive=Exclusive("truck:{truck}", keep_order=True)))
-def dispatch(self, truck: str, sign: str, is_lost: bool = False) -> Run:
-    """Send an order to a truck. One that is lost is sent again before any later one: it keeps the key meanwhile."""
+def dispatch(self, truck: str, letter: str, is_lost: bool = False) -> Run:
+    """Send an order to a truck. A lost order keeps the key during its retry, so no later order overtakes it."""
     if is_lost and not self.request.retries:
         raise self.retry(countdown=0.5)
-    return work(sign, 0.2)
+    return work(letter, 0.2)

@@ -1,4 +1,4 @@
-"""What the lab is asked about a trace: Python functions that do what commands of `celery affinity lab` do."""
+"""The calls to the lab: each function does the same as a command of `celery affinity lab`."""
 
 import shlex
 from dataclasses import dataclass
@@ -16,58 +16,60 @@ from celery_affinity.lab.trace import Trace
 
 @dataclass(frozen=True)
 class Change:
-    """A change in the words of `lab whatif`: *add*: ``[pdf]:1``; *settings*: ``limits=type:pdf=1``."""
+    """A change of the fleet, as options of `lab whatif`."""
 
+    #: Added slots, such as ``[pdf]:1``.
     add: tuple[str, ...] = ()
+    #: Changed settings, such as ``limits=type:pdf=1``.
     settings: tuple[str, ...] = ()
 
     @property
-    def words(self) -> str:
-        return " ".join([*(f"--add '{each}'" for each in self.add), *(f"--set '{each}'" for each in self.settings)])
+    def options(self) -> str:
+        return " ".join([*(f"--add '{slots}'" for slots in self.add), *(f"--set '{value}'" for value in self.settings)])
 
 
 def replay(trace: Trace) -> replay_module.Replay:
-    """`lab replay`: what was recorded is scheduled again."""
+    """`lab replay`: schedule the recorded jobs again."""
     return replay_module.replay(trace)
 
 
 def what_if(trace: Trace, change: Change) -> tuple[Schedule, Schedule]:
-    """`lab whatif`: the schedules without and with the change."""
+    """`lab whatif`: return the schedules without and with the change."""
     scenario = scenario_of(trace)
     changes = read_changes(scenario, add=change.add, settings=change.settings)
     before, after, _ = replay_module.schedule_both(scenario, changes)
     return before, after
 
 
-def measured(trace: Trace) -> Schedule:
-    """Return what was recorded, as a schedule."""
+def recorded_schedule(trace: Trace) -> Schedule:
+    """Return the schedule that the fleet had."""
     return replay_module.recorded_jobs(trace, scenario_of(trace))
 
 
 def advice(trace: Trace, target: str) -> Advised:
-    """`lab advise`: the fewest slots, and settings, with which *target* would have been reached."""
+    """`lab advise`: return the smallest changes of slots and settings that would have reached *target*."""
     scenario = scenario_of(trace)
-    wanted = targets.parse_target(target, {each.type for each in scenario.arrivals})
-    return advise(scenario, [wanted], lambda changed: run_engine(changed).schedule)
+    parsed = targets.parse_target(target, {job.type for job in scenario.arrivals})
+    return advise(scenario, [parsed], lambda changed: run_engine(changed).schedule)
 
 
 def change_of(advice: Advice) -> Change:
-    """Return the advice in the words of `lab whatif`."""
+    """Return the advice as a change."""
     name, *values = shlex.split(advice.settings) or [""]
     added = tuple(f"[{','.join(profile)}]:{number}" for profile, number in advice.slots if number > 0)
     return Change(added, (f"{name}={' '.join(values)}",) if name else ())
 
 
 def distance(trace: Trace) -> Optimum:
-    """`lab optimum`: how much less a scheduler could wait that knew all jobs beforehand."""
+    """`lab optimum`: compare the schedule with the best one for a scheduler that knows all jobs in advance."""
     return optimum(trace, run_engine(scenario_of(trace)).schedule)
 
 
 def work_s(trace: Trace) -> float:
-    """Return how long all jobs had their slots, together, s."""
-    return sum(each.took_us for each in scenario_of(trace).arrivals) / SECOND_US
+    """Return the slot time of all jobs, in seconds."""
+    return sum(job.took_us for job in scenario_of(trace).arrivals) / SECOND_US
 
 
-def waits_longest(found: waits.WaitReport) -> str:
-    """Return the type of which 5 % of the jobs wait longest."""
-    return max(found.types, key=lambda each: found.types[each].p95_s or 0.0)
+def slowest_type(report: waits.WaitReport) -> str:
+    """Return the type with the longest 95th percentile of waits."""
+    return max(report.types, key=lambda name: report.types[name].p95_s or 0.0)
