@@ -32,7 +32,7 @@ def outcomes(results: Results) -> list[Outcome]:
 
 def goal_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     """Return the table of goals, with its header as the first row."""
-    header = ("what", "compared with stock's", "goal", "reached", "")
+    header = ("what", "baseline (stock Celery unless named)", "goal", "reached", "")
     return [header, *((row.goal.name, row.goal.note, row.goal.wanted, row.shown, row.verdict) for row in outcomes)]
 
 
