@@ -57,7 +57,7 @@ def part_rows(part: Part) -> list[tuple[str, ...]]:
                 *(_number(part.median(subject, name)) for name in names),
             )
         )
-    return [("", "x stock", "range", *([f"x {cpu}"] if cpu else []), *names), *rows]
+    return [("", "x baseline", "range", *([f"x {cpu}"] if cpu else []), *names), *rows]
 
 
 def _number(value: float | None) -> str:
