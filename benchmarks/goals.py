@@ -172,7 +172,7 @@ DRAINING = (
         at_least(
             0.98,
             f"drain, {subject.pool}, metrics of types",
-            goal_of("figures", subject),
+            goal_of("metrics", subject),
             note="without metrics",
         )
         for subject in METRICS

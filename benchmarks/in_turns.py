@@ -44,7 +44,7 @@ class Compared:
         return f"{self.pool}, {AFFINITY}, late acks, strict, without {self.what}"
 
 
-METRICS = [Compared(pool, "figures", app="half_counted_app") for pool in ("solo", "threads")]
+METRICS = [Compared(pool, "metrics", app="half_counted_app") for pool in ("solo", "threads")]
 KEYED = [Compared(pool, f"{KEYS:,} keys", way="keyed in turns") for pool in SLOTS]
 OF_TENANTS = [Compared(pool, f"{TENANTS} tenants", way="of tenants in turns") for pool in SLOTS]
 

@@ -70,7 +70,7 @@ _QUICK_PARTS = (
     "page",
     "memory",
     "sharing",
-    "figures",
+    "metrics",
     "keys",
     "tenants",
     "recording",

@@ -44,8 +44,8 @@ def measure_drain(options: Options) -> Results:
         return {"drain": in_turn(subjects, options.rounds, lambda variant: drain(bench, variant, options.drain_tasks))}
 
 
-def measure_figures(options: Options) -> Results:
-    return {"figures": _in_turns(METRICS, options)}
+def measure_metrics(options: Options) -> Results:
+    return {"metrics": _in_turns(METRICS, options)}
 
 
 def measure_keys(options: Options) -> Results:
@@ -195,7 +195,7 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "page": measure_page,
     "memory": measure_memory,
     "sharing": measure_sharing,
-    "figures": measure_figures,
+    "metrics": measure_metrics,
     "keys": measure_keys,
     "tenants": measure_tenants,
     "recording": measure_recording,

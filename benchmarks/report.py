@@ -32,7 +32,7 @@ def outcomes(results: Results) -> list[Outcome]:
 
 def goal_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     """Return the table of goals, with its header as the first row."""
-    header = ("what", "compared with stock's", "goal", "reached", "")
+    header = ("what", "baseline (stock Celery unless named)", "goal", "reached", "")
     return [header, *((row.goal.name, row.goal.note, row.goal.wanted, row.shown, row.verdict) for row in outcomes)]
 
 
@@ -57,7 +57,7 @@ def part_rows(part: Part) -> list[tuple[str, ...]]:
                 *(_number(part.median(subject, name)) for name in names),
             )
         )
-    return [("", "x stock", "range", *([f"x {cpu}"] if cpu else []), *names), *rows]
+    return [("", "x baseline", "range", *([f"x {cpu}"] if cpu else []), *names), *rows]
 
 
 def _number(value: float | None) -> str:

@@ -20,7 +20,7 @@ from itertools import accumulate
 class Outcome:
     """The result of a simulation."""
 
-    #: Median wait of all jobs.
+    #: Median and 99th percentile of all waits.
     p50_s: float
     p99_s: float
     #: Maximum difference in arrival between a job and a later job that started before it.

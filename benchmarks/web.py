@@ -27,7 +27,7 @@ _PLOTTED = {
     "page": {"broker_percent": "share of the broker's core, %", "rate_of_a_core": "jobs by id, a second on a core"},
     "memory": {"bytes": "bytes a pending job"},
     "sharing": {"rate": "results a second"},
-    "figures": {"rate": "tasks a second"},
+    "metrics": {"rate": "tasks a second"},
     "keys": {"rate": "tasks a second"},
     "tenants": {"rate": "tasks a second"},
     "loss": {"lost": "tasks lost"},

@@ -83,7 +83,7 @@ def _share(run: Run, type_: str, worker: str) -> str:
 
 
 def sentences(runs: list[Run]) -> list[str]:
-    """Return the main results as sentences, regardless of which side is better."""
+    """Return the main results as sentences, also where stock Celery is better."""
     ours, stock = runs
     candidates = [
         _users(ours.first_waits("on_demand"), stock.first_waits("on_demand")),

@@ -25,7 +25,7 @@ def recurring_runs(run: Run) -> list[Job]:
 
 
 def oldest_s(run: Run) -> float:
-    """Return the greatest age of AT_REST's plan, in seconds. A plan's age counts from when its run read the book."""
+    """Return the greatest age of AT_REST's plan, in seconds. A plan's age starts when its run reads the book."""
     runs = recurring_runs(run)
     ages = [(new.planned or 0.0) - (old.began or 0.0) for old, new in pairwise(runs)]
     return max(ages, default=0.0)
@@ -103,7 +103,7 @@ def published_within_s(run: Run) -> float:
 
 
 def sentences(single: Run, merged: Run) -> list[str]:
-    """Return the main results as sentences, regardless of which side is better."""
+    """Return the main results as sentences, also where merging is worse."""
     if not runs_of(merged):
         return []
     return [

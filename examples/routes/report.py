@@ -83,7 +83,7 @@ def cities_table(run: Run) -> Table:
 
 
 def sentences(runs: list[Run]) -> list[str]:
-    """Return the main results as sentences, regardless of which side is better."""
+    """Return the main results as sentences, also where stock Celery is better."""
     candidates = [
         _under_the_flood(runs),
         _at_rest(runs),

@@ -25,7 +25,7 @@ COMPARED = [side for side in SIDES if side != MERGED]
 
 WORK = "work.json"
 
-#: Minimum number of runs of the recurring call on the merged side.
+#: Minimum number of recurring runs on the merged side.
 MIN_REPLANS = 3
 
 #: The example gives up if the work has not ended within this multiple of the planned duration plus BOOT_S.

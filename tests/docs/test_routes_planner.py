@@ -63,7 +63,7 @@ def test_agents_have_sectors_of_about_the_same_size():
     for city in all_cities().values():
         sizes = [len(tour) for tour in planner.plan(city.base, city.stops, city.agents).tours]
         equal = len(city.stops) / city.agents
-        assert all(abs(size - equal) < planner.UNEQUAL + 1 for size in sizes), city.name
+        assert all(abs(size - equal) < planner.MAX_DIFFERENCE + 1 for size in sizes), city.name
 
 
 def test_2_opt_takes_out_a_crossing():

@@ -109,11 +109,11 @@ def test_merged_calls_are_compared_with_plain_calls(tmp_path):
 
 
 def test_drains_compare_tasks_with_and_without_rules(tmp_path):
-    words = ("figures", "keys", "tenants", "--rounds", 3, "--tasks", 300)
+    words = ("metrics", "keys", "tenants", "--rounds", 3, "--tasks", 300)
     content, _ = run_benchmarks(tmp_path, *words, only=["solo"])
     reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
     for part, what, goal in (
-        ("figures", "figures", "metrics of types"),
+        ("metrics", "metrics", "metrics of types"),
         ("keys", "1,000 keys", "1,000 keys"),
         ("tenants", "100 tenants", "100 tenants"),
     ):
@@ -196,4 +196,4 @@ def test_run_reuses_parts_of_an_earlier_run(tmp_path):
     table = earlier.as_markdown(outcomes(added))
     assert "requests a task, solo" in table
     assert "not measured" not in table
-    assert f"{len(GOALS) - 1} further goals are of parts that this run left out." in table
+    assert f"{len(GOALS) - 1} further goals belong to parts that this run omitted." in table
