@@ -19,8 +19,8 @@ from rich.table import Table
 
 from celery_affinity.schema.keys import Keys
 from examples.comparing.processes import Processes
-from examples.comparing.program import BOOT_S, DemoError, run, server
-from examples.shares.app import AGE, CUSTOMERS, RAN, SHARE, SIDES, STOCK
+from examples.comparing.program import BOOT_S, DemoError, delete_keys, run, server
+from examples.shares.app import AGE, CUSTOMERS, PUBLISHED, RAN, SHARE, SIDES, STOCK
 
 SLOTS = 8
 
@@ -60,16 +60,12 @@ def measure(url: str, side: str, seconds: float) -> tuple[dict[str, float], dict
     The measurement starts when the first call has run.
     """
     client = redis.Redis.from_url(url)
-    client.flushdb()
-    env = {"SHARES_URL": url, "SHARES_SIDE": side}
-    with TemporaryDirectory() as folder, Processes(Path(folder), env) as processes:
-        processes.python("publisher", "examples.shares.publish", str(seconds * SLOTS * BACKLOG))
-        wait_until(processes, lambda: client.get("examples:shares:published"))
-        processes.python("worker", *f"celery -A examples.shares.app worker -P threads -c {SLOTS} -l WARNING".split())
-        wait_until(processes, lambda: client.llen(RAN))
-        before = client.llen(RAN)
-        slots = sample_slots(client, seconds)
-        ran = client.lrange(RAN, before, -1)
+    keyprefix = f"celery-affinity-demo:{side}:{time.time_ns()}:"
+    env = {"SHARES_URL": url, "SHARES_SIDE": side, "SHARES_KEYPREFIX": keyprefix}
+    try:
+        ran, slots = _run(client, keyprefix, env, seconds)
+    finally:
+        delete_keys(url, keyprefix)
     in_tasks = dict.fromkeys(CUSTOMERS, 0.0)
     for line in ran:
         customer, took = line.decode().split(" ")
@@ -77,14 +73,28 @@ def measure(url: str, side: str, seconds: float) -> tuple[dict[str, float], dict
     return in_tasks, slots
 
 
-def sample_slots(client: redis.Redis, seconds: float) -> dict[str, float]:
+def _run(
+    client: redis.Redis, keyprefix: str, env: dict[str, str], seconds: float
+) -> tuple[list[bytes], dict[str, float]]:
+    """Return the entries of the calls that ran within *seconds*, and each customer's seconds of slots."""
+    with TemporaryDirectory() as folder, Processes(Path(folder), env) as processes:
+        processes.python("publisher", "examples.shares.publish", str(seconds * SLOTS * BACKLOG))
+        wait_until(processes, lambda: client.exists(keyprefix + PUBLISHED))
+        processes.python("worker", *f"celery -A examples.shares.app worker -P threads -c {SLOTS} -l WARNING".split())
+        wait_until(processes, lambda: client.llen(keyprefix + RAN))
+        before = client.llen(keyprefix + RAN)
+        slots = sample_slots(client, Keys(keyprefix), seconds)
+        return client.lrange(keyprefix + RAN, before, -1), slots
+
+
+def sample_slots(client: redis.Redis, keys: Keys, seconds: float) -> dict[str, float]:
     """Return the slot seconds of each customer during the next *seconds*, sampled every millisecond."""
     used, last = dict.fromkeys(CUSTOMERS, 0.0), time.monotonic()
     until = last + seconds
     while last < until:
         with client.pipeline(transaction=False) as pipe:
             for name in CUSTOMERS:
-                pipe.zcard(Keys().key("held", f"tenant%3A{name}"))
+                pipe.zcard(keys.key("held", f"tenant%3A{name}"))
             held = pipe.execute()
         time.sleep(0.001)
         now = time.monotonic()

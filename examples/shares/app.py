@@ -14,8 +14,11 @@ STOCK, AGE, SHARE = SIDES = "stock", "age", "share"
 CUSTOMERS = {"quick": (1, 0.01), "slow": (3, 2.0)}
 
 url, side = os.environ.get("SHARES_URL", "redis://"), os.environ.get("SHARES_SIDE", SHARE)
+#: Prefix of all keys of one side, because other applications can use the server.
+keyprefix = os.environ.get("SHARES_KEYPREFIX", "")
 app = Celery("shares", broker=url, set_as_current=False)
 app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=1, task_acks_late=True)
+app.conf.broker_transport_options = {"global_keyprefix": keyprefix}
 if side != STOCK:
     app.conf.update(
         broker_transport="celery_affinity:Transport",
@@ -24,7 +27,10 @@ if side != STOCK:
     )
 
 #: Redis list with an entry "customer seconds" for each call that has run.
-RAN = "examples:shares:ran"
+RAN = "ran"
+
+#: Redis key that exists when all calls are published.
+PUBLISHED = "published"
 
 _ledger = redis.Redis.from_url(url)
 
@@ -33,4 +39,4 @@ _ledger = redis.Redis.from_url(url)
 def work(customer, seconds):
     started = time.monotonic()
     time.sleep(seconds)
-    _ledger.rpush(RAN, f"{customer} {time.monotonic() - started}")
+    _ledger.rpush(keyprefix + RAN, f"{customer} {time.monotonic() - started}")

@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 import redis
 
-from examples.shares.app import CUSTOMERS, STOCK, app, side, url, work
+from examples.shares.app import CUSTOMERS, PUBLISHED, STOCK, app, keyprefix, side, url, work
 
 
 def main(seconds: float) -> None:
@@ -23,7 +23,7 @@ def main(seconds: float) -> None:
         from celery_affinity import publish_many
 
         publish_many(work, mixed)
-    redis.Redis.from_url(url).set("examples:shares:published", 1)
+    redis.Redis.from_url(url).set(keyprefix + PUBLISHED, 1)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ from examples.shares.app import CUSTOMERS, SHARE
 
 
 def test_both_customers_have_slots_and_their_tasks_run(valkey, redis_client):
+    redis_client.set("of another application", 1)
     in_tasks, slots = measure(valkey.url, SHARE, 3)
+    assert redis_client.keys() == [b"of another application"]
     assert in_tasks.keys() == slots.keys() == CUSTOMERS.keys()
     assert in_tasks["quick"] > 0
     assert slots["quick"] > 0
