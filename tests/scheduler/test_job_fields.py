@@ -148,6 +148,10 @@ TEXTS += [
 ]
 TEXTS += ["merge=a", "merge= most=2 bytes=1", "merge=a:b most=2 bytes=1", "a*", "a*!", "a!*", "a+", "a+!", "*", "!"]
 TEXTS += [f"key=a rate={'9' * length}/{'9' * other}" for length, other in ((18, 18), (19, 18), (18, 19))]
+TEXTS += [
+    f"5 {words}" for words in ("w5 d5 s5", "d5 w5", "s5 d5", "w5 w5", "w-5", "d-5 s5", "s-5", "w5  d5", "x5", "w", "")
+]
+TEXTS += [f"{'9' * length} w{'9' * other}" for length, other in ((18, 17), (19, 17), (18, 18))]
 TEXTS += [chr(code) for code in range(1, 128)] + [f"a{chr(code)}b" for code in range(128)] + ["a\n", "\na"]
 
 

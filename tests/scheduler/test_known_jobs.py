@@ -63,3 +63,14 @@ def test_known_job_among_others_is_not_counted(fleet, known):
     jobs = [replace(job, bound=bound) for job in (others[0], again(known, task_id="another"), others[1])]
     assert [each.fresh for each in fleet.scheduler.publish(*jobs)] == [True, False, True]
     assert fleet.scheduler.client.dump(fleet.scheduler.keys.key("job", known)) == row
+
+
+def test_job_that_is_stored_by_half_is_published_again(fleet):
+    """A script that failed on a corrupt key stored the hash of each job, but did not queue it."""
+    client, keys = fleet.scheduler.client, fleet.scheduler.keys
+    jobs = [NewJob("pending", "pdf", "m"), NewJob("scheduled", "pdf", "m", delay_us=60_000_000)]
+    fleet.scheduler.publish(*jobs)
+    client.delete(keys.key("lane", "pdf", "queued.0"), keys.key("heads"), keys.key("scheduled"))
+    assert [each.fresh for each in fleet.scheduler.publish(*jobs)] == [True, True]
+    assert client.zrange(keys.key("lane", "pdf", "queued.0"), 0, -1) == [b"pending"]
+    assert client.zrange(keys.key("scheduled"), 0, -1) == [b"scheduled"]

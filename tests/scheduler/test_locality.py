@@ -48,6 +48,11 @@ def hints(fleet, worker):
     return [hint.decode() for hint in fleet.scheduler.client.zrevrange(key, 0, -1)]
 
 
+def test_first_job_of_a_type_is_in_its_hint_lane(fleet):
+    publish(fleet, "job", "h")
+    assert fleet.scheduler.client.zcard(fleet.scheduler.keys.key("hint_lane", "h", "pdf", "queued.0")) == 1
+
+
 def test_free_slot_gets_the_job_with_its_workers_hint(fleet):
     claim = busy_with_hints(fleet, "m")
     for job, hint in (("other", "x"), ("near", "m")):

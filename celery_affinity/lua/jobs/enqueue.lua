@@ -6,8 +6,10 @@
 function enqueue.write_hash(its, job, lane, enqueued, state, rule, joined, early)
     if rule then
         local fields = rule.fields(job, joined)
-        for _, value in ipairs(early and { due_times.row(early) } or {}) do
-            fields[#fields + 1] = value
+        if early then
+            for _, value in ipairs({ due_times.row(early) }) do
+                fields[#fields + 1] = value
+            end
         end
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(fields)))
     elseif early then
@@ -88,8 +90,10 @@ function enqueue.insert(job, enqueued_us, is_only)
         if has_type_rules then
             local kinds, _, has_stretch = hooks.read_word(has_type_rules)
             has_type_rules, stretches = kinds, has_stretch
-        elseif rule or asked then
+        elseif asked then
             hooks.read_word(nil)
+        elseif rule then
+            call.shares = "off"
         end
     end
     local initial_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
