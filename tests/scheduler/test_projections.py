@@ -34,16 +34,10 @@ class Walked:
                 self.compare_with_server()
 
         with Wire(client) as wire:
-            machines = []
-            run(
-                lambda: machines.append(Moves(wire, Counter())) or machines[-1],
-                steps=steps,
-                steps_in_a_run=steps,
-                seed=seed,
-                shrink=False,
-            )
+            moves = Moves(wire, Counter())
+            run(lambda: moves, steps=steps, steps_in_a_run=steps, seed=seed, shrink=False)
         self.scheduler = FakeClockScheduler(client, Keys())
-        self.scheduler.now_us = machines[-1].now_us
+        self.scheduler.now_us = moves.now_us
         self.scheduler.advance(0)
 
 
