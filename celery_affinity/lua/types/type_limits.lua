@@ -29,7 +29,8 @@ end
 -- Returns true if the running jobs of a type, once they are counted, reach its limit. `rule` stores this, because a
 -- claim of many types cannot count the jobs of each.
 local function is_full(type, rule)
-    return rule.limit ~= nil and not rule.is_being_counted and redis.call("ZCARD", key.type_running(type)) >= rule.limit
+    return rule.limit ~= nil and not rule.is_being_counted
+        and rule.limit - redis.call("ZCARD", key.type_running(type)) <= 0 -- it can be a string
 end
 
 -- Returns `rule` as a field value, or "" if the type is not blocked.

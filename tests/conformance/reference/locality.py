@@ -27,7 +27,7 @@ def holders(cohort: Cohort, job: Job) -> set[str]:
     return {each.id for each in cohort.workers.values() if hint_of(job) in each.hints}
 
 
-def record(cohort: Cohort, worker: Worker, job: Job, now_us: int) -> None:
+def has_succeeded(cohort: Cohort, worker: Worker, job: Job, now_us: int) -> None:
     """Let *worker*, which ended *job* successfully, hold its hint, and drop the oldest one beyond the limit."""
     hint = hint_of(job)
     if hint:

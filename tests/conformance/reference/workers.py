@@ -17,12 +17,6 @@ def close(worker: Worker, now_us: int) -> None:
     matching.recount(worker, now_us)
 
 
-def stall(worker: Worker, now_us: int) -> None:
-    """Place no job on *worker* until its event loop runs again."""
-    worker.stalled = True
-    matching.recount(worker, now_us)
-
-
 def write_retention(cohort: Cohort, worker: Worker) -> None:
     """Write to *worker* how long jobs that end there are retained, and if failed ones are kept."""
     worker.keep_s, worker.keeps_failed = ends.keep_s(cohort), cohort.settings.get("keep_failed") == "1"

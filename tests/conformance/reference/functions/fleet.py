@@ -205,7 +205,8 @@ def heartbeat(cohort: Cohort, worker_id: str, *, loop_runs: bool, now_us: int) -
     worker.seen_us = now_us
     types: set[str] = set()
     if not loop_runs:
-        workers.stall(worker, now_us)
+        worker.stalled = True
+        matching.recount(worker, now_us)
         types = _return_unread(cohort, worker, now_us)
     elif worker.stalled:
         worker.stalled = False

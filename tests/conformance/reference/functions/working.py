@@ -90,7 +90,7 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
             )
             why, cause = "", PREEMPTED if how == "returned" else None
         if outcome == "acked":
-            locality.record(cohort, worker, job, now_us)
+            locality.has_succeeded(cohort, worker, job, now_us)
         if (how == "rejected" and not job.acked) or (how == "failed" and worker.keeps_failed):
             requeue_module.remove_claim(cohort, job, now_us)
             requeue_module.dead_letter(cohort, job, "rejected" if how == "rejected" else "failed", now_us, why)
