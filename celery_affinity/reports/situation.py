@@ -24,8 +24,8 @@ from .type_metrics import read_trends
 
 #: Maximum number of jobs with an own due time that are forecast.
 MAX_DUE = 1_000
-#: Maximum number of other waiting jobs that are read individually in all lanes, with few and with many slots. Many slots
-#: take these jobs within seconds, so the blocks after them determine the forecast.
+#: Maximum number of other waiting jobs that are read individually in all lanes, with few and with many slots. Many
+#: slots take these jobs within seconds, so the blocks after them determine the forecast.
 _MAX_FIRST, _MAX_FIRST_OF_MANY_SLOTS = 512, 64
 #: Number of slots from which on they are many.
 _MANY_SLOTS = 100
