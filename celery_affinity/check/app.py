@@ -430,9 +430,9 @@ def small_batches(app: AppFacts) -> Problems:
 
 @finding("hiredis", Level.NOTE, app_of)
 def hiredis(_: AppFacts) -> Problems:
-    """redis-py has no fast parser: run `pip install 'hiredis>=3'` for workers and producers."""
+    """redis-py has no fast parser: run `pip install 'hiredis>=3'` for workers, producers and reports."""
     if not HIREDIS_AVAILABLE:
         yield Problem(
             "hiredis is not installed: redis-py parses replies in Python, which is slower.",
-            "pip install 'hiredis>=3', for workers and producers.",
+            "pip install 'hiredis>=3', for workers, producers and reports.",
         )

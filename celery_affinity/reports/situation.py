@@ -24,11 +24,11 @@ from .type_metrics import read_trends
 
 #: Maximum number of jobs with an own due time that are forecast.
 MAX_DUE = 1_000
-#: Maximum number of other waiting jobs that are read individually in all lanes, with few and with many waiting jobs.
-#: With many, a slot takes blocks anyway.
-_MAX_FIRST, _MAX_FIRST_OF_MANY = 512, 64
-#: Number of waiting jobs from which on they are many.
-_MANY_JOBS = 2_000
+#: Maximum number of other waiting jobs that are read individually in all lanes, with few and with many slots. Many
+#: slots take these jobs within seconds, so the blocks after them determine the forecast.
+_MAX_FIRST, _MAX_FIRST_OF_MANY_SLOTS = 512, 64
+#: Number of slots from which on they are many.
+_MANY_SLOTS = 100
 #: Maximum number of jobs that are read for blocks in all lanes.
 _MAX_SAMPLES = 128
 #: Maximum number of workers and of their jobs that are read. The busy slots of larger fleets become free evenly.
@@ -177,8 +177,9 @@ class _Reading:
         profiles = self._profiles({job.kind.type for job in jobs})
         types = sorted({type_ for of_profile in profiles.values() for type_ in of_profile})
         startable = [job for job in jobs if not _is_paused(self._paused, job.kind.type)]
-        waiting, recent = self._waiting(types, [job for job in startable if job.from_us <= now_us])
         slots, running = self._slots(profiles)
+        first = _MAX_FIRST if len(slots) < _MANY_SLOTS else _MAX_FIRST_OF_MANY_SLOTS
+        waiting, recent = self._waiting(types, [job for job in startable if job.from_us <= now_us], first)
         recent += [(job.kind, job.head_us) for job in running]
         last_us = max((job.due.due_us or now_us for job in jobs), default=now_us)
         coming = [ComingJobs(job.from_us, job.kind, self._wait_of(job)) for job in startable if job.from_us > now_us]
@@ -214,15 +215,17 @@ class _Reading:
         return profiles
 
     def _waiting(
-        self, types: Sequence[str], jobs: Sequence[WaitingJob]
+        self, types: Sequence[str], jobs: Sequence[WaitingJob], first: int
     ) -> tuple[dict[Kind, list[Wait]], list[tuple[Kind, int]]]:
-        """Return the jobs that wait now, by kind, and the kinds and head starts (µs) of some that came recently."""
+        """Return the jobs that wait now, by kind, and the kinds and head starts (µs) of some that came recently.
+
+        *jobs*: with own due times. *first*: number of others that are read individually.
+        """
         waiting: dict[Kind, list[Wait]] = defaultdict(list)
         for job in jobs:
             waiting[job.kind].append(self._wait_of(job))
         lanes = [lane for lane in self._reader.lanes(types) if not _is_paused(self._paused, lane.type)]
         lengths = self._reader.ask([("zcard", self._reader.lane_key(lane)) for lane in lanes])
-        first = _MAX_FIRST if sum(lengths) < _MANY_JOBS else _MAX_FIRST_OF_MANY
         number, samples = (max(1, most // max(1, len(lanes))) for most in (first, _MAX_SAMPLES))
         parts = [_LanePart(lane, length, number, samples) for lane, length in zip(lanes, lengths, strict=True)]
         replies = iter(self._reader.ask([command for part in parts for command in part.commands(self._reader)]))

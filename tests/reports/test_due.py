@@ -171,6 +171,11 @@ def test_forecast_of_a_large_backlog_sends_few_commands(full_fleet, reader, monk
     read_due(reader)
     assert sent["commands"] < 250
     assert sent["jobs"] < 500
+    with_few_slots = sent.pop("jobs")
+    monkeypatch.setattr(situation, "_MANY_SLOTS", 2)
+    monkeypatch.setattr(situation, "_MAX_FIRST_OF_MANY_SLOTS", 10)
+    read_due(reader)
+    assert sent["jobs"] < with_few_slots - 80
 
 
 def test_damaged_hashes_and_index_do_not_break_the_report(full_fleet, reader):
