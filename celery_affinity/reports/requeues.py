@@ -17,7 +17,7 @@ from .report import Answer, Param, Source, report
 
 #: Cause of the jobs that a tick reclaims.
 SILENT = "silent"
-#: Cause, as `requeue_log.lua` records it -> clause.
+#: Cause, as `requeue_log` records it -> clause.
 CAUSES = {
     "died": "the worker died: its guard saw the process end",
     SILENT: "the worker sent no heartbeat for affinity_worker_timeout: it was declared dead",
