@@ -60,27 +60,28 @@ _TAKES_GLOBALS = "= its_globals()\n"
 
 # The state of an invocation and what most invocations call. The text that a server loads has local variables instead,
 # such as `call_now` and `key_job`, for the same reason: 4 % of an invocation. A function has at most 200 of them.
+# Table -> its names; "": all.
 _OFTEN_USED = {
-    "call": r"\w+",
-    "claims": "grant|payload|remove",
+    "call": "",
+    "claims": "grant payload remove",
     "due_times": "in_field",
-    "ends": "on_worker|remember",
-    "fill": "fill|from",
-    "free_slots": "count|own|remaining|takes_jobs|terms|write",
-    "head_cache": "first|popped",
+    "ends": "on_worker remember",
+    "fill": "fill from",
+    "free_slots": "count own remaining takes_jobs terms write",
+    "head_cache": "first popped",
     "hooks": "is_mark",
-    "id_suffix": "has_hint|of",
-    "job_choice": "begin|first",
-    "key": "claims|held|job|key_state|lane|message|task|worker",
-    "key_state": "cache|keys_of|read",
-    "lanes": "checked_job|heads|only_job|pop|with_new_head|write",
+    "id_suffix": "has_hint of",
+    "job_choice": "begin first",
+    "key": "claims held job key_state lane message task worker",
+    "key_state": "cache keys_of read",
+    "lanes": "checked_job heads only_job pop with_new_head write",
     "prefetch": "request_jobs",
-    "queue_heads": "best|change|of|pop|read_first_heads|write_heads",
+    "queue_heads": "best change of pop read_first_heads write_heads",
     "rules_codec": "keys",
-    "settings_in_force": "read|read_for_claim",
+    "settings_in_force": "read read_for_claim",
     "tenants": "shares",
 }
-_OFTEN_USED_NAME = re.compile("|".join(rf"(?<![\w.]){table}\.(?:{names})\b" for table, names in _OFTEN_USED.items()))
+_OFTEN_USED_NAME = re.compile(rf"(?<![\w.])({'|'.join(_OFTEN_USED)})\.(\w+)")
 _CONSTANT = re.compile(r'^protocol\.(\w+) = ("[^"\n]*"|\d[\d.e+]*)$', re.MULTILINE)
 _CONSTANT_USE = re.compile(r"(?<![\w.])protocol\.(\w+)")
 
@@ -296,14 +297,22 @@ class Library:
         taken = "".join(f"{table}_{name} = {table}.{name}\n" for table, name in functions)
         text = _GLOBAL_CALL.sub(r"\1_\2(", text).replace(_TAKES_GLOBALS, _TAKES_GLOBALS + taken, 1)
         names = {f"{table}_{name}" for table, name in functions}
-        names |= {name.replace(".", "_") for name in _OFTEN_USED_NAME.findall(text)}
-        declared = "".join(f"local {name}\n" for name in sorted(names))
-        return declared + _OFTEN_USED_NAME.sub(lambda use: use[0].replace(".", "_"), text)
+
+        def as_local(use: re.Match[str]) -> str:
+            often_used = _OFTEN_USED[use[1]]
+            if often_used and use[2] not in often_used.split():
+                return use[0]
+            names.add(f"{use[1]}_{use[2]}")
+            return f"{use[1]}_{use[2]}"
+
+        text = _OFTEN_USED_NAME.sub(as_local, text)
+        return "".join(f"local {name}\n" for name in sorted(names)) + text
 
     @cached_property
     def name(self) -> str:
         """Name of the library on a server, and prefix of its functions' names."""
-        return f"affinity_{SCHEMA}_{sha1(self.modules.encode(), usedforsecurity=False).hexdigest()[:12]}"
+        text = f"{self.modules}{_OFTEN_USED}"
+        return f"affinity_{SCHEMA}_{sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]}"
 
     @cached_property
     def functions(self) -> str:
