@@ -52,7 +52,7 @@ def test_loaded_text_calls_redis_by_a_local_variable(by_script):
 def test_loaded_text_has_often_used_names_as_local_variables(by_script):
     library = load_library()
     text = library.script(brings_jobs=True) if by_script else library.functions
-    names = {f"{table}_{name}" for table, names in _OFTEN_USED.items() for name in names.split("|") if name != r"\w+"}
+    names = {f"{table}_{name}" for table, names in _OFTEN_USED.items() for name in names.split()}
     assert {"call_now", *names} <= set(re.findall(r"^local (\w+)$", text, re.MULTILINE))
     assert re.findall(r"(?<![\w.])(?:call\.\w+|key\.job)\b", text) == []
     assert "protocol.MAX_MOVES" not in text
