@@ -51,16 +51,17 @@ end
 local redis, string, math, table, tonumber, unpack, ipairs, pairs, next
 """
 
-# A call of a function in a global table, such as `redis.call(`. The text that a server loads calls a local variable
-# instead, `redis_call(`. Looking up all these functions in their tables would cost 1 % of an invocation.
-_GLOBAL_CALL = re.compile(
-    r"\b(redis|string|math|table)\.(p?call|byte|find|format|gmatch|gsub|match|sub|ceil|floor|max|min|concat|insert)\("
-)
-_TAKES_GLOBALS = "= its_globals()\n"
-
-# The state of an invocation and what most invocations call. The text that a server loads has local variables instead,
-# such as `call_now` and `key_job`, for the same reason: 4 % of an invocation. A function has at most 200 of them.
+# The text that a server loads has local variables, such as `redis_call`, `call_now` and `key_job`, instead of functions
+# in global tables, of the state of an invocation, and of what most invocations call. Looking these up in their tables
+# would cost 5 % of an invocation. A function has at most 200 local variables.
 # Table -> its names; "": all.
+_GLOBALS = {
+    "redis": "call pcall",
+    "string": "byte find format gmatch gsub match sub",
+    "math": "ceil floor max min",
+    "table": "concat insert",
+}
+_TAKES_GLOBALS = "= its_globals()\n"
 _OFTEN_USED = {
     "call": "",
     "claims": "grant payload remove",
@@ -81,9 +82,9 @@ _OFTEN_USED = {
     "settings_in_force": "read read_for_claim",
     "tenants": "shares",
 }
-_OFTEN_USED_NAME = re.compile(rf"(?<![\w.])({'|'.join(_OFTEN_USED)})\.(\w+)")
+_LOCALS = {table: frozenset(names.split()) for table, names in (_GLOBALS | _OFTEN_USED).items()}
+_NAME = re.compile(r"(?<![\w.])(\w+)\.(\w+)")
 _CONSTANT = re.compile(r'^protocol\.(\w+) = ("[^"\n]*"|\d[\d.e+]*)$', re.MULTILINE)
-_CONSTANT_USE = re.compile(r"(?<![\w.])protocol\.(\w+)")
 
 
 @dataclass(frozen=True)
@@ -252,8 +253,7 @@ class FunctionCalls:
 
     def __init__(self, library: "Library") -> None:
         self.name = library.name
-        self.source = library.functions
-        self._loading = ("FUNCTION", "LOAD", self.source)
+        self._library = library
 
     def command(self, function: str, base: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
         """Return the command that calls the server function *function* on the keys that begin with *base*."""
@@ -261,7 +261,7 @@ class FunctionCalls:
 
     def loading(self, function: str) -> tuple[str, ...]:
         """Return the command that loads the functions or the script for `command`."""
-        return self._loading
+        return ("FUNCTION", "LOAD", self._library.functions)
 
 
 class ScriptCalls:
@@ -289,29 +289,30 @@ class Library:
     modules: str
 
     def _loaded(self, ending: str) -> str:
-        """Return the text of all modules and *ending* that a server loads. See `_GLOBAL_CALL` and `_OFTEN_USED`."""
-        constants = dict(_CONSTANT.findall(self.modules))
-        text = _CONSTANT.sub("", self.modules).replace("local call = {}\n", "\n", 1) + ending
-        text = _CONSTANT_USE.sub(lambda use: constants.get(use[1], use[0]), text)
-        functions = sorted(set(_GLOBAL_CALL.findall(text)))
-        taken = "".join(f"{table}_{name} = {table}.{name}\n" for table, name in functions)
-        text = _GLOBAL_CALL.sub(r"\1_\2(", text).replace(_TAKES_GLOBALS, _TAKES_GLOBALS + taken, 1)
-        names = {f"{table}_{name}" for table, name in functions}
+        """Return the text of all modules and *ending* that a server loads, with local variables (`_LOCALS`)."""
+        constants: dict[str, str] = dict(_CONSTANT.findall(self.modules))
+        variables: set[tuple[str, str]] = set()
 
-        def as_local(use: re.Match[str]) -> str:
-            often_used = _OFTEN_USED[use[1]]
-            if often_used and use[2] not in often_used.split():
+        def replaced(use: re.Match[str]) -> str:
+            table, name = use[1], use[2]
+            if table == "protocol":
+                return constants.get(name, use[0])
+            names = _LOCALS.get(table)
+            if names is None or (names and name not in names):
                 return use[0]
-            names.add(f"{use[1]}_{use[2]}")
-            return f"{use[1]}_{use[2]}"
+            variables.add((table, name))
+            return f"{table}_{name}"
 
-        text = _OFTEN_USED_NAME.sub(as_local, text)
-        return "".join(f"local {name}\n" for name in sorted(names)) + text
+        text = _CONSTANT.sub("", self.modules).replace("local call = {}\n", "\n", 1) + ending
+        text = _NAME.sub(replaced, text)
+        declared = "".join(f"local {table}_{name}\n" for table, name in sorted(variables))
+        taken = "".join(f"{table}_{name} = {table}.{name}\n" for table, name in sorted(variables) if table in _GLOBALS)
+        return declared + text.replace(_TAKES_GLOBALS, _TAKES_GLOBALS + taken, 1)
 
     @cached_property
     def name(self) -> str:
         """Name of the library on a server, and prefix of its functions' names."""
-        text = f"{self.modules}{_OFTEN_USED}"
+        text = f"{self.modules}{_GLOBALS}{_OFTEN_USED}"
         return f"affinity_{SCHEMA}_{sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]}"
 
     @cached_property

@@ -193,7 +193,7 @@ if __name__ == "__main__":
         importlib.import_module(name)
     from celery_affinity.lua.library import load_library
 
-    assert load_library().by_function.source
+    assert load_library().functions
     gc.collect()
     gc.freeze()
     sys.argv[1:] = _serve(socket.socket(fileno=int(sys.argv[1])))
