@@ -144,7 +144,7 @@ def test_a_producer_has_the_rights_that_its_arrow_needs_and_no_others(as_user, r
     assert not [selector for selector in selectors if "affinity" in selector]
     both, reads = {"incr", "hincrby"}, {"get", "hget", "hmget", "zrange", "zscore", "zmscore", "pttl"}
     reads |= {"hexists", "hgetall", "zcard", "zrangebyscore"}
-    writes = {"set", "msetnx", "hset", "hdel", "lpush", "ltrim", "zadd", "zrem"}
+    writes = {"set", "msetnx", "hset", "hsetnx", "hdel", "lpush", "ltrim", "zadd", "zrem"}
     assert {command for command, _ in called} == both | reads | writes | {"exists", "hlen", "time"}
     for part in parts - {"", "schema"}:
         commands = {command for command, each in called if each.startswith(part)} - {"exists", "hlen"}
