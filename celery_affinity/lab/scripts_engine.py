@@ -7,6 +7,7 @@ as the longest call.
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from itertools import count
 from typing import Any
 
 import redis
@@ -131,12 +132,16 @@ class _ExactScheduler(FakeClockScheduler):
         return flat, extra_replies
 
 
+_numbers = count()
+
+
 class ExactEngine:
     """A `SimulatedFleet` on an emptied server."""
 
     def __init__(self, scenario: Scenario, client: redis.Redis) -> None:
         client.flushall()
-        self._scenario, self._keys = scenario, Keys()
+        # Each schedule is a new fleet: server functions cache values by fleet and simulated time.
+        self._scenario, self._keys = scenario, Keys(namespace=f"lab-{next(_numbers)}")
         self.head_starts = HeadStarts(scenario)
         self._client: Any = client  # as in `Runner`
         self._scheduler = _ExactScheduler(client, self._keys)

@@ -51,6 +51,17 @@ def test_claims_are_made_at_the_expected_times(both, subtests):
             assert claims(both(scenario(*parts))) == expected
 
 
+def test_schedule_does_not_depend_on_the_schedule_before(both):
+    """A server function caches the points for rarity by fleet, settings and the time of the last change of slots."""
+    for rare, common in (("pdf", "xls"), ("xls", "pdf")):
+        workers = [worker("both", "pdf", "xls"), worker("one", common, slots=9)]
+        busy = [job(nth, 0, 1000, common) for nth in range(9)] + [job(9, 0, 10, rare)]
+        waiting = [job(10, 5, 1, "pdf"), job(11, 5, 1, "xls")]
+        settings = {"age_weight": "0", "rarity_weight": "1000"}
+        last = order(both(scenario(*workers, *busy, *waiting, settings=settings)))[-2:]
+        assert last == ([10, 11] if rare == "pdf" else [11, 10])
+
+
 def test_jobs_are_claimed_in_the_expected_order(both, subtests):
     for name, jobs, expected in [
         ("ends come before arrivals", [job(0, took_s=2), job(1, 1), job(2, 2, priority=9)], [0, 1, 2]),
