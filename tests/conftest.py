@@ -17,6 +17,7 @@ import hypothesis  # early: its plugin would import it at the end, where garbage
 import psutil
 import pytest
 import redis
+from celery import _state
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.log_limit import LIMIT
@@ -149,6 +150,7 @@ def no_test_uses_up_the_log_lines_of_another():
 def no_test_waits_for_the_results_of_another():
     yield
     forget_results()
+    _state._set_task_join_will_block(False)  # a worker or an eager task in this process may have set it
 
 
 @pytest.fixture

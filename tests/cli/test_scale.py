@@ -13,7 +13,7 @@ from celery_affinity.schema.keys import Keys
 from ..support.apps import APP
 from ..support.command import affinity
 from ..support.fleet import Fleet
-from ..support.processes import wait_until
+from ..support.processes import wait_until, wait_until_it_listens
 from ..support.scripted_fleet import ScriptedFleet
 
 
@@ -71,6 +71,7 @@ def test_the_worker_with_the_least_work_is_drained_and_said_to_be_empty(valkey, 
     fleet.start("idle", "pdf", pool="threads", concurrency=2)
     wait_until(lambda: len(fleet.report.status().workers) == 2, 30, "both are there")
     (idle,) = (each.name for each in fleet.report.status().workers if not each.held)
+    wait_until_it_listens(fleet.app, "idle")
     assert affinity(valkey.url, "scale-in", "--profile", "pdf").stdout == f"{idle}\n"
     run = affinity(valkey.url, "scale-in", "--drain", "--profile", "pdf", "--wait", "20")
     assert (run.returncode, run.stdout, run.stderr) == (0, f"{idle}\n", "empty\n")
