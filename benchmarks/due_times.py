@@ -76,7 +76,7 @@ def _second_day(name: str, scenario: Scenario) -> Case:
 
 
 def documents() -> Iterator[Case]:
-    """Yield the readings of `make demo`; the size is the number of pages of a PDF, and of kilobytes of a spreadsheet.
+    """Yield the readings of `make demo`; the size is the number of pages for a PDF, and kilobytes for a spreadsheet.
 
     All documents are read in rounds, and some on demand, in 20 s.
     """

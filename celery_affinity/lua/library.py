@@ -51,9 +51,9 @@ end
 local redis, string, math, table, tonumber, unpack, ipairs, pairs, next
 """
 
-# The text that a server loads has local variables, such as `redis_call`, `call_now` and `key_job`, instead of functions
-# in global tables, of the state of an invocation, and of what most invocations call. Looking these up in their tables
-# would cost 5 % of an invocation. A function has at most 200 local variables.
+# In the text that a server loads, local variables such as `redis_call`, `call_now` and `key_job` replace global
+# functions, the state of an invocation, and the functions that most invocations call. Looking these up in their tables
+# would cost 5 % of an invocation. Lua allows 200 local variables.
 # Table -> its names; "": all.
 _GLOBALS = {
     "redis": "call pcall",

@@ -19,6 +19,7 @@ from celery_affinity.lua.library import (
     FUNCTION_NAMES,
     assemble,
     function_call,
+    library_of,
     load_library,
     server_function,
 )
@@ -56,6 +57,13 @@ def test_loaded_text_has_often_used_names_as_local_variables(by_script):
     assert {"call_now", *names} <= set(re.findall(r"^local (\w+)$", text, re.MULTILINE))
     assert re.findall(r"(?<![\w.])(?:call\.\w+|key\.job)\b", text) == []
     assert "protocol.MAX_MOVES" not in text
+
+
+def test_text_is_made_only_for_a_server_without_the_functions():
+    library = library_of(assemble())
+    library.by_function.command("tick", "base", ())
+    assert "functions" not in vars(library), "it takes a process 30 ms"
+    assert library.by_function.loading("tick")[-1] == library.functions
 
 
 def test_table_belongs_to_the_files_of_one_folder():

@@ -60,7 +60,7 @@ function key_state.keys_of(id)
     return jobs[id].keys
 end
 
--- Returns the key of the tenant of job `id`, which is its last key, or nil.
+-- Returns the tenant key of job `id`, or nil. It is the last of its keys.
 function key_state.tenant_key_of(id)
     local job_keys = id_suffix.may_have_tenant(id) and key_state.keys_of(id) or {}
     local stated = job_keys[#job_keys]

@@ -105,7 +105,7 @@ local function of_claimed(id, job, expect)
 end
 
 -- Compares the entries that follow from the hash of job `id`.
---   found_in: a sorted set with the job, which is removed there if no entry of this set follows; nil for none.
+--   found_in: a sorted set with the job, or nil. The job is removed there if no entry of this set follows.
 -- Returns true if anything differed, and the result of `projections.read`.
 function projections.fix(id, found_in)
     local job, differs, belongs = projections.read(id), false, not found_in
